@@ -1,0 +1,403 @@
+//! Errors as the Kubernetes API speaks them: a `Status` with code, reason, details and causes, and the
+//! field errors that make up an Invalid one. Pure values; the HTTP shell turns them into responses.
+
+use serde_json::{Value, json};
+use std::fmt;
+
+/// A refusal, in the shape of a Kubernetes `Status` object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiError {
+    /// HTTP status code.
+    pub code: u16,
+    /// Machine-readable reason, such as `NotFound`. Empty when the real server gives none.
+    pub reason: &'static str,
+    /// What a person reads.
+    pub message: String,
+    /// What the refusal is about.
+    pub details: Details,
+}
+
+/// The `details` of a Status.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Details {
+    /// Name of the object concerned.
+    pub name: String,
+    /// API group of the resource or kind concerned.
+    pub group: String,
+    /// The resource (plural) or, for Invalid, the kind concerned.
+    pub kind: String,
+    /// Uid of the object concerned.
+    pub uid: String,
+    /// Each single thing that is wrong.
+    pub causes: Vec<Cause>,
+    /// When the client may try again.
+    pub retry_after_seconds: u32,
+}
+
+/// One cause of a refusal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cause {
+    /// Such as `FieldValueInvalid`.
+    pub reason: &'static str,
+    /// What a person reads.
+    pub message: String,
+    /// The JSON path of the field, such as `spec.ports[0].port`.
+    pub field: String,
+}
+
+impl ApiError {
+    /// An error with code, reason and message and nothing else.
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: Details::default() }
+    }
+
+    /// 400: the request cannot be understood.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 404 for an object of `resource` (the plural) in `group`.
+    pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
+        Self::new(404, "NotFound", format!("{} \"{name}\" not found", qualified(group, resource)))
+            .about(group, resource, name)
+    }
+
+    /// 404 for a path that leads nowhere.
+    pub fn no_such_path() -> Self {
+        let mut error =
+            Self::new(404, "NotFound", "the server could not find the requested resource");
+        error.details.causes.clear();
+        error
+    }
+
+    /// 409: the name is taken.
+    pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", qualified(group, resource));
+        Self::new(409, "AlreadyExists", message).about(group, resource, name)
+    }
+
+    /// 409: somebody else wrote meanwhile, or a precondition does not hold.
+    pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": {why}",
+            qualified(group, resource)
+        );
+        Self::new(409, "Conflict", message).about(group, resource, name)
+    }
+
+    /// 422: the object was understood but is not valid. `kind` is the kind, not the plural.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let list = match errors {
+            [one] => one.to_string(),
+            many => format!(
+                "[{}]",
+                many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+            ),
+        };
+        let message = format!("{} \"{name}\" is invalid: {list}", qualified(group, kind));
+        let mut error = Self::new(422, "Invalid", message).about(group, kind, name);
+        error.details.causes = errors
+            .iter()
+            .map(|e| Cause {
+                reason: e.kind.cause(),
+                message: e.body(),
+                field: e.field.clone(),
+            })
+            .collect();
+        error
+    }
+
+    /// 403: understood and refused.
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let message = format!("{} \"{name}\" is forbidden: {why}", qualified(group, resource));
+        Self::new(403, "Forbidden", message).about(group, resource, name)
+    }
+
+    /// 405: the resource is known, the verb is not for it.
+    pub fn method_not_allowed(group: &str, resource: &str, verb: &str) -> Self {
+        let message = format!(
+            "{verb} is not supported on resources of kind \"{}\"",
+            qualified(group, resource)
+        );
+        Self::new(405, "MethodNotAllowed", message).about(group, resource, "")
+    }
+
+    /// 410: the resource version asked for is no longer at hand.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    /// 413: the body is larger than anybody may send.
+    pub fn too_large(limit: usize) -> Self {
+        Self::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {limit}"),
+        )
+    }
+
+    /// 415: a body of a type that this server does not read.
+    pub fn unsupported_media_type(message: impl Into<String>) -> Self {
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    /// 501: part of the Kubernetes API that this server does not implement, by name.
+    pub fn not_implemented(what: &str) -> Self {
+        Self::new(501, "NotImplemented", format!("this server does not implement {what}"))
+    }
+
+    /// 500: our own failure.
+    pub fn internal(message: impl fmt::Display) -> Self {
+        Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
+    }
+
+    /// The same error with its details naming this object.
+    pub fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
+        self.details.group = group.to_owned();
+        self.details.kind = kind.to_owned();
+        self.details.name = name.to_owned();
+        self
+    }
+
+    /// The `Status` object that goes over the wire.
+    pub fn status(&self) -> Value {
+        let mut details = serde_json::Map::new();
+        let d = &self.details;
+        for (key, text) in
+            [("name", &d.name), ("group", &d.group), ("kind", &d.kind), ("uid", &d.uid)]
+        {
+            if !text.is_empty() {
+                details.insert(key.into(), json!(text));
+            }
+        }
+        if !d.causes.is_empty() {
+            let causes = d.causes.iter().map(|c| {
+                let mut cause = serde_json::Map::new();
+                for (key, text) in
+                    [("reason", c.reason), ("message", &*c.message), ("field", &*c.field)]
+                {
+                    if !text.is_empty() {
+                        cause.insert(key.into(), json!(text));
+                    }
+                }
+                Value::Object(cause)
+            });
+            details.insert("causes".into(), causes.collect());
+        }
+        if d.retry_after_seconds > 0 {
+            details.insert("retryAfterSeconds".into(), json!(d.retry_after_seconds));
+        }
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {},
+            "status": "Failure", "message": self.message, "reason": self.reason, "code": self.code,
+        });
+        if self.reason.is_empty()
+            && let Some(map) = status.as_object_mut()
+        {
+            map.remove("reason");
+        }
+        if !details.is_empty() {
+            status["details"] = Value::Object(details);
+        }
+        status
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+/// `services` in the core group, `ingresses.networking.k8s.io` elsewhere.
+pub fn qualified(group: &str, name: &str) -> String {
+    if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
+}
+
+/// What is wrong with a field; each has its own wording and cause reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldErrorKind {
+    /// A value must be given.
+    Required,
+    /// The value cannot be used.
+    Invalid,
+    /// The value is not of a closed list.
+    NotSupported,
+    /// The value stands twice in a list where it may stand once.
+    Duplicate,
+    /// The field may not be set.
+    Forbidden,
+    /// Too many bytes or characters.
+    TooLong,
+    /// Too many items.
+    TooMany,
+    /// What it refers to does not exist.
+    NotFound,
+    /// The value is of the wrong JSON type.
+    TypeInvalid,
+    /// Our own failure while looking at it.
+    Internal,
+}
+
+impl FieldErrorKind {
+    /// The cause reason in the Status.
+    pub fn cause(self) -> &'static str {
+        match self {
+            Self::Required => "FieldValueRequired",
+            Self::Invalid => "FieldValueInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::NotFound => "FieldValueNotFound",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::Internal => "InternalError",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Required => "Required value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Duplicate => "Duplicate value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::NotFound => "Not found",
+            Self::Internal => "Internal error",
+        }
+    }
+}
+
+/// One thing that is wrong with one field of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldError {
+    /// What is wrong.
+    pub kind: FieldErrorKind,
+    /// The JSON path of the field, such as `spec.ports[0].port`; `<nil>` for none.
+    pub field: String,
+    /// The value as the message quotes it (already rendered); `None` where the wording quotes none.
+    pub value: Option<String>,
+    /// What would be right.
+    pub detail: String,
+}
+
+impl FieldError {
+    /// A value must be given.
+    pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self {
+            kind: FieldErrorKind::Required,
+            field: field.into(),
+            value: None,
+            detail: detail.into(),
+        }
+    }
+
+    /// The value cannot be used.
+    pub fn invalid(field: impl Into<String>, value: &Value, detail: impl Into<String>) -> Self {
+        Self {
+            kind: FieldErrorKind::Invalid,
+            field: field.into(),
+            value: Some(quote(value)),
+            detail: detail.into(),
+        }
+    }
+
+    /// The value is of the wrong JSON type; `value` is already rendered.
+    pub fn type_invalid(
+        field: impl Into<String>,
+        value: impl Into<String>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self {
+            kind: FieldErrorKind::TypeInvalid,
+            field: field.into(),
+            value: Some(value.into()),
+            detail: detail.into(),
+        }
+    }
+
+    /// The value is none of those that are supported.
+    pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+        let list = supported.iter().map(|s| format!("\"{s}\"")).collect::<Vec<_>>().join(", ");
+        Self {
+            kind: FieldErrorKind::NotSupported,
+            field: field.into(),
+            value: Some(quote(value)),
+            detail: format!("supported values: {list}"),
+        }
+    }
+
+    /// The value stands twice.
+    pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Self {
+            kind: FieldErrorKind::Duplicate,
+            field: field.into(),
+            value: Some(quote(value)),
+            detail: String::new(),
+        }
+    }
+
+    /// The field may not be set.
+    pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self {
+            kind: FieldErrorKind::Forbidden,
+            field: field.into(),
+            value: None,
+            detail: detail.into(),
+        }
+    }
+
+    /// More bytes than allowed.
+    pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
+        Self {
+            kind: FieldErrorKind::TooLong,
+            field: field.into(),
+            value: None,
+            detail: format!("may not be more than {limit} bytes"),
+        }
+    }
+
+    /// More items than allowed.
+    pub fn too_many(field: impl Into<String>, actual: usize, limit: usize) -> Self {
+        Self {
+            kind: FieldErrorKind::TooMany,
+            field: field.into(),
+            value: Some(actual.to_string()),
+            detail: format!("must have at most {limit} items"),
+        }
+    }
+
+    /// The message without the field in front, as it stands in a cause.
+    pub fn body(&self) -> String {
+        let mut out = self.kind.title().to_owned();
+        if let Some(value) = &self.value {
+            out.push_str(": ");
+            out.push_str(value);
+        }
+        if !self.detail.is_empty() {
+            out.push_str(": ");
+            out.push_str(&self.detail);
+        }
+        out
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.body())
+    }
+}
+
+/// A value as Kubernetes quotes it in messages: strings in quotes, the rest as compact JSON.
+fn quote(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::String(text) => format!("{text:?}"),
+        other => other.to_string(),
+    }
+}

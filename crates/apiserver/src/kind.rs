@@ -1,0 +1,165 @@
+//! What the server knows of one served resource type: names, scope, schema, columns, and the rules of
+//! its kind. Built-in kinds and CustomResourceDefinitions both become a [`Kind`]; nothing behind it
+//! asks which it was.
+
+use crate::error::FieldError;
+use crate::schema::Schema;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// One served resource type in one version.
+#[derive(Clone)]
+pub struct Kind {
+    /// API group, empty for core.
+    pub group: String,
+    /// Version, such as `v1`.
+    pub version: String,
+    /// Such as `Service`.
+    pub kind: String,
+    /// Such as `ServiceList`.
+    pub list_kind: String,
+    /// The resource, such as `services`.
+    pub plural: String,
+    /// Such as `service`.
+    pub singular: String,
+    /// Such as `svc`.
+    pub short_names: Vec<String>,
+    /// Such as `all`.
+    pub categories: Vec<String>,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Whether there is `/status`.
+    pub status: bool,
+    /// Where `/scale` finds its numbers, if it is served.
+    pub scale: Option<ScalePaths>,
+    /// Under which name the store keeps its objects; two versions of a kind share one.
+    pub storage: Arc<str>,
+    /// The version in which objects are stored; equal to `version` unless converted.
+    pub storage_version: String,
+    /// The structure of its objects.
+    pub schema: Schema,
+    /// Whether strategic merge patches are accepted (built-in kinds only).
+    pub strategic: bool,
+    /// Columns of `kubectl get`, without Name (always first).
+    pub columns: Vec<Column>,
+    /// Fields that a field selector may name besides `metadata.name` and `metadata.namespace`.
+    pub selectable: Vec<String>,
+    /// What the schema cannot say.
+    pub rules: Arc<dyn Rules>,
+}
+
+/// JSON paths of the scale subresource, such as `.spec.replicas`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScalePaths {
+    /// Desired count.
+    pub spec_replicas: String,
+    /// Observed count.
+    pub status_replicas: String,
+    /// Serialized label selector, if any.
+    pub label_selector: Option<String>,
+}
+
+/// One printer column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// Heading.
+    pub name: String,
+    /// OpenAPI type: `string`, `integer`, `date` …
+    pub type_: String,
+    /// OpenAPI format.
+    pub format: String,
+    /// What `kubectl` shows as explanation.
+    pub description: String,
+    /// 0 always, 1 only with `-o wide`.
+    pub priority: i32,
+    /// How a cell is made from an object.
+    pub cell: Cell,
+}
+
+/// How a cell is made.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// A Kubernetes JSON path, such as `.spec.replicas`, for custom kinds.
+    Path(String),
+    /// A function over the object, for built-in kinds. The second argument is the present time.
+    Function(fn(&Value, jiff::Timestamp) -> Value),
+}
+
+/// The rules of a kind that its schema cannot say. All pure: values in, values out.
+///
+/// The order on a write is: decode, prune, `default`, `prepare_*`, `allocate`, schema validation,
+/// `validate`. Every method has a default that does nothing.
+pub trait Rules: Send + Sync {
+    /// Fills in what the user left out.
+    fn default(&self, _object: &mut Value) {}
+
+    /// Removes what a creator may not set (a status, say).
+    fn prepare_create(&self, _object: &mut Value) {}
+
+    /// Restores from `old` what a writer of the main resource may not change, and clears what a change
+    /// of type makes meaningless. The status is already restored where there is a status subresource.
+    fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
+
+    /// Gives out what only the server can (cluster IPs, node ports). `taken` tells whether a claim is
+    /// held by somebody else. Called again when a commit finds a claim taken after all.
+    fn allocate(
+        &self,
+        _object: &mut Value,
+        _old: Option<&Value>,
+        _taken: &dyn Fn(&str) -> bool,
+    ) -> Result<(), Vec<FieldError>> {
+        Ok(())
+    }
+
+    /// Names that this object holds exclusively in the whole server, such as `clusterip/10.0.0.1`.
+    fn claims(&self, _object: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What is wrong with the object (`old` on update).
+    fn validate(&self, _object: &Value, _old: Option<&Value>) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// What is wrong with a new status (`object` has the old spec).
+    fn validate_status(&self, _object: &Value, _old: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Whether a change from `old` to `object` is a new generation. By default: `spec` differs.
+    fn generation_changes(&self, object: &Value, old: &Value) -> bool {
+        object.get("spec") != old.get("spec")
+    }
+
+    /// Things worth telling the writer, sent as `Warning` headers.
+    fn warnings(&self, _object: &Value, _old: Option<&Value>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// From this served version to the stored one.
+    fn to_storage(&self, _object: &mut Value) {}
+
+    /// From the stored version to this served one.
+    fn from_storage(&self, _object: &mut Value) {}
+}
+
+/// The rules of a kind that needs none.
+pub struct NoRules;
+
+impl Rules for NoRules {}
+
+impl Kind {
+    /// `v1` or `group/version`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// Whether stored objects must be converted before they are served in this version.
+    pub fn converts(&self) -> bool {
+        self.version != self.storage_version
+    }
+}

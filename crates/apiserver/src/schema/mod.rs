@@ -1,0 +1,148 @@
+//! The structure of objects: one compiled form for built-in kinds (from OpenAPI data) and for
+//! CustomResourceDefinitions (from their structural schemas). Pruning, defaulting, validation and
+//! strategic merge all walk this tree; none of them looks at raw OpenAPI again.
+
+use regex::Regex;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A compiled schema: an arena of nodes (schemas of the CRD kind itself are recursive) and a root.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    nodes: Arc<[Node]>,
+    at: u32,
+}
+
+/// Index of a node in its arena.
+pub type NodeId = u32;
+
+/// JSON types a node may require.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// `object`
+    Object,
+    /// `array`
+    Array,
+    /// `string`
+    String,
+    /// `integer`
+    Integer,
+    /// `number`
+    Number,
+    /// `boolean`
+    Boolean,
+}
+
+/// `x-kubernetes-list-type`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListType {
+    /// Replaced as a whole.
+    Atomic,
+    /// No item twice.
+    Set,
+    /// Items are told apart by these fields.
+    Map(Vec<String>),
+}
+
+/// One node. Fields are what structural schemas of Kubernetes may say.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    /// `type`; none for int-or-string and for preserved unknown values.
+    pub type_: Option<Type>,
+    /// `format`.
+    pub format: String,
+    /// `nullable`.
+    pub nullable: bool,
+    /// `default`.
+    pub default: Option<Value>,
+    /// `properties`.
+    pub properties: BTreeMap<String, NodeId>,
+    /// `additionalProperties` with a schema.
+    pub additional: Option<NodeId>,
+    /// `items`.
+    pub items: Option<NodeId>,
+    /// `required`.
+    pub required: Vec<String>,
+    /// `x-kubernetes-int-or-string`.
+    pub int_or_string: bool,
+    /// `x-kubernetes-preserve-unknown-fields`.
+    pub preserve_unknown: bool,
+    /// `x-kubernetes-embedded-resource`.
+    pub embedded: bool,
+    /// `x-kubernetes-list-type` and `x-kubernetes-list-map-keys`.
+    pub list_type: Option<ListType>,
+    /// `x-kubernetes-map-type: atomic`.
+    pub map_atomic: bool,
+    /// `x-kubernetes-patch-merge-key`.
+    pub patch_merge_key: Option<String>,
+    /// `x-kubernetes-patch-strategy` (`merge`, `replace`, `retainKeys`, `merge,retainKeys`).
+    pub patch_strategy: Option<String>,
+    /// The value validations.
+    pub checks: Checks,
+    /// `allOf`, value validations only.
+    pub all_of: Vec<NodeId>,
+    /// `anyOf`, value validations only.
+    pub any_of: Vec<NodeId>,
+    /// `oneOf`, value validations only.
+    pub one_of: Vec<NodeId>,
+    /// `not`, value validations only.
+    pub not: Option<NodeId>,
+}
+
+/// Value validations of a node.
+#[derive(Clone, Debug, Default)]
+pub struct Checks {
+    /// `enum`.
+    pub enumeration: Option<Vec<Value>>,
+    /// `pattern`.
+    pub pattern: Option<Regex>,
+    /// `minimum` and whether it is exclusive.
+    pub minimum: Option<(f64, bool)>,
+    /// `maximum` and whether it is exclusive.
+    pub maximum: Option<(f64, bool)>,
+    /// `multipleOf`.
+    pub multiple_of: Option<f64>,
+    /// `minLength`.
+    pub min_length: Option<usize>,
+    /// `maxLength`.
+    pub max_length: Option<usize>,
+    /// `minItems`.
+    pub min_items: Option<usize>,
+    /// `maxItems`.
+    pub max_items: Option<usize>,
+    /// `uniqueItems`.
+    pub unique_items: bool,
+    /// `minProperties`.
+    pub min_properties: Option<usize>,
+    /// `maxProperties`.
+    pub max_properties: Option<usize>,
+}
+
+impl Schema {
+    /// A schema of these nodes with the root at `at`.
+    pub fn new(nodes: Arc<[Node]>, at: NodeId) -> Self {
+        Self { nodes, at }
+    }
+
+    /// The node itself.
+    pub fn node(&self) -> &Node {
+        &self.nodes[self.at as usize]
+    }
+
+    /// The same arena seen from another node.
+    pub fn to(&self, at: NodeId) -> Schema {
+        Schema { nodes: self.nodes.clone(), at }
+    }
+
+    /// The schema of a member: a named property, else the additional one.
+    pub fn member(&self, name: &str) -> Option<Schema> {
+        let node = self.node();
+        node.properties.get(name).copied().or(node.additional).map(|at| self.to(at))
+    }
+
+    /// The schema of the items of a list.
+    pub fn items(&self) -> Option<Schema> {
+        self.node().items.map(|at| self.to(at))
+    }
+}
