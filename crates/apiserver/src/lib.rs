@@ -18,6 +18,7 @@ pub mod kind;
 pub mod meta;
 pub mod names;
 pub mod patch;
+pub mod proto;
 pub mod schema;
 pub mod selector;
 pub mod store;
