@@ -60,7 +60,7 @@ pub struct ScalePaths {
 }
 
 /// One printer column.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Column {
     /// Heading.
     pub name: String,
@@ -77,7 +77,7 @@ pub struct Column {
 }
 
 /// How a cell is made.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Cell {
     /// A Kubernetes JSON path, such as `.spec.replicas`, for custom kinds.
     Path(String),
