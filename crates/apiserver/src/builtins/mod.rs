@@ -5,3 +5,5 @@ pub mod definitions;
 mod fields;
 mod ip;
 mod merge_keys;
+pub mod metadata;
+pub mod service;
