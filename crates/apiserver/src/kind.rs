@@ -3,6 +3,7 @@
 //! asks which it was.
 
 use crate::error::FieldError;
+use crate::names::{self, NameRule};
 use crate::schema::Schema;
 use serde_json::Value;
 use std::sync::Arc;
@@ -90,6 +91,16 @@ pub enum Cell {
 /// The order on a write is: decode, prune, `default`, `prepare_*`, `allocate`, schema validation,
 /// `validate`. Every method has a default that does nothing.
 pub trait Rules: Send + Sync {
+    /// What names its objects may have.
+    fn name_rule(&self) -> NameRule {
+        names::name_is_subdomain
+    }
+
+    /// Whether its objects count their generations at all.
+    fn has_generation(&self) -> bool {
+        true
+    }
+
     /// Fills in what the user left out.
     fn default(&self, _object: &mut Value) {}
 
