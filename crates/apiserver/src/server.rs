@@ -1,6 +1,7 @@
 //! The server's heart: the store, the kinds, and what every verb shares. It turns a decoded request into
 //! a committed object or an [`ApiError`]; HTTP stays outside, rules of kinds stay in their [`Kind`].
 
+use crate::builtins::{self, definitions::enforced};
 use crate::error::ApiError;
 use crate::kind::Kind;
 use crate::registry::Registry;
@@ -33,8 +34,6 @@ pub struct Server {
     pub(crate) store: Store,
     pub(crate) registry: Registry,
     pub(crate) translate: Option<Translation>,
-    /// Schema of ObjectMeta, which every kind shares.
-    pub(crate) object_meta: crate::schema::Schema,
     /// OpenAPI documents that were asked for, until the kinds change.
     pub(crate) documents: parking_lot::Mutex<BTreeMap<String, (String, bytes::Bytes)>>,
     /// One at a time: establishing CRDs reads all of them and writes their status.
@@ -44,19 +43,15 @@ pub struct Server {
 impl Server {
     /// A server over `store`. CRDs that are stored already are served once [`Server::establish`] ran.
     pub fn new(store: Store, options: Options) -> Result<Self, ApiError> {
-        let definitions = crate::builtins::definitions();
         let compile = |name: &str| {
-            let root = definitions.get(name).cloned().unwrap_or_default();
-            crate::schema::compile::compile(&root, &|name| definitions.get(name).cloned())
+            let root = enforced(name).unwrap_or_default();
+            crate::schema::compile::compile(&root, &enforced)
         };
-        let object_meta =
-            compile(crate::builtins::OBJECT_META).map_err(ApiError::internal)?;
-        let kinds = crate::builtins::all(&options.services, &compile).map_err(ApiError::internal)?;
+        let kinds = builtins::all(&options.services, &compile).map_err(ApiError::internal)?;
         Ok(Self {
             store,
             registry: Registry::new(kinds),
             translate: options.translate,
-            object_meta,
             documents: parking_lot::Mutex::default(),
             establishing: tokio::sync::Mutex::default(),
         })

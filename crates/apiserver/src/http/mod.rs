@@ -116,7 +116,7 @@ impl Server {
             return Some(found.clone());
         }
         let kinds = self.registry.kinds();
-        let document = openapi::document(&kinds, path, crate::builtins::definitions())?;
+        let document = openapi::document(&kinds, path, crate::builtins::definitions::definitions())?;
         let bytes = Bytes::from(document.to_string());
         let made = (answer::hash(&bytes), bytes);
         self.documents.lock().insert(path.to_owned(), made.clone());

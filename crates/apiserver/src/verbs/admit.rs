@@ -7,6 +7,7 @@ use crate::http::query::FieldValidation;
 use crate::kind::Kind;
 use crate::meta;
 use crate::schema::Schema;
+use crate::schema::compile::object_meta;
 use crate::server::{Server, Translation};
 use serde_json::{Value, json};
 
@@ -31,14 +32,14 @@ impl Server {
         if kind.strategic {
             drop_nulls(&kind.schema, &mut value);
         } else if let Some(metadata) = value.get_mut("metadata") {
-            drop_nulls(&self.object_meta, metadata);
+            drop_nulls(object_meta(), metadata);
         }
         self.check_structure(kind, &value)?;
         let mut unknown = kind.schema.prune(&mut value);
         if !kind.strategic
             && let Some(metadata) = value.get_mut("metadata")
         {
-            let inner = self.object_meta.prune(metadata);
+            let inner = object_meta().prune(metadata);
             unknown.extend(inner.into_iter().map(|path| format!("metadata.{path}")));
         }
         drop_empty_metadata(&mut value);
@@ -59,23 +60,15 @@ impl Server {
     /// request there. Custom objects answer for their types in validation; only `metadata` is typed.
     fn check_structure(&self, kind: &Kind, value: &Value) -> Result<(), ApiError> {
         let first = if kind.strategic {
-            kind.schema.type_errors(value).into_iter().next()
+            kind.schema.type_errors(value, &kind.kind).into_iter().next()
         } else {
             value.get("metadata").and_then(|metadata| {
-                let mut error = self.object_meta.type_errors(metadata).into_iter().next()?;
-                error.path = format!("metadata.{}", error.path);
-                Some(error)
+                object_meta().type_errors(metadata, "ObjectMeta").into_iter().next()
             })
         };
         match first {
             None => Ok(()),
-            Some(error) => Err(unhandled(
-                kind,
-                &format!(
-                    "json: cannot unmarshal {} into field {} of type {}",
-                    error.found, error.path, error.wanted
-                ),
-            )),
+            Some(error) => Err(unhandled(kind, &error.to_string())),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::Written;
 use super::admit::Admitted;
+use crate::builtins::metadata;
 use crate::decode::Decoded;
 use crate::error::{ApiError, Cause, FieldError};
 use crate::http::query::FieldValidation;
@@ -87,7 +88,8 @@ impl Server {
         object: &Value,
         old: Option<&Value>,
     ) -> Vec<FieldError> {
-        let mut errors = crate::builtins::metadata::validate_meta(object, old, kind);
+        let mut errors =
+            metadata::validate_meta(object, old, kind.rules.name_rule(), kind.namespaced);
         if !kind.strategic {
             errors.extend(kind.schema.validate(object));
         }
