@@ -1,7 +1,7 @@
 //! What the file keeps: over a restart, a killed process, a power cut, a disk that fails, and a file that
 //! is not ours.
 
-use super::testing::{Medium, WIDE, create, delete, few, key, thing, update};
+use super::testing::{Medium, WIDE, coin, create, delete, few, key, thing, update};
 use super::*;
 use std::fs;
 use std::path::PathBuf;
@@ -98,6 +98,64 @@ async fn a_file_copied_after_any_acknowledged_write_has_that_write() {
             copied.list("things", &ListQuery::default()),
             store.list("things", &ListQuery::default())
         );
+    }
+}
+
+/// A few creates, updates and deletions of different sizes that wait for the writer together.
+async fn all_at_once(store: &Store, round: usize) -> Vec<Result<Committed, WriteError>> {
+    let writes = (0..=round % 4).map(|i| {
+        let a = thing(&format!("n/{i}"));
+        let value = format!("{round}").repeat(300 * i + 1);
+        match store.get(&a) {
+            Some(entry) if i == 2 => delete(&a, entry.revision),
+            Some(entry) => update(&a, entry.revision, value),
+            None => create(&a, value),
+        }
+    });
+    futures::future::join_all(writes.map(|write| store.write(write))).await
+}
+
+#[tokio::test]
+async fn wherever_it_is_cut_off_it_has_all_that_was_acknowledged_and_nothing_half() {
+    let (medium, reference) = (Medium::default(), Store::memory(WIDE));
+    let store = medium.open(few(4));
+    let mut acknowledged = vec![(medium.age(), 1)];
+    for round in 0..8 {
+        let expected = all_at_once(&reference, round).await;
+        assert_eq!(all_at_once(&store, round).await, expected);
+        acknowledged.push((medium.age(), store.revision()));
+    }
+
+    let acknowledged_at = |age| acknowledged.iter().rev().find(|(at, _)| *at <= age).unwrap().1;
+    let latest = store.revision();
+    drop(store);
+    let mut survivors = Vec::new();
+    for age in acknowledged[0].0..=medium.age() {
+        let cut = medium.at_age(age);
+        for cut in [cut.killed(), cut.power_cut(|| false), cut.power_cut(coin(age as u64))] {
+            let store = cut.open(few(4));
+            let (least, revision) = (acknowledged_at(age), store.revision());
+            assert!((least..=latest).contains(&revision), "{least} {revision} at {age}");
+            let query = ListQuery { at: Some(revision), ..ListQuery::default() };
+            assert_eq!(store.list("things", &query), reference.list("things", &query));
+            if revision > least {
+                survivors.push(revision);
+            }
+        }
+    }
+    assert!(!survivors.is_empty(), "no cut fell between a commit and its acknowledgement");
+}
+
+#[tokio::test]
+async fn a_creation_that_is_killed_anywhere_can_be_started_again() {
+    let (_folder, path) = file();
+    let medium = Medium::default();
+    drop(medium.open(WIDE));
+    for age in 0..=medium.age() {
+        fs::write(&path, medium.at_age(age).bytes()).unwrap();
+        let store = Store::open(&path, WIDE).unwrap();
+        assert_eq!(store.revision(), 1);
+        store.write(create(&thing("n/a"), 1)).await.unwrap();
     }
 }
 

@@ -87,6 +87,8 @@ struct Platter {
     synced: Vec<u8>,
     /// What was done since: the new length, or a piece of a sector.
     pending: Vec<Stroke>,
+    /// Everything that was ever done, to be cut off anywhere.
+    journal: Vec<Stroke>,
     broken: bool,
 }
 
@@ -94,6 +96,7 @@ struct Platter {
 enum Stroke {
     Length(usize),
     Bytes(usize, Vec<u8>),
+    Sync,
 }
 
 impl Stroke {
@@ -107,6 +110,7 @@ impl Stroke {
                 }
                 to[*offset..end].copy_from_slice(bytes);
             }
+            Self::Sync => {}
         }
     }
 }
@@ -134,6 +138,25 @@ impl Medium {
         Self::of(bytes)
     }
 
+    /// How much was done to it so far.
+    pub(super) fn age(&self) -> usize {
+        self.0.lock().journal.len()
+    }
+
+    /// The medium as it was at an age.
+    pub(super) fn at_age(&self, age: usize) -> Medium {
+        let young = Medium::default();
+        for stroke in &self.0.lock().journal[..age] {
+            young.0.lock().stroke(stroke.clone());
+        }
+        young
+    }
+
+    /// All its bytes.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.0.lock().live.clone()
+    }
+
     /// From now on nothing can be written.
     pub(super) fn break_down(&self) {
         self.0.lock().broken = true;
@@ -145,16 +168,29 @@ impl Medium {
         Medium(Arc::new(Mutex::new(platter)))
     }
 
-    fn change(&self, changes: Vec<Stroke>) -> io::Result<()> {
+    fn change(&self, strokes: Vec<Stroke>) -> io::Result<()> {
         let mut platter = self.0.lock();
         if platter.broken {
             return Err(io::Error::other("no space left on the moon"));
         }
-        for change in changes {
-            change.apply(&mut platter.live);
-            platter.pending.push(change);
+        for stroke in strokes {
+            platter.stroke(stroke);
         }
         Ok(())
+    }
+}
+
+impl Platter {
+    fn stroke(&mut self, stroke: Stroke) {
+        self.journal.push(stroke.clone());
+        if let Stroke::Sync = stroke {
+            for stroke in self.pending.drain(..) {
+                stroke.apply(&mut self.synced);
+            }
+            return;
+        }
+        stroke.apply(&mut self.live);
+        self.pending.push(stroke);
     }
 }
 
@@ -175,13 +211,7 @@ impl StorageBackend for Medium {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.change(Vec::new())?;
-        let mut platter = self.0.lock();
-        let Platter { synced, pending, .. } = &mut *platter;
-        for change in pending.drain(..) {
-            change.apply(synced);
-        }
-        Ok(())
+        self.change(vec![Stroke::Sync])
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -193,5 +223,13 @@ impl StorageBackend for Medium {
             (at, rest) = (at + piece.len(), after);
         }
         self.change(pieces)
+    }
+}
+
+/// Whether the next piece survives, from a seed.
+pub(super) fn coin(mut seed: u64) -> impl FnMut() -> bool {
+    move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed >> 63 == 1
     }
 }
