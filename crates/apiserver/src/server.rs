@@ -45,7 +45,7 @@ impl Server {
     pub fn new(store: Store, options: Options) -> Result<Self, ApiError> {
         let compile = |name: &str| {
             let root = enforced(name).unwrap_or_default();
-            crate::schema::compile::compile(&root, &enforced)
+            crate::schema::compile(&root, &enforced)
         };
         let kinds = builtins::all(&options.services, &compile).map_err(ApiError::internal)?;
         Ok(Self {

@@ -48,13 +48,14 @@ pub async fn serve(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
     router: Router,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) {
     let acceptor = TlsAcceptor::from(tls);
+    let mut told = stop.clone();
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            _ = stop.wait_for(|stopped| *stopped) => break,
+            () = stopped(&mut told) => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
@@ -76,6 +77,11 @@ pub async fn serve(
     }
 }
 
+/// Resolves when the server was told to stop, or nobody is left to tell it.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stopped| *stopped).await;
+}
+
 async fn connection(
     stream: TcpStream,
     acceptor: TlsAcceptor,
@@ -90,15 +96,17 @@ async fn connection(
     let serving =
         builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(serving);
-    tokio::select! {
+    let stopping = tokio::select! {
         result = serving.as_mut() => {
             if let Err(error) = result {
                 tracing::debug!(%error, "connection ended");
             }
+            false
         }
-        _ = stop.wait_for(|stopped| *stopped) => {
-            serving.as_mut().graceful_shutdown();
-            let _ = serving.await;
-        }
+        () = stopped(&mut stop) => true,
+    };
+    if stopping {
+        serving.as_mut().graceful_shutdown();
+        let _ = serving.await;
     }
 }

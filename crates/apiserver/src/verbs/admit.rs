@@ -7,7 +7,7 @@ use crate::http::query::FieldValidation;
 use crate::kind::Kind;
 use crate::meta;
 use crate::schema::Schema;
-use crate::schema::compile::object_meta;
+use crate::schema::object_meta;
 use crate::server::{Server, Translation};
 use serde_json::{Value, json};
 

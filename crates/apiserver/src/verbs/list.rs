@@ -103,9 +103,9 @@ impl Selection {
 }
 
 impl ListOptions {
-    /// Everything, as it is now.
-    pub fn everything() -> Self {
-        Self::default()
+    /// All that a selection matches, as it is now.
+    pub fn now(selection: Selection) -> Self {
+        Self { selection, ..Self::default() }
     }
 
     /// Reads the parameters of a list.

@@ -125,8 +125,7 @@ impl Server {
             }
             Start::Everything { at_least, announce } => {
                 self.wait_for(at_least).await?;
-                let list =
-                    ListOptions { selection: options.selection, ..ListOptions::everything() };
+                let list = ListOptions::now(options.selection);
                 let listed = self.list(kind, namespace, &list).await?;
                 stream.pending.extend(
                     listed.items.into_iter().map(|(_, bytes)| Notice::Change("ADDED", bytes)),
