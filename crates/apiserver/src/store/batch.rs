@@ -2,7 +2,7 @@
 //! and the outcome is a value that can be made durable and then published, or thrown away. Pure; the
 //! writer calls [`plan`].
 
-use super::history::Growth;
+use super::history::{Growth, History};
 use super::names::Names;
 use super::stamp::{self, Unstamped};
 use super::state::{Claims, State};
@@ -82,7 +82,7 @@ pub(super) fn plan(
     for (resource, events) in events {
         let growth = match state.history(&resource) {
             Some(history) => history.grow(events, limits),
-            None => super::history::History::default().grow(events, limits),
+            None => History::default().grow(events, limits),
         };
         batch.growth.insert(resource, growth);
     }
@@ -210,5 +210,71 @@ impl Draft<'_> {
         for claim in claims {
             self.batch.claims.insert(claim.clone(), Some(key.clone()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{WIDE, create, delete, thing, update};
+    use super::*;
+
+    fn planned(state: &State, writes: Vec<Write>) -> (Batch, Vec<Result<u64, WriteError>>) {
+        let requests = writes.into_iter().map(|write| Request::prepare(write).unwrap());
+        let (batch, answers) = plan(state, &mut Names::default(), WIDE, requests);
+        (batch, answers.into_iter().map(|answer| answer.map(|done| done.entry.revision)).collect())
+    }
+
+    #[test]
+    fn each_write_is_checked_against_what_the_ones_before_it_leave() {
+        let (a, b) = (thing("n/a"), thing("n/b"));
+        let empty = Guard::NamespaceEmpty("n".into());
+        let (batch, answers) = planned(
+            &State::new(1),
+            vec![
+                create(&a, 1).claiming(&["c"]),
+                create(&a, 1),
+                create(&b, 1).claiming(&["c"]),
+                create(&b, 1).if_only(empty.clone()),
+                update(&a, 2, 2).claiming(&["d"]),
+                create(&b, 1).claiming(&["c"]),
+                delete(&a, 2),
+                delete(&a, 3),
+                delete(&b, 4),
+                create(&a, 3).if_only(empty.clone()),
+            ],
+        );
+        assert_eq!(
+            answers,
+            [
+                Ok(2),
+                Err(WriteError::Exists),
+                Err(WriteError::Claimed { claim: "c".to_owned(), by: a.clone() }),
+                Err(WriteError::GuardFailed(empty)),
+                Ok(3),
+                Ok(4),
+                Err(WriteError::Conflict { current: 3 }),
+                Ok(5),
+                Ok(6),
+                Ok(7),
+            ]
+        );
+        assert_eq!(batch.revision, 7);
+        let left =
+            batch.objects.iter().map(|(k, kept)| (k, kept.as_ref().map(|k| k.entry.revision)));
+        assert_eq!(left.collect::<Vec<_>>(), [(&a, Some(7)), (&b, None)]);
+        assert_eq!(batch.claims.into_iter().filter(|(_, holder)| holder.is_some()).count(), 0);
+        let revisions = batch.growth["things"].events.iter().map(|event| event.revision);
+        assert_eq!(revisions.collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn a_plan_changes_nothing_until_it_is_published() {
+        let (a, mut state) = (thing("n/a"), State::new(1));
+        let (batch, _) = planned(&state, vec![create(&a, 1).claiming(&["c"])]);
+        assert_eq!((state.revision(), state.find(&a), state.claimed_by("c")), (1, None, None));
+        state.publish(batch);
+        assert_eq!((state.revision(), state.claimed_by("c")), (2, Some(&a)));
+        let (batch, answers) = planned(&state, vec![create(&a, 2)]);
+        assert_eq!((batch.growth.len(), answers), (0, vec![Err(WriteError::Exists)]));
     }
 }

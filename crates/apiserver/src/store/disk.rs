@@ -33,12 +33,19 @@ const MARK: usize = 9;
 const FIRST_PAGE: usize = 4096;
 const UNFINISHED_MAX: u64 = 16 << 20;
 
-/// (resource, namespace, name) → revision, claims, object.
-const OBJECTS: TableDefinition<'_, (&str, &str, &str), (u64, Vec<&str>, &[u8])> =
-    TableDefinition::new("objects");
-/// (resource, revision) → whether it was a deletion, namespace, name, the object before.
-const LOG: TableDefinition<'_, (&str, u64), (bool, &str, &str, Option<&[u8]>)> =
-    TableDefinition::new("log");
+/// Where an object stands: resource, namespace, name.
+type ObjectKey = (&'static str, &'static str, &'static str);
+/// An object: its revision, its claims, its bytes.
+type ObjectRow = (u64, Vec<&'static str>, &'static [u8]);
+/// Where a change stands: resource, revision.
+type LogKey = (&'static str, u64);
+/// A change: whether it was a deletion, namespace and name of the object, the object before.
+type LogRow = (bool, &'static str, &'static str, Option<&'static [u8]>);
+
+/// The current objects.
+const OBJECTS: TableDefinition<'_, ObjectKey, ObjectRow> = TableDefinition::new("objects");
+/// The changes that can still be undone.
+const LOG: TableDefinition<'_, LogKey, LogRow> = TableDefinition::new("log");
 /// Resource → the revision behind which its log is cut off.
 const COMPACTED: TableDefinition<'_, &str, u64> = TableDefinition::new("compacted");
 /// The counters below.
@@ -191,10 +198,7 @@ impl Disk {
 /// The events of every resource. Read newest first, each row undoes its change on a view of the
 /// objects, so that the view always shows what the change before it left behind.
 fn read_log(
-    log: &impl ReadableTable<
-        (&'static str, u64),
-        (bool, &'static str, &'static str, Option<&'static [u8]>),
-    >,
+    log: &impl ReadableTable<LogKey, LogRow>,
     state: &State,
     names: &mut Names,
 ) -> Result<BTreeMap<Arc<str>, VecDeque<Arc<Event>>>, OpenError> {
@@ -257,12 +261,11 @@ fn claim(path: &Path) -> Result<File, OpenError> {
 
 fn unfinished(file: &mut File) -> std::io::Result<bool> {
     let zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
-    let mut bytes = vec![0; FIRST_PAGE];
-    let read = file.read(&mut bytes)?;
-    if !zero(&bytes[..read.min(MARK)]) || file.metadata()?.len() > UNFINISHED_MAX {
+    let mut bytes = Vec::new();
+    file.take(MARK as u64).read_to_end(&mut bytes)?;
+    if !zero(&bytes) || file.metadata()?.len() > UNFINISHED_MAX {
         return Ok(false);
     }
-    bytes.truncate(read);
     file.read_to_end(&mut bytes)?;
     Ok(bytes.get(FIRST_PAGE..).is_none_or(zero))
 }

@@ -81,6 +81,9 @@ impl Default for Limits {
     }
 }
 
+/// Says of an object whether it is wanted.
+pub type Filter<'a> = &'a dyn Fn(&Key, &[u8]) -> bool;
+
 /// Which objects of a resource to list. The default is all of them, as they are now.
 #[derive(Clone, Copy, Default)]
 pub struct ListQuery<'a> {
@@ -94,7 +97,7 @@ pub struct ListQuery<'a> {
     /// At most so many; 0 counts as no limit.
     pub limit: Option<usize>,
     /// Only what this accepts. It runs on a snapshot, outside of every lock.
-    pub filter: Option<&'a dyn Fn(&Key, &[u8]) -> bool>,
+    pub filter: Option<Filter<'a>>,
 }
 
 /// A part of a list, in the order of a real server: by `namespace/name` as one string.

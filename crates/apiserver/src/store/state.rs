@@ -4,7 +4,7 @@
 
 use super::batch::{Batch, Kept};
 use super::history::History;
-use super::{Entry, Event, Expired, Key, Page, stamp};
+use super::{Entry, Event, Expired, Filter, Key, Page, stamp};
 use bytes::Bytes;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -321,11 +321,7 @@ fn place(key: &Key) -> Place {
 }
 
 /// The first `limit` objects of a selection that pass `filter`.
-pub(super) fn page(
-    selection: Selection,
-    limit: usize,
-    filter: Option<&dyn Fn(&Key, &[u8]) -> bool>,
-) -> Page {
+pub(super) fn page(selection: Selection, limit: usize, filter: Option<Filter<'_>>) -> Page {
     let Selection { revision, items, total } = selection;
     let mut rest = items
         .into_iter()
