@@ -21,3 +21,4 @@ pub mod patch;
 pub mod schema;
 pub mod selector;
 pub mod store;
+pub mod yaml;
