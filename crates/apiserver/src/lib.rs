@@ -14,6 +14,7 @@
 //! CustomResourceDefinitions, rewrites of built-in kinds as translation hooks.
 
 pub mod error;
+pub mod jsonpath;
 pub mod kind;
 pub mod meta;
 pub mod names;
