@@ -100,7 +100,6 @@ fn address_ranges(_: &mut SchemaGenerator) -> Schema {
         "items": {
             "type": "string",
             "maxLength": 91,
-            "pattern": r"^[0-9A-Fa-f.:]+(/[0-9]{1,3}|-[0-9A-Fa-f.:]+)$",
             "x-kubernetes-validations": [
                 {
                     "rule": "self.contains('/') ? isCIDR(self) : (self.split('-').size() == 2 && self.split('-').all(a, isIP(a)) && ip(self.split('-')[0]).family() == ip(self.split('-')[1]).family())",

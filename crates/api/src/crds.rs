@@ -84,3 +84,8 @@ fn tidy(schema: &mut JSONSchemaProps) {
         tidy(values);
     }
 }
+
+#[cfg(test)]
+mod check;
+#[cfg(test)]
+mod tests;

@@ -110,7 +110,7 @@ fn cloud_name(_: &mut SchemaGenerator) -> Schema {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("self.insecureSkipVerify || (self.primary.url.startsWith('https://') && (!has(self.backup) || self.backup.url.startsWith('https://')))")
+    validation = Rule::new("self.insecureSkipVerify || (!self.primary.url.startsWith('http://') && (!has(self.backup) || !self.backup.url.startsWith('http://')))")
         .message("a url that begins with http:// needs insecureSkipVerify: true, because credentials are sent to it unprotected"),
     validation = Rule::new("!has(self.backup) || self.backup.url != self.primary.url")
         .message("backup must be another device than primary"),

@@ -1,0 +1,213 @@
+use super::check::check;
+use super::*;
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube_cel::{CompiledSchema, apply_defaults, compile_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn schema_of(crd: &CustomResourceDefinition) -> Value {
+    let crd = serde_json::to_value(crd).unwrap();
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+}
+
+/// The schema of a kind.
+fn schema(kind: &str) -> Value {
+    all().iter().find(|crd| crd.spec.names.kind == kind).map(schema_of).unwrap()
+}
+
+/// Calls `visit` with every node of every schema and its path.
+fn every_node(visit: &mut dyn FnMut(&str, &Value)) {
+    fn walk(at: &str, node: &Value, visit: &mut dyn FnMut(&str, &Value)) {
+        visit(at, node);
+        for (name, property) in node["properties"].as_object().into_iter().flatten() {
+            walk(&format!("{at}.{name}"), property, visit);
+        }
+        for (part, sign) in [("items", "[]"), ("additionalProperties", "{}")] {
+            if node[part].is_object() {
+                walk(&format!("{at}{sign}"), &node[part], visit);
+            }
+        }
+    }
+    for crd in all() {
+        walk(&crd.spec.names.kind, &schema_of(&crd), visit);
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    it: String,
+    kind: String,
+    #[serde(default = "any_name")]
+    name: String,
+    from: Option<Value>,
+    spec: Value,
+    refused: Option<Refused>,
+}
+
+#[derive(Deserialize)]
+struct Refused {
+    field: String,
+    says: String,
+}
+
+fn any_name() -> String {
+    "any".into()
+}
+
+impl Case {
+    fn object(&self, spec: &Value) -> Value {
+        json!({
+            "apiVersion": "bowline.dev/v1alpha1",
+            "kind": self.kind,
+            "metadata": { "name": self.name },
+            "spec": spec,
+        })
+    }
+}
+
+fn cases() -> Vec<Case> {
+    serde_saphyr::from_str(include_str!("../../testdata/objects.yaml")).unwrap()
+}
+
+#[test]
+fn deploy_holds_what_the_code_makes() {
+    let folder = repository().join("deploy/crds");
+    let mut expected: Vec<_> = files();
+    expected.sort();
+    let mut found: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| {
+            let name = entry.file_name().into_string().unwrap();
+            (name, std::fs::read_to_string(entry.path()).unwrap())
+        })
+        .collect();
+    found.sort();
+    let names = |files: &[(String, String)]| files.iter().map(|f| f.0.clone()).collect::<Vec<_>>();
+    let hint = "make it new with: bowline crds --dir deploy/crds";
+    assert_eq!(names(&found), names(&expected), "{hint}");
+    for (found, expected) in found.iter().zip(&expected) {
+        assert!(found == expected, "deploy/crds/{} is out of date; {hint}", found.0);
+    }
+}
+
+#[test]
+fn what_is_printed_reads_back_as_the_same_definitions() {
+    let read: Vec<CustomResourceDefinition> = serde_saphyr::from_multiple(&yaml()).unwrap();
+    assert_eq!(read, all());
+}
+
+#[test]
+fn every_rule_compiles() {
+    fn rules(schema: &CompiledSchema) -> usize {
+        assert_eq!(schema.compilation_errors().iter().map(|e| e.to_string()).collect::<Vec<_>>(), [""; 0]);
+        let inner = schema.properties.values().chain(schema.items.as_deref());
+        schema.validations.len()
+            + inner.chain(schema.additional_properties.as_deref()).map(rules).sum::<usize>()
+    }
+    let mut written = 0;
+    every_node(&mut |_, node| {
+        written += node["x-kubernetes-validations"].as_array().map_or(0, Vec::len);
+    });
+    let compiled: usize = all().iter().map(|crd| rules(&compile_schema(&schema_of(crd)))).sum();
+    assert!(written > 30, "{written} rules");
+    assert_eq!(compiled, written);
+}
+
+#[test]
+fn every_field_is_explained_in_sentences() {
+    every_node(&mut |at, node| {
+        let list_item = at.ends_with(['}', ']']);
+        let text = node["description"].as_str().unwrap_or_default();
+        assert!(list_item || text.ends_with('.'), "{at}: {text:?}");
+        assert!(!text.contains('\n'), "{at}: {text:?}");
+    });
+}
+
+#[test]
+fn everything_is_bounded_so_that_servers_can_afford_the_rules() {
+    every_node(&mut |at, node| {
+        let bounded = match node["type"].as_str() {
+            Some("string") => {
+                node["maxLength"].is_u64() || node["enum"].is_array() || node["format"] == "date-time"
+            }
+            Some("array") => node["maxItems"].is_u64(),
+            Some("object") => {
+                node["additionalProperties"].is_null() || node["maxProperties"].is_u64()
+            }
+            _ => true,
+        };
+        assert!(bounded, "{at}: {node:#}");
+    });
+}
+
+#[test]
+fn no_field_may_be_null() {
+    every_node(&mut |at, node| {
+        assert!(node["nullable"].is_null(), "{at}: {node:#}");
+        assert!(node["enum"].as_array().is_none_or(|e| !e.contains(&Value::Null)), "{at}: {node:#}");
+    });
+}
+
+#[test]
+fn objects_are_accepted_or_refused_as_written_down() {
+    for case in cases() {
+        let old = case.from.as_ref().map(|spec| case.object(spec));
+        let wrong = check(&schema(&case.kind), &case.object(&case.spec), old.as_ref());
+        match &case.refused {
+            None => assert_eq!(wrong, [], "{}", case.it),
+            Some(Refused { field, says }) => assert!(
+                wrong.iter().any(|(at, message)| at == field && message.contains(says)),
+                "{}: expected {says:?} at {field:?}, got {wrong:?}",
+                case.it
+            ),
+        }
+    }
+}
+
+#[test]
+fn what_a_server_accepts_reads_into_the_types_and_back_unchanged() {
+    fn again<T: DeserializeOwned + Serialize>(object: Value) -> Value {
+        serde_json::to_value(serde_json::from_value::<T>(object).unwrap()).unwrap()
+    }
+    for case in cases().into_iter().filter(|case| case.refused.is_none()) {
+        let stored = apply_defaults(&schema(&case.kind), &case.object(&case.spec));
+        let read = match case.kind.as_str() {
+            "LoadBalancer" => again::<LoadBalancer>(stored.clone()),
+            "LoadBalancerClaim" => again::<LoadBalancerClaim>(stored.clone()),
+            "LoadBalancerClass" => again::<LoadBalancerClass>(stored.clone()),
+            "AddressPool" => again::<AddressPool>(stored.clone()),
+            "Address" => again::<Address>(stored.clone()),
+            "ExternalIP" => again::<ExternalIP>(stored.clone()),
+            other => panic!("{}: no kind {other}", case.it),
+        };
+        // A quantity may be written as a number; it is read as text.
+        let written = stored.to_string().replace(":5000}", ":\"5000\"}");
+        assert_eq!(read.to_string(), written, "{}", case.it);
+    }
+}
+
+#[test]
+fn the_examples_are_valid() {
+    let folder = repository().join("examples");
+    let mut kinds = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        for object in serde_saphyr::from_multiple::<Value>(&text).unwrap() {
+            let kind = object["kind"].as_str().unwrap().to_owned();
+            if object["apiVersion"] == "bowline.dev/v1alpha1" {
+                assert_eq!(check(&schema(&kind), &object, None), [], "{}", path.display());
+                kinds.push(kind);
+            }
+        }
+    }
+    kinds.sort();
+    assert_eq!(kinds, ["AddressPool", "LoadBalancer", "LoadBalancerClaim", "LoadBalancerClass"]);
+}
