@@ -27,17 +27,71 @@ pub const COUNT_MAX: i64 = (1 << 53) - 1;
     status = "AddressPoolStatus",
     derive = "PartialEq",
     doc = "An AddressPool is a set of addresses that Services, load balancers and Pods can be given, and the rules for giving them.",
-    printcolumn(name = "Addresses", type_ = "string", json_path = ".spec.addresses", description = "Networks and ranges."),
-    printcolumn(name = "Auto-Assign", type_ = "boolean", json_path = ".spec.autoAssign", description = "Whether those who ask for no pool may get an address of this one."),
-    printcolumn(name = "Assigned-v4", type_ = "integer", json_path = ".status.ipv4.assigned", description = "IPv4 addresses in use."),
-    printcolumn(name = "Available-v4", type_ = "integer", json_path = ".status.ipv4.available", description = "IPv4 addresses that can be given out."),
-    printcolumn(name = "Assigned-v6", type_ = "integer", json_path = ".status.ipv6.assigned", description = "IPv6 addresses in use."),
-    printcolumn(name = "Available-v6", type_ = "integer", json_path = ".status.ipv6.available", description = "IPv6 addresses that can be given out."),
+    printcolumn(
+        name = "Addresses",
+        type_ = "string",
+        json_path = ".spec.addresses",
+        description = "Networks and ranges."
+    ),
+    printcolumn(
+        name = "Auto-Assign",
+        type_ = "boolean",
+        json_path = ".spec.autoAssign",
+        description = "Whether those who ask for no pool may get an address of this one."
+    ),
+    printcolumn(
+        name = "Assigned-v4",
+        type_ = "integer",
+        json_path = ".status.ipv4.assigned",
+        description = "IPv4 addresses in use."
+    ),
+    printcolumn(
+        name = "Available-v4",
+        type_ = "integer",
+        json_path = ".status.ipv4.available",
+        description = "IPv4 addresses that can be given out."
+    ),
+    printcolumn(
+        name = "Assigned-v6",
+        type_ = "integer",
+        json_path = ".status.ipv6.assigned",
+        description = "IPv6 addresses in use."
+    ),
+    printcolumn(
+        name = "Available-v6",
+        type_ = "integer",
+        json_path = ".status.ipv6.available",
+        description = "IPv6 addresses that can be given out."
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Scope", type_ = "string", json_path = ".spec.scope", description = "Who can reach the addresses.", priority = 1),
-    printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.allocateTo.priority", description = "Lower is tried first.", priority = 1),
-    printcolumn(name = "Quota", type_ = "integer", json_path = ".spec.perNamespaceQuota", description = "Addresses that one namespace may hold.", priority = 1),
-    printcolumn(name = "Reuse-After", type_ = "string", json_path = ".spec.reuseAfter", description = "How long an address rests.", priority = 1),
+    printcolumn(
+        name = "Scope",
+        type_ = "string",
+        json_path = ".spec.scope",
+        description = "Who can reach the addresses.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Priority",
+        type_ = "integer",
+        json_path = ".spec.allocateTo.priority",
+        description = "Lower is tried first.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Quota",
+        type_ = "integer",
+        json_path = ".spec.perNamespaceQuota",
+        description = "Addresses that one namespace may hold.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Reuse-After",
+        type_ = "string",
+        json_path = ".spec.reuseAfter",
+        description = "How long an address rests.",
+        priority = 1
+    )
 )]
 pub struct AddressPoolSpec {
     /// The addresses: networks (203.0.113.0/24, 2001:db8::/64) and ranges (203.0.113.10-203.0.113.20), IPv4

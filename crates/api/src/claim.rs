@@ -24,16 +24,64 @@ use serde::{Deserialize, Serialize};
     status = "LoadBalancerClaimStatus",
     derive = "PartialEq",
     doc = "A LoadBalancerClaim asks for a load balancer and keeps it for its namespace. It is bound to the LoadBalancer that fits best, or one is made by its class. Services and Ingresses of the namespace use it by the annotation bowline.dev/load-balancer-claim.",
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase", description = "Pending, Bound or Lost."),
-    printcolumn(name = "LoadBalancer", type_ = "string", json_path = ".status.loadBalancerName", description = "The load balancer it is bound to."),
-    printcolumn(name = "Bandwidth", type_ = "string", json_path = ".status.capacity.network-bandwidth", description = "Bits per second of that load balancer."),
-    printcolumn(name = "IOPS", type_ = "string", json_path = ".status.capacity.network-iops", description = "Operations per second of that load balancer."),
-    printcolumn(name = "Address", type_ = "string", json_path = ".status.ingress[0].ip", description = "The first address of that load balancer."),
-    printcolumn(name = "Class", type_ = "string", json_path = ".spec.className", description = "The class that was asked for."),
+    printcolumn(
+        name = "Phase",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "Pending, Bound or Lost."
+    ),
+    printcolumn(
+        name = "LoadBalancer",
+        type_ = "string",
+        json_path = ".status.loadBalancerName",
+        description = "The load balancer it is bound to."
+    ),
+    printcolumn(
+        name = "Bandwidth",
+        type_ = "string",
+        json_path = ".status.capacity.network-bandwidth",
+        description = "Bits per second of that load balancer."
+    ),
+    printcolumn(
+        name = "IOPS",
+        type_ = "string",
+        json_path = ".status.capacity.network-iops",
+        description = "Operations per second of that load balancer."
+    ),
+    printcolumn(
+        name = "Address",
+        type_ = "string",
+        json_path = ".status.ingress[0].ip",
+        description = "The first address of that load balancer."
+    ),
+    printcolumn(
+        name = "Class",
+        type_ = "string",
+        json_path = ".spec.className",
+        description = "The class that was asked for."
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Scope", type_ = "string", json_path = ".spec.scope", description = "The scope that was asked for.", priority = 1),
-    printcolumn(name = "Hostname", type_ = "string", json_path = ".status.ingress[0].hostname", description = "The first host name of that load balancer.", priority = 1),
-    printcolumn(name = "Reason", type_ = "string", json_path = r#".status.conditions[?(@.type=="Bound")].reason"#, description = "Why it is bound or not.", priority = 1),
+    printcolumn(
+        name = "Scope",
+        type_ = "string",
+        json_path = ".spec.scope",
+        description = "The scope that was asked for.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Hostname",
+        type_ = "string",
+        json_path = ".status.ingress[0].hostname",
+        description = "The first host name of that load balancer.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Bound")].reason"#,
+        description = "Why it is bound or not.",
+        priority = 1
+    )
 )]
 #[x_kube(
     validation = Rule::new("has(self.selector) == has(oldSelf.selector) && (!has(self.selector) || self.selector == oldSelf.selector)")

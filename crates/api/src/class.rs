@@ -25,15 +25,57 @@ use serde::{Deserialize, Serialize};
     status = "LoadBalancerClassStatus",
     derive = "PartialEq",
     doc = "A LoadBalancerClass says what to make for a LoadBalancerClaim that no existing LoadBalancer fits.",
-    printcolumn(name = "Default", type_ = "boolean", json_path = ".spec.default", description = "Whether claims without a class use it."),
-    printcolumn(name = "Bandwidth", type_ = "string", json_path = ".spec.capacity.network-bandwidth", description = "Bits per second of each load balancer."),
-    printcolumn(name = "IOPS", type_ = "string", json_path = ".spec.capacity.network-iops", description = "Operations per second of each load balancer."),
-    printcolumn(name = "Replicas", type_ = "integer", json_path = ".spec.replicas", description = "Copies of the proxy for each load balancer."),
-    printcolumn(name = "Reclaim", type_ = "string", json_path = ".spec.reclaimPolicy", description = "What happens when a claim goes."),
-    printcolumn(name = "Namespaces", type_ = "string", json_path = ".spec.allowedNamespaces.from", description = "Which namespaces may use it."),
+    printcolumn(
+        name = "Default",
+        type_ = "boolean",
+        json_path = ".spec.default",
+        description = "Whether claims without a class use it."
+    ),
+    printcolumn(
+        name = "Bandwidth",
+        type_ = "string",
+        json_path = ".spec.capacity.network-bandwidth",
+        description = "Bits per second of each load balancer."
+    ),
+    printcolumn(
+        name = "IOPS",
+        type_ = "string",
+        json_path = ".spec.capacity.network-iops",
+        description = "Operations per second of each load balancer."
+    ),
+    printcolumn(
+        name = "Replicas",
+        type_ = "integer",
+        json_path = ".spec.replicas",
+        description = "Copies of the proxy for each load balancer."
+    ),
+    printcolumn(
+        name = "Reclaim",
+        type_ = "string",
+        json_path = ".spec.reclaimPolicy",
+        description = "What happens when a claim goes."
+    ),
+    printcolumn(
+        name = "Namespaces",
+        type_ = "string",
+        json_path = ".spec.allowedNamespaces.from",
+        description = "Which namespaces may use it."
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Idle-Timeout", type_ = "string", json_path = ".spec.idleTimeout", description = "How long a load balancer may be without consumers.", priority = 1),
-    printcolumn(name = "Namespace", type_ = "string", json_path = ".spec.namespace", description = "Where proxies run.", priority = 1),
+    printcolumn(
+        name = "Idle-Timeout",
+        type_ = "string",
+        json_path = ".spec.idleTimeout",
+        description = "How long a load balancer may be without consumers.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Namespace",
+        type_ = "string",
+        json_path = ".spec.namespace",
+        description = "Where proxies run.",
+        priority = 1
+    )
 )]
 #[x_kube(
     validation = Rule::new("[has(self.builtin), has(self.bareMetalLoadBalancer), has(self.template), has(self.external), has(self.awsLoadBalancer), has(self.gceLoadBalancer)].filter(set, set).size() == 1")

@@ -33,7 +33,10 @@ pub fn yaml() -> String {
 
 /// The definitions as files: name and content.
 pub fn files() -> Vec<(String, String)> {
-    all().into_iter().map(|crd| (format!("{}.yaml", crd.spec.names.plural), to_yaml(&crd))).collect()
+    all()
+        .into_iter()
+        .map(|crd| (format!("{}.yaml", crd.spec.names.plural), to_yaml(&crd)))
+        .collect()
 }
 
 fn to_yaml(crd: &CustomResourceDefinition) -> String {

@@ -23,14 +23,52 @@ use std::net::IpAddr;
     status = "ExternalIPStatus",
     derive = "PartialEq",
     doc = "An ExternalIP is the address of one Pod of a Service with one address per Pod. Bowline writes it. It stays while the Service has a place for that Pod, also while the Pod itself is away.",
-    printcolumn(name = "Service", type_ = "string", json_path = ".spec.serviceName", description = "The Service it belongs to."),
-    printcolumn(name = "Pod", type_ = "string", json_path = ".spec.podName", description = "The Pod it leads to."),
-    printcolumn(name = "IP", type_ = "string", json_path = ".status.ips[0]", description = "Its first address."),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase", description = "Pending, Assigned or Forwarding."),
+    printcolumn(
+        name = "Service",
+        type_ = "string",
+        json_path = ".spec.serviceName",
+        description = "The Service it belongs to."
+    ),
+    printcolumn(
+        name = "Pod",
+        type_ = "string",
+        json_path = ".spec.podName",
+        description = "The Pod it leads to."
+    ),
+    printcolumn(
+        name = "IP",
+        type_ = "string",
+        json_path = ".status.ips[0]",
+        description = "Its first address."
+    ),
+    printcolumn(
+        name = "Phase",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "Pending, Assigned or Forwarding."
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Second-IP", type_ = "string", json_path = ".status.ips[1]", description = "Its address of the other family.", priority = 1),
-    printcolumn(name = "Pod-IP", type_ = "string", json_path = ".status.podIPs[0]", description = "The Pod's own address.", priority = 1),
-    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.addressPool", description = "The pool that was asked for.", priority = 1),
+    printcolumn(
+        name = "Second-IP",
+        type_ = "string",
+        json_path = ".status.ips[1]",
+        description = "Its address of the other family.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Pod-IP",
+        type_ = "string",
+        json_path = ".status.podIPs[0]",
+        description = "The Pod's own address.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Pool",
+        type_ = "string",
+        json_path = ".spec.addressPool",
+        description = "The pool that was asked for.",
+        priority = 1
+    )
 )]
 pub struct ExternalIPSpec {
     /// The Service, in the same namespace. It cannot be changed.

@@ -2,20 +2,25 @@
 //! and the translation of two spellings that Kubernetes itself does not know.
 //!
 //! ```text
-//!  load_balancer ─┬─ source, claim_ref …      kinds, one file each; the derive makes their schema
-//!  claim          │
-//!  class          ├──▶ crds ──▶ deploy/crds   the same schemas as CustomResourceDefinitions
-//!  address_pool   │
-//!  address        │
-//!  external_ip   ─┘
-//!  names, annotations                         every fixed string, once
-//!  translate                                  IPPerPod, Ingress spec.loadBalancer
+//!  load_balancer, claim, class ──┐  one file a kind; the derive makes its schema
+//!  address_pool, address,        ├─▶ crds ─▶ deploy/crds, `bowline crds`, `bowline up`
+//!  external_ip ──────────────────┘
+//!    └─ source, selector, quantity, duration, condition: what kinds have in common
+//!  names, annotations     every fixed string, once
+//!  translate              IPPerPod, Ingress spec.loadBalancer
 //! ```
 //!
 //! Nothing here talks to a server, keeps state or decides anything. The types say what a valid
 //! object looks like; whatever the schema accepts, they can read.
 
-#![allow(unreachable_pub, reason = "the schema derive copies structs into functions, where pub is idle")]
+#![allow(
+    unreachable_pub,
+    reason = "the schema derive copies structs into functions, where pub is idle"
+)]
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "clippy takes the like-named parts of printer columns for duplicates"
+)]
 
 pub mod address;
 pub mod address_pool;

@@ -24,19 +24,83 @@ use std::net::IpAddr;
     status = "LoadBalancerStatus",
     derive = "PartialEq",
     doc = "A LoadBalancer carries traffic into the cluster: a proxy, an appliance or a cloud's load balancer, with the capacity it has. Services and Ingresses use it by name or by a LoadBalancerClaim.",
-    printcolumn(name = "Bandwidth", type_ = "string", json_path = ".spec.capacity.network-bandwidth", description = "Bits per second that it can carry."),
-    printcolumn(name = "IOPS", type_ = "string", json_path = ".spec.capacity.network-iops", description = "Operations per second that it can carry."),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase", description = "Running while it carries what was planned for it."),
-    printcolumn(name = "Binding", type_ = "string", json_path = r#".status.conditions[?(@.type=="Bound")].reason"#, description = "Available, Bound or Released."),
-    printcolumn(name = "Claim", type_ = "string", json_path = ".spec.claimRef.name", description = "The claim that has it."),
-    printcolumn(name = "Address", type_ = "string", json_path = ".status.ingress[0].ip", description = "Its first address."),
-    printcolumn(name = "Class", type_ = "string", json_path = ".spec.className", description = "Its LoadBalancerClass."),
-    printcolumn(name = "Scope", type_ = "string", json_path = ".spec.scope", description = "Who can reach it: Internet or Intranet."),
+    printcolumn(
+        name = "Bandwidth",
+        type_ = "string",
+        json_path = ".spec.capacity.network-bandwidth",
+        description = "Bits per second that it can carry."
+    ),
+    printcolumn(
+        name = "IOPS",
+        type_ = "string",
+        json_path = ".spec.capacity.network-iops",
+        description = "Operations per second that it can carry."
+    ),
+    printcolumn(
+        name = "Phase",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "Running while it carries what was planned for it."
+    ),
+    printcolumn(
+        name = "Binding",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Bound")].reason"#,
+        description = "Available, Bound or Released."
+    ),
+    printcolumn(
+        name = "Claim",
+        type_ = "string",
+        json_path = ".spec.claimRef.name",
+        description = "The claim that has it."
+    ),
+    printcolumn(
+        name = "Address",
+        type_ = "string",
+        json_path = ".status.ingress[0].ip",
+        description = "Its first address."
+    ),
+    printcolumn(
+        name = "Class",
+        type_ = "string",
+        json_path = ".spec.className",
+        description = "Its LoadBalancerClass."
+    ),
+    printcolumn(
+        name = "Scope",
+        type_ = "string",
+        json_path = ".spec.scope",
+        description = "Who can reach it: Internet or Intranet."
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Claim-Namespace", type_ = "string", json_path = ".spec.claimRef.namespace", description = "The namespace of the claim that has it.", priority = 1),
-    printcolumn(name = "Hostname", type_ = "string", json_path = ".status.ingress[0].hostname", description = "Its first host name.", priority = 1),
-    printcolumn(name = "Reclaim", type_ = "string", json_path = ".spec.reclaimPolicy", description = "What happens when its claim goes.", priority = 1),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", description = "Why it is in this phase.", priority = 1),
+    printcolumn(
+        name = "Claim-Namespace",
+        type_ = "string",
+        json_path = ".spec.claimRef.namespace",
+        description = "The namespace of the claim that has it.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Hostname",
+        type_ = "string",
+        json_path = ".status.ingress[0].hostname",
+        description = "Its first host name.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Reclaim",
+        type_ = "string",
+        json_path = ".spec.reclaimPolicy",
+        description = "What happens when its claim goes.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.message",
+        description = "Why it is in this phase.",
+        priority = 1
+    )
 )]
 #[x_kube(
     validation = Rule::new("[has(self.builtin), has(self.bareMetalLoadBalancer), has(self.template), has(self.external), has(self.awsLoadBalancer), has(self.gceLoadBalancer)].filter(set, set).size() == 1")
@@ -207,7 +271,9 @@ pub struct Consumer {
 }
 
 /// Kinds that can use a load balancer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub enum ConsumerKind {
     /// A Service.
     Service,

@@ -81,7 +81,8 @@ pub fn whole(quantity: &Quantity) -> Result<u64, QuantityError> {
     let too_large = || QuantityError::TooLarge(text.to_owned());
     let integer: u64 = integer.parse().map_err(|_| too_large())?;
     let decimals = 10u128.pow(fraction.len() as u32);
-    let parts = if fraction.is_empty() { 0 } else { fraction.parse::<u128>().map_err(|_| unreadable())? };
+    let parts =
+        if fraction.is_empty() { 0 } else { fraction.parse::<u128>().map_err(|_| unreadable())? };
     let parts = parts * unit;
     if !parts.is_multiple_of(decimals) {
         return Err(QuantityError::Fraction(text.to_owned()));

@@ -1,21 +1,41 @@
 //! What a server would say to an object: the value validations of a schema that our kinds use, and
 //! their rules through kube-cel. For tests; servers have their own, complete one.
 
-use kube_cel::{Validator, apply_defaults};
+use kube_cel::{CompiledSchema, Validator, apply_defaults, compile_schema};
 use regex::Regex;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// What is wrong with `object` (changed from `old`, if given): field and message.
-pub(super) fn check(schema: &Value, object: &Value, old: Option<&Value>) -> Vec<(String, String)> {
-    let object = apply_defaults(schema, object);
-    let old = old.map(|old| apply_defaults(schema, old));
-    let mut wrong = Vec::new();
-    values(schema, &object, "", &mut wrong);
-    if let Err(errors) = Validator::new().validate(schema, &object, old.as_ref()) {
-        wrong.extend(errors.iter().map(|e| (e.field_path.clone(), e.message.clone())));
+/// The schemas of our kinds, their rules compiled once.
+pub(super) struct Checker(BTreeMap<String, (Value, CompiledSchema)>);
+
+impl Checker {
+    /// Of kinds and their schemas.
+    pub(super) fn new(schemas: impl Iterator<Item = (String, Value)>) -> Self {
+        let compiled = schemas.map(|(kind, schema)| {
+            let rules = compile_schema(&schema);
+            (kind, (schema, rules))
+        });
+        Self(compiled.collect())
     }
-    wrong
+
+    /// An object as a server stores it.
+    pub(super) fn defaulted(&self, object: &Value) -> Value {
+        apply_defaults(&self.0[object["kind"].as_str().unwrap()].0, object)
+    }
+
+    /// What is wrong with `object` (changed from `old`, if given): field and message.
+    pub(super) fn check(&self, object: &Value, old: Option<&Value>) -> Vec<(String, String)> {
+        let (schema, rules) = &self.0[object["kind"].as_str().unwrap()];
+        let object = self.defaulted(object);
+        let old = old.map(|old| self.defaulted(old));
+        let mut wrong = Vec::new();
+        values(schema, &object, "", &mut wrong);
+        if let Err(errors) = Validator::new().validate_compiled(rules, &object, old.as_ref()) {
+            wrong.extend(errors.iter().map(|e| (e.field_path.clone(), e.message.clone())));
+        }
+        wrong
+    }
 }
 
 fn values(schema: &Value, value: &Value, at: &str, wrong: &mut Vec<(String, String)>) {

@@ -1,7 +1,8 @@
-use super::check::check;
+use super::check::Checker;
 use super::*;
+use crate::names::{CATEGORY, GROUP, VERSION};
 use k8s_openapi::serde::de::DeserializeOwned;
-use kube_cel::{CompiledSchema, apply_defaults, compile_schema};
+use kube_cel::{CompiledSchema, compile_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -15,9 +16,8 @@ fn schema_of(crd: &CustomResourceDefinition) -> Value {
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 }
 
-/// The schema of a kind.
-fn schema(kind: &str) -> Value {
-    all().iter().find(|crd| crd.spec.names.kind == kind).map(schema_of).unwrap()
+fn checker() -> Checker {
+    Checker::new(all().iter().map(|crd| (crd.spec.names.kind.clone(), schema_of(crd))))
 }
 
 /// Calls `visit` with every node of every schema and its path.
@@ -47,6 +47,7 @@ struct Case {
     name: String,
     from: Option<Value>,
     spec: Value,
+    status: Option<Value>,
     refused: Option<Refused>,
 }
 
@@ -62,12 +63,16 @@ fn any_name() -> String {
 
 impl Case {
     fn object(&self, spec: &Value) -> Value {
-        json!({
+        let mut object = json!({
             "apiVersion": "bowline.dev/v1alpha1",
             "kind": self.kind,
             "metadata": { "name": self.name },
             "spec": spec,
-        })
+        });
+        if let Some(status) = &self.status {
+            object["status"] = status.clone();
+        }
+        object
     }
 }
 
@@ -104,9 +109,22 @@ fn what_is_printed_reads_back_as_the_same_definitions() {
 }
 
 #[test]
+fn all_kinds_are_of_our_group_and_category() {
+    for crd in all() {
+        assert_eq!(crd.spec.group, GROUP);
+        assert_eq!(crd.spec.versions[0].name, VERSION);
+        assert_eq!(crd.spec.names.categories, Some(vec![CATEGORY.to_owned()]));
+        assert!(crd.spec.versions[0].subresources.as_ref().is_some_and(|s| s.status.is_some()));
+    }
+}
+
+#[test]
 fn every_rule_compiles() {
     fn rules(schema: &CompiledSchema) -> usize {
-        assert_eq!(schema.compilation_errors().iter().map(|e| e.to_string()).collect::<Vec<_>>(), [""; 0]);
+        assert_eq!(
+            schema.compilation_errors().iter().map(|e| e.to_string()).collect::<Vec<_>>(),
+            [""; 0]
+        );
         let inner = schema.properties.values().chain(schema.items.as_deref());
         schema.validations.len()
             + inner.chain(schema.additional_properties.as_deref()).map(rules).sum::<usize>()
@@ -135,7 +153,9 @@ fn everything_is_bounded_so_that_servers_can_afford_the_rules() {
     every_node(&mut |at, node| {
         let bounded = match node["type"].as_str() {
             Some("string") => {
-                node["maxLength"].is_u64() || node["enum"].is_array() || node["format"] == "date-time"
+                node["maxLength"].is_u64()
+                    || node["enum"].is_array()
+                    || node["format"] == "date-time"
             }
             Some("array") => node["maxItems"].is_u64(),
             Some("object") => {
@@ -151,15 +171,19 @@ fn everything_is_bounded_so_that_servers_can_afford_the_rules() {
 fn no_field_may_be_null() {
     every_node(&mut |at, node| {
         assert!(node["nullable"].is_null(), "{at}: {node:#}");
-        assert!(node["enum"].as_array().is_none_or(|e| !e.contains(&Value::Null)), "{at}: {node:#}");
+        assert!(
+            node["enum"].as_array().is_none_or(|e| !e.contains(&Value::Null)),
+            "{at}: {node:#}"
+        );
     });
 }
 
 #[test]
 fn objects_are_accepted_or_refused_as_written_down() {
+    let checker = checker();
     for case in cases() {
         let old = case.from.as_ref().map(|spec| case.object(spec));
-        let wrong = check(&schema(&case.kind), &case.object(&case.spec), old.as_ref());
+        let wrong = checker.check(&case.object(&case.spec), old.as_ref());
         match &case.refused {
             None => assert_eq!(wrong, [], "{}", case.it),
             Some(Refused { field, says }) => assert!(
@@ -176,8 +200,9 @@ fn what_a_server_accepts_reads_into_the_types_and_back_unchanged() {
     fn again<T: DeserializeOwned + Serialize>(object: Value) -> Value {
         serde_json::to_value(serde_json::from_value::<T>(object).unwrap()).unwrap()
     }
+    let checker = checker();
     for case in cases().into_iter().filter(|case| case.refused.is_none()) {
-        let stored = apply_defaults(&schema(&case.kind), &case.object(&case.spec));
+        let stored = checker.defaulted(&case.object(&case.spec));
         let read = match case.kind.as_str() {
             "LoadBalancer" => again::<LoadBalancer>(stored.clone()),
             "LoadBalancerClaim" => again::<LoadBalancerClaim>(stored.clone()),
@@ -195,19 +220,36 @@ fn what_a_server_accepts_reads_into_the_types_and_back_unchanged() {
 
 #[test]
 fn the_examples_are_valid() {
-    let folder = repository().join("examples");
     let mut kinds = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let text = std::fs::read_to_string(&path).unwrap();
-        for object in serde_saphyr::from_multiple::<Value>(&text).unwrap() {
-            let kind = object["kind"].as_str().unwrap().to_owned();
-            if object["apiVersion"] == "bowline.dev/v1alpha1" {
-                assert_eq!(check(&schema(&kind), &object, None), [], "{}", path.display());
-                kinds.push(kind);
-            }
-        }
+    for entry in std::fs::read_dir(repository().join("examples")).unwrap() {
+        kinds.extend(valid_kinds(&std::fs::read_to_string(entry.unwrap().path()).unwrap()));
     }
     kinds.sort();
     assert_eq!(kinds, ["AddressPool", "LoadBalancer", "LoadBalancerClaim", "LoadBalancerClass"]);
+}
+
+#[test]
+fn what_the_page_on_kinds_shows_is_valid() {
+    let page = std::fs::read_to_string(repository().join("docs/kinds.md")).unwrap();
+    let mut kinds: Vec<_> = page
+        .split("```yaml\n")
+        .skip(1)
+        .flat_map(|rest| valid_kinds(rest.split("```").next().unwrap()))
+        .collect();
+    kinds.dedup();
+    assert_eq!(kinds, all().into_iter().map(|crd| crd.spec.names.kind).collect::<Vec<_>>());
+}
+
+/// The kinds of ours in a manifest, each object of which is valid.
+fn valid_kinds(manifest: &str) -> Vec<String> {
+    let checker = checker();
+    let ours = serde_saphyr::from_multiple::<Value>(manifest)
+        .unwrap()
+        .into_iter()
+        .filter(|object| object["apiVersion"] == "bowline.dev/v1alpha1");
+    ours.map(|object| {
+        assert_eq!(checker.check(&object, None), [], "{object:#}");
+        object["kind"].as_str().unwrap().to_owned()
+    })
+    .collect()
 }
