@@ -22,4 +22,5 @@ pub mod patch;
 pub mod schema;
 pub mod selector;
 pub mod store;
+pub mod table;
 pub mod yaml;
