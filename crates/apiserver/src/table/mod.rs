@@ -51,8 +51,8 @@ pub fn table(
     now: Timestamp,
 ) -> (Value, Vec<Value>) {
     let all = with_name(&kind.columns);
-    let definitions = all.iter().map(|column| definition(column)).collect();
-    let makers: Vec<_> = all.iter().map(|column| maker(column)).collect();
+    let definitions = all.iter().map(definition).collect();
+    let makers: Vec<_> = all.iter().map(maker).collect();
     let row = |object: &&Value| {
         let cells: Vec<Value> = makers.iter().map(|maker| maker.cell(object, now)).collect();
         let beside = match include {
