@@ -48,10 +48,10 @@ fn merge_map(target: &mut Object, patch: &Object, schema: Option<&Schema>) -> Re
     // An ordered list is merged together with its order, so its key is done afterwards.
     let mut done = HashSet::new();
     for (key, value) in patch {
-        if let Some(field) = directive_field(key, SET_ORDER, "setElementOrder list")? {
-            if merge_ordered(target, patch, field, value, schema)? {
-                done.insert(field);
-            }
+        if let Some(field) = directive_field(key, SET_ORDER, "setElementOrder list")?
+            && merge_ordered(target, patch, field, value, schema)?
+        {
+            done.insert(field);
         }
     }
     for (key, value) in patch {
