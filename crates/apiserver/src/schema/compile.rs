@@ -149,7 +149,8 @@ impl Builder<'_> {
         overlay(&mut node, map);
         node.checks = checks(map, path)?;
         node.required = strings(map.get("required"));
-        for (name, property) in map.get("properties").and_then(Value::as_object).into_iter().flatten()
+        for (name, property) in
+            map.get("properties").and_then(Value::as_object).into_iter().flatten()
         {
             let path = format!("{}.properties[{name}]", path);
             node.properties.insert(name.clone(), self.add(property, path)?);
@@ -276,10 +277,10 @@ fn checks(map: &Map<String, Value>, path: &str) -> Result<Checks, CompileError> 
     let pattern_text = map.get("pattern").and_then(Value::as_str).unwrap_or_default().to_owned();
     let pattern = match pattern_text.as_str() {
         "" => None,
-        text => Some(go::pattern(text).map_err(|why| CompileError::Pattern {
-            path: child(path, "pattern"),
-            why,
-        })?),
+        text => Some(
+            go::pattern(text)
+                .map_err(|why| CompileError::Pattern { path: child(path, "pattern"), why })?,
+        ),
     };
     Ok(Checks {
         enumeration: map.get("enum").and_then(Value::as_array).filter(|e| !e.is_empty()).cloned(),

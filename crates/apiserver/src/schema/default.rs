@@ -43,7 +43,10 @@ fn drop_nulls(schema: Option<&Schema>, value: &mut Value) {
 
 /// A node that stands for `additionalProperties: true` has no schema that could forbid a null.
 fn is_open(node: &Node) -> bool {
-    node.type_.is_none() && !node.int_or_string && !node.preserve_unknown && node.properties.is_empty()
+    node.type_.is_none()
+        && !node.int_or_string
+        && !node.preserve_unknown
+        && node.properties.is_empty()
 }
 
 fn fill(schema: &Schema, value: &mut Value) {
@@ -91,19 +94,19 @@ mod tests {
     #[test]
     fn defaults_appear_only_under_parents_that_are_there() {
         let schema = compile_crd(&json!({"type": "object", "properties": {"spec": {
-            "type": "object", "properties": {
-                "replicas": {"type": "integer", "default": 1},
-                "nested": {"type": "object", "default": {}, "properties": {
-                    "mode": {"type": "string", "default": "fast"}}},
-                "absent": {"type": "object", "properties": {
-                    "x": {"type": "string", "default": "y"}}},
-                "list": {"type": "array", "items": {"type": "object", "properties": {
-                    "proto": {"type": "string", "default": "TCP"}}}},
-                "map": {"type": "object", "additionalProperties": {"type": "object",
-                    "properties": {"v": {"type": "string", "default": "w"}}}},
-                "maybe": {"type": "string", "nullable": true, "default": "z"},
-                "gone": {"type": "string"},
-            }}}}))
+        "type": "object", "properties": {
+            "replicas": {"type": "integer", "default": 1},
+            "nested": {"type": "object", "default": {}, "properties": {
+                "mode": {"type": "string", "default": "fast"}}},
+            "absent": {"type": "object", "properties": {
+                "x": {"type": "string", "default": "y"}}},
+            "list": {"type": "array", "items": {"type": "object", "properties": {
+                "proto": {"type": "string", "default": "TCP"}}}},
+            "map": {"type": "object", "additionalProperties": {"type": "object",
+                "properties": {"v": {"type": "string", "default": "w"}}}},
+            "maybe": {"type": "string", "nullable": true, "default": "z"},
+            "gone": {"type": "string"},
+        }}}}))
         .unwrap();
         let mut object = json!({"spec": {
             "replicas": null, "list": [{}, {"proto": "UDP"}], "map": {"k": {}},

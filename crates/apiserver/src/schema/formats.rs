@@ -161,7 +161,8 @@ fn parse_ip(s: &str) -> Option<IpAddr> {
     let octets: Vec<u8> = s
         .split('.')
         .map(|part| {
-            let digits = !part.is_empty() && part.len() < 20 && part.bytes().all(|b| b.is_ascii_digit());
+            let digits =
+                !part.is_empty() && part.len() < 20 && part.bytes().all(|b| b.is_ascii_digit());
             digits.then(|| part.parse::<u8>().ok()).flatten()
         })
         .collect::<Option<_>>()?;
@@ -237,10 +238,11 @@ fn is_base64(s: &str) -> bool {
 }
 
 fn is_date(s: &str) -> bool {
-    let shape = s.len() == 10 && s.bytes().enumerate().all(|(i, b)| match i {
-        4 | 7 => b == b'-',
-        _ => b.is_ascii_digit(),
-    });
+    let shape = s.len() == 10
+        && s.bytes().enumerate().all(|(i, b)| match i {
+            4 | 7 => b == b'-',
+            _ => b.is_ascii_digit(),
+        });
     shape && s.parse::<jiff::civil::Date>().is_ok()
 }
 

@@ -12,8 +12,16 @@ pub(crate) fn quote(value: &Value) -> String {
     match value {
         Value::String(text) => quote_text(text),
         Value::Number(n) if n.is_f64() => number(n.as_f64().unwrap_or_default()),
+        Value::Array(_) | Value::Object(_) => json(value),
         other => other.to_string(),
     }
+}
+
+/// Compact JSON as Go writes it: safe to stand in HTML.
+pub(crate) fn json(value: &Value) -> String {
+    let text = value.to_string();
+    let text = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    text.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
 /// `%q`.
@@ -59,15 +67,14 @@ pub(crate) fn number(value: f64) -> String {
 
 /// Compiles a pattern of RE2 syntax with RE2's meaning.
 pub(crate) fn pattern(text: &str) -> Result<Regex, String> {
-    RegexBuilder::new(&translate(text))
-        .size_limit(PATTERN_LIMIT)
-        .build()
-        .map_err(|error| match error {
+    RegexBuilder::new(&translate(text)).size_limit(PATTERN_LIMIT).build().map_err(|error| {
+        match error {
             regex::Error::CompiledTooBig(limit) => {
                 format!("expression is larger than {limit} bytes when compiled")
             }
             other => format!("error parsing regexp: {}", last_line(&other.to_string())),
-        })
+        }
+    })
 }
 
 fn last_line(text: &str) -> &str {
@@ -159,9 +166,15 @@ mod tests {
 
     #[test]
     fn floats_print_as_go_prints_them() {
-        for (value, text) in
-            [(5.0, "5"), (0.1, "0.1"), (1e7, "1e+07"), (2000000.5, "2.0000005e+06"), (123456.5, "123456.5"), (1.5e-7, "1.5e-07"), (-2.5, "-2.5")]
-        {
+        for (value, text) in [
+            (5.0, "5"),
+            (0.1, "0.1"),
+            (1e7, "1e+07"),
+            (2000000.5, "2.0000005e+06"),
+            (123456.5, "123456.5"),
+            (1.5e-7, "1.5e-07"),
+            (-2.5, "-2.5"),
+        ] {
             assert_eq!(number(value), text);
         }
     }

@@ -122,12 +122,7 @@ fn resource(map: &Map<String, Value>, path: &str) -> Vec<FieldError> {
 }
 
 /// Calls `each` for the members and items that the structure knows.
-fn walk(
-    schema: &Schema,
-    value: &Value,
-    path: &str,
-    each: &mut dyn FnMut(&Schema, &Value, &str),
-) {
+fn walk(schema: &Schema, value: &Value, path: &str, each: &mut dyn FnMut(&Schema, &Value, &str)) {
     match value {
         Value::Object(map) => {
             for (name, value) in map {
@@ -155,8 +150,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn messages(spec: Value, value: Value) -> Vec<String> {
-        let schema =
-            compile_crd(&json!({"type": "object", "properties": {"spec": spec}})).unwrap();
+        let schema = compile_crd(&json!({"type": "object", "properties": {"spec": spec}})).unwrap();
         let errors = schema.validate(&json!({"spec": value}));
         errors.iter().map(ToString::to_string).collect()
     }
@@ -195,8 +189,10 @@ mod tests {
         let bad = json!({"apiVersion": "a/v1", "kind": "Pod", "metadata": {"labels": 5}});
         assert_eq!(
             messages(schema, bad),
-            ["spec.metadata: Invalid value: {\"labels\":5}: json: cannot unmarshal number into Go struct \
-              field ObjectMeta.labels of type map[string]string"]
+            [
+                "spec.metadata: Invalid value: {\"labels\":5}: json: cannot unmarshal number into Go struct \
+              field ObjectMeta.labels of type map[string]string"
+            ]
         );
     }
 }

@@ -41,10 +41,17 @@ pub fn compile_crd_at(schema: &Value, path: &str) -> Result<Schema, Vec<FieldErr
 fn finish(schema: &Value, path: &str) -> Result<Schema, Vec<FieldError>> {
     let compiled = compile_plain(schema).map_err(|error| {
         let field = match &error {
-            CompileError::Pattern { path: at, .. } => format!("{path}.{}", at.trim_start_matches('.')),
+            CompileError::Pattern { path: at, .. } => {
+                format!("{path}.{}", at.trim_start_matches('.'))
+            }
             _ => path.to_owned(),
         };
-        vec![FieldError { kind: FieldErrorKind::Invalid, field, value: Some("\"\"".into()), detail: error.to_string() }]
+        vec![FieldError {
+            kind: FieldErrorKind::Invalid,
+            field,
+            value: Some("\"\"".into()),
+            detail: error.to_string(),
+        }]
     })?;
     let mut nodes = compiled.nodes().to_vec();
     if let Some(root) = nodes.get_mut(compiled.id() as usize) {
@@ -135,10 +142,19 @@ fn keywords(schema: &Value, path: &str, depth: usize, errors: &mut Vec<FieldErro
 fn keyword(key: &str, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let field = child(path, key);
     let fits = match key {
-        "description" | "title" | "type" | "format" | "pattern" | "x-kubernetes-list-type"
+        "description"
+        | "title"
+        | "type"
+        | "format"
+        | "pattern"
+        | "x-kubernetes-list-type"
         | "x-kubernetes-map-type" => value.is_string(),
-        "nullable" | "exclusiveMinimum" | "exclusiveMaximum" | "uniqueItems"
-        | "x-kubernetes-preserve-unknown-fields" | "x-kubernetes-embedded-resource"
+        "nullable"
+        | "exclusiveMinimum"
+        | "exclusiveMaximum"
+        | "uniqueItems"
+        | "x-kubernetes-preserve-unknown-fields"
+        | "x-kubernetes-embedded-resource"
         | "x-kubernetes-int-or-string" => value.is_boolean(),
         "minimum" | "maximum" | "multipleOf" => value.is_number(),
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
@@ -334,7 +350,11 @@ fn nested(branch: &Value, skip_any_of: bool, path: &str, errors: &mut Vec<FieldE
         ),
         (truthy(branch, "x-kubernetes-embedded-resource"), "x-kubernetes-embedded-resource", FALSE),
         (truthy(branch, "x-kubernetes-int-or-string"), "x-kubernetes-int-or-string", FALSE),
-        (!list(branch, "x-kubernetes-list-map-keys").is_empty(), "x-kubernetes-list-map-keys", EMPTY),
+        (
+            !list(branch, "x-kubernetes-list-map-keys").is_empty(),
+            "x-kubernetes-list-map-keys",
+            EMPTY,
+        ),
         (branch.get("x-kubernetes-list-type").is_some(), "x-kubernetes-list-type", UNDEFINED),
         (branch.get("x-kubernetes-map-type").is_some(), "x-kubernetes-map-type", UNDEFINED),
         (!list(branch, "x-kubernetes-validations").is_empty(), "x-kubernetes-validations", EMPTY),
@@ -389,13 +409,7 @@ fn completeness(
 }
 
 /// As [`completeness`], for a part of a branch: the part itself counts as a branch.
-fn complete_part(
-    part: &Value,
-    schema: &Value,
-    path: &str,
-    at: &str,
-    errors: &mut Vec<FieldError>,
-) {
+fn complete_part(part: &Value, schema: &Value, path: &str, at: &str, errors: &mut Vec<FieldError>) {
     let wrapped = serde_json::json!({ "not": part });
     let mut found = Vec::new();
     completeness(&wrapped, schema, path, at, &mut found);
@@ -467,8 +481,10 @@ fn rules(schema: &Value, path: &str, context: &Context<'_>, errors: &mut Vec<Fie
     }
     let resource = context.root || truthy(schema, "x-kubernetes-embedded-resource");
     for (part_path, part) in parts(schema, path) {
-        let name = properties(schema).find(|(_, p)| std::ptr::eq(*p, part)).map(|(n, _)| n.as_str());
-        let is_meta = resource && name.is_some_and(|n| matches!(n, "metadata" | "kind" | "apiVersion"));
+        let name =
+            properties(schema).find(|(_, p)| std::ptr::eq(*p, part)).map(|(n, _)| n.as_str());
+        let is_meta =
+            resource && name.is_some_and(|n| matches!(n, "metadata" | "kind" | "apiVersion"));
         let top = name.filter(|_| is_meta && context.root).map(|n| format!("in top-level {n}"));
         let mapped = context.inside_meta && part_path == at("additionalProperties");
         let inner = Context {
@@ -505,7 +521,8 @@ fn rules(schema: &Value, path: &str, context: &Context<'_>, errors: &mut Vec<Fie
 }
 
 fn one_of(schema: &Value, key: &str, known: &[&str], path: &str, errors: &mut Vec<FieldError>) {
-    if let Some(value) = schema.get(key).filter(|v| !known.contains(&v.as_str().unwrap_or_default()))
+    if let Some(value) =
+        schema.get(key).filter(|v| !known.contains(&v.as_str().unwrap_or_default()))
     {
         errors.push(FieldError::not_supported(child(path, key), value, known));
     }

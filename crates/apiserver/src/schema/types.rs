@@ -180,6 +180,9 @@ mod tests {
                  type int32",
             ]
         );
-        assert_eq!(said(json!({"spec": {"ports": [{"targetPort": "a"}, {"targetPort": 1}]}})), [""; 0]);
+        assert_eq!(
+            said(json!({"spec": {"ports": [{"targetPort": "a"}, {"targetPort": 1}]}})),
+            [""; 0]
+        );
     }
 }

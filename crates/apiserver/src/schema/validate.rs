@@ -38,7 +38,12 @@ impl Schema {
     }
 
     /// What is wrong with a value that stands at `field`; messages name its parts from there.
-    pub(super) fn values(&self, value: &Value, old: Option<&Value>, field: &str) -> Vec<FieldError> {
+    pub(super) fn values(
+        &self,
+        value: &Value,
+        old: Option<&Value>,
+        field: &str,
+    ) -> Vec<FieldError> {
         let walk = Walk { nodes: self.nodes(), field };
         walk.visit(self.id(), value, "", old, true).errors
     }
@@ -64,9 +69,10 @@ pub fn unchecked_rules() -> FieldError {
         kind: FieldErrorKind::Invalid,
         field: "<nil>".into(),
         value: Some("null".into()),
-        detail: "some validation rules were not checked because the object was invalid; correct the \
+        detail:
+            "some validation rules were not checked because the object was invalid; correct the \
                  existing errors to complete validation"
-            .into(),
+                .into(),
     }
 }
 
@@ -160,7 +166,7 @@ impl<'a> Walk<'a> {
         } else {
             let format = recognized_format(node);
             if !types.is_empty() || format.is_some() {
-                match self.type_of(node, &types, format, value, name) {
+                match self.type_of(&types, format, value, name) {
                     Some(error) => out.push(error),
                     None => out.matches += 1,
                 }
@@ -205,7 +211,6 @@ impl<'a> Walk<'a> {
 
     fn type_of(
         &self,
-        node: &Node,
         types: &[&str],
         format: Option<&str>,
         value: &Value,
@@ -222,7 +227,6 @@ impl<'a> Walk<'a> {
                 return None;
             }
             if !matches!(found, "string" | "array") {
-                let _ = node;
                 return Some(self.wrong_type(name, format, found_format));
             }
         }
@@ -238,9 +242,9 @@ impl<'a> Walk<'a> {
     ) -> Outcome {
         let mut out = Outcome::default();
         let quoted = go::quote_text(name);
-        let mut branch = |at: NodeId| self.visit(at, value, name, old, false);
+        let branch = |at: NodeId| self.visit(at, value, name, old, false);
         let mut best: Option<Outcome> = None;
-        let mut keep = |best: &mut Option<Outcome>, outcome: Outcome| {
+        let keep = |best: &mut Option<Outcome>, outcome: Outcome| {
             if best.as_ref().is_none_or(|b| outcome.matches > b.matches) {
                 *best = Some(outcome);
             }
