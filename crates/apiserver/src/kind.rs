@@ -2,7 +2,7 @@
 //! its kind. Built-in kinds and CustomResourceDefinitions both become a [`Kind`]; nothing behind it
 //! asks which it was.
 
-use crate::error::FieldError;
+use crate::error::{FieldError, qualified};
 use crate::names::{self, NameRule};
 use crate::schema::Schema;
 use serde_json::Value;
@@ -147,6 +147,12 @@ pub trait Rules: Send + Sync {
         Vec::new()
     }
 
+    /// The value of a selectable field that is not what stands at its path, such as the `false` of an
+    /// absent flag. By default: what stands at the path.
+    fn selectable_value(&self, _object: &Value, _field: &str) -> Option<String> {
+        None
+    }
+
     /// From this served version to the stored one.
     fn to_storage(&self, _object: &mut Value) {}
 
@@ -172,5 +178,6 @@ impl Kind {
     /// Whether stored objects must be converted before they are served in this version.
     pub fn converts(&self) -> bool {
         self.version != self.storage_version
+            || *self.storage != *qualified(&self.group, &self.plural)
     }
 }

@@ -7,6 +7,8 @@ mod defaults;
 mod families;
 mod validate;
 
+pub(super) use validate::{check_hostname, check_port, known_ips};
+
 use super::fields::{int, list, text, texts};
 use super::ip;
 use crate::error::FieldError;
@@ -58,11 +60,15 @@ impl Rules for ServiceRules {
     }
 
     fn prepare_create(&self, object: &mut Value) {
-        defaults::prepare_create(object);
+        if object["spec"].is_object() {
+            defaults::prepare_create(object);
+        }
     }
 
     fn prepare_update(&self, object: &mut Value, old: &Value) {
-        defaults::prepare_update(object, old);
+        if object["spec"].is_object() {
+            defaults::prepare_update(object, old);
+        }
     }
 
     fn allocate(
@@ -71,6 +77,9 @@ impl Rules for ServiceRules {
         old: Option<&Value>,
         taken: &dyn Fn(&str) -> bool,
     ) -> Result<(), Vec<FieldError>> {
+        if !object["spec"].is_object() {
+            return Ok(());
+        }
         families::settle(object, old, &self.network)?;
         allocate::allocate(object, old, &self.network, taken)
     }
