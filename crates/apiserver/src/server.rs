@@ -1,10 +1,12 @@
 //! The server's heart: the store, the kinds, and what every verb shares. It turns a decoded request into
 //! a committed object or an [`ApiError`]; HTTP stays outside, rules of kinds stay in their [`Kind`].
 
-use crate::builtins::{self, definitions::enforced};
+use crate::builtins::{self, ServiceNetwork, definitions::enforced};
+use crate::crd::DefinitionRules;
 use crate::error::ApiError;
 use crate::kind::Kind;
 use crate::registry::Registry;
+use crate::schema::{Node, Schema, compile};
 use crate::store::{Key, Store};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -15,18 +17,12 @@ use std::sync::Arc;
 pub type Translation = Arc<dyn Fn(&str, &str, &mut Value) -> Result<(), String> + Send + Sync>;
 
 /// What a server is made of.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Options {
     /// Ranges from which Services get addresses and ports.
-    pub services: crate::builtins::ServiceNetwork,
+    pub services: ServiceNetwork,
     /// Rewrites on write, for kinds that a product accepts in an older spelling.
     pub translate: Option<Translation>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { services: crate::builtins::ServiceNetwork::default(), translate: None }
-    }
 }
 
 /// The Kubernetes API over one store.
@@ -43,11 +39,7 @@ pub struct Server {
 impl Server {
     /// A server over `store`. CRDs that are stored already are served once [`Server::establish`] ran.
     pub fn new(store: Store, options: Options) -> Result<Self, ApiError> {
-        let compile = |name: &str| {
-            let root = enforced(name).unwrap_or_default();
-            crate::schema::compile(&root, &enforced)
-        };
-        let kinds = builtins::all(&options.services, &compile).map_err(ApiError::internal)?;
+        let kinds = builtin_kinds(options.services)?;
         Ok(Self {
             store,
             registry: Registry::new(kinds),
@@ -79,6 +71,30 @@ impl Server {
             .ok_or_else(|| ApiError::not_found(&kind.group, &kind.plural, name))?;
         let value = serde_json::from_slice(&entry.bytes).map_err(ApiError::internal)?;
         Ok(Stored { value, revision: entry.revision, bytes: entry.bytes })
+    }
+}
+
+/// The built-in kinds, complete: schemas compiled, columns and the rules of CRDs put in.
+fn builtin_kinds(network: ServiceNetwork) -> Result<Vec<Kind>, ApiError> {
+    let mut failure = None;
+    let failed = std::cell::RefCell::new(&mut failure);
+    let compiled = |name: &str| {
+        let root = enforced(name).unwrap_or_default();
+        compile(&root, &enforced).unwrap_or_else(|error| {
+            **failed.borrow_mut() = Some(format!("{name}: {error}"));
+            Schema::new(Arc::from([Node::default()]), 0)
+        })
+    };
+    let mut kinds = builtins::all(network, &compiled);
+    for kind in &mut kinds {
+        kind.columns = crate::table::columns(&kind.group, &kind.kind);
+        if Server::defines_kinds(kind) {
+            kind.rules = Arc::new(DefinitionRules);
+        }
+    }
+    match failure {
+        None => Ok(kinds),
+        Some(why) => Err(ApiError::internal(why)),
     }
 }
 

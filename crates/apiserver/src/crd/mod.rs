@@ -3,11 +3,13 @@
 
 mod kinds;
 mod openapi;
+mod rules;
 mod status;
 mod validate;
 
 pub use kinds::kinds;
 pub use openapi::{definition_name, list_openapi, openapi};
+pub use rules::DefinitionRules;
 pub use status::{NameClaim, NameSpace, accepted_names, established, status};
 pub use validate::{validate, warnings};
 

@@ -105,14 +105,7 @@ impl Answer<'_> {
     }
 
     fn include(&self) -> Result<IncludeObject, ApiError> {
-        match self.include {
-            "" | "Metadata" => Ok(IncludeObject::Metadata),
-            "Object" => Ok(IncludeObject::Object),
-            "None" => Ok(IncludeObject::None),
-            other => Err(ApiError::bad_request(format!(
-                "unrecognized includeObject value: {other:?}"
-            ))),
-        }
+        IncludeObject::parse(self.include).map_err(ApiError::bad_request)
     }
 
     /// Whether DELETE of this kind answers with the object rather than a Status.

@@ -90,8 +90,11 @@ impl Server {
     ) -> Vec<FieldError> {
         let mut errors =
             metadata::validate_meta(object, old, kind.rules.name_rule(), kind.namespaced);
-        if !kind.strategic {
-            errors.extend(kind.schema.validate(object));
+        match old {
+            // Built-in kinds were decoded by their schema already; the rest is in their rules.
+            _ if kind.strategic => {}
+            Some(old) => errors.extend(kind.schema.validate_update(object, old)),
+            None => errors.extend(kind.schema.validate(object)),
         }
         errors.extend(kind.rules.validate(object, old));
         errors
@@ -203,9 +206,6 @@ pub(super) fn place(object: &mut Value, kind: &Kind, namespace: &str) -> Result<
 
 /// What only the server says about a new object.
 fn stamp_new(object: &mut Value, kind: &Kind) -> Result<(), ApiError> {
-    if kind.status && !kind.strategic && let Some(map) = object.as_object_mut() {
-        map.remove("status");
-    }
     let metadata = meta::of(object);
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
         metadata.remove(field);

@@ -48,6 +48,9 @@ pub enum Deleted {
 /// The finalizer that the garbage collector clears after it has cut the references.
 const ORPHAN: &str = "orphan";
 
+/// The finalizer of a CRD that goes when its last object has gone.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
 const MOST_TRIES: usize = 30;
 
 impl DeleteOptions {
@@ -186,12 +189,10 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions) {
     let metadata = meta::of(object);
     if metadata.get("deletionTimestamp").is_none() {
         if options.propagation == Propagation::Orphan {
-            let finalizers = metadata.entry("finalizers").or_insert_with(|| json!([]));
-            if let Some(list) = finalizers.as_array_mut()
-                && !list.iter().any(|name| name == ORPHAN)
-            {
-                list.push(json!(ORPHAN));
-            }
+            add_finalizer(metadata, ORPHAN);
+        }
+        if Server::defines_kinds(kind) {
+            add_finalizer(metadata, CLEANUP);
         }
         if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
             metadata.insert("generation".into(), json!(generation + 1));
@@ -211,6 +212,15 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions) {
     metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
     if is_namespace(kind) {
         meta::child(object, "status").insert("phase".into(), json!("Terminating"));
+    }
+}
+
+fn add_finalizer(metadata: &mut serde_json::Map<String, Value>, finalizer: &str) {
+    let finalizers = metadata.entry("finalizers").or_insert_with(|| json!([]));
+    if let Some(list) = finalizers.as_array_mut()
+        && !list.iter().any(|name| name == finalizer)
+    {
+        list.push(json!(finalizer));
     }
 }
 

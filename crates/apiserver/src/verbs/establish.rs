@@ -25,24 +25,39 @@ impl Server {
         let mut definitions = self.stored_definitions()?;
         // The older definition has the names; creation times are whole seconds, so names decide ties.
         definitions.sort_by(|(_, _, a), (_, _, b)| age(a).cmp(&age(b)));
-        let mut taken: BTreeMap<crd::NameClaim, String> = BTreeMap::new();
+        let mut taken: BTreeMap<(String, crd::NameSpace, String), String> = BTreeMap::new();
+        let hold = |taken: &mut BTreeMap<_, _>, definition: &Value| {
+            let group = definition["spec"]["group"].as_str().unwrap_or_default();
+            for (space, name) in crd::accepted_names(definition) {
+                let holder = crate::meta::name(definition).to_owned();
+                taken.entry((group.to_owned(), space, name)).or_insert(holder);
+            }
+        };
+        // Names that were given stay with whom they were given to.
+        for (_, _, definition) in &definitions {
+            hold(&mut taken, definition);
+        }
         let mut kinds = Vec::new();
         let mut documents = BTreeMap::new();
         let mut writes = Vec::new();
-        for (key, revision, definition) in definitions {
-            let now = jiff::Timestamp::now();
-            let status = crd::status(&definition, &|claim| taken.get(claim).cloned(), now);
-            for claim in crd::accepted_names(&definition, &status) {
-                taken.entry(claim).or_insert_with(|| key.name.to_string());
-            }
-            if crd::established(&status) {
+        for (key, revision, mut definition) in definitions {
+            let status = crd::status(
+                &definition,
+                &|claim| {
+                    taken
+                        .get(&(claim.group.clone(), claim.space, claim.name.clone()))
+                        .filter(|holder| **holder != claim.definition)
+                        .cloned()
+                },
+                jiff::Timestamp::now(),
+            );
+            let changed = definition.get("status") != Some(&status);
+            definition["status"] = status;
+            hold(&mut taken, &definition);
+            if crd::established(&definition) {
                 match crd::kinds(&definition) {
                     Ok(list) => {
-                        for kind in &list {
-                            let (name, document) = crd::openapi(&definition, &kind.version);
-                            let place = (kind.group.clone(), kind.version.clone());
-                            documents.insert(name, (place, document));
-                        }
+                        documents.extend(list.iter().flat_map(|kind| openapi(&definition, kind)));
                         kinds.extend(list);
                     }
                     // Stored by an older build that accepted more. It is not served; saying why is
@@ -52,14 +67,13 @@ impl Server {
                     ),
                 }
             }
-            if definition.get("status") != Some(&status) {
-                writes.push((key, revision, definition, status));
+            if changed {
+                writes.push((key, revision, definition));
             }
         }
         self.registry.set_custom(kinds, documents);
         self.documents.lock().clear();
-        for (key, revision, mut definition, status) in writes {
-            definition["status"] = status;
+        for (key, revision, definition) in writes {
             let change = Change::Put { object: definition, claims: Vec::new() };
             let expect = Expect::Revision(revision);
             match self.store.write(Write { key, expect, change, guards: Vec::new() }).await {
@@ -84,6 +98,20 @@ impl Server {
             })
             .collect()
     }
+}
+
+type Document = (String, ((String, String), Value));
+
+/// The OpenAPI definitions of a kind and of its list.
+fn openapi(definition: &Value, kind: &Kind) -> [Document; 2] {
+    let document = |name: &str, schema: Value| {
+        let name = crd::definition_name(&kind.group, &kind.version, name);
+        (name, ((kind.group.clone(), kind.version.clone()), schema))
+    };
+    [
+        document(&kind.kind, crd::openapi(definition, &kind.version)),
+        document(&kind.list_kind, crd::list_openapi(definition, &kind.version)),
+    ]
 }
 
 fn age(definition: &Value) -> (&str, &str) {

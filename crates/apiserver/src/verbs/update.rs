@@ -136,10 +136,12 @@ impl Server {
                     self.invalidities(kind, &object, Some(&old.value))
                 }
                 Part::Status => {
-                    let mut errors = kind.rules.validate_status(&object, &old.value);
-                    if !kind.strategic {
-                        errors.extend(self.invalidities(kind, &object, Some(&old.value)));
-                    }
+                    let mut errors = if kind.strategic {
+                        Vec::new()
+                    } else {
+                        kind.schema.validate_status(&object, &old.value)
+                    };
+                    errors.extend(kind.rules.validate_status(&object, &old.value));
                     errors
                 }
             };
