@@ -39,7 +39,8 @@ async fn main() -> Result<()> {
 
 async fn socket_client(cluster: &Cluster) -> Result<kube::Client> {
     let config = Kubeconfig::from_yaml(&cluster.kubeconfig())?;
-    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+    let config =
+        kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
     Ok(kube::Client::try_from(config)?)
 }
 

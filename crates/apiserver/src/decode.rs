@@ -50,8 +50,9 @@ pub fn body(kind: BodyType, bytes: &[u8]) -> Result<Decoded, ApiError> {
         BodyType::Yaml => crate::yaml::from_yaml(bytes)
             .map(|value| Decoded { value, duplicates: Vec::new() })
             .map_err(ApiError::bad_request),
-        BodyType::Protobuf => crate::proto::decode(bytes)
-            .map(|value| Decoded { value, duplicates: Vec::new() }),
+        BodyType::Protobuf => {
+            crate::proto::decode(bytes).map(|value| Decoded { value, duplicates: Vec::new() })
+        }
     }
 }
 

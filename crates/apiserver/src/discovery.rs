@@ -148,11 +148,7 @@ pub fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
 
 /// The aggregated form of `GET /api` (`core`) or `GET /apis`.
 pub fn aggregated(kinds: &Kinds, core: bool) -> Value {
-    let groups = if core {
-        vec![(String::new(), vec!["v1".to_owned()])]
-    } else {
-        groups(kinds)
-    };
+    let groups = if core { vec![(String::new(), vec!["v1".to_owned()])] } else { groups(kinds) };
     let items: Vec<Value> = groups
         .iter()
         .map(|(group, versions)| {

@@ -37,11 +37,7 @@ pub fn index(documents: &BTreeMap<String, String>) -> Value {
 }
 
 /// One document, or nothing when the group-version is not served.
-pub fn document(
-    kinds: &Kinds,
-    path: &str,
-    builtin: &BTreeMap<String, Value>,
-) -> Option<Value> {
+pub fn document(kinds: &Kinds, path: &str, builtin: &BTreeMap<String, Value>) -> Option<Value> {
     let (group, version) = match path.split('/').collect::<Vec<_>>().as_slice() {
         ["api", version] => (String::new(), (*version).to_owned()),
         ["apis", group, version] => ((*group).to_owned(), (*version).to_owned()),

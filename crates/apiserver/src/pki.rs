@@ -109,8 +109,7 @@ impl Credentials {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()])?;
         params.distinguished_name.push(DnType::CommonName, "bowline");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let mut addresses =
-            vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         if !addresses.contains(&address.ip()) && !address.ip().is_unspecified() {
             addresses.push(address.ip());
         }
@@ -145,8 +144,7 @@ impl Credentials {
     /// A kubeconfig for the server at `url`; the read-only user is its second context.
     pub fn kubeconfig(&self, url: &str) -> String {
         let user = |name: &str, token: &str| json!({"name": name, "user": {"token": token}});
-        let context =
-            |name: &str, user: &str| json!({"name": name, "context": {"cluster": "bowline", "user": user}});
+        let context = |name: &str, user: &str| json!({"name": name, "context": {"cluster": "bowline", "user": user}});
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "bowline",
             "clusters": [{"name": "bowline", "cluster": {
@@ -176,7 +174,8 @@ impl Kept {
 
 /// Writes a file that only its owner can read: beside, then renamed, so that nobody sees half of it.
 pub fn write_private(file: &Path, contents: &[u8]) -> Result<(), PkiError> {
-    let failed = |action, source| PkiError::File { action, path: file.display().to_string(), source };
+    let failed =
+        |action, source| PkiError::File { action, path: file.display().to_string(), source };
     let mut beside = file.as_os_str().to_owned();
     beside.push(".new");
     let beside = std::path::PathBuf::from(beside);

@@ -45,7 +45,8 @@ pub fn read(path: &Path) -> Result<Vec<Manifest>, ManifestError> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(unreadable)? {
         let file = entry.map_err(unreadable)?.path();
-        let known = file.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json");
+        let known =
+            file.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json");
         if known && file.is_file() {
             files.push(file);
         }
@@ -89,9 +90,16 @@ mod tests {
     #[test]
     fn a_folder_is_read_in_order_of_names_and_lists_are_taken_apart() {
         let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-        write("b.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: b1}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: b2}\n");
-        write("a.json", r#"{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a1"}}]}"#);
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write(
+            "b.yaml",
+            "apiVersion: v1\nkind: Namespace\nmetadata: {name: b1}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: b2}\n",
+        );
+        write(
+            "a.json",
+            r#"{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a1"}}]}"#,
+        );
         write("notes.txt", "not a manifest");
         let names: Vec<String> = read(folder.path())
             .unwrap()

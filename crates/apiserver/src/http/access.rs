@@ -75,7 +75,9 @@ mod tests {
         let access = Access::Tokens { admin: "aaaa".into(), read_only: "bbbb".into() };
         assert_eq!(ask(&access, Some("Bearer aaaa")), Ok(Identity::Admin));
         assert_eq!(ask(&access, Some("Bearer bbbb")), Ok(Identity::ReadOnly));
-        for wrong in [None, Some(""), Some("Bearer "), Some("aaaa"), Some("Bearer aaa"), Some("Basic aaaa")] {
+        for wrong in
+            [None, Some(""), Some("Bearer "), Some("aaaa"), Some("Bearer aaa"), Some("Basic aaaa")]
+        {
             assert_eq!(ask(&access, wrong), Err(401), "{wrong:?}");
         }
     }

@@ -30,9 +30,7 @@ pub(super) fn failure(error: &ApiError) -> Response<Body> {
             .insert(header::RETRY_AFTER, HeaderValue::from(error.details.retry_after_seconds));
     }
     if error.code == 401 {
-        response
-            .headers_mut()
-            .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
 }
@@ -201,11 +199,7 @@ impl Answer<'_> {
     }
 
     /// The list as stored bytes put one after the other: a large list costs a copy, not a parse.
-    fn concatenated<'b>(
-        &self,
-        metadata: &Value,
-        items: impl Iterator<Item = &'b Bytes>,
-    ) -> Bytes {
+    fn concatenated<'b>(&self, metadata: &Value, items: impl Iterator<Item = &'b Bytes>) -> Bytes {
         let head = format!(
             "{{\"apiVersion\":\"{}\",\"kind\":\"{}\",\"metadata\":{metadata},\"items\":[",
             self.kind.api_version(),
@@ -311,7 +305,8 @@ impl Frames {
         let now = jiff::Timestamp::now();
         let (columns, rows) = table::table(self.stream.kind(), &[value], self.include, now);
         // Later events of a watch carry rows only.
-        let columns = if std::mem::replace(&mut self.columns_sent, true) { Value::Null } else { columns };
+        let columns =
+            if std::mem::replace(&mut self.columns_sent, true) { Value::Null } else { columns };
         json!({
             "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
             "columnDefinitions": columns, "rows": rows,

@@ -93,8 +93,7 @@ async fn connection(
         return;
     };
     let builder = Builder::new(TokioExecutor::new());
-    let serving =
-        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(serving);
     let stopping = tokio::select! {
         result = serving.as_mut() => {

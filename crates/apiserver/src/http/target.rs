@@ -48,6 +48,17 @@ pub struct ResourceTarget {
     pub subresource: String,
 }
 
+impl ResourceTarget {
+    /// `v1` or `group/version`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+}
+
 /// Reads a request path. Segments are percent-decoded; a path that cannot be decoded leads nowhere.
 pub fn parse(path: &str) -> Target {
     let mut segments = Vec::new();

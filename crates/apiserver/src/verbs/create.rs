@@ -42,8 +42,8 @@ impl Server {
             ));
         }
         self.check_namespace(kind, namespace)?;
-        let generate = meta::name(&object).is_empty()
-            && !meta::text(&object, "generateName").is_empty();
+        let generate =
+            meta::name(&object).is_empty() && !meta::text(&object, "generateName").is_empty();
         stamp_new(&mut object, kind)?;
         kind.rules.prepare_create(&mut object);
         kind.schema.default(&mut object);

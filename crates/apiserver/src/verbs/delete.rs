@@ -136,7 +136,12 @@ impl Server {
             let old = self.read(kind, namespace, name)?;
             options.check(kind, &old.value)?;
             if is_namespace(kind) && ["default", "kube-system", "kube-public"].contains(&name) {
-                return Err(ApiError::forbidden("", "namespaces", name, "this namespace may not be deleted"));
+                return Err(ApiError::forbidden(
+                    "",
+                    "namespaces",
+                    name,
+                    "this namespace may not be deleted",
+                ));
             }
             let mut object = old.value.clone();
             mark(kind, &mut object, options);
@@ -205,10 +210,8 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions) {
         }
     }
     let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(grace);
-    metadata.insert(
-        "deletionTimestamp".into(),
-        json!(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
-    );
+    metadata
+        .insert("deletionTimestamp".into(), json!(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
     metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
     if is_namespace(kind) {
         meta::child(object, "status").insert("phase".into(), json!("Terminating"));

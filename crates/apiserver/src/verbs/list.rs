@@ -189,8 +189,10 @@ impl Server {
                  You can start a new list without the continue parameter."
                     .to_owned()
             } else {
-                format!("The resourceVersion for the provided list is too old: {} ({})",
-                    expired.requested, expired.oldest)
+                format!(
+                    "The resourceVersion for the provided list is too old: {} ({})",
+                    expired.requested, expired.oldest
+                )
             })
         })?;
         let continue_token =
@@ -208,10 +210,8 @@ impl Server {
         if self.store.revision() >= revision || self.store.reached(revision, PATIENCE).await {
             return Ok(());
         }
-        let message = format!(
-            "Too large resource version: {revision}, current: {}",
-            self.store.revision()
-        );
+        let message =
+            format!("Too large resource version: {revision}, current: {}", self.store.revision());
         let mut error = ApiError::new(504, "Timeout", format!("Timeout: {message}"));
         error.details.retry_after_seconds = 1;
         error.details.causes.push(Cause {
@@ -229,7 +229,9 @@ pub(super) fn resource_version(text: &str) -> Result<u64, ApiError> {
         return Ok(0);
     }
     text.parse().map_err(|_| {
-        ApiError::bad_request(format!("Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+        ApiError::bad_request(format!(
+            "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
     })
 }
 

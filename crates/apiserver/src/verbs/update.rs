@@ -50,7 +50,9 @@ impl Server {
             return Err(ApiError::bad_request(if given.is_empty() {
                 "name must be provided".to_owned()
             } else {
-                format!("the name of the object ({given}) does not match the name on the URL ({name})")
+                format!(
+                    "the name of the object ({given}) does not match the name on the URL ({name})"
+                )
             }));
         }
         if meta::text(&object, "resourceVersion").is_empty() && !kind.strategic {
@@ -132,9 +134,7 @@ impl Server {
             let invalid =
                 |errors: &[FieldError]| ApiError::invalid(&kind.group, &kind.kind, name, errors);
             let errors = match part {
-                Part::Object | Part::Finalize => {
-                    self.invalidities(kind, &object, Some(&old.value))
-                }
+                Part::Object | Part::Finalize => self.invalidities(kind, &object, Some(&old.value)),
                 Part::Status => {
                     let mut errors = if kind.strategic {
                         Vec::new()
