@@ -217,52 +217,68 @@ impl CustomRules {
     fn scaled(&self, object: &Value, with_spec: bool) -> Vec<FieldError> {
         let Some(scale) = &self.scale else { return Vec::new() };
         let mut errors = Vec::new();
-        let find = |path: &str| {
-            path.trim_start_matches('.').split('.').try_fold(object, |v, key| v.get(key))
-        };
-        let invalid = |path: &str, value: String, detail: String| FieldError {
-            kind: FieldErrorKind::Invalid,
-            field: path.to_owned(),
-            value: Some(value),
-            detail,
+        let mut wrong = |path: &str, value: String, detail: String| {
+            let field = path.to_owned();
+            let kind = FieldErrorKind::Invalid;
+            errors.push(FieldError { kind, field, value: Some(value), detail });
         };
         let spec = with_spec.then_some(&scale.spec_replicas);
         for path in spec.into_iter().chain([&scale.status_replicas]) {
-            let wrong = match find(path).filter(|v| !v.is_null()) {
-                None => continue,
-                Some(value) => match value.as_i64() {
-                    None => ("0".to_owned(), wrong_type(path, value, "int64")),
-                    Some(n) if n < 0 => {
-                        (n.to_string(), "should be a non-negative integer".to_owned())
-                    }
-                    Some(n) if n > i64::from(i32::MAX) => {
-                        let detail = format!("should be less than or equal to {}", i32::MAX);
-                        (n.to_string(), detail)
-                    }
-                    Some(_) => continue,
-                },
-            };
-            errors.push(invalid(path, wrong.0, wrong.1));
+            match find(object, path).map(|found| found.map(|v| (v, v.as_i64()))) {
+                Err(why) => wrong(path, "0".into(), why),
+                Ok(Some((value, None))) => {
+                    wrong(path, "0".into(), accessor_error(path, value, "int64"));
+                }
+                Ok(Some((_, Some(n)))) if n < 0 => {
+                    wrong(path, n.to_string(), "should be a non-negative integer".into());
+                }
+                Ok(Some((_, Some(n)))) if n > i64::from(i32::MAX) => {
+                    let detail = format!("should be less than or equal to {}", i32::MAX);
+                    wrong(path, n.to_string(), detail);
+                }
+                Ok(_) => {}
+            }
         }
-        if let Some(path) = &scale.label_selector
-            && let Some(value) = find(path).filter(|v| !v.is_string() && !v.is_null())
-        {
-            errors.push(invalid(path, "\"\"".into(), wrong_type(path, value, "string")));
+        if let Some(path) = &scale.label_selector {
+            match find(object, path) {
+                Err(why) => wrong(path, "\"\"".into(), why),
+                Ok(Some(value)) if !value.is_string() => {
+                    wrong(path, "\"\"".into(), accessor_error(path, value, "string"));
+                }
+                Ok(_) => {}
+            }
         }
         errors
     }
 }
 
-fn wrong_type(path: &str, value: &Value, wanted: &str) -> String {
+/// What stands at a plain path; an error when there is something on the way that has no members.
+fn find<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
+    let mut at = object;
+    for name in path.trim_start_matches('.').split('.') {
+        let Some(map) = at.as_object() else {
+            return Err(accessor_error(path, at, "map[string]interface{}"));
+        };
+        match map.get(name) {
+            Some(value) => at = value,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(at))
+}
+
+fn accessor_error(path: &str, value: &Value, wanted: &str) -> String {
     let found = match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_i64() => "int64",
         Value::Number(_) => "float64",
         Value::String(_) => "string",
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
     };
-    format!("{path} accessor error: {value} is of the type {found}, expected {wanted}")
+    let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    format!("{path} accessor error: {shown} is of the type {found}, expected {wanted}")
 }
 
 #[cfg(test)]
@@ -352,6 +368,11 @@ mod tests {
                 "<nil>: Invalid value: null: some validation rules were not checked because the object was \
               invalid; correct the existing errors to complete validation"
             ]
+        );
+        assert_eq!(
+            said(rules.validate(&json!({"spec": 5}), None))[0],
+            ".spec.replicas: Invalid value: 0: .spec.replicas accessor error: 5 is of the type int64, \
+             expected map[string]interface{}"
         );
         let mut object = json!({"spec": {}, "status": {"n": 1}});
         rules.prepare_create(&mut object);

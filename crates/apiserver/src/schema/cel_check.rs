@@ -7,141 +7,60 @@ use super::{NodeId, Schema, Type, go};
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators as op};
 
 /// Functions of CEL and of its Kubernetes libraries that kube-cel implements.
-const FUNCTIONS: &[&str] = &[
-    "add",
-    "asApproximateFloat",
-    "asInteger",
-    "base64.decode",
-    "base64.encode",
-    "bytes",
-    "charAt",
-    "cidr",
-    "compareTo",
-    "contains",
-    "containsCIDR",
-    "containsIP",
-    "distinct",
-    "double",
-    "duration",
-    "endsWith",
-    "family",
-    "find",
-    "findAll",
-    "first",
-    "flatten",
-    "format",
-    "format.byte",
-    "format.date",
-    "format.datetime",
-    "format.dns1035Label",
-    "format.dns1035LabelPrefix",
-    "format.dns1123Label",
-    "format.dns1123LabelPrefix",
-    "format.dns1123Subdomain",
-    "format.dns1123SubdomainPrefix",
-    "format.labelValue",
-    "format.named",
-    "format.qualifiedName",
-    "format.uri",
-    "format.uuid",
-    "getDate",
-    "getDayOfMonth",
-    "getDayOfWeek",
-    "getDayOfYear",
-    "getEscapedPath",
-    "getFullYear",
-    "getHost",
-    "getHostname",
-    "getHours",
-    "getMilliseconds",
-    "getMinutes",
-    "getMonth",
-    "getPort",
-    "getQuery",
-    "getScheme",
-    "getSeconds",
-    "hasValue",
-    "indexOf",
-    "int",
-    "ip",
-    "ip.isCanonical",
-    "isCIDR",
-    "isGlobalUnicast",
-    "isGreaterThan",
-    "isIP",
-    "isInteger",
-    "isLessThan",
-    "isLinkLocalMulticast",
-    "isLinkLocalUnicast",
-    "isLoopback",
-    "isQuantity",
-    "isSemver",
-    "isSorted",
-    "isURL",
-    "isUnspecified",
-    "join",
-    "jsonpatch.escapeKey",
-    "last",
-    "lastIndexOf",
-    "lists.range",
-    "lowerAscii",
-    "major",
-    "masked",
-    "matches",
-    "math.abs",
-    "math.bitAnd",
-    "math.bitNot",
-    "math.bitOr",
-    "math.bitShiftLeft",
-    "math.bitShiftRight",
-    "math.bitXor",
-    "math.ceil",
-    "math.floor",
-    "math.greatest",
-    "math.isFinite",
-    "math.isInf",
-    "math.isNaN",
-    "math.least",
-    "math.round",
-    "math.sign",
-    "math.sqrt",
-    "math.trunc",
-    "max",
-    "min",
-    "minor",
-    "optional.none",
-    "optional.of",
-    "optional.ofNonZeroValue",
-    "or",
-    "orValue",
-    "patch",
-    "prefixLength",
-    "quantity",
-    "replace",
-    "reverse",
-    "semver",
-    "sets.contains",
-    "sets.equivalent",
-    "sets.intersects",
-    "sign",
-    "size",
-    "slice",
-    "sort",
-    "split",
-    "startsWith",
-    "string",
-    "strings.quote",
-    "sub",
-    "substring",
-    "sum",
-    "timestamp",
-    "trim",
-    "uint",
-    "upperAscii",
-    "url",
-    "validate",
-    "value",
-];
+const FUNCTIONS: &str = "
+    add asApproximateFloat asInteger base64.decode base64.encode bytes charAt cidr compareTo
+    contains containsCIDR containsIP distinct double duration endsWith family find findAll
+    first flatten format format.byte format.date format.datetime format.dns1035Label
+    format.dns1035LabelPrefix format.dns1123Label format.dns1123LabelPrefix
+    format.dns1123Subdomain format.dns1123SubdomainPrefix format.labelValue format.named
+    format.qualifiedName format.uri format.uuid getDate getDayOfMonth getDayOfWeek
+    getDayOfYear getEscapedPath getFullYear getHost getHostname getHours getMilliseconds
+    getMinutes getMonth getPort getQuery getScheme getSeconds hasValue indexOf int ip
+    ip.isCanonical isCIDR isGlobalUnicast isGreaterThan isIP isInteger isLessThan
+    isLinkLocalMulticast isLinkLocalUnicast isLoopback isQuantity isSemver isSorted isURL
+    isUnspecified join jsonpatch.escapeKey last lastIndexOf lists.range lowerAscii major
+    masked matches math.abs math.bitAnd math.bitNot math.bitOr math.bitShiftLeft
+    math.bitShiftRight math.bitXor math.ceil math.floor math.greatest math.isFinite
+    math.isInf math.isNaN math.least math.round math.sign math.sqrt math.trunc max min minor
+    optional.none optional.of optional.ofNonZeroValue or orValue patch prefixLength quantity
+    replace reverse semver sets.contains sets.equivalent sets.intersects sign size slice
+    sort split startsWith string strings.quote sub substring sum timestamp trim uint
+    upperAscii url validate value
+";
+
+/// Turns `a.?b` into `a[?'b']`: the interpreter takes the first for an error where `b` is absent.
+pub(super) fn index_optionals(expression: &mut IdedExpr) {
+    match &mut expression.expr {
+        Expr::Call(call) => {
+            if call.func_name == op::OPT_SELECT {
+                call.func_name = op::OPT_INDEX.to_owned();
+            }
+            call.target.iter_mut().for_each(|target| index_optionals(target));
+            call.args.iter_mut().for_each(index_optionals);
+        }
+        Expr::Comprehension(c) => {
+            let parts = [
+                &mut c.iter_range,
+                &mut c.accu_init,
+                &mut c.loop_cond,
+                &mut c.loop_step,
+                &mut c.result,
+            ];
+            parts.into_iter().for_each(index_optionals);
+        }
+        Expr::List(list) => list.elements.iter_mut().for_each(index_optionals),
+        Expr::Map(map) => {
+            for entry in &mut map.entries {
+                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
+                    index_optionals(&mut entry.key);
+                    index_optionals(&mut entry.value);
+                }
+            }
+        }
+        Expr::Select(select) => index_optionals(&mut select.operand),
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
+    }
+}
 
 /// What is known of the type of an expression.
 #[derive(Clone, Debug, PartialEq)]
@@ -161,6 +80,10 @@ enum Ty {
     Meta,
     List,
     Optional(Box<Ty>),
+}
+
+fn is_function(name: &str) -> bool {
+    FUNCTIONS.split_whitespace().any(|function| function == name)
 }
 
 /// What a checked expression does.
@@ -298,7 +221,9 @@ impl Scope<'_> {
     fn field(&self, operand: &Ty, name: &str) -> Result<Ty, String> {
         match operand {
             Ty::Dyn => Ok(Ty::Dyn),
-            Ty::Optional(inner) => self.field(inner, name).map(|t| Ty::Optional(Box::new(t))),
+            Ty::Optional(_) => Err(format!(
+                "this server does not implement '.{name}' on an optional value, write '.?{name}'"
+            )),
             Ty::Meta if matches!(name, "name" | "generateName") => Ok(Ty::Str),
             Ty::Node(at, resource) => {
                 let node = &self.schema.nodes()[*at as usize];
@@ -319,6 +244,17 @@ impl Scope<'_> {
             }
             Ty::Meta => Err(format!("undefined field '{name}'")),
             other => Err(format!("type '{}' does not support field selection", word(other))),
+        }
+    }
+
+    /// As [`Scope::field`], for a name in brackets; in a map any will do.
+    fn key(&self, operand: &Ty, name: &str) -> Result<Ty, String> {
+        match operand {
+            Ty::Optional(inner) => self.key(inner, name).map(|t| Ty::Optional(Box::new(t))),
+            Ty::Node(at, _) if self.schema.nodes()[*at as usize].properties.is_empty() => {
+                Ok(self.index(operand))
+            }
+            other => self.field(other, name),
         }
     }
 
@@ -349,12 +285,12 @@ impl Scope<'_> {
         target: Option<&IdedExpr>,
         args: &[IdedExpr],
     ) -> Result<Ty, String> {
-        if name == op::OPT_SELECT
+        if name == op::OPT_INDEX
             && let [operand, IdedExpr { expr: Expr::Literal(LiteralValue::String(field)), .. }] =
                 args
         {
             let operand = self.infer(operand)?;
-            let type_ = self.field(&operand, field.inner())?;
+            let type_ = self.key(&operand, field.inner())?;
             return Ok(match type_ {
                 Ty::Optional(_) => type_,
                 other => Ty::Optional(Box::new(other)),
@@ -364,7 +300,7 @@ impl Scope<'_> {
             Expr::Ident(prefix) => Some(format!("{prefix}.{name}")),
             _ => None,
         });
-        let full = qualified.filter(|full| FUNCTIONS.contains(&full.as_str()));
+        let full = qualified.filter(|full| is_function(full));
         let receiver = match target {
             Some(target) if full.is_none() => Some(self.infer(target)?),
             _ => None,
@@ -377,7 +313,7 @@ impl Scope<'_> {
             });
         }
         let known = full.as_deref().unwrap_or(name);
-        if !FUNCTIONS.contains(&known) {
+        if !is_function(known) {
             return Err(format!("undeclared reference to '{known}' (in container '')"));
         }
         if matches!(known, "matches" | "find" | "findAll")
@@ -532,89 +468,6 @@ pub(super) fn escape(name: &str) -> Option<String> {
     Some(escaped.replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__"))
 }
 
-/// Reads a path such as `.spec.list['a.b']` against a schema: the path as fields are written, and what
-/// it leads to. `brackets` says whether `['…']` may be used.
-pub(crate) fn field_path(
-    path: &str,
-    schema: &Schema,
-    brackets: bool,
-) -> Result<(String, Schema), String> {
-    const NO_FIELD: &str = "does not refer to a valid field";
-    let mut rest = path;
-    let mut written = String::new();
-    let mut at = schema.clone();
-    while !rest.is_empty() {
-        let name;
-        if let Some(after) = rest.strip_prefix('[') {
-            if !brackets {
-                return Err("array notation is not allowed".into());
-            }
-            let inner = after.strip_prefix('\'').ok_or_else(|| {
-                let token: &str = after.split(['.', '[', ']']).next().unwrap_or_default();
-                format!("expected single quoted string but got {token}")
-            })?;
-            let end = quote_end(inner).ok_or("unexpected end of JSON path")?;
-            name = unescape(&inner[..end])?;
-            let after = &inner[end + 1..];
-            rest = after.strip_prefix(']').ok_or_else(|| match after {
-                "" => "unexpected end of JSON path".to_owned(),
-                other => format!("expected ] but got {other}"),
-            })?;
-        } else if let Some(after) = rest.strip_prefix('.') {
-            let end = after.find(['.', '[', ']']).unwrap_or(after.len());
-            if after.is_empty() {
-                return Err("unexpected end of JSON path".into());
-            }
-            name = after[..end].to_owned();
-            rest = &after[end..];
-        } else {
-            let token = rest.split(['.', '[', ']']).next().unwrap_or_default();
-            return Err(format!("expected [ or . but got: {token}"));
-        }
-        let node = at.node();
-        if !node.properties.is_empty() {
-            written = super::child(&written, &name);
-            let next = *node.properties.get(&name).ok_or(NO_FIELD)?;
-            at = at.to(next);
-        } else {
-            written = super::keyed(&written, &name);
-            at = at.to(node.additional.ok_or(NO_FIELD)?);
-        }
-    }
-    Ok((written, at))
-}
-
-fn quote_end(text: &str) -> Option<usize> {
-    let bytes = text.as_bytes();
-    (0..bytes.len()).find(|&i| bytes[i] == b'\'' && (i == 0 || bytes[i - 1] != b'\\'))
-}
-
-fn unescape(text: &str) -> Result<String, String> {
-    let mut out = String::new();
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        if c != '\\' {
-            out.push(c);
-            continue;
-        }
-        out.push(match chars.next() {
-            Some('a') => '\u{7}',
-            Some('b') => '\u{8}',
-            Some('f') => '\u{c}',
-            Some('n') => '\n',
-            Some('r') => '\r',
-            Some('t') => '\t',
-            Some('v') => '\u{b}',
-            Some(c @ ('\'' | '\\')) => c,
-            other => {
-                let other = other.map(String::from).unwrap_or_default();
-                return Err(format!("invalid string literal: invalid escape char \\{other}"));
-            }
-        });
-    }
-    Ok(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -624,7 +477,7 @@ mod tests {
     #[test]
     fn every_function_that_is_let_through_is_there_to_be_called() {
         let context = Context::default().with_all();
-        for name in FUNCTIONS {
+        for name in FUNCTIONS.split_whitespace() {
             let expression = Parser::new().parse(&format!("{name}()")).unwrap();
             let result = Value::resolve(&expression, &context);
             assert!(
@@ -647,28 +500,5 @@ mod tests {
         ] {
             assert_eq!(escape(name).as_deref(), escaped, "{name}");
         }
-    }
-
-    #[test]
-    fn field_paths_follow_the_schema() {
-        let schema = crate::schema::compile_crd(&serde_json::json!({
-            "type": "object", "properties": {"spec": {"type": "object", "properties": {
-                "a.b": {"type": "string"},
-                "m": {"type": "object", "additionalProperties": {"type": "integer"}}}}}}))
-        .unwrap();
-        let said =
-            |path: &str, brackets| field_path(path, &schema, brackets).map(|(written, _)| written);
-        assert_eq!(said(".spec['a.b']", true).unwrap(), "spec.a.b");
-        assert_eq!(said(".spec.m.k", true).unwrap(), "spec.m[k]");
-        for (path, why) in [
-            (".spec.nope", "does not refer to a valid field"),
-            ("spec", "expected [ or . but got: spec"),
-            (".", "unexpected end of JSON path"),
-            (".spec[0]", "expected single quoted string but got 0"),
-            (".spec['x", "unexpected end of JSON path"),
-        ] {
-            assert_eq!(said(path, true).unwrap_err(), why, "{path}");
-        }
-        assert_eq!(said(".spec['m']", false).unwrap_err(), "array notation is not allowed");
     }
 }

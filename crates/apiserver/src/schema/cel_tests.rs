@@ -41,6 +41,8 @@ fn object() -> Value {
         "port": {"x-kubernetes-int-or-string": true},
         "list": {"type": "array", "items": {"type": "object", "properties": {"y": {"type": "string"}}}},
         "map": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "nested": {"type": "object", "properties": {"inner": {"type": "object", "properties": {
+            "deep": {"type": "string"}}}}},
     }})
 }
 
@@ -128,6 +130,11 @@ fn values_have_the_types_of_their_schema() {
         "quantity('1Gi').isGreaterThan(quantity('1Mi'))",
         "isCIDR('10.0.0.0/8') && cidr('10.0.0.0/8').containsIP('10.1.2.3')",
         "self.?x.orValue('none') == 'none'",
+        "self.?foo_bar.orValue('none') == 'u'",
+        "self.?a__dash__b.hasValue() && !self.?x.hasValue()",
+        "self.map[?'nope'].orValue(3) == 3",
+        "self.?map[?'a.b'].orValue(3) == 1",
+        "self.?nested.?inner.?deep.orValue('d') == 'd'",
         "!has(self.x) || self.x == ''",
         "math.greatest(1, 2) == 2",
         "size(self.list) == 2 && self.list.filter(i, i.y == 'y1').size() == 1",
@@ -211,6 +218,11 @@ fn nulls_are_nobodys_business_but_their_parents() {
 fn expressions_that_cannot_work_are_refused_before_they_run() {
     for (rule, ending) in [
         (json!({"rule": "self.foo == 'a'"}), "compilation failed: ERROR: undefined field 'foo'"),
+        (
+            json!({"rule": "self.?nested.inner.hasValue()"}),
+            "this server does not implement '.inner' on an optional value, write '.?inner'",
+        ),
+        (json!({"rule": "self.?foo.hasValue()"}), "undefined field 'foo'"),
         (json!({"rule": "has(self.foo)"}), "undefined field 'foo'"),
         (json!({"rule": "self.list.all(i, i.z == 'a')"}), "undefined field 'z'"),
         (json!({"rule": "bar(self.x)"}), "undeclared reference to 'bar' (in container '')"),

@@ -36,25 +36,17 @@ pub fn compile(
     root: &Value,
     definitions: &dyn Fn(&str) -> Option<Value>,
 ) -> Result<Schema, CompileError> {
-    let mut builder = Builder {
-        nodes: Vec::new(),
-        known: HashMap::new(),
-        overlays: Vec::new(),
-        definitions: Some(definitions),
-    };
-    let at = builder.reserve();
-    builder.build(at, root, "")?;
-    Ok(builder.finish(at))
+    build(root, Some(definitions))
 }
 
 /// Compiles a schema without references that has passed the structural checks.
 pub(super) fn compile_plain(root: &Value) -> Result<Schema, CompileError> {
-    let mut builder = Builder {
-        nodes: Vec::new(),
-        known: HashMap::new(),
-        overlays: Vec::new(),
-        definitions: None,
-    };
+    build(root, None)
+}
+
+fn build(root: &Value, definitions: Option<Lookup<'_>>) -> Result<Schema, CompileError> {
+    let mut builder =
+        Builder { nodes: Vec::new(), known: HashMap::new(), overlays: Vec::new(), definitions };
     let at = builder.reserve();
     builder.build(at, root, "")?;
     Ok(builder.finish(at))
@@ -72,13 +64,19 @@ pub fn object_meta() -> &'static Schema {
     &SCHEMA
 }
 
+/// Looks a definition up by its name.
+type Lookup<'a> = &'a dyn Fn(&str) -> Option<Value>;
+
+/// The name of a definition, and the keys beside the reference to it.
+type Reference = (String, Map<String, Value>);
+
 struct Builder<'a> {
     nodes: Vec<Node>,
     /// Definition name to its node, put in before its body is built so that recursion ends.
     known: HashMap<String, NodeId>,
     /// Nodes that are another node with a few keys of their own; filled in when all are built.
     overlays: Vec<(NodeId, NodeId, Map<String, Value>)>,
-    definitions: Option<&'a dyn Fn(&str) -> Option<Value>>,
+    definitions: Option<Lookup<'a>>,
 }
 
 impl Builder<'_> {
@@ -202,7 +200,7 @@ impl Builder<'_> {
 }
 
 /// `{$ref}` or `{allOf: [{$ref}]}`, with the keys beside it.
-fn reference(schema: &Value) -> Result<Option<(String, Map<String, Value>)>, CompileError> {
+fn reference(schema: &Value) -> Result<Option<Reference>, CompileError> {
     let Some(map) = schema.as_object() else { return Ok(None) };
     let mut siblings = map.clone();
     let target = match siblings.remove("$ref") {

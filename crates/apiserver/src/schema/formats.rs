@@ -230,7 +230,7 @@ fn is_credit_card(s: &str) -> bool {
             if n > 9 { n - 9 } else { n }
         })
         .sum();
-    CARD.is_match(&digits) && sum % 10 == 0
+    CARD.is_match(&digits) && sum.is_multiple_of(10)
 }
 
 fn is_base64(s: &str) -> bool {

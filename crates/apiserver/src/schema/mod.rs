@@ -4,11 +4,14 @@
 
 mod cel;
 mod cel_check;
+mod cel_run;
 mod compile;
 mod default;
+mod extensions;
 mod formats;
 mod go;
 mod lists;
+mod paths;
 mod prune;
 mod structural;
 mod types;
@@ -23,7 +26,7 @@ pub use structural::{compile_crd, compile_crd_at, unrecognized_formats};
 pub use types::TypeError;
 pub use validate::{blocking, unchecked_rules};
 
-pub(crate) use cel_check::field_path;
+pub(crate) use paths::field_path;
 
 use regex::Regex;
 use serde_json::Value;

@@ -505,10 +505,10 @@ fn out_of_range(node: &Node, number: &Number) -> Option<&'static str> {
         (Type::Integer, "int32") if number.as_i64().is_none_or(|n| i32::try_from(n).is_err()) => {
             Some("integer with format int32").filter(|_| !is_whole(value) || !fits(value, i32::MAX))
         }
-        (Type::Integer, "int64") if !number.is_i64() && !whole_i64(value) => {
+        (Type::Integer, "int64") if !number.is_i64() && !is_whole(value) => {
             Some("integer with format int64")
         }
-        (Type::Integer, _) if !number.is_i64() && !whole_i64(value) => {
+        (Type::Integer, _) if !number.is_i64() && !is_whole(value) => {
             Some("integer (default format)")
         }
         (Type::Number, "float") if value.abs() > f64::from(f32::MAX) => {
@@ -522,13 +522,10 @@ fn fits(value: f64, limit: i32) -> bool {
     value <= f64::from(limit) && value >= -f64::from(limit) - 1.0
 }
 
-fn whole_i64(value: f64) -> bool {
-    is_whole(value) && value.abs() < 9.3e18
-}
-
-/// A number without a fraction, as JSON integers go.
+/// A number without a fraction that JSON can carry exactly.
 fn is_whole(value: f64) -> bool {
-    value.is_finite() && (value - value.round()).abs() < 1e-9 * value.abs().max(1.0)
+    const SAFE: f64 = 9_007_199_254_740_991.0;
+    value.abs() <= SAFE && (value - value.round()).abs() < 1e-9 * value.abs().max(1.0)
 }
 
 fn bound_text(number: &Number, bound: f64) -> String {

@@ -57,6 +57,16 @@ fn single_values_are_judged_in_the_words_of_the_real_server() {
         ),
         (rgb, json!("c"), "spec: Unsupported value: \"c\": supported values: \"a\", \"b\""),
         (
+            json!({"type": "object", "additionalProperties": false}),
+            json!({"a": 1}),
+            "spec: Invalid value: \"a\": spec.a in body is a forbidden property",
+        ),
+        (
+            json!({"type": "string", "format": "date-time"}),
+            json!(5),
+            "spec: Invalid value: \"int64\": spec in body must be of type date-time: \"int64\"",
+        ),
+        (
             json!({"type": "string", "nullable": true, "enum": ["a"]}),
             json!(null),
             "spec: Unsupported value: null: supported values: \"a\"",
@@ -143,6 +153,19 @@ fn single_values_are_judged_in_the_words_of_the_real_server() {
         ),
     ] {
         assert_eq!(messages(schema.clone(), value.clone()), [message], "{schema} {value}");
+    }
+}
+
+#[test]
+fn numbers_that_are_no_integers_are_named_twice() {
+    for value in [json!(1.5), json!(1e30)] {
+        assert_eq!(
+            messages(json!({"type": "integer"}), value),
+            [
+                "spec: Invalid value: \"number\": spec in body must be of type integer: \"number\"",
+                "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in spec",
+            ]
+        );
     }
 }
 
