@@ -22,7 +22,7 @@ pub const REFERENCE: &str = "#/components/schemas/";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
 /// Definitions that are objects of their own: name, group, version, kind, and whether there is a list.
-pub(super) const TOP_LEVEL: &[(&str, &str, &str, &str, bool)] = &[
+const TOP_LEVEL: &[(&str, &str, &str, &str, bool)] = &[
     ("io.k8s.api.core.v1.ConfigMap", "", "v1", "ConfigMap", true),
     ("io.k8s.api.core.v1.Endpoints", "", "v1", "Endpoints", true),
     ("io.k8s.api.core.v1.Event", "", "v1", "Event", true),

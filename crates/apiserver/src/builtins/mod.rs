@@ -10,6 +10,7 @@ pub mod event;
 mod fields;
 pub mod ingress;
 mod ip;
+mod kinds;
 mod merge_keys;
 pub mod metadata;
 pub mod pod;
@@ -17,352 +18,11 @@ mod quantity;
 pub mod rbac;
 pub mod service;
 
+pub use kinds::{all, definition_name};
 pub use service::ServiceNetwork;
 
-use crate::error::qualified;
-use crate::kind::{Kind, NoRules, Rules, ScalePaths};
 use crate::schema::Schema;
 use serde_json::Value;
-use std::sync::Arc;
-
-/// What is peculiar to a built-in kind, besides its rules.
-struct Entry {
-    definition: &'static str,
-    group: &'static str,
-    kind: &'static str,
-    plural: &'static str,
-    short: &'static [&'static str],
-    category: &'static str,
-    namespaced: bool,
-    status: bool,
-    selectable: &'static [&'static str],
-}
-
-const NAMESPACED: Entry = Entry {
-    definition: "",
-    group: "",
-    kind: "",
-    plural: "",
-    short: &[],
-    category: "",
-    namespaced: true,
-    status: false,
-    selectable: &[],
-};
-const CLUSTER: Entry = Entry { namespaced: false, ..NAMESPACED };
-
-const NETWORKING: &str = "networking.k8s.io";
-const RBAC: &str = "rbac.authorization.k8s.io";
-
-/// All built-in kinds, in the order in which discovery lists them. `compile` makes the schema of a
-/// definition, by its name. The rules of CustomResourceDefinitions are the caller's to put in.
-pub fn all(network: ServiceNetwork, compile: &dyn Fn(&str) -> Schema) -> Vec<Kind> {
-    let mut kinds = Vec::new();
-    let mut add = |entry: Entry, rules: Arc<dyn Rules>| {
-        kinds.push(entry.kind(compile(entry.definition), rules));
-    };
-    add(
-        Entry {
-            definition: "io.k8s.api.core.v1.ConfigMap",
-            kind: "ConfigMap",
-            plural: "configmaps",
-            short: &["cm"],
-            ..NAMESPACED
-        },
-        Arc::new(config::ConfigMapRules),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.core.v1.Endpoints",
-            kind: "Endpoints",
-            plural: "endpoints",
-            short: &["ep"],
-            ..NAMESPACED
-        },
-        Arc::new(discovery::EndpointsRules),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.core.v1.Event",
-            kind: "Event",
-            plural: "events",
-            short: &["ev"],
-            selectable: &[
-                "involvedObject.kind",
-                "involvedObject.namespace",
-                "involvedObject.name",
-                "involvedObject.uid",
-                "involvedObject.apiVersion",
-                "involvedObject.resourceVersion",
-                "involvedObject.fieldPath",
-                "reason",
-                "reportingComponent",
-                "source",
-                "type",
-            ],
-            ..NAMESPACED
-        },
-        Arc::new(event::EventRules { new_shape: false }),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.core.v1.Namespace",
-            kind: "Namespace",
-            plural: "namespaces",
-            short: &["ns"],
-            status: true,
-            selectable: &["status.phase"],
-            ..CLUSTER
-        },
-        Arc::new(cluster::NamespaceRules),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.core.v1.Node",
-            kind: "Node",
-            plural: "nodes",
-            short: &["no"],
-            status: true,
-            selectable: &["spec.unschedulable"],
-            ..CLUSTER
-        },
-        Arc::new(cluster::NodeRules),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.core.v1.Pod",
-            kind: "Pod",
-            plural: "pods",
-            short: &["po"],
-            category: "all",
-            status: true,
-            selectable: &[
-                "spec.nodeName",
-                "spec.restartPolicy",
-                "spec.schedulerName",
-                "spec.serviceAccountName",
-                "spec.hostNetwork",
-                "status.phase",
-                "status.podIP",
-                "status.nominatedNodeName",
-            ],
-            ..NAMESPACED
-        },
-        Arc::new(pod::PodRules),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.core.v1.Secret",
-            kind: "Secret",
-            plural: "secrets",
-            selectable: &["type"],
-            ..NAMESPACED
-        },
-        Arc::new(config::SecretRules),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.core.v1.ServiceAccount",
-            kind: "ServiceAccount",
-            plural: "serviceaccounts",
-            short: &["sa"],
-            ..NAMESPACED
-        },
-        Arc::new(config::ServiceAccountRules),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.core.v1.Service",
-            kind: "Service",
-            plural: "services",
-            short: &["svc"],
-            category: "all",
-            status: true,
-            selectable: &["spec.clusterIP", "spec.type"],
-            ..NAMESPACED
-        },
-        Arc::new(service::ServiceRules::new(network)),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition",
-            group: "apiextensions.k8s.io",
-            kind: "CustomResourceDefinition",
-            plural: "customresourcedefinitions",
-            short: &["crd", "crds"],
-            category: "api-extensions",
-            status: true,
-            ..CLUSTER
-        },
-        Arc::new(NoRules),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.apps.v1.Deployment",
-            group: "apps",
-            kind: "Deployment",
-            plural: "deployments",
-            short: &["deploy"],
-            category: "all",
-            status: true,
-            ..NAMESPACED
-        },
-        Arc::new(apps::DeploymentRules),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.apps.v1.StatefulSet",
-            group: "apps",
-            kind: "StatefulSet",
-            plural: "statefulsets",
-            short: &["sts"],
-            category: "all",
-            status: true,
-            ..NAMESPACED
-        },
-        Arc::new(apps::StatefulSetRules),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.coordination.v1.Lease",
-            group: "coordination.k8s.io",
-            kind: "Lease",
-            plural: "leases",
-            ..NAMESPACED
-        },
-        Arc::new(cluster::LeaseRules),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.discovery.v1.EndpointSlice",
-            group: "discovery.k8s.io",
-            kind: "EndpointSlice",
-            plural: "endpointslices",
-            ..NAMESPACED
-        },
-        Arc::new(discovery::EndpointSliceRules),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.events.v1.Event",
-            group: "events.k8s.io",
-            kind: "Event",
-            plural: "events",
-            short: &["ev"],
-            selectable: &[
-                "reason",
-                "regarding.kind",
-                "regarding.namespace",
-                "regarding.name",
-                "regarding.uid",
-                "regarding.apiVersion",
-                "regarding.resourceVersion",
-                "regarding.fieldPath",
-                "reportingController",
-                "type",
-            ],
-            ..NAMESPACED
-        },
-        Arc::new(event::EventRules { new_shape: true }),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.networking.v1.IngressClass",
-            group: NETWORKING,
-            kind: "IngressClass",
-            plural: "ingressclasses",
-            ..CLUSTER
-        },
-        Arc::new(ingress::IngressClassRules),
-    );
-    add(
-        Entry {
-            definition: "io.k8s.api.networking.v1.Ingress",
-            group: NETWORKING,
-            kind: "Ingress",
-            plural: "ingresses",
-            short: &["ing"],
-            status: true,
-            ..NAMESPACED
-        },
-        Arc::new(ingress::IngressRules),
-    );
-    for (namespaced, role, binding) in
-        [(false, "ClusterRole", "ClusterRoleBinding"), (true, "Role", "RoleBinding")]
-    {
-        let scope = if namespaced { NAMESPACED } else { CLUSTER };
-        let (binding_definition, role_definition, bindings, roles) = if namespaced {
-            ("io.k8s.api.rbac.v1.RoleBinding", "io.k8s.api.rbac.v1.Role", "rolebindings", "roles")
-        } else {
-            (
-                "io.k8s.api.rbac.v1.ClusterRoleBinding",
-                "io.k8s.api.rbac.v1.ClusterRole",
-                "clusterrolebindings",
-                "clusterroles",
-            )
-        };
-        add(
-            Entry {
-                definition: binding_definition,
-                group: RBAC,
-                kind: binding,
-                plural: bindings,
-                ..scope
-            },
-            Arc::new(rbac::BindingRules { namespaced }),
-        );
-        let scope = if namespaced { NAMESPACED } else { CLUSTER };
-        add(
-            Entry { definition: role_definition, group: RBAC, kind: role, plural: roles, ..scope },
-            Arc::new(rbac::RoleRules { namespaced }),
-        );
-    }
-    kinds
-}
-
-impl Entry {
-    fn kind(&self, schema: Schema, rules: Arc<dyn Rules>) -> Kind {
-        let scaled = self.group == "apps";
-        // Both shapes of an Event are one object.
-        let storage = if self.plural == "events" { "" } else { self.group };
-        Kind {
-            group: self.group.to_owned(),
-            version: "v1".to_owned(),
-            kind: self.kind.to_owned(),
-            list_kind: format!("{}List", self.kind),
-            plural: self.plural.to_owned(),
-            singular: self.kind.to_lowercase(),
-            short_names: self.short.iter().map(|name| (*name).to_owned()).collect(),
-            categories: [self.category]
-                .iter()
-                .filter(|category| !category.is_empty())
-                .map(|category| (*category).to_owned())
-                .collect(),
-            namespaced: self.namespaced,
-            status: self.status,
-            scale: scaled.then(|| ScalePaths {
-                spec_replicas: ".spec.replicas".to_owned(),
-                status_replicas: ".status.replicas".to_owned(),
-                label_selector: Some(".spec.selector".to_owned()),
-            }),
-            storage: qualified(storage, self.plural).into(),
-            storage_version: "v1".to_owned(),
-            schema,
-            strategic: true,
-            columns: Vec::new(),
-            selectable: self.selectable.iter().map(|field| (*field).to_owned()).collect(),
-            rules,
-        }
-    }
-}
-
-/// The definition of a built-in kind, by group and kind.
-pub fn definition_name(group: &str, kind: &str) -> Option<&'static str> {
-    definitions::TOP_LEVEL
-        .iter()
-        .find(|(_, g, _, k, _)| (*g, *k) == (group, kind))
-        .map(|(name, ..)| *name)
-}
 
 /// Drops members that are null, which a typed server takes for absent. Free-form values keep theirs.
 pub fn drop_nulls(value: &mut Value, schema: &Schema) {
@@ -390,22 +50,24 @@ pub fn drop_nulls(value: &mut Value, schema: &Schema) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kind::Kind;
     use crate::schema::Node;
     use serde_json::json;
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     fn stub(_: &str) -> Schema {
         Schema::new(Arc::from([Node::default()]), 0)
     }
 
     fn kinds() -> Vec<Kind> {
-        all(ServiceNetwork::default(), &stub)
+        all(&ServiceNetwork::default(), &stub)
     }
 
     #[test]
     fn every_kind_has_a_definition_that_names_it() {
         let asked = std::cell::RefCell::new(Vec::new());
-        let kinds = all(ServiceNetwork::default(), &|name| {
+        let kinds = all(&ServiceNetwork::default(), &|name| {
             asked.borrow_mut().push(name.to_owned());
             stub(name)
         });

@@ -5,9 +5,12 @@
 mod allocate;
 mod defaults;
 mod families;
+mod status;
 mod validate;
+mod warnings;
 
-pub(super) use validate::{check_hostname, check_port, known_ips};
+pub(super) use status::{check_hostname, known_ips};
+pub(super) use validate::check_port;
 
 use super::fields::{int, list, text, texts};
 use super::ip;
@@ -106,11 +109,11 @@ impl Rules for ServiceRules {
     }
 
     fn validate_status(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        validate::status(object, old)
+        status::status(object, old)
     }
 
     fn warnings(&self, object: &Value, _old: Option<&Value>) -> Vec<String> {
-        validate::warnings(object)
+        warnings::warnings(object)
     }
 }
 

@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
-const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
-const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+pub(super) const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
+pub(super) const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 
 pub(super) fn service(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut found = Findings::default();
@@ -442,109 +442,6 @@ fn list_change(object: &Value, old: &Value, field: &str, one: &str, found: &mut 
     }
 }
 
-pub(super) fn status(object: &Value, old: &Value) -> Vec<FieldError> {
-    let mut found = Findings::default();
-    let ingress = list(&object["status"]["loadBalancer"], "ingress");
-    let at = "status.loadBalancer.ingress";
-    if kind(object) != LOAD_BALANCER && !ingress.is_empty() {
-        found.forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'");
-        return found.done();
-    }
-    let known = known_ips(old);
-    for (i, entry) in ingress.iter().enumerate() {
-        let at = format!("{at}[{i}]");
-        let ip = text(entry, "ip");
-        if !ip.is_empty() {
-            found.extend(ip::check(&format!("{at}.ip"), ip, &known));
-        }
-        let field = format!("{at}.ipMode");
-        match entry["ipMode"].as_str() {
-            None if ip.is_empty() => {}
-            None => found.required(field, "must be specified when `ip` is set"),
-            Some(_) if ip.is_empty() => {
-                found.forbidden(field, "may not be specified when `ip` is not set");
-            }
-            Some(mode) if !["Proxy", "VIP"].contains(&mode) => {
-                found.push(FieldError::not_supported(field, &json!(mode), &["Proxy", "VIP"]));
-            }
-            Some(_) => {}
-        }
-        check_hostname(text(entry, "hostname"), &format!("{at}.hostname"), &mut found);
-    }
-    found.done()
-}
-
-/// The addresses that a status already shows.
-pub(in super::super) fn known_ips(old: &Value) -> Vec<&str> {
-    let entries = list(&old["status"]["loadBalancer"], "ingress").iter();
-    entries.map(|entry| text(entry, "ip")).filter(|ip| !ip.is_empty()).collect()
-}
-
-/// The host name of a load balancer.
-pub(in super::super) fn check_hostname(name: &str, field: &str, found: &mut Findings) {
-    if name.is_empty() {
-        return;
-    }
-    found.each(field, name, names::is_dns1123_subdomain(name));
-    if ip::parse(name).is_some() {
-        found.invalid(field, name, "must be a DNS name, not an IP address");
-    }
-}
-
-pub(super) fn warnings(object: &Value) -> Vec<String> {
-    let spec = &object["spec"];
-    let mut out = Vec::new();
-    if has(&object["metadata"]["annotations"], TOPOLOGY_HINTS) {
-        out.push(format!(
-            "annotation {TOPOLOGY_HINTS} is deprecated, please use {TOPOLOGY_MODE} instead"
-        ));
-    }
-    let headless = kind(object) == "ClusterIP" && text(spec, "clusterIP") == "None";
-    if !headless {
-        for (i, ip) in texts(spec, "clusterIPs").into_iter().enumerate() {
-            out.extend(ip::warnings(&format!("spec.clusterIPs[{i}]"), ip));
-        }
-    }
-    let external_ips = texts(spec, "externalIPs");
-    if headless {
-        if !text(spec, "loadBalancerIP").is_empty() {
-            out.push("spec.loadBalancerIP is ignored for headless services".to_owned());
-        }
-        if !external_ips.is_empty() {
-            out.push("spec.externalIPs is ignored for headless services".to_owned());
-        }
-        if text(spec, "sessionAffinity") != "None" {
-            out.push("spec.SessionAffinity is ignored for headless services".to_owned());
-        }
-    }
-    for (i, ip) in external_ips.iter().enumerate() {
-        out.extend(ip::warnings(&format!("spec.externalIPs[{i}]"), ip));
-    }
-    if !external_ips.is_empty() && !headless && kind(object) != EXTERNAL_NAME {
-        out.push(
-            "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
-                .to_owned(),
-        );
-    }
-    out.extend(ip::warnings("spec.loadBalancerIP", text(spec, "loadBalancerIP")));
-    for (i, range) in texts(spec, "loadBalancerSourceRanges").into_iter().enumerate() {
-        out.extend(ip::cidr_warnings(&format!("spec.loadBalancerSourceRanges[{i}]"), range));
-    }
-    if kind(object) == EXTERNAL_NAME && !external_ips.is_empty() {
-        out.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_owned());
-    }
-    if kind(object) != EXTERNAL_NAME && !text(spec, "externalName").is_empty() {
-        out.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
-    }
-    if spec["trafficDistribution"] == "PreferClose" {
-        out.push(
-            "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\""
-                .to_owned(),
-        );
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -792,48 +689,6 @@ mod tests {
     }
 
     #[test]
-    fn a_load_balancer_status_is_for_load_balancers_and_well_formed() {
-        let status = |kind: &str, ingress: Value| {
-            let object =
-                json!({"spec": {"type": kind}, "status": {"loadBalancer": {"ingress": ingress}}});
-            said(super::status(&object, &json!({})))
-        };
-        assert_eq!(status("ClusterIP", json!([])), Vec::<String>::new());
-        assert_eq!(
-            status("ClusterIP", json!([{"ip": "192.0.2.1"}])),
-            [
-                "status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is 'LoadBalancer'"
-            ]
-        );
-        assert_eq!(
-            status(
-                "LoadBalancer",
-                json!([{"ip": "192.0.2.1", "ipMode": "VIP"}, {"hostname": "a.example"}])
-            ),
-            Vec::<String>::new()
-        );
-        assert_eq!(
-            status(
-                "LoadBalancer",
-                json!([
-                {"ip": "192.0.2.1"}, {"hostname": "a", "ipMode": "VIP"}, {"ip": "192.0.2.1", "ipMode": "Other"},
-                {"ip": "x", "ipMode": "VIP"}, {"hostname": "1.2.3.4"}, {"hostname": "A_b"}])
-            ),
-            [
-                "status.loadBalancer.ingress[0].ipMode: Required value: must be specified when `ip` is set",
-                "status.loadBalancer.ingress[1].ipMode: Forbidden: may not be specified when `ip` is not set",
-                "status.loadBalancer.ingress[2].ipMode: Unsupported value: \"Other\": supported values: \"Proxy\", \"VIP\"",
-                "status.loadBalancer.ingress[3].ip: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-                "status.loadBalancer.ingress[4].hostname: Invalid value: \"1.2.3.4\": must be a DNS name, not an IP address",
-                "status.loadBalancer.ingress[5].hostname: Invalid value: \"A_b\": a lowercase RFC 1123 subdomain must \
-                 consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric \
-                 character (e.g. 'example.com', regex used for validation is \
-                 '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
-            ]
-        );
-    }
-
-    #[test]
     fn nothing_panics_on_values_of_the_wrong_type() {
         for spec in [
             json!(null),
@@ -843,23 +698,6 @@ mod tests {
         ] {
             let object = json!({"spec": spec, "status": []});
             service(&object, Some(&object));
-            status(&object, &object);
-            warnings(&object);
         }
-    }
-
-    #[test]
-    fn odd_services_are_warned_about() {
-        assert_eq!(
-            warnings(
-                &json!({"spec": {"type": "ClusterIP", "clusterIP": "None", "sessionAffinity": "ClientIP",
-                "externalIPs": ["192.0.2.1"], "trafficDistribution": "PreferClose"}})
-            ),
-            [
-                "spec.externalIPs is ignored for headless services",
-                "spec.SessionAffinity is ignored for headless services",
-                "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"",
-            ]
-        );
     }
 }
