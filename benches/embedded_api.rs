@@ -166,7 +166,7 @@ async fn memory() -> Result<()> {
         object["metadata"]["annotations"] = json!({"filler": "x".repeat(600)});
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let write = Write {
-            key: Key::new("services", "default", &name),
+            key: Key::new("services", "default", name),
             expect: Expect::Absent,
             change: Change::Put { object, claims: Vec::new() },
             guards: Vec::new(),

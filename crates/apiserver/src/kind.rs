@@ -157,7 +157,7 @@ pub trait Rules: Send + Sync {
     fn to_storage(&self, _object: &mut Value) {}
 
     /// From the stored version to this served one.
-    fn from_storage(&self, _object: &mut Value) {}
+    fn to_served(&self, _object: &mut Value) {}
 }
 
 /// The rules of a kind that needs none.

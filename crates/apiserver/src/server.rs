@@ -39,7 +39,7 @@ pub struct Server {
 impl Server {
     /// A server over `store`. CRDs that are stored already are served once [`Server::establish`] ran.
     pub fn new(store: Store, options: Options) -> Result<Self, ApiError> {
-        let kinds = builtin_kinds(options.services)?;
+        let kinds = builtin_kinds(&options.services)?;
         Ok(Self {
             store,
             registry: Registry::new(kinds),
@@ -75,7 +75,7 @@ impl Server {
 }
 
 /// The built-in kinds, complete: schemas compiled, columns and the rules of CRDs put in.
-fn builtin_kinds(network: ServiceNetwork) -> Result<Vec<Kind>, ApiError> {
+fn builtin_kinds(network: &ServiceNetwork) -> Result<Vec<Kind>, ApiError> {
     let mut failure = None;
     let failed = std::cell::RefCell::new(&mut failure);
     let compiled = |name: &str| {

@@ -72,7 +72,7 @@ impl Rules for EventRules {
         }
     }
 
-    fn from_storage(&self, object: &mut Value) {
+    fn to_served(&self, object: &mut Value) {
         if self.new_shape {
             rename(object, false);
         }
@@ -204,7 +204,7 @@ mod tests {
             "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:01Z",
         });
         let mut served = stored.clone();
-        NEW.from_storage(&mut served);
+        NEW.to_served(&mut served);
         assert_eq!(
             served,
             json!({

@@ -146,7 +146,7 @@ mod tests {
                 kind.rules.validate_status(&object, shape);
                 kind.rules.warnings(&object, None);
                 kind.rules.to_storage(&mut object);
-                kind.rules.from_storage(&mut object);
+                kind.rules.to_served(&mut object);
                 kind.rules.generation_changes(&object, shape);
                 metadata::validate_meta(&object, Some(shape), kind.rules.name_rule(), true);
             }

@@ -188,7 +188,7 @@ impl Rules for CustomRules {
         self.convert(object, &self.stored);
     }
 
-    fn from_storage(&self, object: &mut Value) {
+    fn to_served(&self, object: &mut Value) {
         self.convert(object, &self.served);
         if self.served != self.stored {
             self.schema.prune(object);
@@ -312,7 +312,7 @@ mod tests {
         let mut object = json!({"apiVersion": "x.dev/v2", "kind": "Foo"});
         kinds[1].rules.to_storage(&mut object);
         assert_eq!(object["apiVersion"], "x.dev/v1");
-        kinds[1].rules.from_storage(&mut object);
+        kinds[1].rules.to_served(&mut object);
         assert_eq!(object["apiVersion"], "x.dev/v2");
     }
 
@@ -320,24 +320,21 @@ mod tests {
     fn a_definition_without_columns_shows_the_age() {
         let mut crd = good();
         let column = |crd: &Value| kinds(crd).unwrap()[0].columns[0].clone();
-        assert_eq!(
-            (column(&crd).name, column(&crd).cell),
-            ("Age".to_owned(), Cell::Path(".metadata.creationTimestamp".into()))
-        );
+        let printed = |column: &Column| format!("{column:?}");
+        let age = column(&crd);
+        let path = Cell::Path(".metadata.creationTimestamp".into());
+        assert_eq!((age.name, format!("{:?}", age.cell)), ("Age".into(), format!("{path:?}")));
         crd["spec"]["versions"][0]["additionalPrinterColumns"] =
             json!([{"name": "X", "type": "string", "jsonPath": ".spec.x", "priority": 1}]);
-        assert_eq!(
-            column(&crd),
-            Column {
-                name: "X".into(),
-                type_: "string".into(),
-                format: String::new(),
-                description: "Custom resource definition column (in JSONPath format): .spec.x"
-                    .into(),
-                priority: 1,
-                cell: Cell::Path(".spec.x".into()),
-            }
-        );
+        let expected = Column {
+            name: "X".into(),
+            type_: "string".into(),
+            format: String::new(),
+            description: "Custom resource definition column (in JSONPath format): .spec.x".into(),
+            priority: 1,
+            cell: Cell::Path(".spec.x".into()),
+        };
+        assert_eq!(printed(&column(&crd)), printed(&expected));
     }
 
     #[test]

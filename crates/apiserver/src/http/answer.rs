@@ -97,7 +97,7 @@ impl Answer<'_> {
     fn value(&self, bytes: &[u8]) -> Result<Value, ApiError> {
         let mut value = serde_json::from_slice(bytes).map_err(ApiError::internal)?;
         if self.kind.converts() {
-            self.kind.rules.from_storage(&mut value);
+            self.kind.rules.to_served(&mut value);
         }
         Ok(value)
     }
@@ -289,7 +289,7 @@ impl Frames {
         }
         let mut value: Value = serde_json::from_slice(stored).ok()?;
         if kind.converts() {
-            kind.rules.from_storage(&mut value);
+            kind.rules.to_served(&mut value);
         }
         Some(match self.form {
             Form::Partial => table::partial(&value),

@@ -112,10 +112,7 @@ fn flag(value: &str) -> bool {
     !matches!(value.to_ascii_lowercase().as_str(), "0" | "false")
 }
 
-fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, ApiError>
-where
-    T: Default,
-{
+fn number<T: std::str::FromStr + Default>(key: &str, value: &str) -> Result<T, ApiError> {
     if value.is_empty() {
         return Ok(T::default());
     }

@@ -94,7 +94,7 @@ impl Selection {
             && self.fields.as_ref().is_none_or(|fields| {
                 serde_json::from_slice::<Value>(bytes).is_ok_and(|mut object| {
                     if kind.converts() {
-                        kind.rules.from_storage(&mut object);
+                        kind.rules.to_served(&mut object);
                     }
                     fields.matches(&object)
                 })

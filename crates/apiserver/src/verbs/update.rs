@@ -105,7 +105,7 @@ impl Server {
     ) -> Result<crate::server::Stored, ApiError> {
         let mut stored = self.read(kind, namespace, name)?;
         if kind.converts() {
-            kind.rules.from_storage(&mut stored.value);
+            kind.rules.to_served(&mut stored.value);
         }
         Ok(stored)
     }
