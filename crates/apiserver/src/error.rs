@@ -89,20 +89,15 @@ impl ApiError {
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let list = match errors {
             [one] => one.to_string(),
-            many => format!(
-                "[{}]",
-                many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-            ),
+            many => {
+                format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+            }
         };
         let message = format!("{} \"{name}\" is invalid: {list}", qualified(group, kind));
         let mut error = Self::new(422, "Invalid", message).about(group, kind, name);
         error.details.causes = errors
             .iter()
-            .map(|e| Cause {
-                reason: e.kind.cause(),
-                message: e.body(),
-                field: e.field.clone(),
-            })
+            .map(|e| Cause { reason: e.kind.cause(), message: e.body(), field: e.field.clone() })
             .collect();
         error
     }
