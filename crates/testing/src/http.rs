@@ -6,6 +6,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// One request.
 #[derive(Clone, Debug)]
@@ -101,8 +102,16 @@ impl Reply {
 }
 
 impl Cluster {
-    /// Sends a request and reads the whole answer (a watch needs a `timeoutSeconds`).
+    /// Sends a request and reads the whole answer. A watch needs a `timeoutSeconds`: an answer that
+    /// does not end within half a minute is a failure.
     pub async fn http(&self, call: Call) -> Reply {
+        let what = format!("{} {}", call.method, call.path);
+        tokio::time::timeout(Duration::from_secs(30), self.exchange(call))
+            .await
+            .unwrap_or_else(|_| panic!("{what}: the answer does not end"))
+    }
+
+    async fn exchange(&self, call: Call) -> Reply {
         let mut request = ::http::Request::builder().method(call.method.as_str()).uri(&call.path);
         for (name, value) in &call.headers {
             request = request.header(name, value);

@@ -10,8 +10,10 @@ pub(crate) struct Pki {
     pub(crate) ca: String,
     pub(crate) server_cert: String,
     pub(crate) server_key: String,
-    /// Signs service account tokens; its public half is read from the same file.
+    /// Signs service account tokens.
     pub(crate) accounts_key: String,
+    /// Checks them.
+    pub(crate) accounts_public: String,
 }
 
 impl Pki {
@@ -31,11 +33,13 @@ impl Pki {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let server_key = key();
         let server = params.signed_by(&server_key, &issuer).expect("sign the server");
+        let accounts = key();
         Self {
             ca: ca.pem(),
             server_cert: server.pem(),
             server_key: server_key.serialize_pem(),
-            accounts_key: key().serialize_pem(),
+            accounts_key: accounts.serialize_pem(),
+            accounts_public: accounts.public_key_pem(),
         }
     }
 }

@@ -60,7 +60,6 @@ pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>) -> Server {
     let (admin, reader) = (token(), token());
     let tokens = format!("{admin},admin,admin,system:masters\n{reader},read-only,read-only\n");
     let file = |name: &str, content: &str| scratch.write(name, content).display().to_string();
-    let accounts = file("accounts.key", &pki.accounts_key);
     let mut running = scratch.spawn(
         "kube-apiserver",
         &apiserver,
@@ -75,8 +74,11 @@ pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>) -> Server {
             "--anonymous-auth=false".into(),
             "--endpoint-reconciler-type=none".into(),
             "--service-account-issuer=https://kubernetes.default.svc".into(),
-            format!("--service-account-key-file={accounts}"),
-            format!("--service-account-signing-key-file={accounts}"),
+            format!("--service-account-key-file={}", file("accounts.pub", &pki.accounts_public)),
+            format!(
+                "--service-account-signing-key-file={}",
+                file("accounts.key", &pki.accounts_key)
+            ),
             "--service-cluster-ip-range=10.0.0.0/16".into(),
             // Pods are made by tests, and no controller here gives their namespaces an account.
             "--disable-admission-plugins=ServiceAccount".into(),
@@ -106,6 +108,9 @@ pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>) -> Server {
                 format!("--kubeconfig={}", server.kubeconfig.display()),
                 "--leader-elect=false".into(),
                 "--secure-port=0".into(),
+                "--kube-api-qps=500".into(),
+                "--kube-api-burst=1000".into(),
+                format!("--flex-volume-plugin-dir={}", scratch.path().join("flexvolume").display()),
                 format!("--controllers={CONTROLLERS}"),
             ],
         );

@@ -31,7 +31,7 @@ impl Normalizer {
             symbols: BTreeMap::new(),
             time: regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"),
             age: regex(r"^(\d+[smhdy])+$"),
-            version: regex(r"resource version: \d+( \(\d+\))?"),
+            version: regex(r"(resource version: |ResourceVersion in record \()\d+( \(\d+\)|, current: \d+)?"),
         }
     }
 
@@ -122,10 +122,11 @@ impl Normalizer {
                     *text = "<age>".to_owned();
                     return;
                 }
-                *text = self.version.replace_all(text, "resource version: <rv>").into_owned();
+                *text = self.version.replace_all(text, "$1<rv>").into_owned();
                 let times = self.time.replace_all(text, |found: &regex::Captures<'_>| {
                     let time = &found[0];
-                    if self.given.contains(time) { time.to_owned() } else { "<time>".to_owned() }
+                    // The server quotes Go's way to write a layout, too.
+                    if self.given.contains(time) || time.starts_with("2006-01-02") { time.to_owned() } else { "<time>".to_owned() }
                 });
                 *text = self.known(&times);
             }
