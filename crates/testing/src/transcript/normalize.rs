@@ -13,17 +13,27 @@ pub(super) struct Normalizer {
     /// Text of a run to its variable, longest first.
     variables: Vec<(String, String)>,
     symbols: BTreeMap<(&'static str, String), String>,
+    /// Every `generateName` that the scenario gives.
+    generated: Vec<Regex>,
     time: Regex,
     age: Regex,
     version: Regex,
+    object: Regex,
 }
 
 impl Normalizer {
     pub(super) fn new(scenario: &Scenario, variables: &Map<String, Value>) -> Self {
         let requests: Vec<_> = scenario.steps.iter().map(|step| &step.request).collect();
-        let regex = |text| Regex::new(text).expect("a valid expression");
+        let regex = |text: &str| Regex::new(text).expect("a valid expression");
+        let given = serde_json::to_string(&requests).expect("requests are JSON");
+        let prefixes = regex(r#""generateName":"([^"]+)""#);
+        let generated = prefixes
+            .captures_iter(&given)
+            .map(|found| regex(&format!(r"({})[a-z0-9]{{5}}\b", regex::escape(&found[1]))))
+            .collect();
         Self {
-            given: serde_json::to_string(&requests).expect("requests are JSON"),
+            generated,
+            given,
             variables: variables
                 .iter()
                 .filter_map(|(name, value)| Some((value.as_str()?.into(), format!("${{{name}}}"))))
@@ -31,7 +41,10 @@ impl Normalizer {
             symbols: BTreeMap::new(),
             time: regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"),
             age: regex(r"^(\d+[smhdy])+$"),
-            version: regex(r"(resource version: |ResourceVersion in record \()\d+( \(\d+\)|, current: \d+)?"),
+            object: regex(r#"Invalid value: "\{\\".*\}""#),
+            version: regex(
+                r"(resource version: |ResourceVersion in record \()\d+( \(\d+\)|, current: \d+)?",
+            ),
         }
     }
 
@@ -76,7 +89,7 @@ impl Normalizer {
     }
 
     fn object(&mut self, members: &mut Map<String, Value>) {
-        let kind = members.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let kind = members.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
         let list = kind.ends_with("List") || kind == "Table";
         let bookmark = members.get("type").is_some_and(|kind| kind == "BOOKMARK");
         if let Some(metadata) = members.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -97,6 +110,12 @@ impl Normalizer {
             && let Some(version) = members["object"].pointer_mut("/metadata/resourceVersion")
         {
             *version = json!("<list-rv>");
+        }
+        if members.contains_key("storageVersionHash") {
+            members.insert("storageVersionHash".into(), json!("<hash>"));
+        }
+        if kind == "Status" {
+            sort_causes(members);
         }
         let skip = |symbol: &Value| symbol == "<list-rv>";
         for (key, member) in members.iter_mut() {
@@ -123,10 +142,16 @@ impl Normalizer {
                     return;
                 }
                 *text = self.version.replace_all(text, "$1<rv>").into_owned();
+                // A server that keeps field managers quotes them with the object.
+                *text = self.object.replace_all(text, "Invalid value: <object>").into_owned();
                 let times = self.time.replace_all(text, |found: &regex::Captures<'_>| {
                     let time = &found[0];
                     // The server quotes Go's way to write a layout, too.
-                    if self.given.contains(time) || time.starts_with("2006-01-02") { time.to_owned() } else { "<time>".to_owned() }
+                    if self.given.contains(time) || time.starts_with("2006-01-02") {
+                        time.to_owned()
+                    } else {
+                        "<time>".to_owned()
+                    }
                 });
                 *text = self.known(&times);
             }
@@ -150,7 +175,33 @@ impl Normalizer {
                 _ => {}
             }
         }
+        for prefix in &self.generated {
+            out = prefix.replace_all(&out, "$1<name>").into_owned();
+        }
         out
+    }
+}
+
+/// Several causes come in the order of a Go map, which is none: here, and in the message that joins
+/// them, they are sorted.
+fn sort_causes(status: &mut Map<String, Value>) {
+    let line = |cause: &Value| {
+        let text = |key: &str| cause[key].as_str().unwrap_or_default().to_owned();
+        format!("{}: {}", text("field"), text("message"))
+    };
+    let Some(Value::Array(causes)) =
+        status.get_mut("details").and_then(|details| details.get_mut("causes"))
+    else {
+        return;
+    };
+    causes.sort_by_key(line);
+    let lines: Vec<_> = causes.iter().map(line).collect();
+    let Some(Value::String(message)) = status.get_mut("message") else { return };
+    if let Some((head, list)) = message.split_once(" is invalid: [")
+        && lines.iter().all(|line| list.contains(line))
+        && list.len() == lines.iter().map(|line| line.len() + 2).sum::<usize>() - 1
+    {
+        *message = format!("{head} is invalid: [{}]", lines.join(", "));
     }
 }
 
@@ -212,6 +263,20 @@ mod tests {
                 "message": "web-<name-1> in ${NAMESPACE} is old: resource version: <rv>",
             })
         );
+    }
+
+    #[test]
+    fn causes_are_sorted_in_the_list_and_in_the_message() {
+        let status = |first: &str, second: &str| {
+            json!({
+                "kind": "Status", "message": format!("X \"a\" is invalid: [{first}: no, {second}: no]"),
+                "details": {"causes": [
+                    {"field": first, "message": "no"}, {"field": second, "message": "no"},
+                ]},
+            })
+        };
+        let mut it = normalizer(&[]);
+        assert_eq!(it.normalize(status("spec.b", "spec.a")), status("spec.a", "spec.b"));
     }
 
     #[test]
