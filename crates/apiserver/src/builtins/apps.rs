@@ -39,8 +39,9 @@ impl Rules for DeploymentRules {
         let mut found = Findings::default();
         let spec = &object["spec"];
         found.not_negative("spec.replicas", &spec["replicas"]);
-        selector(spec, "deployment", &mut found);
-        check_template(spec, "ReplicaSet", &[], &mut found);
+        if selector(spec, "deployment", &mut found) {
+            check_template(spec, "ReplicaSet", &[], &mut found);
+        }
         strategy(&spec["strategy"], &mut found);
         for field in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
             found.not_negative(&format!("spec.{field}"), &spec[field]);
@@ -73,25 +74,35 @@ fn template(spec: &mut Value) {
     }
 }
 
-fn selector(spec: &Value, kind: &str, found: &mut Findings) {
+/// Whether the selector can be read; what is wrong with it is found either way.
+fn selector(spec: &Value, kind: &str, found: &mut Findings) -> bool {
     let field = "spec.selector";
     let selector = &spec["selector"];
     if selector.is_null() {
         found.required(field, "");
-        return;
+        return true;
     }
-    check_selector(selector, field, found);
+    let mut wrong = Findings::default();
+    check_selector(selector, field, &mut wrong);
+    let readable = wrong.none();
+    found.extend(wrong.done());
     if entries(selector, "matchLabels").next().is_none()
         && list(selector, "matchExpressions").is_empty()
     {
         found.invalid(field, selector.clone(), format!("empty selector is invalid for {kind}"));
     }
+    if !readable {
+        let words = if kind == "deployment" { "invalid label selector" } else { "" };
+        found.invalid(field, selector.clone(), words);
+    }
+    readable
 }
 
 fn check_template(spec: &Value, kind: &str, claims: &[&str], found: &mut Findings) {
     let template = &spec["template"];
     let labels = &template["metadata"]["labels"];
-    if has(spec, "selector") && !matches(&spec["selector"], labels) {
+    // No selector matches nothing, an empty one everything.
+    if !has(spec, "selector") || !matches(&spec["selector"], labels) {
         found.invalid(
             "spec.template.metadata.labels",
             labels.clone(),
@@ -152,12 +163,19 @@ fn strategy(strategy: &Value, found: &mut Findings) {
                 found.invalid(field, unavailable.clone(), "must not be greater than 100%");
             }
         }
-        _ => found.push(FieldError::not_supported(
-            "spec.strategy",
-            strategy,
-            &["Recreate", "RollingUpdate"],
-        )),
+        _ => {
+            let known = ["Recreate", "RollingUpdate"];
+            let mut error = FieldError::not_supported("spec.strategy", strategy, &known);
+            error.value = Some(shown_strategy(strategy));
+            found.push(error);
+        }
     }
+}
+
+/// A strategy of an unknown type in the internal form in which the real server shows it.
+fn shown_strategy(strategy: &Value) -> String {
+    let kind = json!(text(strategy, "type"));
+    format!("{{\"Type\":{kind},\"RollingUpdate\":{}}}", strategy["rollingUpdate"])
 }
 
 fn int_or_percent(value: &Value, field: &str, found: &mut Findings) {
@@ -240,12 +258,14 @@ impl Rules for StatefulSetRules {
         if old.is_none() && !service.is_empty() {
             found.each("spec.serviceName", service, names::is_dns1123_label(service));
         }
-        selector(spec, "statefulset", &mut found);
+        let readable = selector(spec, "statefulset", &mut found);
         let claims: Vec<&str> = list(spec, "volumeClaimTemplates")
             .iter()
             .map(|claim| text(&claim["metadata"], "name"))
             .collect();
-        check_template(spec, "StatefulSet", &claims, &mut found);
+        if readable {
+            check_template(spec, "StatefulSet", &claims, &mut found);
+        }
         if let Some(old) = old {
             changes(spec, &old["spec"], &mut found);
         }
@@ -269,7 +289,12 @@ fn update_strategy(strategy: &Value, found: &mut Findings) {
             let field = format!("{at}.rollingUpdate.maxUnavailable");
             int_or_percent(&rolling["maxUnavailable"], &field, found);
         }
-        _ => found.invalid(at, strategy.clone(), "must be 'RollingUpdate' or 'OnDelete'"),
+        _ => {
+            let words = "must be 'RollingUpdate' or 'OnDelete'";
+            let mut error = FieldError::invalid(at, strategy, words);
+            error.value = Some(shown_strategy(strategy));
+            found.push(error);
+        }
     }
 }
 
@@ -340,7 +365,13 @@ mod tests {
     fn a_deployment_selects_its_own_template() {
         let check = |changes: Value| said(&DeploymentRules, changes, None);
         assert_eq!(check(json!({})), Vec::<String>::new());
-        assert_eq!(check(json!({"selector": null})), ["spec.selector: Required value"]);
+        assert_eq!(
+            check(json!({"selector": null})),
+            [
+                "spec.selector: Required value",
+                "spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not match template `labels`"
+            ]
+        );
         assert_eq!(
             check(json!({"selector": {}})),
             ["spec.selector: Invalid value: {}: empty selector is invalid for deployment"]

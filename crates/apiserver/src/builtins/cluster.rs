@@ -1,8 +1,9 @@
 //! The rules of Namespaces, Nodes and Leases.
 
-use super::fields::{Findings, child, default, has, list, put, set, text, texts};
+use super::fields::{Findings, child, default, has, list, put, remove, set, text, texts};
 use super::ip;
-use crate::error::FieldError;
+use super::metadata::check_standard_finalizer;
+use crate::error::{FieldError, FieldErrorKind};
 use crate::kind::Rules;
 use crate::meta;
 use crate::names::{self, NameRule};
@@ -63,15 +64,7 @@ impl Rules for NamespaceRules {
             let field = "spec.finalizers";
             for name in texts(&object["spec"], "finalizers") {
                 found.each(field, name, names::is_qualified_name(name));
-                if !name.contains('/')
-                    && !["kubernetes", "orphan", "foregroundDeletion"].contains(&name)
-                {
-                    found.invalid(
-                        field,
-                        name,
-                        "name is neither a standard finalizer name nor is it fully qualified",
-                    );
-                }
+                check_standard_finalizer(name, field, &mut found);
             }
         }
         found.done()
@@ -96,6 +89,18 @@ impl Rules for NodeRules {
         }
     }
 
+    fn prepare_create(&self, object: &mut Value) {
+        let Some(spec) = child(object, "spec") else { return };
+        let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+        let known =
+            |other: &Value| other["key"] == taint["key"] && other["effect"] == taint["effect"];
+        let mut taints = list(spec, "taints").to_vec();
+        if !taints.iter().any(known) && (taints.is_empty() || spec["taints"].is_array()) {
+            taints.push(taint);
+            set(spec, "taints", json!(taints));
+        }
+    }
+
     fn validate(&self, object: &Value, _old: Option<&Value>) -> Vec<FieldError> {
         let mut found = Findings::default();
         let spec = &object["spec"];
@@ -113,9 +118,16 @@ impl Rules for NodeRules {
             found.one_of(&format!("{at}.effect"), effect, &effects);
             let same = |other: &Value| text(other, "key") == key && text(other, "effect") == effect;
             if taints[..i].iter().any(same) {
-                let mut error = FieldError::duplicate(at, taint);
-                error.detail = "taints must be unique by key and effect pair".to_owned();
-                found.push(error);
+                // The real server shows its internal form of a taint here.
+                let added = &taint["timeAdded"];
+                found.push(FieldError {
+                    kind: FieldErrorKind::Duplicate,
+                    field: at,
+                    value: Some(format!(
+                        "{{\"Key\":{key:?},\"Value\":{value:?},\"Effect\":{effect:?},\"TimeAdded\":{added}}}"
+                    )),
+                    detail: "taints must be unique by key and effect pair".to_owned(),
+                });
             }
         }
         let cidrs = texts(spec, "podCIDRs");
@@ -156,7 +168,11 @@ impl Rules for LeaseRules {
     }
 
     fn default(&self, object: &mut Value) {
-        child(object, "spec");
+        if let Some(spec) = child(object, "spec") {
+            // Fields of a feature that is off by default; a real server drops them.
+            remove(spec, "strategy");
+            remove(spec, "preferredHolder");
+        }
     }
 
     fn validate(&self, object: &Value, _old: Option<&Value>) -> Vec<FieldError> {
@@ -167,18 +183,6 @@ impl Rules for LeaseRules {
             found.invalid("spec.leaseDurationSeconds", seconds.clone(), "must be greater than 0");
         }
         found.not_negative("spec.leaseTransitions", &spec["leaseTransitions"]);
-        let strategy = text(spec, "strategy");
-        if let Some(strategy) = spec["strategy"].as_str() {
-            let known = ["OldestEmulationVersion"];
-            if !strategy.contains('/') && !known.contains(&strategy) {
-                let error = FieldError::not_supported("spec.strategy", &json!(strategy), &known);
-                found.push(error);
-            }
-        }
-        if !text(spec, "preferredHolder").is_empty() && strategy.is_empty() {
-            let words = "may only be specified if `strategy` is defined";
-            found.forbidden("spec.preferredHolder", words);
-        }
         found.done()
     }
 }
@@ -225,7 +229,7 @@ mod tests {
         assert_eq!(
             said(NodeRules.validate(&node, None)),
             [
-                "metadata.taints[1]: Duplicate value: {\"effect\":\"NoSchedule\",\"key\":\"a\"}: taints must be unique \
+                "metadata.taints[1]: Duplicate value: {\"Key\":\"a\",\"Value\":\"\",\"Effect\":\"NoSchedule\",\"TimeAdded\":null}: taints must be unique \
                  by key and effect pair",
                 "spec.podCIDRs: Invalid value: [\"10.0.0.0/24\",\"10.0.1.0/24\"]: may specify no more than one CIDR for \
                  each IP family",
@@ -234,6 +238,17 @@ mod tests {
         assert_eq!(
             NodeRules.selectable_value(&json!({}), "spec.unschedulable"),
             Some("false".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_new_node_is_not_ready_until_somebody_says_so() {
+        let mut node = json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}});
+        NodeRules.prepare_create(&mut node);
+        NodeRules.prepare_create(&mut node);
+        assert_eq!(
+            node["spec"]["taints"],
+            json!([{"key": "a", "effect": "NoSchedule"}, {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}])
         );
     }
 
@@ -251,6 +266,5 @@ mod tests {
                 "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
             ]
         );
-        assert_eq!(lease(json!({"preferredHolder": "me"})).len(), 1);
     }
 }

@@ -224,9 +224,7 @@ impl Rules for EndpointsRules {
 fn subset_address(address: &Value, at: &str, found: &mut Findings) {
     let ip = text(address, "ip");
     let field = format!("{at}.ip");
-    let wrong = ip::check(&field, ip, &[]);
-    let readable = wrong.is_empty();
-    found.extend(wrong);
+    found.extend(ip::check(&field, ip, &[]));
     let hostname = text(address, "hostname");
     if !hostname.is_empty() {
         found.each(&format!("{at}.hostname"), hostname, names::is_dns1123_label(hostname));
@@ -234,9 +232,7 @@ fn subset_address(address: &Value, at: &str, found: &mut Findings) {
     if let Some(node) = address["nodeName"].as_str() {
         found.each(&format!("{at}.nodeName"), node, names::is_dns1123_subdomain(node));
     }
-    if readable {
-        found.extend(ip::check_endpoint(&field, ip));
-    }
+    found.extend(ip::check_endpoint(&field, ip));
 }
 
 fn subset_port(port: &Value, name_required: bool, at: &str, found: &mut Findings) {
@@ -364,7 +360,7 @@ mod tests {
                 "subsets[0].ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
             ]
         );
-        assert_eq!(check(json!({"addresses": [{"ip": "nope"}, {"ip": "127.0.0.1"}, {}]})).len(), 3);
+        assert_eq!(check(json!({"addresses": [{"ip": "nope"}, {"ip": "127.0.0.1"}, {}]})).len(), 5);
         assert_eq!(
             check(json!({"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 1}, {"port": 2}]}))
                 .len(),

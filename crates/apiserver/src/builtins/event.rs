@@ -1,7 +1,7 @@
 //! The rules of Events, which are served in two shapes (`v1` and `events.k8s.io/v1`) over one storage,
 //! in the shape of `v1`.
 
-use super::fields::{Findings, entries, has, int, text};
+use super::fields::{Findings, default, entries, has, int, omit_empty, text};
 use crate::error::FieldError;
 use crate::kind::Rules;
 use crate::names;
@@ -46,6 +46,16 @@ impl Rules for EventRules {
         false
     }
 
+    fn default(&self, object: &mut Value) {
+        if self.new_shape {
+            default(object, "deprecatedSource", json!({}));
+        } else {
+            default(object, "source", json!({}));
+            default(object, "reportingComponent", "");
+            default(object, "reportingInstance", "");
+        }
+    }
+
     fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut found = Findings::default();
         if !self.new_shape {
@@ -75,6 +85,7 @@ impl Rules for EventRules {
     fn to_served(&self, object: &mut Value) {
         if self.new_shape {
             rename(object, false);
+            omit_empty(object, &["reportingController", "reportingInstance"]);
         }
     }
 

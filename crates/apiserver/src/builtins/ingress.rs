@@ -1,7 +1,9 @@
 //! The rules of Ingress and IngressClass. Exact to the real server, for Ingresses are translated into
 //! load-balancer configuration.
 
-use super::fields::{Findings, child, default, has, int, list, member, set, text, texts};
+use super::fields::{
+    Findings, child, default, has, int, items, list, member, omit_empty, set, text, texts,
+};
 use super::ip;
 use super::service::{check_hostname, known_ips};
 use crate::error::FieldError;
@@ -16,7 +18,13 @@ pub struct IngressRules;
 
 impl Rules for IngressRules {
     fn default(&self, object: &mut Value) {
-        child(object, "spec");
+        let Some(spec) = child(object, "spec") else { return };
+        for rule in items(spec, "rules") {
+            omit_empty(rule, &["host"]);
+            if let Some(http) = member(rule, "http") {
+                items(http, "paths").for_each(|path| omit_empty(path, &["path"]));
+            }
+        }
     }
 
     fn prepare_create(&self, object: &mut Value) {

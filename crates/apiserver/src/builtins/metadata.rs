@@ -1,13 +1,43 @@
 //! The rules of `metadata` that all kinds share. Called by the write path for every object, built-in or
 //! custom, with the name rule of its kind.
 
-use super::fields::{Findings, entries, list, text, texts};
-use crate::error::FieldError;
+use super::fields::{Findings, entries, has, list, text, texts};
+use crate::error::{FieldError, FieldErrorKind};
 use crate::names::{self, NameRule};
 use serde_json::{Value, json};
 
 /// Bytes that all annotations of an object may have together.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
+
+/// Finalizers that need no domain in front.
+const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
+
+/// What is wrong with the metadata of an object of a built-in kind (`old` on update): a custom kind's
+/// rules and, for historical reasons, one more.
+pub fn validate_builtin_meta(
+    object: &Value,
+    old: Option<&Value>,
+    name_rule: NameRule,
+    namespaced: bool,
+) -> Vec<FieldError> {
+    let mut found = Findings::default();
+    found.extend(validate_meta(object, old, name_rule, namespaced));
+    for (i, name) in texts(&object["metadata"], "finalizers").into_iter().enumerate() {
+        check_standard_finalizer(name, &format!("metadata.finalizers[{i}]"), &mut found);
+    }
+    found.done()
+}
+
+/// A finalizer of a built-in kind has a domain in front or is one of the server's own.
+pub(super) fn check_standard_finalizer(name: &str, field: &str, found: &mut Findings) {
+    if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
+        found.invalid(
+            field,
+            name,
+            "name is neither a standard finalizer name nor is it fully qualified",
+        );
+    }
+}
 
 /// What is wrong with the metadata of an object (`old` on update).
 pub fn validate_meta(
@@ -169,18 +199,30 @@ fn owners(meta: &Value, found: &mut Findings) {
         if owner["controller"] == true {
             let this = format!("{}/{}", text(owner, "kind"), text(owner, "name"));
             match &controller {
-                Some(first) => found.invalid(
-                    field,
-                    meta["ownerReferences"].clone(),
-                    format!(
+                Some(first) => found.push(FieldError {
+                    kind: FieldErrorKind::Invalid,
+                    field: field.to_owned(),
+                    value: Some(shown_owners(list(meta, "ownerReferences"))),
+                    detail: format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for \
                          {first} and {this}"
                     ),
-                ),
+                }),
                 None => controller = Some(this),
             }
         }
     }
+}
+
+/// Owners as the real server shows them, with their members in its order.
+fn shown_owners(owners: &[Value]) -> String {
+    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let owners = owners.iter().map(|owner| {
+        let members = fields.iter().filter(|field| has(owner, field));
+        let members = members.map(|field| format!("\"{field}\":{}", owner[*field]));
+        format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+    });
+    format!("[{}]", owners.collect::<Vec<_>>().join(","))
 }
 
 fn finalizers(meta: &Value, found: &mut Findings) {
@@ -246,6 +288,24 @@ mod tests {
             assert_eq!(said(meta.clone(), None, false).len(), count, "{field}: {value}");
             meta[field] = json!(null);
         }
+    }
+
+    #[test]
+    fn finalizers_of_built_in_kinds_have_a_domain_or_are_the_servers_own() {
+        let object =
+            json!({"metadata": {"name": "a", "finalizers": ["kubernetes", "a.b/c", "mine"]}});
+        let said: Vec<String> =
+            validate_builtin_meta(&object, None, names::name_is_subdomain, false)
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+        assert_eq!(
+            said,
+            [
+                "metadata.finalizers[2]: Invalid value: \"mine\": name is neither a standard finalizer name nor is it \
+              fully qualified"
+            ]
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::fields::{Findings, child, default_text, has, items, list, text, texts};
 use super::metadata::check_selector;
-use crate::error::FieldError;
+use crate::error::{FieldError, FieldErrorKind};
 use crate::kind::Rules;
 use crate::names::{self, NameRule};
 use serde_json::{Value, json};
@@ -124,7 +124,19 @@ impl Rules for BindingRules {
         if let Some(old) = old
             && old["roleRef"] != *role
         {
-            found.invalid("roleRef", role.clone(), "cannot change roleRef");
+            // The real server shows its internal form of a reference here.
+            let member = |field| json!(text(role, field));
+            found.push(FieldError {
+                kind: FieldErrorKind::Invalid,
+                field: "roleRef".to_owned(),
+                value: Some(format!(
+                    "{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}",
+                    member("apiGroup"),
+                    member("kind"),
+                    member("name")
+                )),
+                detail: "cannot change roleRef".to_owned(),
+            });
         }
         found.done()
     }
@@ -212,7 +224,7 @@ mod tests {
         assert_eq!(
             said(rules.validate(&other, Some(&binding))),
             [
-                "roleRef: Invalid value: {\"apiGroup\":\"rbac.authorization.k8s.io\",\"kind\":\"ClusterRole\",\"name\":\"y\"}: \
+                "roleRef: Invalid value: {\"APIGroup\":\"rbac.authorization.k8s.io\",\"Kind\":\"ClusterRole\",\"Name\":\"y\"}: \
               cannot change roleRef"
             ]
         );

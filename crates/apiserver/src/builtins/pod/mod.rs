@@ -36,6 +36,7 @@ impl Rules for PodRules {
 
     fn prepare_update(&self, object: &mut Value, old: &Value) {
         if let Some(spec) = child(object, "spec") {
+            tolerate_lost_nodes(spec);
             for field in ["priority", "preemptionPolicy"] {
                 if !has(spec, field) {
                     put(spec, field, old["spec"][field].clone());

@@ -15,6 +15,15 @@ const UPDATABLE: &str = "pod updates may not change fields other than `spec.cont
 pub(super) fn pod(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut found = Findings::default();
     pod_spec(&object["spec"], "spec", &[], &mut found);
+    for field in ["containers", "initContainers"] {
+        for (i, container) in list(&object["spec"], field).iter().enumerate() {
+            let image = text(container, "image");
+            if image.trim() != image {
+                let words = "must not have leading or trailing whitespace";
+                found.invalid(format!("spec.{field}[{i}].image"), image, words);
+            }
+        }
+    }
     if let Some(old) = old {
         changes(&object["spec"], &old["spec"], &mut found);
     }
@@ -41,26 +50,26 @@ pub(in super::super) fn pod_spec(spec: &Value, at: &str, claims: &[&str], found:
     found.one_of(&format!("{at}.dnsPolicy"), text(spec, "dnsPolicy"), &policies);
     check_labels(&spec["nodeSelector"], &format!("{at}.nodeSelector"), found);
     type Check = fn(&str) -> Vec<String>;
-    let named: [(&str, Check); 5] = [
-        ("serviceAccountName", names::is_dns1123_subdomain),
-        ("nodeName", names::is_dns1123_subdomain),
-        ("hostname", names::is_dns1123_label),
-        ("subdomain", names::is_dns1123_label),
-        ("priorityClassName", names::is_dns1123_subdomain),
-    ];
-    for (field, check) in named {
-        let name = text(spec, field);
-        if !name.is_empty() {
-            found.each(&format!("{at}.{field}"), name, check(name));
+    let check_names = |fields: &[(&str, Check)], found: &mut Findings| {
+        for (field, check) in fields {
+            let name = text(spec, field);
+            if !name.is_empty() {
+                found.each(&format!("{at}.{field}"), name, check(name));
+            }
         }
-    }
+    };
+    let subdomain: Check = names::is_dns1123_subdomain;
+    let label: Check = names::is_dns1123_label;
+    check_names(&[("serviceAccountName", subdomain), ("nodeName", subdomain)], found);
     if let Some(seconds) = spec["activeDeadlineSeconds"].as_i64() {
         let limit = i64::from(i32::MAX);
         if !(1..=limit).contains(&seconds) {
             found.invalid(format!("{at}.activeDeadlineSeconds"), seconds, names::between(1, limit));
         }
     }
+    check_names(&[("hostname", label), ("subdomain", label)], found);
     tolerations(spec, &format!("{at}.tolerations"), found);
+    check_names(&[("priorityClassName", subdomain)], found);
 }
 
 fn check_volumes<'a>(spec: &'a Value, at: &str, volumes: &mut Vec<&'a str>, found: &mut Findings) {
@@ -107,9 +116,6 @@ fn containers(all: &[Value], at: &str, taken: &[&str], volumes: &[&str], found: 
         let image = text(container, "image");
         if image.is_empty() {
             found.required(format!("{at}.image"), "");
-        } else if image.trim() != image {
-            let words = "must not have leading or trailing whitespace";
-            found.invalid(format!("{at}.image"), image, words);
         }
         let policies = ["File", "FallbackToLogsOnError"];
         let policy = text(container, "terminationMessagePolicy");
