@@ -14,9 +14,10 @@ pub(crate) async fn serve(cluster: &Cluster) {
     let reply = cluster.http(Call::new("POST", path).body("application/yaml", DEFINITION)).await;
     assert!([201, 409].contains(&reply.status), "{}", reply.text());
     eventually("knots are served and discovered", || async {
-        let (status, _) = cluster.get(&format!("/apis/{GROUP}/v1/knots?limit=1")).await;
-        let (found, document) = cluster.get(&format!("/openapi/v3/apis/{GROUP}/v1")).await;
-        match (status, found, document.to_string().contains("How hard it is pulled.")) {
+        let list = cluster.http(Call::new("GET", format!("/apis/{GROUP}/v1/knots?limit=1"))).await;
+        let document = cluster.http(Call::new("GET", format!("/openapi/v3/apis/{GROUP}/v1"))).await;
+        let described = document.text().contains("How hard it is pulled.");
+        match (list.status, document.status, described) {
             (200, 200, true) => Ok(()),
             other => Err(format!("{other:?}")),
         }
