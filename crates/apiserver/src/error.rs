@@ -14,7 +14,7 @@ pub struct ApiError {
     /// What a person reads.
     pub message: String,
     /// What the refusal is about.
-    pub details: Details,
+    pub details: Box<Details>,
 }
 
 /// The `details` of a Status.
@@ -48,7 +48,7 @@ pub struct Cause {
 impl ApiError {
     /// An error with code, reason and message and nothing else.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Details::default() }
+        Self { code, reason, message: message.into(), details: Box::default() }
     }
 
     /// 400: the request cannot be understood.

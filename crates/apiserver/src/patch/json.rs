@@ -1,0 +1,173 @@
+//! JSON patch (RFC 6902) with the limits that keep a small body from becoming a large object or a
+//! long computation. The operations themselves are those of the json-patch crate.
+
+use super::{does_not_apply, json_error, json_type};
+use crate::error::ApiError;
+use json_patch::jsonptr::Pointer;
+use json_patch::{PatchOperation, patch_unsafe};
+use serde_json::Value;
+
+/// As in the real server.
+const MAX_OPERATIONS: usize = 10_000;
+/// As in the real server: how much all `copy` operations of a patch may add together.
+const MAX_COPIED: usize = 3 * 1024 * 1024;
+/// Deeper objects could not be read back from the store.
+const MAX_DEPTH: usize = 120;
+/// Nodes visited and list items shifted by one patch. Millions are a second; a list of a million items
+/// shifted ten thousand times is not.
+const MAX_WORK: usize = 100_000_000;
+
+/// Reads the operations. Those that no server could run are refused here as they would be later.
+pub(super) fn parse(body: &[u8]) -> Result<json_patch::Patch, ApiError> {
+    let decoding = |text: String| ApiError::bad_request(format!("error decoding patch: {text}"));
+    let operations = match serde_json::from_slice(body).map_err(|e| decoding(json_error(&e)))? {
+        Value::Array(operations) => operations,
+        other => {
+            return Err(decoding(format!(
+                "json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp",
+                json_type(&other)
+            )));
+        }
+    };
+    if operations.len() > MAX_OPERATIONS {
+        return Err(ApiError::new(
+            413,
+            "RequestEntityTooLarge",
+            format!(
+                "Request entity too large: The allowed maximum operations in a JSON patch is \
+                 {MAX_OPERATIONS}, got {}",
+                operations.len()
+            ),
+        ));
+    }
+    let read = |operation: Value| {
+        let Value::Object(mut operation) = operation else {
+            return Err(decoding(format!(
+                "json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp",
+                json_type(&operation)
+            )));
+        };
+        // A value that is left out is null to the real server.
+        operation.entry("value").or_insert(Value::Null);
+        serde_json::from_value(Value::Object(operation)).map_err(|_| does_not_apply())
+    };
+    Ok(json_patch::Patch(operations.into_iter().map(read).collect::<Result<_, _>>()?))
+}
+
+/// Runs the operations one after the other on a copy of the object.
+pub(super) fn apply(object: &Value, patch: &json_patch::Patch) -> Result<Value, ApiError> {
+    let mut document = object.clone();
+    let mut limits = Limits::default();
+    for operation in patch.iter() {
+        limits.admit(&document, operation)?;
+        if absent_as_null(&document, operation) {
+            continue;
+        }
+        patch_unsafe(&mut document, std::slice::from_ref(operation))
+            .map_err(|_| does_not_apply())?;
+    }
+    Ok(document)
+}
+
+/// The real server reads an absent member as null when it tests.
+fn absent_as_null(document: &Value, operation: &PatchOperation) -> bool {
+    let PatchOperation::Test(test) = operation else { return false };
+    test.value.is_null()
+        && document.pointer(test.path.as_str()).is_none()
+        && parent(document, &test.path).is_some_and(Value::is_object)
+}
+
+/// What a patch has used up so far.
+#[derive(Default)]
+struct Limits {
+    copied: usize,
+    work: usize,
+}
+
+impl Limits {
+    /// Refuses an operation that would exceed a limit, before it runs.
+    fn admit(&mut self, document: &Value, operation: &PatchOperation) -> Result<(), ApiError> {
+        match operation {
+            PatchOperation::Add(add) => {
+                self.spend(shifted(document, &add.path))?;
+                place(&add.path, &add.value)
+            }
+            PatchOperation::Replace(replace) => place(&replace.path, &replace.value),
+            PatchOperation::Remove(remove) => self.spend(shifted(document, &remove.path)),
+            PatchOperation::Move(moved) => {
+                let source = document.pointer(moved.from.as_str()).ok_or_else(does_not_apply)?;
+                let shifted = shifted(document, &moved.from) + shifted(document, &moved.path);
+                self.spend(nodes(source) + shifted)?;
+                place(&moved.path, source)
+            }
+            PatchOperation::Copy(copy) => {
+                let source = document.pointer(copy.from.as_str()).ok_or_else(does_not_apply)?;
+                self.copied += size(source);
+                if self.copied > MAX_COPIED {
+                    return Err(does_not_apply());
+                }
+                self.spend(shifted(document, &copy.path))?;
+                place(&copy.path, source)
+            }
+            PatchOperation::Test(_) => Ok(()),
+        }
+    }
+
+    fn spend(&mut self, work: usize) -> Result<(), ApiError> {
+        self.work += work;
+        if self.work > MAX_WORK {
+            return Err(ApiError::new(
+                413,
+                "RequestEntityTooLarge",
+                "Request entity too large: the JSON patch takes too long to apply",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses to put a value where the document would become too deep.
+fn place(path: &Pointer, value: &Value) -> Result<(), ApiError> {
+    if path.count() + depth(value) > MAX_DEPTH { Err(does_not_apply()) } else { Ok(()) }
+}
+
+/// The value that holds what the pointer points to.
+fn parent<'a>(document: &'a Value, path: &Pointer) -> Option<&'a Value> {
+    document.pointer(path.split_back()?.0.as_str())
+}
+
+/// How many items an insertion or removal at this place moves at most.
+fn shifted(document: &Value, path: &Pointer) -> usize {
+    parent(document, path).and_then(Value::as_array).map_or(0, Vec::len)
+}
+
+/// How many containers lie in one another.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// How many values there are.
+fn nodes(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(nodes).sum::<usize>(),
+        Value::Object(map) => 1 + map.values().map(nodes).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+/// The length as JSON, near enough for a limit.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) => 5,
+        Value::Number(_) => 8,
+        Value::String(text) => text.len() + 2,
+        Value::Array(list) => 2 + list.iter().map(|item| size(item) + 1).sum::<usize>(),
+        Value::Object(map) => {
+            2 + map.iter().map(|(key, member)| key.len() + 4 + size(member)).sum::<usize>()
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Request bodies in the protobuf form of Kubernetes, turned into the JSON that the same client would
+//! have sent. It reads the built-in kinds only and never writes protobuf: answers are always JSON. The
+//! HTTP shell calls it before anything else looks at a body.
+//!
+//! The outcome is what Go's JSON would hold, without the parts that say nothing: nulls, and empty
+//! structs that are no pointers. A zero that Go would write (a pointer that is set, a required field)
+//! stays, as `replicas: 0` does. Unknown fields are skipped, as the real server does.
+
+mod message;
+mod table;
+mod wire;
+
+use crate::error::ApiError;
+use serde_json::Value;
+use wire::{Fault, Reader};
+
+/// The media type of Kubernetes protobuf.
+pub const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
+
+/// The four bytes in front of the envelope.
+const MAGIC: &[u8] = b"k8s\0";
+
+/// What a real server says where they are missing.
+const NO_MAGIC: &str =
+    "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
+
+/// Whether a `Content-Type` says Kubernetes protobuf. Parameters do not matter.
+pub fn is_protobuf(content_type: &str) -> bool {
+    let media_type = content_type.split(';').next().unwrap_or_default();
+    media_type.trim().eq_ignore_ascii_case(CONTENT_TYPE)
+}
+
+/// The JSON value of a protobuf body: a built-in kind, DeleteOptions or a SelfSubjectAccessReview.
+///
+/// The caller limits the size of the body; how much memory it may become is limited here.
+pub fn decode(body: &[u8]) -> Result<Value, ApiError> {
+    if body.is_empty() {
+        return Err(ApiError::bad_request("empty data"));
+    }
+    let body = body.strip_prefix(MAGIC).ok_or_else(|| ApiError::bad_request(NO_MAGIC))?;
+    if body.is_empty() {
+        return Err(ApiError::bad_request("empty body"));
+    }
+    let envelope = Envelope::read(body).map_err(|fault| bad("runtime.Unknown", &fault))?;
+    envelope.check()?;
+    let table = table::table().map_err(ApiError::internal)?;
+    let message = table.kind(envelope.api_version, envelope.kind).ok_or_else(|| {
+        ApiError::bad_request(format!(
+            "no kind {:?} is registered for version {:?} as protobuf; send it as JSON",
+            envelope.kind, envelope.api_version
+        ))
+    })?;
+    let mut object = message::read(table, message, envelope.raw)
+        .map_err(|(place, fault)| bad(&place, &fault))?;
+    object.insert("apiVersion".into(), envelope.api_version.into());
+    object.insert("kind".into(), envelope.kind.into());
+    Ok(Value::Object(object))
+}
+
+fn bad(place: &str, fault: &Fault) -> ApiError {
+    ApiError::bad_request(format!("couldn't read protobuf: {place}: {fault}"))
+}
+
+/// `runtime.Unknown`: what is inside, and of which kind it is.
+#[derive(Default)]
+struct Envelope<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    raw: &'a [u8],
+    content_encoding: &'a str,
+    content_type: &'a str,
+}
+
+impl<'a> Envelope<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Self, Fault> {
+        let mut envelope = Self::default();
+        let mut fields = Reader::new(bytes);
+        while let Some((number, value)) = fields.field()? {
+            match number {
+                1 => {
+                    let mut type_meta = Reader::new(value.bytes()?);
+                    while let Some((number, value)) = type_meta.field()? {
+                        match number {
+                            1 => envelope.api_version = value.text()?,
+                            2 => envelope.kind = value.text()?,
+                            _ => {}
+                        }
+                    }
+                }
+                2 => envelope.raw = value.bytes()?,
+                3 => envelope.content_encoding = value.text()?,
+                4 => envelope.content_type = value.text()?,
+                _ => {}
+            }
+        }
+        Ok(envelope)
+    }
+
+    fn check(&self) -> Result<(), ApiError> {
+        for (value, name) in [(self.kind, "Kind"), (self.api_version, "apiVersion")] {
+            if value.is_empty() {
+                return Err(ApiError::bad_request(format!(
+                    "Object '{name}' is missing in the protobuf envelope"
+                )));
+            }
+        }
+        // Nobody sends these; to read them as if they were plain would store something else.
+        if !self.content_encoding.is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "the content encoding {:?} of the protobuf envelope is not supported",
+                self.content_encoding
+            )));
+        }
+        if !self.content_type.is_empty() && !is_protobuf(self.content_type) {
+            return Err(ApiError::bad_request(format!(
+                "the content type {:?} of the protobuf envelope is not supported",
+                self.content_type
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
