@@ -26,7 +26,10 @@ impl Server {
         decoded: Decoded,
         validation: FieldValidation,
     ) -> Result<Admitted, ApiError> {
-        let Decoded { mut value, mut duplicates } = decoded;
+        let Decoded { mut value, duplicates, source } = decoded;
+        if value.is_null() && kind.strategic {
+            value = json!({});
+        }
         check_type(kind, &value)?;
         translate(self.translate.as_ref(), kind, &mut value)?;
         if kind.strategic {
@@ -43,9 +46,7 @@ impl Server {
             unknown.extend(inner.into_iter().map(|path| format!("metadata.{path}")));
         }
         drop_empty_metadata(&mut value);
-        let mut complaints: Vec<String> =
-            unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
-        complaints.extend(duplicates.drain(..).map(|path| format!("duplicate field \"{path}\"")));
+        let complaints = complaints(kind, unknown, duplicates, source.as_deref());
         match validation {
             FieldValidation::Strict if !complaints.is_empty() => {
                 let list = complaints.join(", ");
@@ -71,6 +72,29 @@ impl Server {
             Some(error) => Err(unhandled(kind, &error.to_string())),
         }
     }
+}
+
+/// What to tell about fields that nobody knows and fields that stand twice, in the order of the real
+/// server: for built-in kinds as they stand in the body; for custom ones duplicates first, then by name.
+fn complaints(
+    kind: &Kind,
+    mut unknown: Vec<String>,
+    duplicates: Vec<String>,
+    source: Option<&[u8]>,
+) -> Vec<String> {
+    unknown.sort();
+    let mut list: Vec<(String, String)> = Vec::new();
+    list.extend(duplicates.into_iter().map(|path| (format!("duplicate field \"{path}\""), path)));
+    list.extend(unknown.into_iter().map(|path| (format!("unknown field \"{path}\""), path)));
+    if kind.strategic
+        && list.len() > 1
+        && let Some(source) = source
+    {
+        let order = crate::decode::paths(source);
+        // Of a field that stands twice the second place is the one to complain about.
+        list.sort_by_key(|(_, path)| order.iter().rposition(|other| other == path));
+    }
+    list.into_iter().map(|(text, _)| text).collect()
 }
 
 /// 400 for a body that is not an object of the kind.
@@ -99,6 +123,14 @@ fn check_type(kind: &Kind, value: &Value) -> Result<(), ApiError> {
             shortened(value)
         )));
     }
+    if !given_version.is_empty() && given_version != kind.api_version() && kind.strategic {
+        let version = given_version.rsplit('/').next().unwrap_or_default();
+        return Err(ApiError::bad_request(format!(
+            "{} in version \"{version}\" cannot be handled as a {}: no kind \"{}\" is registered for \
+             version \"{given_version}\"",
+            kind.kind, kind.kind, kind.kind
+        )));
+    }
     if !given_version.is_empty() && given_version != kind.api_version() {
         return Err(ApiError::bad_request(format!(
             "the API version in the data ({given_version}) does not match the expected API version \
@@ -107,9 +139,15 @@ fn check_type(kind: &Kind, value: &Value) -> Result<(), ApiError> {
         )));
     }
     if !given_kind.is_empty() && given_kind != kind.kind {
+        let group = kind.group.split('.').next().filter(|group| !group.is_empty());
         return Err(ApiError::bad_request(format!(
-            "{given_kind} in version \"{}\" cannot be handled as a {}: the kind does not match",
-            kind.version, kind.kind
+            "{given_kind} in version \"{}\" cannot be handled as a {}: converting ({}.{given_kind}) to \
+             ({}.{}): unknown conversion",
+            kind.version,
+            kind.kind,
+            kind.version,
+            group.unwrap_or("core"),
+            kind.kind
         )));
     }
     Ok(())

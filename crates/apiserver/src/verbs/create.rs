@@ -5,7 +5,7 @@ use super::Written;
 use super::admit::Admitted;
 use crate::builtins::metadata;
 use crate::decode::Decoded;
-use crate::error::{ApiError, Cause, FieldError};
+use crate::error::{ApiError, Cause, FieldError, FieldErrorKind};
 use crate::http::query::FieldValidation;
 use crate::kind::Kind;
 use crate::meta;
@@ -37,7 +37,9 @@ impl Server {
             self.admit(kind, input.decoded, input.validation)?;
         place(&mut object, kind, namespace)?;
         if !meta::text(&object, "resourceVersion").is_empty() {
-            return Err(ApiError::bad_request(
+            return Err(ApiError::new(
+                500,
+                "",
                 "resourceVersion should not be set on objects to be created",
             ));
         }
@@ -58,8 +60,7 @@ impl Server {
                 meta::of(&mut candidate).insert("name".into(), json!(name));
             }
             let name = meta::name(&candidate).to_owned();
-            let invalid =
-                |errors: &[FieldError]| ApiError::invalid(&kind.group, &kind.kind, &name, errors);
+            let invalid = |errors: &[FieldError]| refused(kind, &name, errors);
             let at = key(kind, namespace, &name);
             let taken = |claim: &str| self.store.claimed_by(claim).is_some_and(|by| by != at);
             let errors = self.invalidities(kind, &candidate, None);
@@ -88,8 +89,9 @@ impl Server {
         object: &Value,
         old: Option<&Value>,
     ) -> Vec<FieldError> {
-        let mut errors =
-            metadata::validate_meta(object, old, kind.rules.name_rule(), kind.namespaced);
+        let check_metadata =
+            if kind.strategic { metadata::validate_builtin_meta } else { metadata::validate_meta };
+        let mut errors = check_metadata(object, old, kind.rules.name_rule(), kind.namespaced);
         match old {
             // Built-in kinds were decoded by their schema already; the rest is in their rules.
             _ if kind.strategic => {}
@@ -154,7 +156,13 @@ impl Server {
     ) -> ApiError {
         let (group, plural) = (kind.group.as_str(), kind.plural.as_str());
         match error {
-            WriteError::Exists => ApiError::already_exists(group, plural, name),
+            WriteError::Exists => {
+                let mut error = ApiError::already_exists(group, plural, name);
+                if self.read(kind, namespace, name).is_ok_and(|old| meta::deleting(&old.value)) {
+                    error.message = format!("object is being deleted: {}", error.message);
+                }
+                error
+            }
             WriteError::Missing => ApiError::not_found(group, plural, name),
             WriteError::Conflict { .. } => ApiError::conflict(group, plural, name, MODIFIED),
             WriteError::Claimed { claim, .. } => {
@@ -172,6 +180,16 @@ impl Server {
             WriteError::Storage(why) => ApiError::internal(why),
         }
     }
+}
+
+/// The object was understood and is not valid; or the server ran out of what it gives out.
+pub(super) fn refused(kind: &Kind, name: &str, errors: &[FieldError]) -> ApiError {
+    if let [FieldError { kind: FieldErrorKind::Internal, detail, .. }] = errors {
+        return ApiError::internal(detail);
+    }
+    // Both Event kinds are one to the validation of a real server, and that one has no group.
+    let group = if kind.group == "events.k8s.io" { "" } else { &kind.group };
+    ApiError::invalid(group, &kind.kind, name, errors)
 }
 
 /// Why an update of a stale object is refused.
@@ -207,7 +225,7 @@ pub(super) fn place(object: &mut Value, kind: &Kind, namespace: &str) -> Result<
 /// What only the server says about a new object.
 fn stamp_new(object: &mut Value, kind: &Kind) -> Result<(), ApiError> {
     let metadata = meta::of(object);
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         metadata.remove(field);
     }
     metadata.insert("uid".into(), json!(new_uid()?));
