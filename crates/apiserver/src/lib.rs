@@ -13,6 +13,7 @@
 //! refuses, and never accepts and ignores. It knows no kind of any product: custom kinds arrive as
 //! CustomResourceDefinitions, rewrites of built-in kinds as translation hooks.
 
+pub mod controllers;
 pub mod error;
 pub mod kind;
 pub mod meta;
