@@ -221,7 +221,7 @@ async fn carry_out<I: Index>(
 ) -> (I::Key, Vec<I::Event>, Result<bool, kube::Error>) {
     let mut events = Vec::new();
     for action in actions {
-        tracing::debug!(?action, "acting");
+        tracing::trace!(?action, "acting");
         match actor.act(action).await {
             Ok(Outcome::Done(learnt)) => events.extend(learnt),
             Ok(Outcome::Again) => return (key, events, Ok(true)),
