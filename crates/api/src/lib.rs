@@ -1,1 +1,47 @@
-//! x
+//! What Bowline adds to the Kubernetes API: its kinds, their names, the annotation keys it reads,
+//! and the translation of two spellings that Kubernetes itself does not know.
+//!
+//! ```text
+//!  load_balancer, claim, class ──┐  one file a kind; the derive makes its schema
+//!  address_pool, address,        ├─▶ crds ─▶ deploy/crds, `bowline crds`, `bowline up`
+//!  external_ip ──────────────────┘
+//!    └─ source, selector, quantity, duration, condition: what kinds have in common
+//!  names, annotations     every fixed string, once
+//!  translate              IPPerPod, Ingress spec.loadBalancer
+//! ```
+//!
+//! Nothing here talks to a server, keeps state or decides anything. The types say what a valid
+//! object looks like; whatever the schema accepts, they can read.
+
+#![allow(
+    unreachable_pub,
+    reason = "the schema derive copies structs into functions, where pub is idle"
+)]
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "clippy takes the like-named parts of printer columns for duplicates"
+)]
+
+pub mod address;
+pub mod address_pool;
+pub mod annotations;
+pub mod claim;
+pub mod class;
+pub mod condition;
+pub mod crds;
+pub mod duration;
+pub mod external_ip;
+pub mod load_balancer;
+pub mod names;
+pub mod quantity;
+mod schema;
+pub mod selector;
+pub mod source;
+pub mod translate;
+
+pub use address::{Address, AddressSpec, AddressStatus};
+pub use address_pool::{AddressPool, AddressPoolSpec, AddressPoolStatus};
+pub use claim::{LoadBalancerClaim, LoadBalancerClaimSpec, LoadBalancerClaimStatus};
+pub use class::{LoadBalancerClass, LoadBalancerClassSpec, LoadBalancerClassStatus};
+pub use external_ip::{ExternalIP, ExternalIPSpec, ExternalIPStatus};
+pub use load_balancer::{LoadBalancer, LoadBalancerSpec, LoadBalancerStatus};

@@ -14,7 +14,7 @@ pub struct ApiError {
     /// What a person reads.
     pub message: String,
     /// What the refusal is about.
-    pub details: Details,
+    pub details: Box<Details>,
 }
 
 /// The `details` of a Status.
@@ -48,7 +48,7 @@ pub struct Cause {
 impl ApiError {
     /// An error with code, reason and message and nothing else.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Details::default() }
+        Self { code, reason, message: message.into(), details: Box::default() }
     }
 
     /// 400: the request cannot be understood.
@@ -89,20 +89,15 @@ impl ApiError {
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let list = match errors {
             [one] => one.to_string(),
-            many => format!(
-                "[{}]",
-                many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-            ),
+            many => {
+                format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+            }
         };
         let message = format!("{} \"{name}\" is invalid: {list}", qualified(group, kind));
         let mut error = Self::new(422, "Invalid", message).about(group, kind, name);
         error.details.causes = errors
             .iter()
-            .map(|e| Cause {
-                reason: e.kind.cause(),
-                message: e.body(),
-                field: e.field.clone(),
-            })
+            .map(|e| Cause { reason: e.kind.cause(), message: e.body(), field: e.field.clone() })
             .collect();
         error
     }

@@ -2,7 +2,8 @@
 //! its kind. Built-in kinds and CustomResourceDefinitions both become a [`Kind`]; nothing behind it
 //! asks which it was.
 
-use crate::error::FieldError;
+use crate::error::{FieldError, qualified};
+use crate::names::{self, NameRule};
 use crate::schema::Schema;
 use serde_json::Value;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ pub struct ScalePaths {
 }
 
 /// One printer column.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Column {
     /// Heading.
     pub name: String,
@@ -77,7 +78,7 @@ pub struct Column {
 }
 
 /// How a cell is made.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Cell {
     /// A Kubernetes JSON path, such as `.spec.replicas`, for custom kinds.
     Path(String),
@@ -90,6 +91,16 @@ pub enum Cell {
 /// The order on a write is: decode, prune, `default`, `prepare_*`, `allocate`, schema validation,
 /// `validate`. Every method has a default that does nothing.
 pub trait Rules: Send + Sync {
+    /// What names its objects may have.
+    fn name_rule(&self) -> NameRule {
+        names::name_is_subdomain
+    }
+
+    /// Whether its objects count their generations at all.
+    fn has_generation(&self) -> bool {
+        true
+    }
+
     /// Fills in what the user left out.
     fn default(&self, _object: &mut Value) {}
 
@@ -136,11 +147,17 @@ pub trait Rules: Send + Sync {
         Vec::new()
     }
 
+    /// The value of a selectable field that is not what stands at its path, such as the `false` of an
+    /// absent flag. By default: what stands at the path.
+    fn selectable_value(&self, _object: &Value, _field: &str) -> Option<String> {
+        None
+    }
+
     /// From this served version to the stored one.
     fn to_storage(&self, _object: &mut Value) {}
 
     /// From the stored version to this served one.
-    fn from_storage(&self, _object: &mut Value) {}
+    fn to_served(&self, _object: &mut Value) {}
 }
 
 /// The rules of a kind that needs none.
@@ -161,5 +178,6 @@ impl Kind {
     /// Whether stored objects must be converted before they are served in this version.
     pub fn converts(&self) -> bool {
         self.version != self.storage_version
+            || *self.storage != *qualified(&self.group, &self.plural)
     }
 }

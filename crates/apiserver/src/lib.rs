@@ -1,25 +1,43 @@
 //! A small Kubernetes API server that fits into one process and one file.
 //!
 //! ```text
-//!  kubectl, kube ──▶ http ──▶ write / read ──▶ store ──▶ redb
-//!                     │         │    │                    (or memory)
-//!                     │         │    └── kind: schema, builtins, crd  (pure)
-//!                     │         └─────── patch, selector, proto      (pure)
+//!  kubectl, kube ──▶ http ──▶ verbs ──▶ store ──▶ redb
+//!                     │         │                 (or memory)
+//!                     │         ├── kind: schema, builtins, crd      (pure)
+//!                     │         └── decode, patch, selector, proto   (pure)
 //!                     └── discovery, openapi, table                  (pure)
 //!  controllers ──▶ (the same API, as ordinary clients)
 //! ```
 //!
 //! For the kinds and verbs it serves it answers as kube-apiserver does; what it does not implement it
 //! refuses, and never accepts and ignores. It knows no kind of any product: custom kinds arrive as
-//! CustomResourceDefinitions, rewrites of built-in kinds as translation hooks.
+//! CustomResourceDefinitions, rewrites of built-in kinds as a translation hook.
 
+pub mod bootstrap;
+pub mod builtins;
+pub mod cluster;
 pub mod controllers;
+pub mod crd;
+pub mod decode;
+pub mod discovery;
 pub mod error;
+pub mod http;
+pub mod jsonpath;
 pub mod kind;
 pub mod meta;
 pub mod names;
+pub mod openapi;
 pub mod patch;
+pub mod pki;
 pub mod proto;
+pub mod registry;
 pub mod schema;
 pub mod selector;
+pub mod server;
 pub mod store;
+pub mod table;
+pub mod verbs;
+pub mod yaml;
+
+/// The Kubernetes version whose kinds and schemas are served.
+pub const VERSION: &str = "v1.37.0";

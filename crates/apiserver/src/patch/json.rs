@@ -1,7 +1,7 @@
 //! JSON patch (RFC 6902) with the limits that keep a small body from becoming a large object or a
 //! long computation. The operations themselves are those of the json-patch crate.
 
-use super::{does_not_apply, json_type};
+use super::{does_not_apply, json_error, json_type};
 use crate::error::ApiError;
 use json_patch::jsonptr::Pointer;
 use json_patch::{PatchOperation, patch_unsafe};
@@ -20,7 +20,7 @@ const MAX_WORK: usize = 100_000_000;
 /// Reads the operations. Those that no server could run are refused here as they would be later.
 pub(super) fn parse(body: &[u8]) -> Result<json_patch::Patch, ApiError> {
     let decoding = |text: String| ApiError::bad_request(format!("error decoding patch: {text}"));
-    let operations = match serde_json::from_slice(body).map_err(|e| decoding(e.to_string()))? {
+    let operations = match serde_json::from_slice(body).map_err(|e| decoding(json_error(&e)))? {
         Value::Array(operations) => operations,
         other => {
             return Err(decoding(format!(
@@ -41,13 +41,15 @@ pub(super) fn parse(body: &[u8]) -> Result<json_patch::Patch, ApiError> {
         ));
     }
     let read = |operation: Value| {
-        if !operation.is_object() {
+        let Value::Object(mut operation) = operation else {
             return Err(decoding(format!(
                 "json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp",
                 json_type(&operation)
             )));
-        }
-        serde_json::from_value(operation).map_err(|_| does_not_apply())
+        };
+        // A value that is left out is null to the real server.
+        operation.entry("value").or_insert(Value::Null);
+        serde_json::from_value(Value::Object(operation)).map_err(|_| does_not_apply())
     };
     Ok(json_patch::Patch(operations.into_iter().map(read).collect::<Result<_, _>>()?))
 }

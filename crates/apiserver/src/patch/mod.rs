@@ -7,6 +7,7 @@ mod order;
 mod strategic;
 
 use crate::error::{ApiError, FieldError};
+use crate::kind::Kind;
 use crate::schema::Schema;
 use serde_json::{Map, Value};
 
@@ -29,10 +30,23 @@ pub enum Patch {
 }
 
 impl Patch {
+    /// As [`Patch::parse`] for one kind: strategic merge patches are for built-in kinds alone, and the
+    /// two sorts of kinds refuse foreign content types in words of their own, as on a real server.
+    pub fn parse_for(kind: &Kind, content_type: &str, body: &[u8]) -> Result<Patch, ApiError> {
+        match Self::parse(content_type, body) {
+            Ok(Patch::Strategic(_)) if !kind.strategic => Err(unknown_format(&ACCEPTED[..2])),
+            Err(error) if error.code == 415 && !is_apply(content_type) => Err(if kind.strategic {
+                ApiError::unsupported_media_type("415: Unsupported Media Type")
+            } else {
+                unknown_format(&ACCEPTED[..2])
+            }),
+            read => read,
+        }
+    }
+
     /// Reads the body of a PATCH request of this content type.
     pub fn parse(content_type: &str, body: &[u8]) -> Result<Patch, ApiError> {
-        let media_type = content_type.split(';').next().unwrap_or_default().trim();
-        match media_type {
+        match media_type(content_type) {
             "application/json-patch+json" => json::parse(body).map(Patch::Json),
             "application/merge-patch+json" => match object(body, "error decoding patch: ")? {
                 Value::Null => Err(ApiError::bad_request("Invalid JSON Patch")),
@@ -44,15 +58,10 @@ impl Patch {
                     patch => patch,
                 }))
             }
-            "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
-                Err(ApiError::unsupported_media_type(
-                    "server-side apply is not implemented by this server",
-                ))
-            }
-            _ => Err(ApiError::unsupported_media_type(format!(
-                "the body of the request was in an unknown format - accepted media types include: {}",
-                ACCEPTED.join(", ")
-            ))),
+            _ if is_apply(content_type) => Err(ApiError::unsupported_media_type(
+                "server-side apply is not implemented by this server",
+            )),
+            _ => Err(unknown_format(&ACCEPTED)),
         }
     }
 
@@ -70,16 +79,44 @@ impl Patch {
         if patched.is_object() {
             return Ok(patched);
         }
-        let why = format!("cannot restore a Kubernetes object from a JSON {}", go_type(&patched));
+        let why = format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of \
+             type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+             \"json:\\\"kind,omitempty\\\"\" }}",
+            json_type(&patched)
+        );
         let text = Value::String(patched.to_string());
         Err(ApiError::invalid("", "", "", &[FieldError::invalid("patch", &text, why)]))
     }
 }
 
+fn media_type(content_type: &str) -> &str {
+    content_type.split(';').next().unwrap_or_default().trim()
+}
+
+fn is_apply(content_type: &str) -> bool {
+    matches!(
+        media_type(content_type),
+        "application/apply-patch+yaml" | "application/apply-patch+cbor"
+    )
+}
+
+fn unknown_format(accepted: &[&str]) -> ApiError {
+    ApiError::unsupported_media_type(format!(
+        "the body of the request was in an unknown format - accepted media types include: {}",
+        accepted.join(", ")
+    ))
+}
+
+/// What is wrong with the JSON, in the words of the real server where that is one sentence.
+fn json_error(error: &serde_json::Error) -> String {
+    if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
+}
+
 /// An object or null, or the 400 that a real server gives for anything else.
 fn object(body: &[u8], prefix: &str) -> Result<Value, ApiError> {
     let value: Value = serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad_request(format!("{prefix}{error}")))?;
+        .map_err(|error| ApiError::bad_request(format!("{prefix}{}", json_error(&error))))?;
     match value {
         Value::Object(_) | Value::Null => Ok(value),
         other => Err(ApiError::bad_request(format!(

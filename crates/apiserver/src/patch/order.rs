@@ -85,17 +85,26 @@ pub(super) fn check(patch: &[Value], wanted: &[Value], items: Items<'_>) -> Resu
     if patch.is_empty() || wanted.is_empty() {
         return Ok(());
     }
-    let mut rest = wanted.iter();
-    for item in patch.iter().filter(|item| item.get("$patch").is_none()) {
+    let differs = || {
+        failed(format!(
+            "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
+            go_format(&Value::Array(patch.to_vec())),
+            go_format(&Value::Array(wanted.to_vec()))
+        ))
+    };
+    let mut rest = wanted;
+    for item in patch {
+        match item.get("$patch") {
+            Some(directive) if directive == "delete" => continue,
+            // Nothing but a deletion may follow the last item that is in order.
+            _ if rest.is_empty() => return Err(differs()),
+            Some(_) => continue,
+            None => {}
+        }
         let key = key_of(item, items)?;
         loop {
-            let Some(next) = rest.next() else {
-                return Err(failed(format!(
-                    "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
-                    go_format(&Value::Array(patch.to_vec())),
-                    go_format(&Value::Array(wanted.to_vec()))
-                )));
-            };
+            let (next, others) = rest.split_first().ok_or_else(differs)?;
+            rest = others;
             if key_of(next, items)? == key {
                 break;
             }

@@ -48,10 +48,10 @@ fn merge_map(target: &mut Object, patch: &Object, schema: Option<&Schema>) -> Re
     // An ordered list is merged together with its order, so its key is done afterwards.
     let mut done = HashSet::new();
     for (key, value) in patch {
-        if let Some(field) = directive_field(key, SET_ORDER, "setElementOrder list")? {
-            if merge_ordered(target, patch, field, value, schema)? {
-                done.insert(field);
-            }
+        if let Some(field) = directive_field(key, SET_ORDER, "setElementOrder list")?
+            && merge_ordered(target, patch, field, value, schema)?
+        {
+            done.insert(field);
         }
     }
     for (key, value) in patch {
@@ -154,8 +154,8 @@ fn special_elements(
             }
             Some("replace") => replace = true,
             Some("merge") => {
-                return Err(ApiError::bad_request(
-                    "merging lists cannot yet be specified in the patch",
+                return Err(failed(
+                    "merging lists cannot yet be specified in the patch".to_owned(),
                 ));
             }
             _ => {
@@ -220,27 +220,52 @@ fn merge_ordered(
         Value::Array(list) => Ok(list.clone()),
         other => Err(wrong_type("[]interface {}", other)),
     };
-    let old = target.get(field).map(list).transpose()?;
+    // An empty list is stored as none by the real server.
+    let old = target.get(field).map(list).transpose()?.filter(|list| !list.is_empty());
     let new = patch.get(field).map(list).transpose()?;
     let member = schema.and_then(|schema| schema.member(field));
+    let merges = strategy(member.as_ref()) == "merge";
     let key = member.as_ref().and_then(|member| member.node().patch_merge_key.clone());
     let items = key.as_deref().map_or(Items::Plain, Items::Keyed);
     if let Some(new) = &new {
         order::check(new, wanted, items)?;
     }
-    let merged = match (&old, &new) {
+    let (merged, before) = match (&old, &new) {
         (None, None) => return Ok(false),
-        (Some(old), None) => old.clone(),
-        (Some(old), Some(new)) if strategy(member.as_ref()) == "merge" => {
-            merge_list(old.clone(), new, member.as_ref())?
+        (Some(old), None) => (old.clone(), old.clone()),
+        (Some(old), Some(new)) if merges => {
+            let merged = merge_list(old.clone(), new, member.as_ref())?;
+            let before = match items {
+                Items::Keyed(key) => order_after_merge(old, new, key)?,
+                Items::Plain => old.clone(),
+            };
+            (merged, before)
         }
-        (_, Some(new)) => new.iter().cloned().filter_map(fresh).collect(),
+        (_, Some(new)) => {
+            let old = old.clone().unwrap_or_default();
+            (new.iter().cloned().filter_map(fresh).collect(), old)
+        }
     };
-    let old = old.unwrap_or_default();
-    element_type_or_empty(&old, new.as_deref().unwrap_or_default())?;
-    let arranged = order::arrange(merged, wanted, &old, items)?;
+    element_type(old.as_deref().unwrap_or_default(), new.as_deref().unwrap_or_default())?;
+    let arranged = order::arrange(merged, wanted, &before, items)?;
     target.insert(field.to_owned(), Value::Array(arranged));
     Ok(true)
+}
+
+/// The order that counts as the server's: what the patch deletes makes room, at the end, for what it
+/// adds. The real server does so by reusing the old list, and kubectl's users see the effect.
+fn order_after_merge(old: &[Value], patch: &[Value], key: &str) -> Result<Vec<Value>, ApiError> {
+    if patch.iter().any(|element| element.get(PATCH).is_some_and(|d| d == "replace")) {
+        return Ok(old.to_vec());
+    }
+    let (mut order, elements) = special_elements(old.to_vec(), patch, key)?;
+    let known = order::positions(&order, Items::Keyed(key))?;
+    let room = old.len() - order.len();
+    let is_new = |element: &Value| {
+        order::key_of(element, Items::Keyed(key)).is_ok_and(|key| !known.contains_key(&key))
+    };
+    order.extend(elements.into_iter().filter(is_new).take(room));
+    Ok(order)
 }
 
 /// Removes scalars from a list.
@@ -326,7 +351,9 @@ fn strategy(schema: Option<&Schema>) -> &str {
 /// The one type of all items.
 fn element_type(old: &[Value], new: &[Value]) -> Result<&'static str, ApiError> {
     let mut types = old.iter().chain(new).map(go_type);
-    let first = types.next().unwrap_or_default();
+    let Some(first) = types.next() else {
+        return Err(failed("no elements in any of the given slices".to_owned()));
+    };
     if first == "[]interface {}" {
         return Err(does_not_apply());
     }
@@ -336,11 +363,6 @@ fn element_type(old: &[Value], new: &[Value]) -> Result<&'static str, ApiError> 
         return Err(failed(format!("list element types are not identical: {lists}")));
     }
     Ok(first)
-}
-
-/// As [`element_type`], for lists of which both may be empty.
-fn element_type_or_empty(old: &[Value], new: &[Value]) -> Result<(), ApiError> {
-    if old.is_empty() && new.is_empty() { Ok(()) } else { element_type(old, new).map(|_| ()) }
 }
 
 /// The real server has no code for these and answers 500 without a reason. Clients show the message.
@@ -353,7 +375,7 @@ pub(super) fn wrong_type(expected: &str, actual: &Value) -> ApiError {
 }
 
 fn unknown_directive(directive: &Value, map: &Object) -> ApiError {
-    ApiError::bad_request(format!(
+    failed(format!(
         "unknown patch type: {} in map: {}",
         order::go_format(directive),
         order::go_format(&Value::Object(map.clone()))

@@ -2,6 +2,32 @@
 //! CustomResourceDefinitions (from their structural schemas). Pruning, defaulting, validation and
 //! strategic merge all walk this tree; none of them looks at raw OpenAPI again.
 
+mod cel;
+mod cel_check;
+mod cel_run;
+mod compile;
+mod default;
+mod extensions;
+mod formats;
+mod go;
+mod lists;
+mod paths;
+mod prune;
+mod structural;
+mod types;
+mod validate;
+
+#[cfg(test)]
+mod properties;
+
+pub use cel::CelRules;
+pub use compile::{CompileError, compile, object_meta};
+pub use structural::{compile_crd, compile_crd_at, unrecognized_formats};
+pub use types::TypeError;
+pub use validate::{blocking, unchecked_rules};
+
+pub(crate) use paths::field_path;
+
 use regex::Regex;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -58,8 +84,14 @@ pub struct Node {
     pub default: Option<Value>,
     /// `properties`.
     pub properties: BTreeMap<String, NodeId>,
-    /// `additionalProperties` with a schema.
+    /// `additionalProperties` with a schema; an empty node stands for `true` and `false`.
     pub additional: Option<NodeId>,
+    /// `additionalProperties: false`: members without a schema are an error, not only pruned.
+    pub no_additional: bool,
+    /// The root of a custom object, whose `apiVersion`, `kind` and `metadata` are not its own to restrict.
+    pub resource_root: bool,
+    /// Name of the OpenAPI definition this node came from, such as `io.k8s.api.core.v1.ServicePort`.
+    pub definition: Option<Arc<str>>,
     /// `items`.
     pub items: Option<NodeId>,
     /// `required`.
@@ -95,8 +127,10 @@ pub struct Node {
 pub struct Checks {
     /// `enum`.
     pub enumeration: Option<Vec<Value>>,
-    /// `pattern`.
+    /// `pattern`, compiled so that it means what it means to RE2.
     pub pattern: Option<Regex>,
+    /// `pattern` as it was written, for messages.
+    pub pattern_text: String,
     /// `minimum` and whether it is exclusive.
     pub minimum: Option<(f64, bool)>,
     /// `maximum` and whether it is exclusive.
@@ -145,4 +179,49 @@ impl Schema {
     pub fn items(&self) -> Option<Schema> {
         self.node().items.map(|at| self.to(at))
     }
+
+    /// All nodes of the arena, by their [`NodeId`].
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The id of the node this schema is seen from.
+    pub fn id(&self) -> NodeId {
+        self.at
+    }
+}
+
+impl Type {
+    /// The word for it in a schema.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Object => "object",
+            Self::Array => "array",
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        [Self::Object, Self::Array, Self::String, Self::Integer, Self::Number, Self::Boolean]
+            .into_iter()
+            .find(|t| t.name() == name)
+    }
+}
+
+/// A path with a member added, as field paths are written.
+pub(crate) fn child(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// A path with a map key added.
+pub(crate) fn keyed(path: &str, key: &str) -> String {
+    format!("{path}[{key}]")
+}
+
+/// A path with a list index added.
+pub(crate) fn indexed(path: &str, index: usize) -> String {
+    format!("{path}[{index}]")
 }

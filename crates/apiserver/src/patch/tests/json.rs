@@ -45,7 +45,6 @@ fn what_does_not_fit_is_one_and_the_same_422() {
         json!({"op": "add", "path": "/l/3", "value": 1}),
         json!({"op": "add", "path": "/l/x", "value": 1}),
         json!({"op": "add", "path": "nowhere", "value": 1}),
-        json!({"op": "add", "path": "/a/c"}),
         json!({"op": "move", "from": "/x", "path": "/y"}),
         json!({"op": "move", "from": "/a", "path": "/a/b/c"}),
         json!({"op": "copy", "from": "/x", "path": "/y"}),
@@ -59,6 +58,13 @@ fn what_does_not_fit_is_one_and_the_same_422() {
             "{operations}"
         );
     }
+}
+
+#[test]
+fn a_value_that_is_left_out_is_null() {
+    let object = json!({"a": {}});
+    let add = json!([{"op": "add", "path": "/a/b"}, {"op": "test", "path": "/a/b"}]);
+    assert_eq!(patch(JSON, &object, &add), Ok(json!({"a": {"b": null}})));
 }
 
 #[test]

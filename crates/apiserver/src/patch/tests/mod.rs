@@ -102,6 +102,44 @@ fn other_content_types_are_refused_with_those_that_are_read() {
 }
 
 #[test]
+fn custom_and_built_in_kinds_refuse_foreign_types_in_their_own_words() {
+    let mut kind = Kind {
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind: "Service".to_owned(),
+        list_kind: "ServiceList".to_owned(),
+        plural: "services".to_owned(),
+        singular: "service".to_owned(),
+        short_names: Vec::new(),
+        categories: Vec::new(),
+        namespaced: true,
+        status: true,
+        scale: None,
+        storage: "services".into(),
+        storage_version: "v1".to_owned(),
+        schema: workload(),
+        strategic: true,
+        columns: Vec::new(),
+        selectable: Vec::new(),
+        rules: std::sync::Arc::new(crate::kind::NoRules),
+    };
+    let answer = |kind: &Kind, content_type| {
+        Patch::parse_for(kind, content_type, b"{}").map_err(|error| error.message)
+    };
+    assert_eq!(answer(&kind, STRATEGIC), Ok(Patch::Strategic(json!({}))));
+    assert_eq!(answer(&kind, "application/json"), Err("415: Unsupported Media Type".to_owned()));
+    kind.strategic = false;
+    let unknown = "the body of the request was in an unknown format - accepted media types include: \
+                   application/json-patch+json, application/merge-patch+json";
+    assert_eq!(answer(&kind, STRATEGIC), Err(unknown.to_owned()));
+    assert_eq!(answer(&kind, "application/json"), Err(unknown.to_owned()));
+    assert_eq!(answer(&kind, MERGE), Ok(Patch::Merge(json!({}))));
+    assert!(
+        answer(&kind, "application/apply-patch+yaml").unwrap_err().contains("server-side apply")
+    );
+}
+
+#[test]
 fn server_side_apply_is_refused_by_name() {
     let error = Patch::parse("application/apply-patch+yaml", b"a: b").unwrap_err();
     assert_eq!((error.code, error.reason), (415, "UnsupportedMediaType"));

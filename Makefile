@@ -1,0 +1,81 @@
+# Every target does its own set-up (scripts/setup). `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# What scripts/setup had to bring along is found first.
+export PATH := $(CURDIR)/.bowline/tools/bin:$(PATH)
+
+# `make run PROFILE=release`: a slower first build, a faster server.
+PROFILE ?= dev
+
+.PHONY: help
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Install what building and testing need, or print the one command that does.
+	@scripts/setup test
+
+.PHONY: run
+run: ## Build Bowline and run it in the foreground, its data in .bowline/ (Ctrl-C ends it).
+	@scripts/setup run
+	@cargo run --profile $(PROFILE) -- up --data .bowline/data --kubeconfig .bowline/kubeconfig
+
+# A real server takes seconds to start. `cargo test` starts one for each test binary, nextest would
+# start one for each test. Nextest knows no documentation tests.
+.PHONY: test
+test: ## Run every test; with KUBEBUILDER_ASSETS=DIR the end-to-end ones run on a real Kubernetes API.
+	@scripts/setup test
+	@if [ -z "$${KUBEBUILDER_ASSETS:-}$${BOWLINE_TEST_KUBECONFIG:-}" ] && cargo nextest --version >/dev/null 2>&1; then \
+	  set -x; cargo nextest run --workspace && cargo test --workspace --doc; \
+	else \
+	  set -x; cargo test --workspace; \
+	fi
+
+.PHONY: lint
+lint: ## Check format, clippy and, where cargo-deny is installed, the dependencies.
+	@scripts/setup build
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	@if cargo deny --version >/dev/null 2>&1; then \
+	  set -x; cargo deny check bans licenses sources; \
+	else \
+	  echo "Dependencies are not checked, for want of cargo-deny. 'make deny' installs it and checks them."; \
+	fi
+
+.PHONY: deny
+deny: ## Check the dependencies' licences, sources and known vulnerabilities (fetches the advisories).
+	@scripts/setup deny
+	cargo deny check
+
+.PHONY: bench
+bench: ## Measure, in an optimized build: writes per second, lists, watchers, memory.
+	@scripts/setup build
+	cargo bench --workspace --bench '*'
+
+# Sanitizers and coverage are unstable features; RUSTC_BOOTSTRAP spares a second toolchain for them.
+.PHONY: fuzz
+fuzz: ## Feed nonsense to every parser of foreign bytes, 30 s each (TARGET=name for one, TIME=600 for longer).
+	@scripts/setup fuzz
+	@for target in $${TARGET:-$$(cargo fuzz list)}; do \
+	  echo "fuzzing $$target"; \
+	  RUSTC_BOOTSTRAP=1 cargo fuzz run "$$target" -- -max_total_time=$${TIME:-30}; \
+	done
+
+.PHONY: crds
+crds: ## Write the CustomResourceDefinitions to deploy/crds again, after a change of a kind.
+	@scripts/setup build
+	cargo run --quiet -- crds --dir deploy/crds
+
+.PHONY: record
+record: ## Record the conformance transcripts again from the real server in KUBEBUILDER_ASSETS=DIR.
+	@: "$${KUBEBUILDER_ASSETS:?names the folder with etcd and kube-apiserver}"
+	@scripts/setup test
+	BOWLINE_RECORD=1 cargo test --test conformance transcripts
+
+.PHONY: clean
+clean: ## Remove what was built. The data in .bowline/ stays.
+	cargo clean
+	rm -rf fuzz/target

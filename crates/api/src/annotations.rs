@@ -1,0 +1,149 @@
+//! The annotation keys that users write, each with the older spellings it is also read by. Here is only
+//! which text counts; what it means is parsed where it is used.
+
+use std::collections::BTreeMap;
+
+/// An annotation: our key, then the other keys it is read by, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Our key.
+    pub name: &'static str,
+    /// Other keys, the first that is there counts.
+    pub alternatives: &'static [&'static str],
+}
+
+/// An annotation that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// Under which key: some spellings have values of their own, and messages quote it.
+    pub key: &'static str,
+    /// What is written there.
+    pub value: &'a str,
+}
+
+const fn key(name: &'static str) -> Key {
+    Key { name, alternatives: &[] }
+}
+
+/// Which claim of its namespace a Service or Ingress uses.
+pub const LOAD_BALANCER_CLAIM: Key = key("bowline.dev/load-balancer-claim");
+/// Which load balancer a Service or Ingress uses.
+pub const LOAD_BALANCER: Key = key("bowline.dev/load-balancer");
+/// Which load balancer an Ingress uses, by its source as JSON: written for `spec.loadBalancer` with an
+/// inline source, see [`crate::translate`].
+pub const LOAD_BALANCER_SOURCE: Key = key("bowline.dev/load-balancer-source");
+/// This address; several: one per family. After these keys comes `spec.loadBalancerIP`.
+pub const VIP: Key = Key {
+    name: "bowline.dev/vip",
+    alternatives: &["metallb.io/loadBalancerIPs", "lb.zcloud.cn/vip"],
+};
+/// The address that this name resolves to.
+pub const ASSIGN_FROM_FQDN: Key =
+    Key { name: "bowline.dev/assign-from-fqdn", alternatives: &["metallb.io/assign-from-fqdn"] };
+/// An address of this pool.
+pub const ADDRESS_POOL: Key =
+    Key { name: "bowline.dev/address-pool", alternatives: &["metallb.io/address-pool"] };
+/// Share an address under this key.
+pub const ALLOW_SHARED_IP: Key =
+    Key { name: "bowline.dev/allow-shared-ip", alternatives: &["metallb.io/allow-shared-ip"] };
+/// How connections are spread. The alternative has values of its own: `rr`, `lc`, `hash`.
+pub const ALGORITHM: Key =
+    Key { name: "bowline.dev/algorithm", alternatives: &["lb.zcloud.cn/method"] };
+/// Whether members see the load balancer's address instead of the client's.
+pub const SNAT: Key = key("bowline.dev/snat");
+/// How members are told the client's address.
+pub const PROXY_PROTOCOL: Key = key("bowline.dev/proxy-protocol");
+/// How a client stays with a member. After this key comes `spec.sessionAffinity`.
+pub const PERSISTENCE: Key = key("bowline.dev/persistence");
+/// How long a client stays with a member.
+pub const PERSISTENCE_TIMEOUT: Key = key("bowline.dev/persistence-timeout");
+/// How many bits per second a consumer will use.
+pub const NETWORK_BANDWIDTH: Key = key("bowline.dev/network-bandwidth");
+/// How many operations per second a consumer will use.
+pub const NETWORK_IOPS: Key = key("bowline.dev/network-iops");
+/// One address per Pod, also on a headless Service.
+pub const IP_PER_POD: Key = key("bowline.dev/ip-per-pod");
+/// Where the provider has no external addresses: a load balancer per Pod.
+pub const FALLBACK_LOADBALANCER_PER_POD: Key =
+    key("service.beta.kubernetes.io/fallback-loadbalancer-per-pod");
+/// Port name to mode, as kube2lb.
+pub const PORT_MODE: Key =
+    Key { name: "bowline.dev/port-mode", alternatives: &["kube2lb/port-mode"] };
+/// Further names of a Service, as kube2lb.
+pub const EXTERNAL_DOMAINS: Key =
+    Key { name: "bowline.dev/external-domains", alternatives: &["kube2lb/external-domains"] };
+/// Port name to milliseconds, as kube2lb.
+pub const BACKEND_TIMEOUT: Key =
+    Key { name: "bowline.dev/backend-timeout", alternatives: &["kube2lb/backend-timeout"] };
+
+/// All keys.
+pub const ALL: &[Key] = &[
+    LOAD_BALANCER_CLAIM,
+    LOAD_BALANCER,
+    LOAD_BALANCER_SOURCE,
+    VIP,
+    ASSIGN_FROM_FQDN,
+    ADDRESS_POOL,
+    ALLOW_SHARED_IP,
+    ALGORITHM,
+    SNAT,
+    PROXY_PROTOCOL,
+    PERSISTENCE,
+    PERSISTENCE_TIMEOUT,
+    NETWORK_BANDWIDTH,
+    NETWORK_IOPS,
+    IP_PER_POD,
+    FALLBACK_LOADBALANCER_PER_POD,
+    PORT_MODE,
+    EXTERNAL_DOMAINS,
+    BACKEND_TIMEOUT,
+];
+
+/// What is written under a key or, when it is not there, under its alternatives in order. An empty
+/// value counts: it is something a user wrote.
+pub fn read<'a>(annotations: &'a BTreeMap<String, String>, key: &Key) -> Option<Found<'a>> {
+    std::iter::once(key.name)
+        .chain(key.alternatives.iter().copied())
+        .find_map(|key| annotations.get(key).map(|value| Found { key, value }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn annotations(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect()
+    }
+
+    #[test]
+    fn our_key_comes_first_and_the_alternatives_in_order() {
+        let all = annotations(&[
+            ("lb.zcloud.cn/vip", "c"),
+            ("metallb.io/loadBalancerIPs", "b"),
+            ("bowline.dev/vip", "a"),
+        ]);
+        assert_eq!(read(&all, &VIP), Some(Found { key: "bowline.dev/vip", value: "a" }));
+        let two = annotations(&[("lb.zcloud.cn/vip", "c"), ("metallb.io/loadBalancerIPs", "b")]);
+        assert_eq!(read(&two, &VIP), Some(Found { key: "metallb.io/loadBalancerIPs", value: "b" }));
+        let one = annotations(&[("lb.zcloud.cn/vip", "c")]);
+        assert_eq!(read(&one, &VIP), Some(Found { key: "lb.zcloud.cn/vip", value: "c" }));
+        assert_eq!(read(&annotations(&[]), &VIP), None);
+    }
+
+    #[test]
+    fn an_empty_value_hides_the_alternatives() {
+        let both = annotations(&[("bowline.dev/vip", ""), ("lb.zcloud.cn/vip", "c")]);
+        assert_eq!(read(&both, &VIP), Some(Found { key: "bowline.dev/vip", value: "" }));
+    }
+
+    #[test]
+    fn no_spelling_means_two_things() {
+        let spellings: Vec<_> = ALL
+            .iter()
+            .flat_map(|key| std::iter::once(key.name).chain(key.alternatives.iter().copied()))
+            .collect();
+        let distinct: BTreeSet<_> = spellings.iter().collect();
+        assert_eq!(distinct.len(), spellings.len());
+    }
+}

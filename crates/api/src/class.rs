@@ -1,0 +1,133 @@
+//! `LoadBalancerClass`: what is made for a claim when no load balancer matches. Administrators make
+//! them; the leader reads them and reports on them.
+
+use crate::condition::{Condition, conditions};
+use crate::duration::Duration;
+use crate::load_balancer::ReclaimPolicy;
+use crate::quantity::ResourceList;
+use crate::schema;
+use crate::selector::AllowedNamespaces;
+use crate::source::ClassSource;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The pattern of load balancers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[kube(
+    group = "bowline.dev",
+    version = "v1alpha1",
+    kind = "LoadBalancerClass",
+    plural = "loadbalancerclasses",
+    shortname = "lbclass",
+    category = "bowline",
+    status = "LoadBalancerClassStatus",
+    derive = "PartialEq",
+    doc = "A LoadBalancerClass says what to make for a LoadBalancerClaim that no existing LoadBalancer fits.",
+    printcolumn(
+        name = "Default",
+        type_ = "boolean",
+        json_path = ".spec.default",
+        description = "Whether claims without a class use it."
+    ),
+    printcolumn(
+        name = "Bandwidth",
+        type_ = "string",
+        json_path = ".spec.capacity.network-bandwidth",
+        description = "Bits per second of each load balancer."
+    ),
+    printcolumn(
+        name = "IOPS",
+        type_ = "string",
+        json_path = ".spec.capacity.network-iops",
+        description = "Operations per second of each load balancer."
+    ),
+    printcolumn(
+        name = "Replicas",
+        type_ = "integer",
+        json_path = ".spec.replicas",
+        description = "Copies of the proxy for each load balancer."
+    ),
+    printcolumn(
+        name = "Reclaim",
+        type_ = "string",
+        json_path = ".spec.reclaimPolicy",
+        description = "What happens when a claim goes."
+    ),
+    printcolumn(
+        name = "Namespaces",
+        type_ = "string",
+        json_path = ".spec.allowedNamespaces.from",
+        description = "Which namespaces may use it."
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Idle-Timeout",
+        type_ = "string",
+        json_path = ".spec.idleTimeout",
+        description = "How long a load balancer may be without consumers.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Namespace",
+        type_ = "string",
+        json_path = ".spec.namespace",
+        description = "Where proxies run.",
+        priority = 1
+    )
+)]
+#[x_kube(
+    validation = Rule::new("[has(self.builtin), has(self.bareMetalLoadBalancer), has(self.template), has(self.external), has(self.awsLoadBalancer), has(self.gceLoadBalancer)].filter(set, set).size() == 1")
+        .message("exactly one source is needed: builtin, bareMetalLoadBalancer, template, external, awsLoadBalancer or gceLoadBalancer"),
+    validation = Rule::new("has(self.builtin) == has(oldSelf.builtin) && has(self.template) == has(oldSelf.template) && has(self.awsLoadBalancer) == has(oldSelf.awsLoadBalancer) && has(self.gceLoadBalancer) == has(oldSelf.gceLoadBalancer) && has(self.bareMetalLoadBalancer) == has(oldSelf.bareMetalLoadBalancer) && (!has(self.bareMetalLoadBalancer) || self.bareMetalLoadBalancer == oldSelf.bareMetalLoadBalancer) && has(self.external) == has(oldSelf.external) && (!has(self.external) || self.external == oldSelf.external)")
+        .message("the source of a class cannot be changed: make a new class"),
+)]
+pub struct LoadBalancerClassSpec {
+    /// The capacity of each load balancer made. Left out: what the claim requests.
+    /// Example: {network-bandwidth: 1G, network-iops: 10k}.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<ResourceList>,
+    /// How many copies of the proxy run for each load balancer, where the source is one. Default: 2.
+    #[serde(default = "two")]
+    #[schemars(range(min = 1, max = 100))]
+    pub replicas: i32,
+    /// The namespace in which proxies run. Left out: Bowline's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::label_name")]
+    pub namespace: Option<String>,
+    /// What happens to a load balancer when its claim is deleted. Delete (the default): it is deleted.
+    /// Recycle: its configuration is wiped and it can be claimed again. Retain: it waits for a person.
+    #[serde(default = "delete")]
+    pub reclaim_policy: ReclaimPolicy,
+    /// A load balancer that has had no consumers for so long is deprovisioned. Left out: never. Example: 1h30m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Duration")]
+    pub idle_timeout: Option<Duration>,
+    /// Which namespaces may have load balancers of this class made for their claims. Default: {from: All}.
+    #[serde(default = "AllowedNamespaces::all")]
+    pub allowed_namespaces: AllowedNamespaces,
+    /// Whether claims that name no class use this one. Default: false. Of several, the oldest counts.
+    #[serde(default)]
+    pub default: bool,
+    /// Exactly one source.
+    #[serde(flatten)]
+    pub source: ClassSource,
+}
+
+fn two() -> i32 {
+    2
+}
+
+fn delete() -> ReclaimPolicy {
+    ReclaimPolicy::Delete
+}
+
+/// What Bowline reports about a class.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoadBalancerClassStatus {
+    /// What keeps the class from being used, if anything does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
+}

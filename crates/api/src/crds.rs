@@ -1,0 +1,94 @@
+//! The CustomResourceDefinitions of all our kinds, as `bowline crds` prints them, as `deploy/crds` holds
+//! them and as `bowline up` installs them. Made from the Rust types; nothing is written by hand twice.
+
+use crate::{Address, AddressPool, ExternalIP, LoadBalancer, LoadBalancerClaim, LoadBalancerClass};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use kube::CustomResourceExt;
+use serde_json::Value;
+
+/// Every definition, in a fixed order.
+pub fn all() -> Vec<CustomResourceDefinition> {
+    let mut all = vec![
+        LoadBalancer::crd(),
+        LoadBalancerClaim::crd(),
+        LoadBalancerClass::crd(),
+        AddressPool::crd(),
+        Address::crd(),
+        ExternalIP::crd(),
+    ];
+    for version in all.iter_mut().flat_map(|crd| &mut crd.spec.versions) {
+        if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
+            tidy(schema);
+        }
+    }
+    all
+}
+
+/// The definitions as one YAML text of several documents.
+pub fn yaml() -> String {
+    files().into_iter().map(|(_, yaml)| format!("---\n{yaml}")).collect()
+}
+
+/// The definitions as files: name and content.
+pub fn files() -> Vec<(String, String)> {
+    all()
+        .into_iter()
+        .map(|crd| (format!("{}.yaml", crd.spec.names.plural), to_yaml(&crd)))
+        .collect()
+}
+
+fn to_yaml(crd: &CustomResourceDefinition) -> String {
+    // Writing plain maps, lists and texts into a String cannot fail.
+    let mut value = serde_json::to_value(crd).unwrap_or_default();
+    whole_numbers(&mut value);
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    serde_saphyr::to_string_with_options(&value, options).unwrap_or_default()
+}
+
+/// Bounds are floating point in the Rust type; `minimum: 0` is what a server answers.
+fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let Some(float) = number.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 1e15) {
+                *number = (float as i64).into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(members) => members.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}
+
+/// Makes of the derived schema what a person would have written: no null where absence says the same,
+/// no title that repeats the type's name, no format that Kubernetes does not know, no `oneOf` that a
+/// rule says in words, and descriptions as running text.
+fn tidy(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    schema.title = None;
+    schema.one_of = None;
+    if let Some(values) = &mut schema.enum_ {
+        values.retain(|JSON(value)| !value.is_null());
+    }
+    if !matches!(schema.format.as_deref(), Some("int32" | "int64" | "date-time")) {
+        schema.format = None;
+    }
+    if let Some(text) = &mut schema.description {
+        *text = text.split("\n\n").map(|p| p.replace('\n', " ")).collect::<Vec<_>>().join("\n\n");
+    }
+    for property in schema.properties.iter_mut().flat_map(|map| map.values_mut()) {
+        tidy(property);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        tidy(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        tidy(values);
+    }
+}
+
+#[cfg(test)]
+mod check;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! Amounts of network resources as Kubernetes quantities, and their exact value. The schema only
+//! lets whole, bounded amounts through, so [`whole`] fails on none that a server took; it never rounds.
+
+pub use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// Whole amounts below 2^63: a plain number, or one with a decimal (k M G T P) or binary
+/// (Ki Mi Gi Ti Pi) suffix. Fractions only where three digits still leave a whole amount.
+const PATTERN: &str = r"^([0-9]{1,18}|[0-9]{1,12}(\.[0-9]{1,3})?[kM]|[0-9]{1,6}(\.[0-9]{1,3})?[GT]|[0-9]{1,3}(\.[0-9]{1,3})?P|[0-9]{1,12}[KM]i|[0-9]{1,6}[GT]i|[0-9]{1,3}Pi)$";
+
+/// Amounts of network resources.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct ResourceList {
+    /// Bits per second, as a Kubernetes quantity. Example: 10G.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "quantity")]
+    pub network_bandwidth: Option<Quantity>,
+    /// Operations (requests or new connections) per second, as a Kubernetes quantity. Example: 100k.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "quantity")]
+    pub network_iops: Option<Quantity>,
+}
+
+fn quantity(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "minimum": 0,
+        "maxLength": 18,
+        "pattern": PATTERN,
+    })
+}
+
+/// Why a quantity has no exact whole value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// It is not a number with a known suffix.
+    #[error("{0:?} is not a quantity: write a whole amount such as 10G, 500M or 1500")]
+    Unreadable(String),
+    /// It has a fraction that its suffix does not make whole.
+    #[error("{0:?} is not a whole amount")]
+    Fraction(String),
+    /// It is more than can be counted.
+    #[error("{0:?} is too large")]
+    TooLarge(String),
+}
+
+/// The exact value of a quantity that is a whole number, such as 1500 for `1.5k`.
+pub fn whole(quantity: &Quantity) -> Result<u64, QuantityError> {
+    let text = quantity.0.as_str();
+    let unreadable = || QuantityError::Unreadable(text.to_owned());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let unit: u128 = match suffix {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        "P" => 1_000_000_000_000_000,
+        "E" => 1_000_000_000_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
+        "Pi" => 1 << 50,
+        "Ei" => 1 << 60,
+        _ => return Err(unreadable()),
+    };
+    let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if integer.is_empty() || fraction.contains('.') || number.ends_with('.') {
+        return Err(unreadable());
+    }
+    let fraction = fraction.trim_end_matches('0');
+    // Eighteen decimals and the largest unit still fit into 128 bits; more cannot become whole.
+    if fraction.len() > 18 {
+        return Err(QuantityError::Fraction(text.to_owned()));
+    }
+    let too_large = || QuantityError::TooLarge(text.to_owned());
+    let integer: u64 = integer.parse().map_err(|_| too_large())?;
+    let decimals = 10u128.pow(fraction.len() as u32);
+    let parts =
+        if fraction.is_empty() { 0 } else { fraction.parse::<u128>().map_err(|_| unreadable())? };
+    let parts = parts * unit;
+    if !parts.is_multiple_of(decimals) {
+        return Err(QuantityError::Fraction(text.to_owned()));
+    }
+    u64::try_from(u128::from(integer) * unit + parts / decimals).map_err(|_| too_large())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> Result<u64, QuantityError> {
+        whole(&Quantity(text.to_owned()))
+    }
+
+    #[test]
+    fn the_value_is_exact_or_there_is_none() {
+        let text = |t: &str| t.to_owned();
+        let cases = [
+            ("0", Ok(0)),
+            ("1500", Ok(1500)),
+            ("10G", Ok(10_000_000_000)),
+            ("100k", Ok(100_000)),
+            ("1.5k", Ok(1500)),
+            ("1.50k", Ok(1500)),
+            ("1Ki", Ok(1024)),
+            ("1.5Ki", Ok(1536)),
+            ("18E", Ok(18_000_000_000_000_000_000)),
+            ("1.1Ki", Err(QuantityError::Fraction(text("1.1Ki")))),
+            ("1.5", Err(QuantityError::Fraction(text("1.5")))),
+            ("19E", Err(QuantityError::TooLarge(text("19E")))),
+            ("99999999999999999999", Err(QuantityError::TooLarge(text("99999999999999999999")))),
+            ("", Err(QuantityError::Unreadable(text("")))),
+            ("k", Err(QuantityError::Unreadable(text("k")))),
+            (".5k", Err(QuantityError::Unreadable(text(".5k")))),
+            ("1.k", Err(QuantityError::Unreadable(text("1.k")))),
+            ("1.2.3k", Err(QuantityError::Unreadable(text("1.2.3k")))),
+            ("-1", Err(QuantityError::Unreadable(text("-1")))),
+            ("500m", Err(QuantityError::Unreadable(text("500m")))),
+            ("10 G", Err(QuantityError::Unreadable(text("10 G")))),
+            ("1e3", Err(QuantityError::Unreadable(text("1e3")))),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(read(text), expected, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_the_schema_accepts_has_an_exact_value(text in PATTERN.trim_matches(['^', '$'])) {
+            prop_assert!(read(&text).is_ok(), "{}", text);
+            prop_assert!(text.len() <= 18, "{} is longer than maxLength", text);
+        }
+
+        #[test]
+        fn no_text_makes_the_reader_fail_otherwise_than_by_an_error(text in "[0-9.]{0,60}\\PC{0,4}") {
+            let _ = read(&text);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! A whole embedded cluster: store, server, TLS listener and the small controllers, started and stopped
+//! as one. This is the door for `bowline up` and for tests.
+
+use crate::controllers;
+use crate::error::ApiError;
+use crate::http::{self, serve};
+use crate::pki::{Credentials, PkiError, private_folder, write_private};
+use crate::server::{Options, Server};
+use crate::store::{Limits, OpenError, Store};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// How to start a cluster.
+#[derive(Clone)]
+pub struct ClusterOptions {
+    /// Where its state is kept; in memory, and gone with the process, when absent.
+    pub data: Option<PathBuf>,
+    /// Where it listens. Port 0 takes any that is free.
+    pub listen: SocketAddr,
+    /// How much history watchers may fall behind.
+    pub limits: Limits,
+    /// The server's own options.
+    pub server: Options,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self {
+            data: None,
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            limits: Limits::default(),
+            server: Options::default(),
+        }
+    }
+}
+
+/// Why a cluster does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Another process uses the data folder.
+    #[error("{} is in use{}", .data.display(), by(.owner))]
+    InUse {
+        /// The data folder.
+        data: PathBuf,
+        /// What the other process wrote about itself.
+        owner: Option<String>,
+    },
+    /// The address is taken or not ours.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Store(OpenError),
+    /// Credentials cannot be made or kept.
+    #[error(transparent)]
+    Credentials(#[from] PkiError),
+    /// The server's certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] serve::TlsError),
+    /// The server cannot set itself up.
+    #[error("cannot set up the API: {0}")]
+    Setup(ApiError),
+}
+
+fn by(owner: &Option<String>) -> String {
+    owner.as_ref().map(|text| format!(" by {text}")).unwrap_or_default()
+}
+
+/// A running cluster.
+pub struct Cluster {
+    server: Arc<Server>,
+    address: SocketAddr,
+    credentials: Credentials,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Cluster {
+    /// Starts a cluster and returns once it answers.
+    pub async fn start(options: ClusterOptions) -> Result<Self, StartError> {
+        let store = match &options.data {
+            None => Store::memory(options.limits),
+            Some(data) => {
+                private_folder(data)?;
+                open(data, options.limits)?
+            }
+        };
+        let failed = |source| StartError::Listen { address: options.listen, source };
+        let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let credentials = match &options.data {
+            None => Credentials::ephemeral(address)?,
+            Some(data) => {
+                let owner = json!({"pid": std::process::id(), "address": address.to_string()});
+                write_private(&owner_file(data), owner.to_string().as_bytes())?;
+                Credentials::kept(&data.join("credentials.json"), address)?
+            }
+        };
+        let server = Arc::new(Server::new(store, options.server).map_err(StartError::Setup)?);
+        server.bootstrap().await.map_err(StartError::Setup)?;
+        let tls = serve::tls(&credentials.certificate, &credentials.key)?;
+        let router = http::router(server.clone(), credentials.access());
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = controllers::spawn(server.client(), &stopped);
+        tasks.push(tokio::spawn(serve::serve(listener, tls, router, stopped)));
+        Ok(Self { server, address, credentials, stop, tasks })
+    }
+
+    /// The server, for use in the same process.
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `https://…`, as clients reach it.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// Certificate authority and tokens.
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// A client in the same process, with no socket between.
+    pub fn client(&self) -> kube::Client {
+        self.server.client()
+    }
+
+    /// A kubeconfig for other processes.
+    pub fn kubeconfig(&self) -> String {
+        self.credentials.kubeconfig(&self.url())
+    }
+
+    /// Stops answering, stops the controllers, and closes the store.
+    pub async fn shutdown(self) {
+        let _ = self.stop.send(true);
+        for task in self.tasks {
+            let _ = task.await;
+        }
+        let store = self.server.store().clone();
+        drop(self.server);
+        store.close().await;
+    }
+}
+
+fn owner_file(data: &Path) -> PathBuf {
+    data.join("owner.json")
+}
+
+fn open(data: &Path, limits: Limits) -> Result<Store, StartError> {
+    Store::open(&data.join("store.redb"), limits).map_err(|error| match error {
+        OpenError::InUse => StartError::InUse { data: data.to_owned(), owner: owner(data) },
+        other => StartError::Store(other),
+    })
+}
+
+/// Who has the data folder, as it said itself.
+fn owner(data: &Path) -> Option<String> {
+    let bytes = std::fs::read(owner_file(data)).ok()?;
+    let owner: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+    Some(format!("process {}, which serves https://{}", owner["pid"], owner["address"].as_str()?))
+}

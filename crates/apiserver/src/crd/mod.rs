@@ -1,0 +1,139 @@
+//! CustomResourceDefinitions: their defaults, validation and status, and the kinds and OpenAPI that
+//! come out of them. Pure; the server decides when each is called and keeps the objects.
+
+mod kinds;
+mod openapi;
+mod rules;
+mod status;
+mod validate;
+
+pub use kinds::kinds;
+pub use openapi::{definition_name, list_openapi, openapi};
+pub use rules::DefinitionRules;
+pub use status::{NameClaim, NameSpace, accepted_names, established, status};
+pub use validate::{validate, warnings};
+
+use crate::meta;
+use regex::Regex;
+use serde_json::{Value, json};
+use std::sync::LazyLock;
+
+/// Fills in what the writer left out: singular, listKind and the conversion strategy.
+pub fn default(crd: &mut Value) {
+    let kind = crd["spec"]["names"]["kind"].as_str().unwrap_or_default().to_owned();
+    let spec = meta::child(crd, "spec");
+    let is_empty = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("").is_empty();
+    if spec.get("conversion").is_none_or(Value::is_null) {
+        spec.insert("conversion".into(), json!({"strategy": "None"}));
+    }
+    if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut)
+        && !kind.is_empty()
+    {
+        if is_empty(names.get("singular")) {
+            names.insert("singular".into(), kind.to_lowercase().into());
+        }
+        if is_empty(names.get("listKind")) {
+            names.insert("listKind".into(), format!("{kind}List").into());
+        }
+    }
+}
+
+/// The versions of a definition.
+fn versions(crd: &Value) -> &[Value] {
+    crd["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The name of the version in which objects are stored.
+fn storage_version(crd: &Value) -> &str {
+    let storage = versions(crd).iter().find(|v| v["storage"] == Value::Bool(true));
+    storage.and_then(|v| v["name"].as_str()).unwrap_or_default()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    let list = value.as_array().into_iter().flatten();
+    list.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// What keeps a name from being a DNS label as RFC 1035 has them.
+pub(crate) fn dns_label(name: &str) -> Vec<String> {
+    static LABEL: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new("^[a-z]([-a-z0-9]*[a-z0-9])?$").ok());
+    let mut wrong = Vec::new();
+    if name.len() > 63 {
+        wrong.push("must be no more than 63 bytes".to_owned());
+    }
+    if !LABEL.as_ref().is_some_and(|label| label.is_match(name)) {
+        wrong.push(
+            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
+             alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or \
+             'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+                .to_owned(),
+        );
+    }
+    wrong
+}
+
+/// What keeps a name from being a DNS subdomain as RFC 1123 has them.
+fn dns_subdomain(name: &str) -> Vec<String> {
+    static NAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$").ok()
+    });
+    let mut wrong = Vec::new();
+    if name.len() > 253 {
+        wrong.push("must be no more than 253 bytes".to_owned());
+    }
+    if !NAME.as_ref().is_some_and(|pattern| pattern.is_match(name)) {
+        wrong.push(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
+             '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used \
+             for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+                .to_owned(),
+        );
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A definition that is right; tests break it in one place each.
+    pub(super) fn good() -> Value {
+        let mut crd = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "foos.x.dev"},
+            "spec": {
+                "group": "x.dev", "scope": "Namespaced",
+                "names": {"plural": "foos", "kind": "Foo"},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                        "spec": {"type": "object", "properties": {
+                            "x": {"type": "string"}, "replicas": {"type": "integer"},
+                            "o": {"type": "object", "properties": {"b": {"type": "string"}}}}},
+                        "status": {"type": "object", "properties": {"n": {"type": "integer"}}},
+                    }}},
+                }],
+            },
+        });
+        default(&mut crd);
+        crd
+    }
+
+    #[test]
+    fn names_and_conversion_are_filled_in_once() {
+        let crd = good();
+        assert_eq!(
+            crd["spec"]["names"],
+            json!({"plural": "foos", "kind": "Foo", "singular": "foo", "listKind": "FooList"})
+        );
+        assert_eq!(crd["spec"]["conversion"], json!({"strategy": "None"}));
+        let mut again = crd.clone();
+        default(&mut again);
+        assert_eq!(again, crd);
+    }
+}

@@ -1,0 +1,325 @@
+//! Answers: an object, a list, a Table, a watch, a Status, in the form that was agreed on. Objects go out
+//! as the bytes they are stored in wherever nothing has to be changed.
+
+use super::negotiate::{Accepted, Encoding, Form};
+use crate::error::ApiError;
+use crate::kind::Kind;
+use crate::meta;
+use crate::table::{self, IncludeObject};
+use crate::verbs::{Listed, Notice, WatchStream};
+use axum::body::Body;
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{HeaderValue, Response, header};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hasher as _};
+
+/// How to answer for one kind.
+pub(super) struct Answer<'a> {
+    pub(super) kind: &'a Kind,
+    pub(super) accept: Accepted,
+    pub(super) include: &'a str,
+}
+
+/// A Status for a refusal.
+pub(super) fn failure(error: &ApiError) -> Response<Body> {
+    let mut response = json(error.code, &error.status());
+    if error.details.retry_after_seconds > 0 {
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, HeaderValue::from(error.details.retry_after_seconds));
+    }
+    if error.code == 401 {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+/// JSON.
+pub(super) fn json(code: u16, value: &Value) -> Response<Body> {
+    bytes(code, Bytes::from(value.to_string()))
+}
+
+/// JSON that is encoded already.
+pub(super) fn bytes(code: u16, bytes: Bytes) -> Response<Body> {
+    build(code, "application/json", Body::from(bytes))
+}
+
+/// Plain text.
+pub(super) fn text(text: &'static str) -> Response<Body> {
+    build(200, "text/plain; charset=utf-8", Body::from(text))
+}
+
+/// A value in the encoding that was agreed on.
+pub(super) fn document(value: &Value, accept: Accepted) -> Result<Response<Body>, ApiError> {
+    if accept.form == Form::Discovery {
+        let body = Body::from(value.to_string());
+        let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        return Ok(build(200, media, body));
+    }
+    encoded(200, value, accept)
+}
+
+fn encoded(code: u16, value: &Value, accept: Accepted) -> Result<Response<Body>, ApiError> {
+    match accept.encoding {
+        Encoding::Json => Ok(json(code, value)),
+        Encoding::Yaml => {
+            let text = crate::yaml::to_yaml(value).map_err(ApiError::internal)?;
+            Ok(build(code, "application/yaml", Body::from(text)))
+        }
+    }
+}
+
+fn build(code: u16, media: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() =
+        http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// A short hash of a document, for cache busting only.
+pub(super) fn hash(bytes: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    format!("{:016X}", hasher.finish())
+}
+
+impl Answer<'_> {
+    fn plain(&self) -> bool {
+        self.accept == Accepted { form: Form::Object, encoding: Encoding::Json }
+            && !self.kind.converts()
+    }
+
+    /// The object as a value in the served version.
+    fn value(&self, bytes: &[u8]) -> Result<Value, ApiError> {
+        let mut value = serde_json::from_slice(bytes).map_err(ApiError::internal)?;
+        if self.kind.converts() {
+            self.kind.rules.to_served(&mut value);
+        }
+        Ok(value)
+    }
+
+    fn include(&self) -> Result<IncludeObject, ApiError> {
+        IncludeObject::parse(self.include).map_err(ApiError::bad_request)
+    }
+
+    /// Whether DELETE of this kind answers with the object rather than a Status.
+    pub(super) fn returns_deleted(&self) -> bool {
+        self.kind.group.is_empty()
+            && matches!(self.kind.kind.as_str(), "Pod" | "Service" | "ServiceAccount")
+    }
+
+    /// One object.
+    pub(super) fn object(
+        &self,
+        code: u16,
+        stored: &Bytes,
+        warnings: &[String],
+    ) -> Result<Response<Body>, ApiError> {
+        let mut response = if self.plain() {
+            bytes(code, stored.clone())
+        } else {
+            let value = self.value(stored)?;
+            let version = value["metadata"]["resourceVersion"].clone();
+            let shaped = match self.accept.form {
+                Form::Table => self.table(&json!({"resourceVersion": version}), &[value])?,
+                Form::Partial => table::partial(&value),
+                Form::Object | Form::Discovery => value,
+            };
+            encoded(code, &shaped, self.accept)?
+        };
+        for warning in warnings {
+            let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
+            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+                response.headers_mut().append(header::WARNING, value);
+            }
+        }
+        Ok(response)
+    }
+
+    /// The Status after a deletion.
+    pub(super) fn deleted(&self, stored: &Bytes) -> Result<Response<Body>, ApiError> {
+        let value = self.value(stored)?;
+        let mut details = json!({
+            "name": meta::name(&value), "kind": self.kind.plural, "uid": meta::uid(&value),
+        });
+        if !self.kind.group.is_empty() {
+            details["group"] = json!(self.kind.group);
+        }
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+            "details": details,
+        });
+        encoded(200, &status, self.accept)
+    }
+
+    /// A page of a list.
+    pub(super) fn list(&self, listed: &Listed) -> Result<Response<Body>, ApiError> {
+        let mut metadata = json!({"resourceVersion": listed.revision.to_string()});
+        if let Some(token) = &listed.continue_token {
+            metadata["continue"] = json!(token);
+        }
+        if let Some(remaining) = listed.remaining {
+            metadata["remainingItemCount"] = json!(remaining);
+        }
+        self.items_with(&metadata, listed.items.iter().map(|(_, bytes)| bytes))
+    }
+
+    /// Objects as a list.
+    pub(super) fn items(&self, revision: u64, items: &[Bytes]) -> Result<Response<Body>, ApiError> {
+        self.items_with(&json!({"resourceVersion": revision.to_string()}), items.iter())
+    }
+
+    fn items_with<'b>(
+        &self,
+        metadata: &Value,
+        items: impl Iterator<Item = &'b Bytes>,
+    ) -> Result<Response<Body>, ApiError> {
+        if self.plain() {
+            return Ok(bytes(200, self.concatenated(metadata, items)));
+        }
+        let values: Vec<Value> =
+            items.map(|stored| self.value(stored)).collect::<Result<_, _>>()?;
+        let shaped = match self.accept.form {
+            Form::Table => self.table(metadata, &values)?,
+            Form::Partial => json!({
+                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                "metadata": metadata,
+                "items": values.iter().map(table::partial).collect::<Vec<_>>(),
+            }),
+            Form::Object | Form::Discovery => json!({
+                "kind": self.kind.list_kind, "apiVersion": self.kind.api_version(),
+                "metadata": metadata, "items": values,
+            }),
+        };
+        encoded(200, &shaped, self.accept)
+    }
+
+    /// The list as stored bytes put one after the other: a large list costs a copy, not a parse.
+    fn concatenated<'b>(&self, metadata: &Value, items: impl Iterator<Item = &'b Bytes>) -> Bytes {
+        let head = format!(
+            "{{\"apiVersion\":\"{}\",\"kind\":\"{}\",\"metadata\":{metadata},\"items\":[",
+            self.kind.api_version(),
+            self.kind.list_kind
+        );
+        let mut out = BytesMut::from(head.as_bytes());
+        for (index, stored) in items.enumerate() {
+            if index > 0 {
+                out.put_u8(b',');
+            }
+            out.put_slice(stored);
+        }
+        out.put_slice(b"]}");
+        out.freeze()
+    }
+
+    fn table(&self, metadata: &Value, values: &[Value]) -> Result<Value, ApiError> {
+        let objects: Vec<&Value> = values.iter().collect();
+        let (columns, rows) =
+            table::table(self.kind, &objects, self.include()?, jiff::Timestamp::now());
+        Ok(json!({
+            "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+            "columnDefinitions": columns, "rows": rows,
+        }))
+    }
+
+    /// A stream of watch events, one JSON document a line.
+    pub(super) fn watch(&self, stream: WatchStream) -> Result<Response<Body>, ApiError> {
+        if self.accept.encoding != Encoding::Json {
+            return Err(ApiError::new(406, "NotAcceptable", "watches are served as JSON only"));
+        }
+        let frames = Frames {
+            form: self.accept.form,
+            include: self.include()?,
+            columns_sent: false,
+            stream,
+        };
+        let lines = futures::stream::unfold(frames, |mut frames| async move {
+            let notice = frames.stream.next().await?;
+            let line = frames.line(&notice);
+            Some((Ok::<_, Infallible>(line), frames))
+        });
+        Ok(build(200, "application/json", Body::from_stream(lines)))
+    }
+}
+
+/// Turns notices into lines.
+struct Frames {
+    form: Form,
+    include: IncludeObject,
+    columns_sent: bool,
+    stream: WatchStream,
+}
+
+impl Frames {
+    fn line(&mut self, notice: &Notice) -> Bytes {
+        match notice {
+            Notice::Change(type_, stored) => match self.object(stored) {
+                Some(value) => event(type_, value.to_string().as_bytes()),
+                None => event(type_, stored),
+            },
+            Notice::Bookmark(revision, ends_initial) => {
+                let kind = self.stream.kind();
+                let mut metadata = json!({"resourceVersion": revision.to_string()});
+                if *ends_initial {
+                    metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+                }
+                let mut object = json!({
+                    "kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata,
+                });
+                match self.form {
+                    Form::Partial => object = table::partial(&object),
+                    Form::Table => object = self.table(&object, metadata.clone()),
+                    Form::Object | Form::Discovery => {}
+                }
+                event("BOOKMARK", object.to_string().as_bytes())
+            }
+            Notice::Error(error) => event("ERROR", error.status().to_string().as_bytes()),
+        }
+    }
+
+    /// The object in its form, or nothing when the stored bytes are right as they are.
+    fn object(&mut self, stored: &Bytes) -> Option<Value> {
+        let kind = self.stream.kind();
+        if self.form == Form::Object && !kind.converts() {
+            return None;
+        }
+        let mut value: Value = serde_json::from_slice(stored).ok()?;
+        if kind.converts() {
+            kind.rules.to_served(&mut value);
+        }
+        Some(match self.form {
+            Form::Partial => table::partial(&value),
+            Form::Table => {
+                let version = json!({"resourceVersion": value["metadata"]["resourceVersion"]});
+                self.table(&value, version)
+            }
+            Form::Object | Form::Discovery => value,
+        })
+    }
+
+    fn table(&mut self, value: &Value, metadata: Value) -> Value {
+        let now = jiff::Timestamp::now();
+        let (columns, rows) = table::table(self.stream.kind(), &[value], self.include, now);
+        // Later events of a watch carry rows only.
+        let columns =
+            if std::mem::replace(&mut self.columns_sent, true) { Value::Null } else { columns };
+        json!({
+            "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+            "columnDefinitions": columns, "rows": rows,
+        })
+    }
+}
+
+fn event(type_: &str, object: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(object.len() + 40);
+    out.put_slice(b"{\"type\":\"");
+    out.put_slice(type_.as_bytes());
+    out.put_slice(b"\",\"object\":");
+    out.put_slice(object);
+    out.put_slice(b"}\n");
+    out.freeze()
+}

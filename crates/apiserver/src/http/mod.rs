@@ -1,0 +1,407 @@
+//! The HTTP shell: reads requests, asks the verbs, writes answers. It holds no rule of any kind; what a
+//! path, a query or an `Accept` header means is parsed by its pure submodules.
+
+pub mod access;
+pub mod answer;
+pub mod negotiate;
+pub mod query;
+pub mod serve;
+pub mod target;
+
+use crate::decode::{self, BodyType};
+use crate::discovery;
+use crate::error::ApiError;
+use crate::kind::Kind;
+use crate::openapi;
+use crate::patch::Patch;
+use crate::server::Server;
+use crate::verbs::{
+    DeleteOptions, Deleted, Identity, Input, ListOptions, Part, Review, WatchOptions, Written,
+};
+use access::Access;
+use answer::Answer;
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, header};
+use negotiate::{Accepted, Form, accepted};
+use query::Query;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use target::{ResourceTarget, Target};
+
+/// Largest body that is read.
+pub const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// The API as an axum router: to be served over a socket, or used in the same process with no socket.
+pub fn router(server: Arc<Server>, access: Access) -> axum::Router {
+    let access = Arc::new(access);
+    axum::Router::new().fallback(move |request: Request<Body>| {
+        let (server, access) = (server.clone(), access.clone());
+        async move { respond(&server, &access, request).await }
+    })
+}
+
+async fn respond(server: &Arc<Server>, access: &Access, request: Request<Body>) -> Response<Body> {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = match route(server, access, request).await {
+        Ok(response) => response,
+        Err(error) => answer::failure(&error),
+    };
+    tracing::debug!(%method, path, status = response.status().as_u16(), "answered");
+    response
+}
+
+async fn route(
+    server: &Arc<Server>,
+    access: &Access,
+    request: Request<Body>,
+) -> Result<Response<Body>, ApiError> {
+    let target = target::parse(request.uri().path());
+    // Health and version are open, as on a cluster with its default bindings.
+    match target {
+        Target::Health => return Ok(answer::text("ok")),
+        Target::Version => return Ok(answer::json(200, &version())),
+        _ => {}
+    }
+    let identity = access.identify(request.headers())?;
+    let header = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let reading = matches!(*request.method(), Method::GET | Method::HEAD);
+    let document = |value: Option<Value>, accept: Accepted| match value {
+        Some(_) if !reading => Err(ApiError::method_not_allowed("", "discovery", "this method")),
+        Some(value) => answer::document(&value, accept),
+        None => Err(ApiError::no_such_path()),
+    };
+    let kinds = server.registry.kinds();
+    match target {
+        Target::CoreVersions | Target::Groups => {
+            let core = target == Target::CoreVersions;
+            let accept = accepted(header, true)?;
+            let value = match (accept.form, core) {
+                (Form::Discovery, _) => discovery::aggregated(&kinds, core),
+                (_, true) => discovery::core_versions(&host(request.headers())),
+                (_, false) => discovery::group_list(&kinds),
+            };
+            document(Some(value), accept)
+        }
+        Target::Group(group) => {
+            document(discovery::group(&kinds, &group), accepted(header, false)?)
+        }
+        Target::GroupVersion { group, version } => {
+            document(discovery::resources(&kinds, &group, &version), accepted(header, false)?)
+        }
+        Target::OpenApiIndex => {
+            let documents = openapi::paths(&kinds)
+                .into_iter()
+                .filter_map(|path| Some((path.clone(), server.openapi(&path)?.0)))
+                .collect();
+            document(Some(openapi::index(&documents)), accepted(header, false)?)
+        }
+        Target::OpenApi(path) => {
+            let (_, bytes) = server.openapi(&path).ok_or_else(ApiError::no_such_path)?;
+            Ok(answer::bytes(200, bytes))
+        }
+        Target::Resource(target) => {
+            Call::read(server, identity, target, request).await?.answer().await
+        }
+        Target::Health | Target::Version | Target::Nowhere => Err(ApiError::no_such_path()),
+    }
+}
+
+fn host(headers: &HeaderMap) -> String {
+    headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+}
+
+impl Server {
+    /// An OpenAPI document and its hash, made once until the kinds change.
+    fn openapi(&self, path: &str) -> Option<(String, Bytes)> {
+        if let Some(found) = self.documents.lock().get(path) {
+            return Some(found.clone());
+        }
+        let kinds = self.registry.kinds();
+        let document =
+            openapi::document(&kinds, path, crate::builtins::definitions::definitions())?;
+        let bytes = Bytes::from(document.to_string());
+        let made = (answer::hash(&bytes), bytes);
+        self.documents.lock().insert(path.to_owned(), made.clone());
+        Some(made)
+    }
+}
+
+/// A request for a collection, an object or a subresource, read but not yet carried out.
+struct Call<'a> {
+    server: &'a Arc<Server>,
+    identity: Identity,
+    target: ResourceTarget,
+    method: Method,
+    query: Query,
+    accept: Accepted,
+    content_type: Option<String>,
+    body: Bytes,
+}
+
+impl<'a> Call<'a> {
+    async fn read(
+        server: &'a Arc<Server>,
+        identity: Identity,
+        target: ResourceTarget,
+        request: Request<Body>,
+    ) -> Result<Self, ApiError> {
+        let (parts, body) = request.into_parts();
+        let text =
+            |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let accept = accepted(text(header::ACCEPT).as_deref(), false)?;
+        let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+        let limited = http_body_util::Limited::new(body, MAX_BODY);
+        let body = http_body_util::BodyExt::collect(limited)
+            .await
+            .map_err(|error| {
+                if error.is::<http_body_util::LengthLimitError>() {
+                    ApiError::too_large(MAX_BODY)
+                } else {
+                    ApiError::bad_request(format!("the body could not be read: {error}"))
+                }
+            })?
+            .to_bytes();
+        Ok(Self {
+            server,
+            identity,
+            target,
+            method: parts.method,
+            query,
+            accept,
+            content_type: text(header::CONTENT_TYPE),
+            body,
+        })
+    }
+
+    async fn answer(self) -> Result<Response<Body>, ApiError> {
+        let target = &self.target;
+        if let Some(review) = Review::find(&target.group, &target.version, &target.resource) {
+            return self.review(review);
+        }
+        let kind = self.server.kind(&target.group, &target.version, &target.resource)?;
+        if !kind.namespaced && !target.namespace.is_empty() {
+            return Err(ApiError::no_such_path());
+        }
+        if kind.namespaced && target.namespace.is_empty() && !target.name.is_empty() {
+            return Err(ApiError::no_such_path());
+        }
+        let verb = self.verb();
+        self.identity.check(verb, &kind, &target.namespace, &target.name)?;
+        match (target.name.as_str(), target.subresource.as_str()) {
+            ("", _) => self.collection(&kind).await,
+            (_, "") => self.object(&kind, Part::Object).await,
+            (_, "status") if kind.status => self.object(&kind, Part::Status).await,
+            (_, "finalize") if &*kind.storage == "namespaces" && self.method == Method::PUT => {
+                self.object(&kind, Part::Finalize).await
+            }
+            (_, "scale") if kind.scale.is_some() => self.scale(&kind).await,
+            _ => Err(ApiError::no_such_path()),
+        }
+    }
+
+    fn verb(&self) -> &'static str {
+        match (&self.method, self.target.name.is_empty()) {
+            (&Method::GET | &Method::HEAD, _) if self.query.watch => "watch",
+            (&Method::GET | &Method::HEAD, true) => "list",
+            (&Method::GET | &Method::HEAD, false) => "get",
+            (&Method::POST, _) => "create",
+            (&Method::PUT, _) => "update",
+            (&Method::PATCH, _) => "patch",
+            (&Method::DELETE, true) => "deletecollection",
+            (&Method::DELETE, false) => "delete",
+            _ => "use this method on",
+        }
+    }
+
+    fn review(&self, review: Review) -> Result<Response<Body>, ApiError> {
+        if self.method != Method::POST || !self.target.name.is_empty() {
+            return Err(ApiError::method_not_allowed(
+                &self.target.group,
+                &self.target.resource,
+                self.verb(),
+            ));
+        }
+        let value = match BodyType::parse(self.content_type.as_deref())? {
+            // Only the access review asks something; the others are answered whatever they say.
+            BodyType::Protobuf if review != Review::Access => {
+                json!({"apiVersion": self.target.api_version()})
+            }
+            body => decode::body(body, &self.body)?.value,
+        };
+        let answered = review.answer(self.identity, value)?;
+        Ok(answer::json(201, &answered))
+    }
+
+    fn input(&self) -> Result<Input, ApiError> {
+        let body = BodyType::parse(self.content_type.as_deref())?;
+        let decoded = decode::body(body, &self.body)?;
+        Ok(Input { decoded, validation: self.query.field_validation })
+    }
+
+    fn answerer<'k>(&'k self, kind: &'k Kind) -> Answer<'k> {
+        Answer { kind, accept: self.accept, include: &self.query.include_object }
+    }
+
+    async fn collection(&self, kind: &Arc<Kind>) -> Result<Response<Body>, ApiError> {
+        let namespace = self.target.namespace.as_str();
+        let answer = self.answerer(kind);
+        match self.method {
+            Method::GET | Method::HEAD if self.query.watch => {
+                let options = WatchOptions::parse(kind, &self.query)?;
+                answer.watch(self.server.watch(kind, namespace, options).await?)
+            }
+            Method::GET | Method::HEAD => {
+                let options = ListOptions::parse(kind, &self.query)?;
+                let listed = self.server.list(kind, namespace, &options).await?;
+                answer.list(&listed)
+            }
+            Method::POST if kind.namespaced && namespace.is_empty() => {
+                Err(ApiError::method_not_allowed(&kind.group, &kind.plural, "create"))
+            }
+            Method::POST => {
+                let written = self.server.create(kind, namespace, self.input()?).await?;
+                self.after_write(kind).await?;
+                self.written(kind, 201, written)
+            }
+            Method::DELETE if kind.namespaced && namespace.is_empty() => {
+                Err(ApiError::method_not_allowed(&kind.group, &kind.plural, "deletecollection"))
+            }
+            Method::DELETE => {
+                let list = ListOptions::parse(kind, &self.query)?;
+                let options = self.delete_options()?;
+                let (revision, items) =
+                    self.server.delete_collection(kind, namespace, &list, &options).await?;
+                self.after_write(kind).await?;
+                answer.items(revision, &items)
+            }
+            _ => Err(ApiError::method_not_allowed(&kind.group, &kind.plural, self.verb())),
+        }
+    }
+
+    async fn object(&self, kind: &Arc<Kind>, part: Part) -> Result<Response<Body>, ApiError> {
+        let (namespace, name) = (self.target.namespace.as_str(), self.target.name.as_str());
+        let answer = self.answerer(kind);
+        match self.method {
+            Method::GET | Method::HEAD if self.query.watch => self.watch_one(kind).await,
+            Method::GET | Method::HEAD => {
+                let stored = self.server.read(kind, namespace, name)?;
+                answer.object(200, &stored.bytes, &[])
+            }
+            Method::PUT => {
+                let input = self.input()?;
+                let written = self.server.replace(kind, namespace, name, part, input).await?;
+                self.after_write(kind).await?;
+                self.written(kind, 200, written)
+            }
+            Method::PATCH => {
+                let patch = self.patch(kind)?;
+                let validation = self.query.field_validation;
+                let written =
+                    self.server.patch(kind, namespace, name, part, &patch, validation).await?;
+                self.after_write(kind).await?;
+                self.written(kind, 200, written)
+            }
+            Method::DELETE if part == Part::Object => {
+                let options = self.delete_options()?;
+                let deleted = self.server.delete(kind, namespace, name, &options).await?;
+                self.after_write(kind).await?;
+                match deleted {
+                    Deleted::Marked(bytes) => answer.object(200, &bytes, &[]),
+                    Deleted::Gone(bytes) if answer.returns_deleted() => {
+                        answer.object(200, &bytes, &[])
+                    }
+                    Deleted::Gone(bytes) => answer.deleted(&bytes),
+                }
+            }
+            _ => Err(ApiError::method_not_allowed(&kind.group, &kind.plural, self.verb())),
+        }
+    }
+
+    /// `GET …/NAME?watch=1`: a watch of the collection that shows one object.
+    async fn watch_one(&self, kind: &Arc<Kind>) -> Result<Response<Body>, ApiError> {
+        let mut query = self.query.clone();
+        let one = format!("metadata.name={}", self.target.name);
+        query.field_selector = match query.field_selector.as_str() {
+            "" => one,
+            more => format!("{one},{more}"),
+        };
+        let options = WatchOptions::parse(kind, &query)?;
+        let stream = self.server.watch(kind, &self.target.namespace, options).await?;
+        self.answerer(kind).watch(stream)
+    }
+
+    async fn scale(&self, kind: &Arc<Kind>) -> Result<Response<Body>, ApiError> {
+        let (namespace, name) = (self.target.namespace.as_str(), self.target.name.as_str());
+        let scale = match self.method {
+            Method::GET | Method::HEAD => self.server.scale(kind, namespace, name)?,
+            Method::PUT => {
+                let wanted = self.input()?.decoded.value;
+                self.server.replace_scale(kind, namespace, name, &wanted).await?
+            }
+            Method::PATCH => {
+                let patch = self.patch(kind)?;
+                self.server.patch_scale(kind, namespace, name, &patch).await?
+            }
+            _ => {
+                return Err(ApiError::method_not_allowed(&kind.group, &kind.plural, self.verb()));
+            }
+        };
+        answer::document(&scale, self.accept)
+    }
+
+    fn patch(&self, kind: &Kind) -> Result<Patch, ApiError> {
+        let content_type = self.content_type.as_deref().unwrap_or_default();
+        let patch = Patch::parse(content_type, &self.body)?;
+        match patch {
+            Patch::Strategic(_) if !kind.strategic => Err(ApiError::unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include: \
+                 application/json-patch+json, application/merge-patch+json",
+            )),
+            patch => Ok(patch),
+        }
+    }
+
+    fn delete_options(&self) -> Result<DeleteOptions, ApiError> {
+        if self.body.is_empty() {
+            return DeleteOptions::read(&self.query, None);
+        }
+        let body = BodyType::parse(self.content_type.as_deref())?;
+        DeleteOptions::read(&self.query, Some(&decode::body(body, &self.body)?.value))
+    }
+
+    fn written(
+        &self,
+        kind: &Kind,
+        code: u16,
+        written: Written,
+    ) -> Result<Response<Body>, ApiError> {
+        self.answerer(kind).object(code, &written.bytes, &written.warnings)
+    }
+
+    async fn after_write(&self, kind: &Kind) -> Result<(), ApiError> {
+        if Server::defines_kinds(kind) {
+            self.server.establish().await?;
+        }
+        Ok(())
+    }
+}
+
+impl Server {
+    /// A client of this server in the same process, with no socket between.
+    pub fn client(self: &Arc<Self>) -> kube::Client {
+        kube::Client::new(router(self.clone(), Access::Open), "default")
+    }
+}
+
+/// The body of `/version`.
+fn version() -> Value {
+    let mut parts = crate::VERSION.trim_start_matches('v').split('.');
+    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    json!({
+        "major": major, "minor": minor,
+        "gitVersion": format!("{}+bowline-{}", crate::VERSION, env!("CARGO_PKG_VERSION")),
+        "gitCommit": "", "gitTreeState": "", "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "", "compiler": "rustc", "platform": std::env::consts::OS,
+    })
+}

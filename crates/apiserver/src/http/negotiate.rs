@@ -1,0 +1,102 @@
+//! Which form of an answer the client accepts: JSON or YAML, as the object itself, as a Table or as
+//! metadata only. Reads `Accept`; makes nothing.
+
+use crate::error::ApiError;
+
+/// The shape of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The object as it is.
+    Object,
+    /// `meta.k8s.io/v1` Table.
+    Table,
+    /// `meta.k8s.io/v1` PartialObjectMetadata or its List.
+    Partial,
+    /// `apidiscovery.k8s.io/v2` APIGroupDiscoveryList.
+    Discovery,
+}
+
+/// How it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// `application/json`
+    Json,
+    /// `application/yaml`
+    Yaml,
+}
+
+/// The answer that was agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The shape.
+    pub form: Form,
+    /// The encoding.
+    pub encoding: Encoding,
+}
+
+const JSON: Accepted = Accepted { form: Form::Object, encoding: Encoding::Json };
+
+/// Picks the first alternative of an `Accept` header that this server can make. `discovery` says
+/// whether the aggregated form exists at this path.
+pub fn accepted(header: Option<&str>, discovery: bool) -> Result<Accepted, ApiError> {
+    let Some(header) = header.filter(|text| !text.trim().is_empty()) else { return Ok(JSON) };
+    header.split(',').find_map(|item| alternative(item, discovery)).ok_or_else(|| {
+        ApiError::new(
+            406,
+            "NotAcceptable",
+            "only the following media types are accepted: application/json, application/yaml",
+        )
+    })
+}
+
+fn alternative(item: &str, discovery: bool) -> Option<Accepted> {
+    let mut parts = item.split(';').map(str::trim);
+    let encoding = match parts.next()? {
+        "application/json" | "application/*" | "*/*" => Encoding::Json,
+        "application/yaml" => Encoding::Yaml,
+        _ => return None,
+    };
+    let (mut shape, mut group, mut version) = ("", "", "");
+    for part in parts {
+        match part.split_once('=') {
+            Some(("as", value)) => shape = value,
+            Some(("g", value)) => group = value,
+            Some(("v", value)) => version = value,
+            // `stream=watch`, `q=0.8`, `charset=utf-8`: no other form.
+            _ => {}
+        }
+    }
+    let form = match (shape, group, version) {
+        ("", _, _) => Form::Object,
+        ("Table", "meta.k8s.io", "v1") => Form::Table,
+        ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => {
+            Form::Partial
+        }
+        ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if discovery => Form::Discovery,
+        _ => return None,
+    };
+    Some(Accepted { form, encoding })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_form_that_can_be_made_is_taken() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+        assert_eq!(accepted(Some(table), false).unwrap().form, Form::Table);
+        let old = "application/json;as=Table;v=v1beta1;g=meta.k8s.io, application/json";
+        assert_eq!(accepted(Some(old), false).unwrap(), JSON);
+        let proto = "application/vnd.kubernetes.protobuf,application/json";
+        assert_eq!(accepted(Some(proto), false).unwrap(), JSON);
+        assert_eq!(accepted(None, false).unwrap(), JSON);
+        assert_eq!(accepted(Some("*/*"), false).unwrap(), JSON);
+    }
+
+    #[test]
+    fn a_client_that_reads_only_protobuf_is_told_what_there_is() {
+        let error = accepted(Some("application/vnd.kubernetes.protobuf"), false).unwrap_err();
+        assert_eq!((error.code, error.reason), (406, "NotAcceptable"));
+    }
+}

@@ -1,0 +1,180 @@
+//! Query parameters of the Kubernetes API, parsed into types once. A value that cannot be read is
+//! refused; a parameter that this server would have to ignore is refused by name.
+
+use super::target::percent_decode;
+use crate::error::{ApiError, FieldError};
+use serde_json::json;
+
+/// How strictly unknown and duplicate fields are treated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Drop them silently.
+    Ignore,
+    /// Drop them and say so in `Warning` headers.
+    #[default]
+    Warn,
+    /// Refuse the request.
+    Strict,
+}
+
+/// `resourceVersionMatch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionMatch {
+    /// At least as new as the version given.
+    NotOlderThan,
+    /// That version and no other.
+    Exact,
+}
+
+/// All query parameters that any verb reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// `labelSelector`, unparsed.
+    pub label_selector: String,
+    /// `fieldSelector`, unparsed.
+    pub field_selector: String,
+    /// `limit`; 0 means none.
+    pub limit: usize,
+    /// `continue`.
+    pub continue_token: String,
+    /// `resourceVersion`, unparsed: empty, "0" and numbers mean different things.
+    pub resource_version: String,
+    /// `resourceVersionMatch`.
+    pub version_match: Option<VersionMatch>,
+    /// `watch`.
+    pub watch: bool,
+    /// `allowWatchBookmarks`.
+    pub bookmarks: bool,
+    /// `sendInitialEvents`.
+    pub send_initial_events: Option<bool>,
+    /// `timeoutSeconds`.
+    pub timeout_seconds: Option<u64>,
+    /// `fieldValidation`.
+    pub field_validation: FieldValidation,
+    /// `propagationPolicy`.
+    pub propagation_policy: Option<String>,
+    /// `orphanDependents`.
+    pub orphan_dependents: Option<bool>,
+    /// `gracePeriodSeconds`.
+    pub grace_period_seconds: Option<i64>,
+    /// `includeObject` of a Table request.
+    pub include_object: String,
+}
+
+impl Query {
+    /// Reads the query string of a request.
+    pub fn parse(raw: &str) -> Result<Self, ApiError> {
+        let mut query = Self::default();
+        for pair in raw.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (Some(key), Some(value)) = (decode(key), decode(value)) else {
+                return Err(ApiError::bad_request(format!("invalid query parameter {pair:?}")));
+            };
+            query.set(&key, value)?;
+        }
+        Ok(query)
+    }
+
+    fn set(&mut self, key: &str, value: String) -> Result<(), ApiError> {
+        match key {
+            "labelSelector" => self.label_selector = value,
+            "fieldSelector" => self.field_selector = value,
+            "limit" => self.limit = number(key, &value)?,
+            "continue" => self.continue_token = value,
+            "resourceVersion" => self.resource_version = value,
+            "resourceVersionMatch" => self.version_match = version_match(&value)?,
+            "watch" => self.watch = flag(&value),
+            "allowWatchBookmarks" => self.bookmarks = flag(&value),
+            "sendInitialEvents" => self.send_initial_events = Some(flag(&value)),
+            "timeoutSeconds" => self.timeout_seconds = Some(number(key, &value)?),
+            "fieldValidation" => self.field_validation = field_validation(&value)?,
+            "propagationPolicy" => self.propagation_policy = Some(value),
+            "orphanDependents" => self.orphan_dependents = Some(flag(&value)),
+            "gracePeriodSeconds" => self.grace_period_seconds = Some(number(key, &value)?),
+            "includeObject" => self.include_object = value,
+            "dryRun" if !value.is_empty() => {
+                return Err(ApiError::not_implemented("dry-run (query parameter dryRun)"));
+            }
+            // `fieldManager` names an owner for server-side apply, which is refused elsewhere; `pretty`,
+            // `force`, `timeout` and cache busters change nothing that is stored.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn decode(text: &str) -> Option<String> {
+    percent_decode(&text.replace('+', " "))
+}
+
+/// Kubernetes reads every value but "", "0" and "false" as true.
+fn flag(value: &str) -> bool {
+    !matches!(value.to_ascii_lowercase().as_str(), "0" | "false")
+}
+
+fn number<T: std::str::FromStr + Default>(key: &str, value: &str) -> Result<T, ApiError> {
+    if value.is_empty() {
+        return Ok(T::default());
+    }
+    value.parse().map_err(|_| {
+        ApiError::bad_request(format!("invalid value {value:?} for query parameter {key}"))
+    })
+}
+
+fn version_match(value: &str) -> Result<Option<VersionMatch>, ApiError> {
+    match value {
+        "" => Ok(None),
+        "NotOlderThan" => Ok(Some(VersionMatch::NotOlderThan)),
+        "Exact" => Ok(Some(VersionMatch::Exact)),
+        other => {
+            let error = FieldError::not_supported(
+                "resourceVersionMatch",
+                &json!(other),
+                &["Exact", "NotOlderThan", ""],
+            );
+            Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error]))
+        }
+    }
+}
+
+fn field_validation(value: &str) -> Result<FieldValidation, ApiError> {
+    match value {
+        "" | "Warn" => Ok(FieldValidation::Warn),
+        "Ignore" => Ok(FieldValidation::Ignore),
+        "Strict" => Ok(FieldValidation::Strict),
+        other => {
+            let error = FieldError::not_supported(
+                "fieldValidation",
+                &json!(other),
+                &["Ignore", "Strict", "Warn"],
+            );
+            Err(ApiError::invalid("meta.k8s.io", "CreateOptions", "", &[error]))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_arrive_decoded() {
+        let query = Query::parse("labelSelector=a%3Db%2Cc+in+(d)&watch=1&limit=5").unwrap();
+        assert_eq!(query.label_selector, "a=b,c in (d)");
+        assert!(query.watch);
+        assert_eq!(query.limit, 5);
+    }
+
+    #[test]
+    fn dry_run_is_refused_by_name() {
+        let error = Query::parse("dryRun=All").unwrap_err();
+        assert_eq!(error.code, 501);
+        assert!(error.message.contains("dry-run"), "{error}");
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_refused() {
+        assert_eq!(Query::parse("limit=ten").unwrap_err().code, 400);
+        assert_eq!(Query::parse("timeoutSeconds=-1").unwrap_err().code, 400);
+    }
+}

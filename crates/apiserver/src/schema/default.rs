@@ -1,0 +1,125 @@
+//! Fills in the defaults of a schema, as structural defaulting does: only under parents that are
+//! there. Called after pruning and before anything is validated.
+
+use super::{Node, Schema};
+use serde_json::Value;
+
+impl Schema {
+    /// Drops nulls that may not be and have no default, then puts defaults where a member is absent,
+    /// or null although it may not be.
+    pub fn default(&self, object: &mut Value) {
+        drop_nulls(Some(self), object);
+        fill(self, object);
+    }
+}
+
+fn unwanted_null(value: &Value, node: &Node) -> bool {
+    value.is_null() && !node.nullable
+}
+
+fn drop_nulls(schema: Option<&Schema>, value: &mut Value) {
+    match value {
+        Value::Object(map) => map.retain(|name, value| {
+            let member = schema.and_then(|s| s.member(name));
+            if let Some(member) = &member
+                && unwanted_null(value, member.node())
+                && member.node().default.is_none()
+                && !is_open(member.node())
+            {
+                return false;
+            }
+            drop_nulls(member.as_ref(), value);
+            true
+        }),
+        Value::Array(list) => {
+            let items = schema.and_then(Schema::items);
+            for value in list {
+                drop_nulls(items.as_ref(), value);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A node that stands for `additionalProperties: true` has no schema that could forbid a null.
+fn is_open(node: &Node) -> bool {
+    node.type_.is_none()
+        && !node.int_or_string
+        && !node.preserve_unknown
+        && node.properties.is_empty()
+}
+
+fn fill(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for (name, &at) in &schema.node().properties {
+                let node = &schema.nodes()[at as usize];
+                if let Some(default) = &node.default
+                    && map.get(name).is_none_or(|value| unwanted_null(value, node))
+                {
+                    map.insert(name.clone(), default.clone());
+                }
+            }
+            for (name, value) in map {
+                let Some(member) = schema.member(name) else { continue };
+                replace_null(&member, value);
+                fill(&member, value);
+            }
+        }
+        Value::Array(list) => {
+            let Some(items) = schema.items() else { return };
+            for value in list {
+                replace_null(&items, value);
+                fill(&items, value);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn replace_null(schema: &Schema, value: &mut Value) {
+    let node = schema.node();
+    if unwanted_null(value, node)
+        && let Some(default) = &node.default
+    {
+        *value = default.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::compile_crd;
+    use serde_json::json;
+
+    #[test]
+    fn defaults_appear_only_under_parents_that_are_there() {
+        let schema = compile_crd(&json!({"type": "object", "properties": {"spec": {
+        "type": "object", "properties": {
+            "replicas": {"type": "integer", "default": 1},
+            "nested": {"type": "object", "default": {}, "properties": {
+                "mode": {"type": "string", "default": "fast"}}},
+            "absent": {"type": "object", "properties": {
+                "x": {"type": "string", "default": "y"}}},
+            "list": {"type": "array", "items": {"type": "object", "properties": {
+                "proto": {"type": "string", "default": "TCP"}}}},
+            "map": {"type": "object", "additionalProperties": {"type": "object",
+                "properties": {"v": {"type": "string", "default": "w"}}}},
+            "maybe": {"type": "string", "nullable": true, "default": "z"},
+            "gone": {"type": "string"},
+        }}}}))
+        .unwrap();
+        let mut object = json!({"spec": {
+            "replicas": null, "list": [{}, {"proto": "UDP"}], "map": {"k": {}},
+            "maybe": null, "gone": null}});
+        schema.default(&mut object);
+        let expected = json!({"spec": {
+            "replicas": 1, "nested": {"mode": "fast"}, "list": [{"proto": "TCP"}, {"proto": "UDP"}],
+            "map": {"k": {"v": "w"}}, "maybe": null}});
+        assert_eq!(object, expected);
+        schema.default(&mut object);
+        assert_eq!(object, expected);
+        let mut empty = json!({});
+        schema.default(&mut empty);
+        assert_eq!(empty, json!({}));
+    }
+}

@@ -1,0 +1,138 @@
+//! The server's heart: the store, the kinds, and what every verb shares. It turns a decoded request into
+//! a committed object or an [`ApiError`]; HTTP stays outside, rules of kinds stay in their [`Kind`].
+
+use crate::builtins::{self, ServiceNetwork, definitions::enforced};
+use crate::crd::DefinitionRules;
+use crate::error::ApiError;
+use crate::kind::Kind;
+use crate::registry::Registry;
+use crate::schema::{Node, Schema, compile};
+use crate::store::{Key, Store};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Rewrites objects of built-in kinds before anything else looks at them: group, kind, object in; an
+/// error text is a 422 for the writer.
+pub type Translation = Arc<dyn Fn(&str, &str, &mut Value) -> Result<(), String> + Send + Sync>;
+
+/// What a server is made of.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// Ranges from which Services get addresses and ports.
+    pub services: ServiceNetwork,
+    /// Rewrites on write, for kinds that a product accepts in an older spelling.
+    pub translate: Option<Translation>,
+}
+
+/// The Kubernetes API over one store.
+pub struct Server {
+    pub(crate) store: Store,
+    pub(crate) registry: Registry,
+    pub(crate) translate: Option<Translation>,
+    /// OpenAPI documents that were asked for, until the kinds change.
+    pub(crate) documents: parking_lot::Mutex<BTreeMap<String, (String, bytes::Bytes)>>,
+    /// One at a time: establishing CRDs reads all of them and writes their status.
+    pub(crate) establishing: tokio::sync::Mutex<()>,
+}
+
+impl Server {
+    /// A server over `store`. CRDs that are stored already are served once [`Server::establish`] ran.
+    pub fn new(store: Store, options: Options) -> Result<Self, ApiError> {
+        let kinds = builtin_kinds(&options.services)?;
+        Ok(Self {
+            store,
+            registry: Registry::new(kinds),
+            translate: options.translate,
+            documents: parking_lot::Mutex::default(),
+            establishing: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// The store underneath.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The kind behind a path, or 404.
+    pub fn kind(&self, group: &str, version: &str, resource: &str) -> Result<Arc<Kind>, ApiError> {
+        self.registry
+            .kinds()
+            .get(group, version, resource)
+            .cloned()
+            .ok_or_else(ApiError::no_such_path)
+    }
+
+    /// The stored object in the served version, with the revision that wrote it.
+    pub fn read(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Stored, ApiError> {
+        let entry = self
+            .store
+            .get(&key(kind, namespace, name))
+            .ok_or_else(|| ApiError::not_found(&kind.group, &kind.plural, name))?;
+        let value = serde_json::from_slice(&entry.bytes).map_err(ApiError::internal)?;
+        Ok(Stored { value, revision: entry.revision, bytes: entry.bytes })
+    }
+}
+
+/// The built-in kinds, complete: schemas compiled, columns and the rules of CRDs put in.
+fn builtin_kinds(network: &ServiceNetwork) -> Result<Vec<Kind>, ApiError> {
+    let mut failure = None;
+    let failed = std::cell::RefCell::new(&mut failure);
+    let compiled = |name: &str| {
+        let root = enforced(name).unwrap_or_default();
+        compile(&root, &enforced).unwrap_or_else(|error| {
+            **failed.borrow_mut() = Some(format!("{name}: {error}"));
+            Schema::new(Arc::from([Node::default()]), 0)
+        })
+    };
+    let mut kinds = builtins::all(network, &compiled);
+    for kind in &mut kinds {
+        kind.columns = crate::table::columns(&kind.group, &kind.kind);
+        if Server::defines_kinds(kind) {
+            kind.rules = Arc::new(DefinitionRules);
+        }
+    }
+    match failure {
+        None => Ok(kinds),
+        Some(why) => Err(ApiError::internal(why)),
+    }
+}
+
+/// An object read from the store, in the stored version.
+pub struct Stored {
+    /// The object.
+    pub value: Value,
+    /// The revision that wrote it.
+    pub revision: u64,
+    /// Its canonical bytes.
+    pub bytes: bytes::Bytes,
+}
+
+/// Where an object of a kind is kept.
+pub fn key(kind: &Kind, namespace: &str, name: &str) -> Key {
+    Key { resource: kind.storage.clone(), namespace: namespace.into(), name: name.into() }
+}
+
+/// The present time, to the second, as objects carry it.
+pub fn timestamp() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// A random (version 4) uid.
+pub fn new_uid() -> Result<String, ApiError> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).map_err(ApiError::internal)?;
+    bytes[6] = (bytes[6] & 0x0f) | 0x40;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
+}
+
+/// Five characters to end a generated name with: no vowels, nothing that reads like a word or a digit
+/// that reads like a letter.
+pub fn name_suffix() -> Result<String, ApiError> {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut bytes = [0_u8; 5];
+    getrandom::fill(&mut bytes).map_err(ApiError::internal)?;
+    Ok(bytes.iter().map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()])).collect())
+}

@@ -1,0 +1,313 @@
+//! The store's file: current objects, the log that undoes them, and the counters, in one redb database.
+//! A batch is one transaction, so the file always holds the state after some batch. Only the writer
+//! calls this; readers are served from memory.
+//!
+//! The log keeps what each change *replaced*. Together with the current objects that is everything a
+//! history needs, and no object is written twice for being new.
+
+use super::batch::{Batch, Kept};
+use super::history::History;
+use super::names::Names;
+use super::state::State;
+use super::{Entry, Event, EventKind, Key, OpenError, stamp};
+use bytes::Bytes;
+use redb::{
+    Builder, Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, TableDefinition,
+};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The layout below. A file of another format is refused, never guessed at.
+const FORMAT: u64 = 1;
+
+/// What redb may keep of the file in memory: enough for the upper pages of its trees. Nothing is read
+/// back after the start.
+const CACHE_BYTES: usize = 4 << 20;
+
+/// What a redb file looks like before its creation is finished: the mark at its start is missing, behind
+/// the first page there is nothing, and it is small.
+const MARK: usize = 9;
+const FIRST_PAGE: usize = 4096;
+const UNFINISHED_MAX: u64 = 16 << 20;
+
+/// Where an object stands: resource, namespace, name.
+type ObjectKey = (&'static str, &'static str, &'static str);
+/// An object: its revision, its claims, its bytes.
+type ObjectRow = (u64, Vec<&'static str>, &'static [u8]);
+/// Where a change stands: resource, revision.
+type LogKey = (&'static str, u64);
+/// A change: whether it was a deletion, namespace and name of the object, the object before.
+type LogRow = (bool, &'static str, &'static str, Option<&'static [u8]>);
+
+/// The current objects.
+const OBJECTS: TableDefinition<'_, ObjectKey, ObjectRow> = TableDefinition::new("objects");
+/// The changes that can still be undone.
+const LOG: TableDefinition<'_, LogKey, LogRow> = TableDefinition::new("log");
+/// Resource → the revision behind which its log is cut off.
+const COMPACTED: TableDefinition<'_, &str, u64> = TableDefinition::new("compacted");
+/// The counters below.
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+const META_FORMAT: &str = "format";
+const META_REVISION: &str = "revision";
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct Disk {
+    database: Database,
+}
+
+impl Disk {
+    /// Opens the file at `path`, creating it readable by its owner only.
+    pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
+        let file = claim(path)?;
+        let disk = Self::with(builder().create_file(file))?;
+        sync_folder(path)?;
+        Ok(disk)
+    }
+
+    /// Opens a store on any storage that redb can use.
+    #[cfg(test)]
+    pub(super) fn on(backend: impl redb::StorageBackend) -> Result<Self, OpenError> {
+        Self::with(builder().create_with_backend(backend))
+    }
+
+    fn with(database: Result<Database, DatabaseError>) -> Result<Self, OpenError> {
+        let disk = Self { database: database.map_err(refused)? };
+        disk.prepare()?;
+        Ok(disk)
+    }
+
+    /// Writes the counters into a new file; checks the format of any other.
+    fn prepare(&self) -> Result<(), OpenError> {
+        let transaction = self.database.begin_write().map_err(unreadable)?;
+        let new = transaction.list_tables().map_err(unreadable)?.next().is_none();
+        {
+            let mut meta = transaction.open_table(META).map_err(unreadable)?;
+            if new {
+                meta.insert(META_FORMAT, FORMAT).map_err(unreadable)?;
+                meta.insert(META_REVISION, super::engine::FIRST_REVISION).map_err(unreadable)?;
+                transaction.open_table(OBJECTS).map_err(unreadable)?;
+                transaction.open_table(LOG).map_err(unreadable)?;
+                transaction.open_table(COMPACTED).map_err(unreadable)?;
+            } else {
+                match meta.get(META_FORMAT).map_err(unreadable)?.map(|found| found.value()) {
+                    Some(FORMAT) => {}
+                    Some(found) => return Err(OpenError::Format { found, known: FORMAT }),
+                    None => return Err(OpenError::Corrupt("it names no format".to_owned())),
+                }
+            }
+        }
+        if new {
+            transaction.commit().map_err(unreadable)?;
+        } else {
+            transaction.abort().map_err(unreadable)?;
+        }
+        Ok(())
+    }
+
+    /// Everything in the file, checked for being something that this store wrote.
+    pub(super) fn load(&self, names: &mut Names) -> Result<State, OpenError> {
+        let transaction = self.database.begin_read().map_err(unreadable)?;
+        let meta = transaction.open_table(META).map_err(unreadable)?;
+        let revision = meta
+            .get(META_REVISION)
+            .map_err(unreadable)?
+            .ok_or_else(|| OpenError::Corrupt("it names no revision".to_owned()))?
+            .value();
+        let mut state = State::new(revision);
+
+        let objects = transaction.open_table(OBJECTS).map_err(unreadable)?;
+        for row in objects.iter().map_err(unreadable)? {
+            let (key, value) = row.map_err(unreadable)?;
+            let (resource, namespace, name) = key.value();
+            let (written, claims, bytes) = value.value();
+            let key = Key::new(names.intern(resource), names.intern(namespace), name);
+            if written > revision || stamp::revision_of(bytes) != Some(written) {
+                return Err(damaged(&key, written));
+            }
+            let entry = Entry { revision: written, bytes: exact(bytes) };
+            let kept = Kept { entry, claims: claims.into_iter().map(Arc::from).collect() };
+            if !state.restore_object(key.clone(), kept) {
+                return Err(damaged(&key, written));
+            }
+        }
+
+        let mut compacted = BTreeMap::new();
+        let points = transaction.open_table(COMPACTED).map_err(unreadable)?;
+        for row in points.iter().map_err(unreadable)? {
+            let (resource, point) = row.map_err(unreadable)?;
+            compacted.insert(names.intern(resource.value()), point.value());
+        }
+        let log = transaction.open_table(LOG).map_err(unreadable)?;
+        let mut events = read_log(&log, &state, names)?;
+        for resource in compacted.keys() {
+            events.entry(resource.clone()).or_default();
+        }
+        for (resource, events) in events {
+            let point = compacted.get(&resource).copied().unwrap_or(0);
+            state.restore_history(&resource, History::restore(point, events));
+        }
+        Ok(state)
+    }
+
+    /// Makes a batch durable, all of it or nothing.
+    pub(super) fn commit(&self, batch: &Batch) -> Result<(), redb::Error> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        {
+            let mut objects = transaction.open_table(OBJECTS)?;
+            for (key, kept) in &batch.objects {
+                let place = (&*key.resource, &*key.namespace, &*key.name);
+                match kept {
+                    Some(Kept { entry, claims }) => {
+                        let claims = claims.iter().map(|claim| &**claim).collect::<Vec<_>>();
+                        objects.insert(place, (entry.revision, claims, &*entry.bytes))?;
+                    }
+                    None => {
+                        objects.remove(place)?;
+                    }
+                }
+            }
+            let mut log = transaction.open_table(LOG)?;
+            let mut compacted = transaction.open_table(COMPACTED)?;
+            for (resource, growth) in &batch.growth {
+                for event in &growth.events {
+                    let deleted = event.kind == EventKind::Deleted;
+                    let (namespace, name) = (&*event.key.namespace, &*event.key.name);
+                    let row = (deleted, namespace, name, event.previous.as_deref());
+                    log.insert((&**resource, event.revision), row)?;
+                }
+                for revision in &growth.forget {
+                    log.remove((&**resource, *revision))?;
+                }
+                if growth.compacted > 0 {
+                    compacted.insert(&**resource, growth.compacted)?;
+                }
+            }
+            let mut meta = transaction.open_table(META)?;
+            meta.insert(META_REVISION, batch.revision)?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+}
+
+/// The events of every resource. Read newest first, each row undoes its change on a view of the
+/// objects, so that the view always shows what the change before it left behind.
+fn read_log(
+    log: &impl ReadableTable<LogKey, LogRow>,
+    state: &State,
+    names: &mut Names,
+) -> Result<BTreeMap<Arc<str>, VecDeque<Arc<Event>>>, OpenError> {
+    let mut events = BTreeMap::<Arc<str>, VecDeque<Arc<Event>>>::new();
+    let mut view = HashMap::<Key, Option<Bytes>>::new();
+    for row in log.iter().map_err(unreadable)?.rev() {
+        let (at, row) = row.map_err(unreadable)?;
+        let (resource, revision) = at.value();
+        let (deleted, namespace, name, previous) = row.value();
+        let sought = Key::new(names.intern(resource), names.intern(namespace), name);
+        let (key, after) = match view.remove_entry(&sought) {
+            Some(seen) => seen,
+            None => match state.find(&sought) {
+                Some((key, entry)) => (key, Some(entry.bytes.clone())),
+                None => (sought, None),
+            },
+        };
+        let previous = previous.map(exact);
+        let (kind, object) = match (deleted, after, &previous) {
+            (true, None, Some(previous)) => {
+                (EventKind::Deleted, stamp::restamp(previous, revision))
+            }
+            (false, Some(object), previous) => {
+                let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
+                (kind, Some(object).filter(|o| stamp::revision_of(o) == Some(revision)))
+            }
+            _ => return Err(damaged(&key, revision)),
+        };
+        let object = object.ok_or_else(|| damaged(&key, revision))?;
+        if revision > state.revision() {
+            return Err(damaged(&key, revision));
+        }
+        view.insert(key.clone(), previous.clone());
+        let event = Event { revision, key, kind, object, previous };
+        events.entry(event.key.resource.clone()).or_default().push_front(Arc::new(event));
+    }
+    Ok(events)
+}
+
+/// Opens or creates the file. A file whose creation was cut short is emptied: nothing was ever
+/// acknowledged from it, and redb would refuse it for good.
+fn claim(path: &Path) -> Result<File, OpenError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    // Whoever has the store open, or is creating it right now, holds this lock through redb.
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(OpenError::InUse),
+        Err(TryLockError::Error(error)) => return Err(error.into()),
+    }
+    if unfinished(&mut file)? {
+        file.set_len(0)?;
+    }
+    file.unlock()?;
+    Ok(file)
+}
+
+fn unfinished(file: &mut File) -> std::io::Result<bool> {
+    let zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+    let mut bytes = Vec::new();
+    file.take(MARK as u64).read_to_end(&mut bytes)?;
+    if !zero(&bytes) || file.metadata()?.len() > UNFINISHED_MAX {
+        return Ok(false);
+    }
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes.get(FIRST_PAGE..).is_none_or(zero))
+}
+
+/// A new file survives a power cut only once its folder is on disk.
+fn sync_folder(path: &Path) -> Result<(), OpenError> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if cfg!(unix) {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+/// A copy in an allocation of exactly its size.
+fn exact(bytes: &[u8]) -> Bytes {
+    Bytes::from(Box::<[u8]>::from(bytes))
+}
+
+fn damaged(key: &Key, revision: u64) -> OpenError {
+    let Key { resource, namespace, name } = key;
+    OpenError::Corrupt(format!("{resource} {namespace}/{name} at revision {revision} is not whole"))
+}
+
+fn refused(error: DatabaseError) -> OpenError {
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => OpenError::InUse,
+        other => unreadable(other),
+    }
+}
+
+fn unreadable(error: impl Into<redb::Error>) -> OpenError {
+    match error.into() {
+        redb::Error::Io(error) if error.kind() != ErrorKind::InvalidData => OpenError::Io(error),
+        other => OpenError::Corrupt(other.to_string()),
+    }
+}

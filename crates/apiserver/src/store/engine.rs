@@ -1,0 +1,327 @@
+//! The shell around the pure store: a writer thread that takes all waiting writes at once, makes them
+//! durable in one transaction, publishes them and answers; and watchers that are woken by it. It
+//! decides nothing itself. The server holds [`Store`] handles.
+
+use super::batch::{Answer, Request, plan};
+use super::disk::Disk;
+use super::names::Names;
+use super::state::{State, page};
+use super::{
+    Committed, Entry, Event, Expired, Key, Limits, ListQuery, OpenError, Page, Write, WriteError,
+};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+
+/// The revision of a store in which nothing was ever written. Not 0, which means "any" to clients.
+pub(super) const FIRST_REVISION: u64 = 1;
+
+/// How many writes, and bytes of them, go into one transaction at most: what came first should not
+/// wait long for what came last.
+const BATCH_WRITES: usize = 1024;
+const BATCH_BYTES: usize = 8 << 20;
+
+/// A handle on a store; clones are cheap and mean the same store. When the last one goes, the writes
+/// that wait are finished and the file is released before `drop` returns.
+#[derive(Clone)]
+pub struct Store(Arc<Handle>);
+
+struct Handle {
+    shared: Arc<Shared>,
+    jobs: Option<mpsc::Sender<Job>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// What readers, watchers and the writer have in common.
+struct Shared {
+    limits: Limits,
+    state: RwLock<State>,
+    /// Wakes whoever waits for a revision.
+    revision: watch::Sender<u64>,
+    /// Wakes the watchers of a resource; only resources with watchers are in it.
+    signals: Mutex<HashMap<Arc<str>, watch::Sender<()>>>,
+    /// Why no more writes are taken.
+    failure: OnceLock<String>,
+}
+
+enum Job {
+    Write(Request, oneshot::Sender<Answer>),
+    Close(oneshot::Sender<()>),
+}
+
+impl Store {
+    /// A store that forgets everything with its last handle.
+    pub fn memory(limits: Limits) -> Store {
+        let shared = Shared::new(State::new(FIRST_REVISION), limits);
+        let (jobs, waiting) = mpsc::channel();
+        let names = Names::default();
+        let writer = Writer { shared: shared.clone(), disk: None, names };
+        // Without a thread nobody receives, and every write says so.
+        let writer = writer.start(waiting).ok();
+        Store(Arc::new(Handle { shared, jobs: Some(jobs), writer }))
+    }
+
+    /// The store in the file at `path`, which is created if there is none. Reads all of it.
+    pub fn open(path: &Path, limits: Limits) -> Result<Store, OpenError> {
+        Self::on(Disk::open(path)?, limits)
+    }
+
+    pub(super) fn on(disk: Disk, limits: Limits) -> Result<Store, OpenError> {
+        let mut names = Names::default();
+        let shared = Shared::new(disk.load(&mut names)?, limits);
+        let (jobs, waiting) = mpsc::channel();
+        let writer = Writer { shared: shared.clone(), disk: Some(disk), names }.start(waiting)?;
+        Ok(Store(Arc::new(Handle { shared, jobs: Some(jobs), writer: Some(writer) })))
+    }
+
+    /// The latest revision that is durable and visible.
+    pub fn revision(&self) -> u64 {
+        self.0.shared.state.read().revision()
+    }
+
+    /// The object at `key`.
+    pub fn get(&self, key: &Key) -> Option<Entry> {
+        self.0.shared.state.read().find(key).map(|(_, entry)| entry.clone())
+    }
+
+    /// The objects of a resource, or a page of them, now or at a revision of the past.
+    pub fn list(&self, resource: &str, query: &ListQuery<'_>) -> Result<Page, Expired> {
+        let ListQuery { namespace, at, after, limit, filter } = *query;
+        let limit = limit.filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+        // What a filter will leave is not known yet, and it shall not run under the lock.
+        let take = if filter.is_some() { usize::MAX } else { limit };
+        let selection = self.0.shared.state.read().select(resource, namespace, at, after, take)?;
+        Ok(page(selection, limit, filter))
+    }
+
+    /// Does a write if what it expects and guards holds, and returns once it is durable and visible.
+    /// Dropping the future does not take the write back.
+    pub async fn write(&self, write: Write) -> Result<Committed, WriteError> {
+        let request = Request::prepare(write)?;
+        let (answer, answered) = oneshot::channel();
+        let sent = self.0.send(Job::Write(request, answer));
+        match answered.await {
+            Ok(answer) if sent => answer,
+            _ => Err(WriteError::Storage("the store is closed".to_owned())),
+        }
+    }
+
+    /// Watches a resource: all its events with a revision greater than `from`.
+    pub fn watch(&self, resource: &str, from: u64) -> Result<Watch, Expired> {
+        let shared = &self.0.shared;
+        if let Some(history) = shared.state.read().history(resource) {
+            history.reaches(from)?;
+        }
+        let resource = Arc::<str>::from(resource);
+        let signal = shared.signals.lock().entry(resource.clone()).or_default().subscribe();
+        Ok(Watch { shared: shared.clone(), resource, signal, seen: from })
+    }
+
+    /// The object that holds a claim.
+    pub fn claimed_by(&self, claim: &str) -> Option<Key> {
+        self.0.shared.state.read().claimed_by(claim).cloned()
+    }
+
+    /// Waits until `revision` is reached, no longer than `within`; whether it was.
+    pub async fn reached(&self, revision: u64, within: Duration) -> bool {
+        let mut latest = self.0.shared.revision.subscribe();
+        let reached = latest.wait_for(|latest| *latest >= revision);
+        matches!(tokio::time::timeout(within, reached).await, Ok(Ok(_)))
+    }
+
+    /// How many objects of each resource live in a namespace; resources without any are left out.
+    pub fn namespace_contents(&self, namespace: &str) -> Vec<(Arc<str>, usize)> {
+        self.0.shared.state.read().namespace_contents(namespace)
+    }
+
+    /// Why the store takes no more writes, if that is so: the disk failed, and what is on it is certain
+    /// only after it is opened again. Reads and watches go on.
+    pub fn failure(&self) -> Option<&str> {
+        self.0.shared.failure.get().map(String::as_str)
+    }
+
+    /// Finishes the writes that were asked for before, and releases the file even if other handles are
+    /// left. They can read on; their writes are refused.
+    pub async fn close(self) {
+        let (done, closed) = oneshot::channel();
+        self.0.send(Job::Close(done));
+        // An error means that somebody else closed it, which is as good.
+        let _ = closed.await;
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("revision", &self.revision()).finish_non_exhaustive()
+    }
+}
+
+impl Handle {
+    /// Whether there is a writer to do it.
+    fn send(&self, job: Job) -> bool {
+        self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.jobs.take();
+        if let Some(writer) = self.writer.take() {
+            // A writer that panicked has told so; there is nothing left to finish.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Shared {
+    fn new(state: State, limits: Limits) -> Arc<Self> {
+        let (revision, signals) =
+            (watch::Sender::new(state.revision()), Mutex::new(HashMap::new()));
+        let failure = OnceLock::new();
+        Arc::new(Self { limits, state: RwLock::new(state), revision, signals, failure })
+    }
+
+    /// Tells the watchers of `resources` and those who wait for a revision.
+    fn wake(&self, resources: &[Arc<str>], revision: u64) {
+        let mut signals = self.signals.lock();
+        for resource in resources {
+            if let Some(signal) = signals.get(resource) {
+                if signal.receiver_count() == 0 {
+                    signals.remove(resource);
+                } else {
+                    signal.send_replace(());
+                }
+            }
+        }
+        drop(signals);
+        self.revision.send_replace(revision);
+    }
+}
+
+/// The one who writes.
+struct Writer {
+    shared: Arc<Shared>,
+    disk: Option<Disk>,
+    names: Names,
+}
+
+impl Writer {
+    fn start(self, jobs: mpsc::Receiver<Job>) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || self.run(jobs))
+    }
+
+    /// Writes until nobody is left who could ask for it.
+    fn run(mut self, jobs: mpsc::Receiver<Job>) {
+        while let Ok(first) = jobs.recv() {
+            let (mut requests, mut answers) = (Vec::new(), Vec::new());
+            let (mut weight, mut closing) = (0, None);
+            for job in std::iter::once(first).chain(jobs.try_iter()) {
+                match job {
+                    Job::Write(request, answer) => {
+                        weight += request.weight();
+                        requests.push(request);
+                        answers.push(answer);
+                    }
+                    Job::Close(done) => closing = Some(done),
+                }
+                if closing.is_some() || requests.len() >= BATCH_WRITES || weight >= BATCH_BYTES {
+                    break;
+                }
+            }
+            for (answer, result) in answers.into_iter().zip(self.write(requests)) {
+                // Whoever asked may be gone; the write stands.
+                let _ = answer.send(result);
+            }
+            if let Some(done) = closing {
+                drop(self);
+                drop(jobs);
+                let _ = done.send(());
+                return;
+            }
+        }
+    }
+
+    /// Plans, makes durable, publishes. The answers are true when they are given: one that rests on an
+    /// earlier write of a batch that failed would not be, so then all of them are the failure.
+    fn write(&mut self, requests: Vec<Request>) -> Vec<Answer> {
+        let count = requests.len();
+        let shared = &self.shared;
+        if let Some(failure) = shared.failure.get() {
+            return vec![Err(WriteError::Storage(failure.clone())); count];
+        }
+        let (batch, answers) = plan(&shared.state.read(), &mut self.names, shared.limits, requests);
+        if batch.growth.is_empty() {
+            return answers;
+        }
+        if let Some(disk) = &self.disk
+            && let Err(error) = disk.commit(&batch)
+        {
+            // The file may or may not hold the batch now, so nothing may be numbered after it.
+            let failure = format!("{error}; no more writes until the store is opened again");
+            tracing::error!(%error, "the store's file failed, no more writes are taken");
+            let failure = shared.failure.get_or_init(|| failure).clone();
+            return vec![Err(WriteError::Storage(failure)); count];
+        }
+        let resources: Vec<_> = batch.growth.keys().cloned().collect();
+        let revision = batch.revision;
+        let fallen = shared.state.write().publish(batch);
+        drop(fallen);
+        shared.wake(&resources, revision);
+        answers
+    }
+}
+
+/// The events of one resource, as they become durable. A watcher that does not ask costs nothing, and
+/// is told [`Expired`] when the history has moved on without it.
+pub struct Watch {
+    shared: Arc<Shared>,
+    resource: Arc<str>,
+    signal: watch::Receiver<()>,
+    seen: u64,
+}
+
+impl Watch {
+    /// Waits for events of this resource and gives all there are, oldest first. Dropping the future
+    /// loses nothing. On a closed store it waits for good.
+    pub async fn next(&mut self) -> Result<Vec<Arc<Event>>, Expired> {
+        loop {
+            self.signal.mark_unchanged();
+            let events = {
+                let state = self.shared.state.read();
+                let events = state.events(&self.resource, self.seen)?;
+                if !events.is_empty() {
+                    self.seen = self.seen.max(state.revision());
+                }
+                events
+            };
+            if !events.is_empty() {
+                return Ok(events);
+            }
+            if self.signal.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Up to which revision this watcher has been given everything. Goes on with the store while
+    /// nothing happens to its resource, so that a client can be told where to resume.
+    pub fn position(&self) -> u64 {
+        let state = self.shared.state.read();
+        match state.history(&self.resource) {
+            Some(history) if history.moved_since(self.seen) => self.seen,
+            _ => self.seen.max(state.revision()),
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (resource, seen) = (&self.resource, self.seen);
+        f.debug_struct("Watch").field("resource", resource).field("seen", &seen).finish()
+    }
+}

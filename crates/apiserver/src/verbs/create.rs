@@ -1,0 +1,219 @@
+//! Creating objects: what only the server may write is cleared and set, names are generated, claims are
+//! taken, and the commit decides.
+
+use super::Written;
+use super::admit::Admitted;
+use crate::builtins::metadata;
+use crate::decode::Decoded;
+use crate::error::{ApiError, Cause, FieldError};
+use crate::http::query::FieldValidation;
+use crate::kind::Kind;
+use crate::meta;
+use crate::server::{Server, key, name_suffix, new_uid, timestamp};
+use crate::store::{Change, Expect, Guard, Key, Write, WriteError};
+use serde_json::{Value, json};
+
+/// How often a commit is tried again when a generated name or an allocated claim was taken meanwhile.
+const MOST_TRIES: usize = 16;
+
+/// A body and how strictly to read it.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// The body.
+    pub decoded: Decoded,
+    /// What to do with unknown and duplicate fields.
+    pub validation: FieldValidation,
+}
+
+impl Server {
+    /// Creates an object of `kind` in `namespace` (empty for cluster-scoped kinds).
+    pub async fn create(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        input: Input,
+    ) -> Result<Written, ApiError> {
+        let Admitted { mut object, mut warnings } =
+            self.admit(kind, input.decoded, input.validation)?;
+        place(&mut object, kind, namespace)?;
+        if !meta::text(&object, "resourceVersion").is_empty() {
+            return Err(ApiError::bad_request(
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        self.check_namespace(kind, namespace)?;
+        let generate =
+            meta::name(&object).is_empty() && !meta::text(&object, "generateName").is_empty();
+        stamp_new(&mut object, kind)?;
+        kind.rules.prepare_create(&mut object);
+        kind.schema.default(&mut object);
+        kind.rules.default(&mut object);
+        warnings.extend(kind.rules.warnings(&object, None));
+
+        for _ in 0..MOST_TRIES {
+            let mut candidate = object.clone();
+            if generate {
+                let prefix: String = meta::text(&object, "generateName").chars().take(58).collect();
+                let name = format!("{prefix}{}", name_suffix()?);
+                meta::of(&mut candidate).insert("name".into(), json!(name));
+            }
+            let name = meta::name(&candidate).to_owned();
+            let invalid =
+                |errors: &[FieldError]| ApiError::invalid(&kind.group, &kind.kind, &name, errors);
+            let at = key(kind, namespace, &name);
+            let taken = |claim: &str| self.store.claimed_by(claim).is_some_and(|by| by != at);
+            let errors = self.invalidities(kind, &candidate, None);
+            if !errors.is_empty() {
+                return Err(invalid(&errors));
+            }
+            kind.rules.allocate(&mut candidate, None, &taken).map_err(|errors| invalid(&errors))?;
+            match self.put(kind, at, Expect::Absent, candidate).await {
+                Ok(bytes) => return Ok(Written { bytes, warnings }),
+                Err(WriteError::Claimed { .. }) => {}
+                Err(WriteError::Exists) if generate => {}
+                Err(error) => return Err(self.refusal(kind, namespace, &name, error)),
+            }
+        }
+        Err(ApiError::new(
+            504,
+            "Timeout",
+            "the server could not find a free name or address; try again",
+        ))
+    }
+
+    /// All that is wrong with an object as it would be stored.
+    pub(super) fn invalidities(
+        &self,
+        kind: &Kind,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Vec<FieldError> {
+        let mut errors =
+            metadata::validate_meta(object, old, kind.rules.name_rule(), kind.namespaced);
+        match old {
+            // Built-in kinds were decoded by their schema already; the rest is in their rules.
+            _ if kind.strategic => {}
+            Some(old) => errors.extend(kind.schema.validate_update(object, old)),
+            None => errors.extend(kind.schema.validate(object)),
+        }
+        errors.extend(kind.rules.validate(object, old));
+        errors
+    }
+
+    /// Commits an object in the stored version.
+    pub(super) async fn put(
+        &self,
+        kind: &Kind,
+        at: Key,
+        expect: Expect,
+        mut object: Value,
+    ) -> Result<bytes::Bytes, WriteError> {
+        let claims = kind.rules.claims(&object);
+        let mut guards = Vec::new();
+        if kind.namespaced && expect == Expect::Absent {
+            guards.push(Guard::Exists(namespace_key(&at.namespace)));
+        }
+        if kind.converts() {
+            kind.rules.to_storage(&mut object);
+        }
+        let write = Write { key: at, expect, change: Change::Put { object, claims }, guards };
+        self.store.write(write).await.map(|committed| committed.entry.bytes)
+    }
+
+    /// A namespaced object needs a namespace that is there and not on its way out.
+    fn check_namespace(&self, kind: &Kind, namespace: &str) -> Result<(), ApiError> {
+        if !kind.namespaced {
+            return Ok(());
+        }
+        let Some(entry) = self.store.get(&namespace_key(namespace)) else {
+            return Err(ApiError::not_found("", "namespaces", namespace));
+        };
+        let object: Value = serde_json::from_slice(&entry.bytes).map_err(ApiError::internal)?;
+        if !meta::deleting(&object) {
+            return Ok(());
+        }
+        let why = format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        );
+        let mut error = ApiError::forbidden(&kind.group, &kind.plural, "", &why);
+        error.details.causes.push(Cause {
+            reason: "NamespaceTerminating",
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".to_owned(),
+        });
+        Err(error)
+    }
+
+    /// A failed commit in the words of the API.
+    pub(super) fn refusal(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        error: WriteError,
+    ) -> ApiError {
+        let (group, plural) = (kind.group.as_str(), kind.plural.as_str());
+        match error {
+            WriteError::Exists => ApiError::already_exists(group, plural, name),
+            WriteError::Missing => ApiError::not_found(group, plural, name),
+            WriteError::Conflict { .. } => ApiError::conflict(group, plural, name, MODIFIED),
+            WriteError::Claimed { claim, .. } => {
+                ApiError::conflict(group, plural, name, &format!("{claim} is already allocated"))
+            }
+            WriteError::GuardFailed(Guard::Exists(_)) => {
+                ApiError::not_found("", "namespaces", namespace)
+            }
+            WriteError::GuardFailed(Guard::NamespaceEmpty(_)) => ApiError::conflict(
+                group,
+                plural,
+                name,
+                "the namespace still has objects in it; its deletion goes on when they are gone",
+            ),
+            WriteError::Storage(why) => ApiError::internal(why),
+        }
+    }
+}
+
+/// Why an update of a stale object is refused.
+pub(super) const MODIFIED: &str = "the object has been modified; please apply your changes to the \
+                                   latest version and try again";
+
+/// Where a Namespace itself is kept.
+pub(super) fn namespace_key(namespace: &str) -> Key {
+    Key { resource: "namespaces".into(), namespace: "".into(), name: namespace.into() }
+}
+
+/// The namespace of the path and that of the object must agree.
+pub(super) fn place(object: &mut Value, kind: &Kind, namespace: &str) -> Result<(), ApiError> {
+    let given = meta::namespace(object);
+    if !given.is_empty() && given != namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    let metadata = meta::of(object);
+    if kind.namespaced {
+        metadata.insert("namespace".into(), json!(namespace));
+    } else {
+        metadata.remove("namespace");
+    }
+    if let Some(map) = object.as_object_mut() {
+        map.insert("apiVersion".into(), json!(kind.api_version()));
+        map.insert("kind".into(), json!(kind.kind));
+    }
+    Ok(())
+}
+
+/// What only the server says about a new object.
+fn stamp_new(object: &mut Value, kind: &Kind) -> Result<(), ApiError> {
+    let metadata = meta::of(object);
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+        metadata.remove(field);
+    }
+    metadata.insert("uid".into(), json!(new_uid()?));
+    metadata.insert("creationTimestamp".into(), json!(timestamp()));
+    if kind.rules.has_generation() {
+        metadata.insert("generation".into(), json!(1));
+    }
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! Deleting: preconditions, grace, finalizers and propagation. An object that something still holds is
+//! marked; one that nothing holds is gone with the commit.
+
+use super::create::MODIFIED;
+use super::list::ListOptions;
+use super::update::{is_namespace, released};
+use crate::error::{ApiError, FieldError};
+use crate::http::query::Query;
+use crate::kind::Kind;
+use crate::meta;
+use crate::server::{Server, key};
+use crate::store::{Expect, WriteError};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+/// What becomes of an object's dependents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Propagation {
+    /// They are collected after their owner is gone.
+    #[default]
+    Background,
+    /// They lose the reference and stay.
+    Orphan,
+}
+
+/// How to delete.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    /// Seconds a Pod gets to end.
+    pub grace: Option<i64>,
+    /// What becomes of dependents.
+    pub propagation: Propagation,
+    /// Only the object with this uid.
+    pub uid: Option<String>,
+    /// Only the object in this version.
+    pub resource_version: Option<String>,
+}
+
+/// A deletion that was carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Deleted {
+    /// It is gone. This is how it was.
+    Gone(Bytes),
+    /// Its deletion has begun and something still holds it.
+    Marked(Bytes),
+}
+
+/// The finalizer that the garbage collector clears after it has cut the references.
+const ORPHAN: &str = "orphan";
+
+/// The finalizer of a CRD that goes when its last object has gone.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+const MOST_TRIES: usize = 30;
+
+impl DeleteOptions {
+    /// Reads the query and the body, of which the body counts.
+    pub fn read(query: &Query, body: Option<&Value>) -> Result<Self, ApiError> {
+        let empty = json!({});
+        let body = body.unwrap_or(&empty);
+        if let Some(kind) = body["kind"].as_str()
+            && kind != "DeleteOptions"
+        {
+            return Err(ApiError::bad_request(format!(
+                "{kind} in version {} cannot be handled as DeleteOptions",
+                body["apiVersion"]
+            )));
+        }
+        if body["dryRun"].as_array().is_some_and(|list| !list.is_empty()) {
+            return Err(ApiError::not_implemented("dry-run (dryRun in DeleteOptions)"));
+        }
+        let policy = body["propagationPolicy"].as_str().or(query.propagation_policy.as_deref());
+        let orphan = body["orphanDependents"].as_bool().or(query.orphan_dependents);
+        if policy.is_some() && orphan.is_some() {
+            let error = FieldError::invalid(
+                "propagationPolicy",
+                &json!(policy),
+                "orphanDependents and deletionPropagation cannot be both set",
+            );
+            return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[error]));
+        }
+        let propagation = match (policy, orphan) {
+            (Some("Orphan"), _) | (None, Some(true)) => Propagation::Orphan,
+            (Some("Background") | None, _) => Propagation::Background,
+            (Some("Foreground"), _) => {
+                return Err(ApiError::not_implemented(
+                    "foreground deletion (propagationPolicy=Foreground)",
+                ));
+            }
+            (Some(other), _) => {
+                let error = FieldError::not_supported(
+                    "propagationPolicy",
+                    &json!(other),
+                    &["Background", "Orphan"],
+                );
+                return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[error]));
+            }
+        };
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        Ok(Self {
+            grace: body["gracePeriodSeconds"].as_i64().or(query.grace_period_seconds),
+            propagation,
+            uid: text(&body["preconditions"]["uid"]),
+            resource_version: text(&body["preconditions"]["resourceVersion"]),
+        })
+    }
+
+    fn check(&self, kind: &Kind, object: &Value) -> Result<(), ApiError> {
+        let mismatch = |what: &str, wanted: &str, found: &str| {
+            let why = format!(
+                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+            );
+            Err(ApiError::conflict(&kind.group, &kind.plural, meta::name(object), &why))
+        };
+        match (&self.uid, &self.resource_version) {
+            (Some(uid), _) if uid != meta::uid(object) => mismatch("UID", uid, meta::uid(object)),
+            (_, Some(version)) if version != meta::text(object, "resourceVersion") => {
+                mismatch("ResourceVersion", version, meta::text(object, "resourceVersion"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Server {
+    /// DELETE of one object.
+    pub async fn delete(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
+        let at = key(kind, namespace, name);
+        for _ in 0..MOST_TRIES {
+            let old = self.read(kind, namespace, name)?;
+            options.check(kind, &old.value)?;
+            if is_namespace(kind) && ["default", "kube-system", "kube-public"].contains(&name) {
+                return Err(ApiError::forbidden(
+                    "",
+                    "namespaces",
+                    name,
+                    "this namespace may not be deleted",
+                ));
+            }
+            let mut object = old.value.clone();
+            mark(kind, &mut object, options);
+            let expect = Expect::Revision(old.revision);
+            let result = if released(kind, &object) {
+                self.remove(kind, at.clone(), expect).await.map(Deleted::Gone)
+            } else if object == old.value {
+                return Ok(Deleted::Marked(old.bytes));
+            } else {
+                // Already in the stored version: nothing to convert.
+                let claims = kind.rules.claims(&object);
+                let change = crate::store::Change::Put { object, claims };
+                let write =
+                    crate::store::Write { key: at.clone(), expect, change, guards: Vec::new() };
+                self.store.write(write).await.map(|done| Deleted::Marked(done.entry.bytes))
+            };
+            match result {
+                Ok(deleted) => return Ok(deleted),
+                Err(WriteError::Conflict { .. }) => {}
+                Err(error) => return Err(self.refusal(kind, namespace, name, error)),
+            }
+        }
+        Err(ApiError::conflict(&kind.group, &kind.plural, name, MODIFIED))
+    }
+
+    /// DELETE of a collection: every object that the selectors match. Answers with what they were.
+    pub async fn delete_collection(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        list: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<(u64, Vec<Bytes>), ApiError> {
+        let listed = self.list(kind, namespace, list).await?;
+        for (key, _) in &listed.items {
+            match self.delete(kind, &key.namespace, &key.name, options).await {
+                Ok(_) => {}
+                // Somebody else was faster.
+                Err(error) if error.code == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((listed.revision, listed.items.into_iter().map(|(_, bytes)| bytes).collect()))
+    }
+}
+
+/// Writes the beginning of a deletion into an object.
+fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions) {
+    let grace = grace(kind, object, options.grace);
+    let metadata = meta::of(object);
+    if metadata.get("deletionTimestamp").is_none() {
+        if options.propagation == Propagation::Orphan {
+            add_finalizer(metadata, ORPHAN);
+        }
+        if Server::defines_kinds(kind) {
+            add_finalizer(metadata, CLEANUP);
+        }
+        if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
+            metadata.insert("generation".into(), json!(generation + 1));
+        }
+    } else {
+        // A second deletion may only shorten the grace.
+        let current = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+        if current.unwrap_or(0) <= grace {
+            return;
+        }
+    }
+    let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(grace);
+    metadata
+        .insert("deletionTimestamp".into(), json!(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
+    metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
+    if is_namespace(kind) {
+        meta::child(object, "status").insert("phase".into(), json!("Terminating"));
+    }
+}
+
+fn add_finalizer(metadata: &mut serde_json::Map<String, Value>, finalizer: &str) {
+    let finalizers = metadata.entry("finalizers").or_insert_with(|| json!([]));
+    if let Some(list) = finalizers.as_array_mut()
+        && !list.iter().any(|name| name == finalizer)
+    {
+        list.push(json!(finalizer));
+    }
+}
+
+/// Pods that run somewhere get time to end; everything else ends at once.
+fn grace(kind: &Kind, object: &Value, asked: Option<i64>) -> i64 {
+    let running = kind.group.is_empty()
+        && kind.kind == "Pod"
+        && object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty())
+        && !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if !running {
+        return 0;
+    }
+    let own = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
+    asked.unwrap_or(own).max(0)
+}

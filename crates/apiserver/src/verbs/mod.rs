@@ -1,0 +1,31 @@
+//! The verbs of the Kubernetes API over the store: each takes a kind and decoded values and answers with
+//! a value or an [`crate::error::ApiError`]. HTTP is not known here; what a kind demands is asked of its
+//! [`crate::kind::Kind`].
+
+mod admit;
+mod create;
+mod delete;
+mod establish;
+mod list;
+mod review;
+mod scale;
+mod update;
+mod watch;
+
+pub use create::Input;
+pub use delete::{DeleteOptions, Deleted, Propagation};
+pub use list::{ListOptions, Listed};
+pub use review::{Identity, Review};
+pub use update::Part;
+pub use watch::{Notice, WatchOptions, WatchStream};
+
+use bytes::Bytes;
+
+/// A write that was carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// Canonical bytes of the object in the stored version.
+    pub bytes: Bytes,
+    /// For `Warning` headers.
+    pub warnings: Vec<String>,
+}

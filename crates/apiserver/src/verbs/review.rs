@@ -1,0 +1,157 @@
+//! Who may do what, and the reviews that tell: there are two identities, one that may do everything and
+//! one that may read everything but Secrets. Roles and bindings are stored for others, not enforced.
+
+use crate::error::ApiError;
+use crate::kind::Kind;
+use serde_json::{Value, json};
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// The owner's token.
+    Admin,
+    /// The read-only token.
+    ReadOnly,
+}
+
+/// The kinds of review that are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Review {
+    /// `authorization.k8s.io` SelfSubjectAccessReview: may I?
+    Access,
+    /// `authorization.k8s.io` SelfSubjectRulesReview: what may I?
+    Rules,
+    /// `authentication.k8s.io` SelfSubjectReview: who am I?
+    Subject,
+}
+
+impl Identity {
+    /// The user name in messages and reviews.
+    pub fn user(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::ReadOnly => "read-only",
+        }
+    }
+
+    fn groups(self) -> Value {
+        match self {
+            Self::Admin => json!(["system:masters", "system:authenticated"]),
+            Self::ReadOnly => json!(["system:authenticated"]),
+        }
+    }
+
+    /// Whether this identity may use `verb` on a resource.
+    pub fn allowed(self, verb: &str, group: &str, resource: &str) -> bool {
+        match self {
+            Self::Admin => true,
+            Self::ReadOnly => {
+                matches!(verb, "get" | "list" | "watch")
+                    && !(group.is_empty() && resource == "secrets")
+            }
+        }
+    }
+
+    /// 403 in the words of RBAC when the verb is not allowed.
+    pub fn check(
+        self,
+        verb: &str,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), ApiError> {
+        if self.allowed(verb, &kind.group, &kind.plural) {
+            return Ok(());
+        }
+        let place = if namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace \"{namespace}\"")
+        };
+        let resource = crate::error::qualified(&kind.group, &kind.plural);
+        let object = if name.is_empty() { resource } else { format!("{resource} \"{name}\"") };
+        let mut error = ApiError::new(
+            403,
+            "Forbidden",
+            format!(
+                "{object} is forbidden: User \"{}\" cannot {verb} resource \"{}\" in API group \
+                 \"{}\" {place}",
+                self.user(),
+                kind.plural,
+                kind.group
+            ),
+        );
+        error = error.about(&kind.group, &kind.plural, name);
+        Err(error)
+    }
+}
+
+impl Review {
+    /// Which review lives at a path.
+    pub fn find(group: &str, version: &str, resource: &str) -> Option<Self> {
+        match (group, version, resource) {
+            ("authorization.k8s.io", "v1", "selfsubjectaccessreviews") => Some(Self::Access),
+            ("authorization.k8s.io", "v1", "selfsubjectrulesreviews") => Some(Self::Rules),
+            ("authentication.k8s.io", "v1", "selfsubjectreviews") => Some(Self::Subject),
+            _ => None,
+        }
+    }
+
+    /// Fills in the status of a review.
+    pub fn answer(self, identity: Identity, mut review: Value) -> Result<Value, ApiError> {
+        let kind = match self {
+            Self::Access => "SelfSubjectAccessReview",
+            Self::Rules => "SelfSubjectRulesReview",
+            Self::Subject => "SelfSubjectReview",
+        };
+        if !review.is_object() || review.get("kind").is_some_and(|given| given != kind) {
+            return Err(ApiError::bad_request(format!("the body is not a {kind}")));
+        }
+        let status = match self {
+            Self::Access => access(identity, &review["spec"])?,
+            Self::Rules => rules(identity),
+            Self::Subject => {
+                json!({"userInfo": {"username": identity.user(), "groups": identity.groups()}})
+            }
+        };
+        review["kind"] = json!(kind);
+        if review.get("metadata").is_none() {
+            review["metadata"] = json!({});
+        }
+        review["status"] = status;
+        Ok(review)
+    }
+}
+
+fn access(identity: Identity, spec: &Value) -> Result<Value, ApiError> {
+    let resource = &spec["resourceAttributes"];
+    let other = &spec["nonResourceAttributes"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let allowed = if resource.is_object() {
+        identity.allowed(
+            &text(&resource["verb"]),
+            &text(&resource["group"]),
+            &text(&resource["resource"]),
+        )
+    } else if other.is_object() {
+        identity == Identity::Admin || text(&other["verb"]) == "get"
+    } else {
+        return Err(ApiError::bad_request(
+            "spec: exactly one of resourceAttributes or nonResourceAttributes must be given",
+        ));
+    };
+    let reason = if allowed { "this token allows it" } else { "this token is for reading only" };
+    Ok(json!({"allowed": allowed, "reason": reason}))
+}
+
+fn rules(identity: Identity) -> Value {
+    let verbs = match identity {
+        Identity::Admin => json!(["*"]),
+        Identity::ReadOnly => json!(["get", "list", "watch"]),
+    };
+    json!({
+        "resourceRules": [{"verbs": verbs, "apiGroups": ["*"], "resources": ["*"]}],
+        "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["*"]}],
+        "incomplete": identity == Identity::ReadOnly,
+    })
+}

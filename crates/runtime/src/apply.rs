@@ -1,0 +1,116 @@
+//! Applying objects through the API: created when absent, else brought to what the manifest says with a
+//! merge patch. Server-side apply would say it better; the embedded API does not have it yet.
+
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::{self, ApiResource, Scope};
+use kube::{Client, Error};
+use serde_json::Value;
+use std::time::Duration;
+
+/// What became of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// It was not there.
+    Created,
+    /// It was there and is now as given.
+    Configured,
+    /// It was there as given.
+    Unchanged,
+}
+
+/// Why an object cannot be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// It has no apiVersion, kind or name, or its kind cannot be read.
+    #[error("not a Kubernetes object: {0}")]
+    Unreadable(String),
+    /// The API has no such kind.
+    #[error("the API serves no {kind} in {api_version}: {source}")]
+    UnknownKind {
+        /// Its kind.
+        kind: String,
+        /// Its apiVersion.
+        api_version: String,
+        /// What the API said.
+        source: Box<Error>,
+    },
+    /// The API refused it.
+    #[error("{what}: {source}")]
+    Refused {
+        /// `Kind namespace/name`.
+        what: String,
+        /// What the API said.
+        source: Box<Error>,
+    },
+}
+
+/// A kind that was defined a moment ago may need a moment to be served.
+const PATIENCE: [Duration; 5] = [
+    Duration::from_millis(20),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(300),
+    Duration::from_millis(1000),
+];
+
+/// Brings one object to the API.
+pub async fn object(client: &Client, object: &Value) -> Result<Applied, ApplyError> {
+    let parsed: DynamicObject = serde_json::from_value(object.clone())
+        .map_err(|error| ApplyError::Unreadable(error.to_string()))?;
+    let types = parsed
+        .types
+        .as_ref()
+        .ok_or_else(|| ApplyError::Unreadable("apiVersion and kind are missing".to_owned()))?;
+    let gvk = GroupVersionKind::try_from(types)
+        .map_err(|error| ApplyError::Unreadable(error.to_string()))?;
+    let (resource, scope) = find(client, &gvk).await?;
+    let Some(name) = parsed.metadata.name.clone() else {
+        return Err(ApplyError::Unreadable(format!("{} has no metadata.name", gvk.kind)));
+    };
+    let namespace = parsed.metadata.namespace.as_deref().unwrap_or("default");
+    let (api, what): (Api<DynamicObject>, String) = match scope {
+        Scope::Namespaced => (
+            Api::namespaced_with(client.clone(), namespace, &resource),
+            format!("{} {namespace}/{name}", gvk.kind),
+        ),
+        Scope::Cluster => {
+            (Api::all_with(client.clone(), &resource), format!("{} {name}", gvk.kind))
+        }
+    };
+    let refused =
+        |source: Error| ApplyError::Refused { what: what.clone(), source: Box::new(source) };
+    match api.get_opt(&name).await.map_err(refused)? {
+        None => {
+            api.create(&PostParams::default(), &parsed).await.map_err(refused)?;
+            Ok(Applied::Created)
+        }
+        Some(before) => {
+            let after = api
+                .patch(&name, &PatchParams::default(), &Patch::Merge(object))
+                .await
+                .map_err(refused)?;
+            let same = before.metadata.resource_version == after.metadata.resource_version;
+            Ok(if same { Applied::Unchanged } else { Applied::Configured })
+        }
+    }
+}
+
+async fn find(client: &Client, gvk: &GroupVersionKind) -> Result<(ApiResource, Scope), ApplyError> {
+    let mut waits = PATIENCE.iter();
+    loop {
+        match discovery::pinned_kind(client, gvk).await {
+            Ok((resource, capabilities)) => return Ok((resource, capabilities.scope)),
+            Err(source) => match waits.next() {
+                Some(wait) => tokio::time::sleep(*wait).await,
+                None => {
+                    return Err(ApplyError::UnknownKind {
+                        kind: gvk.kind.clone(),
+                        api_version: gvk.api_version(),
+                        source: Box::new(source),
+                    });
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! One way to ask for a cluster. Decides from the environment which server it is, shares it between
+//! the tests of a binary, and gives each test a client, namespaces and names of its own.
+
+use crate::janitor::Scratch;
+use crate::{embedded, real, unique};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Which server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// Bowline's own.
+    Embedded,
+    /// kube-apiserver.
+    Real,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    /// May do everything.
+    Admin,
+    /// Holds the token that may only read.
+    ReadOnly,
+    /// Holds a token that nobody gave out.
+    WrongToken,
+    /// Holds no token.
+    Anonymous,
+}
+
+/// A running server, shared by the tests of one binary.
+pub(crate) struct Server {
+    pub(crate) flavour: Flavour,
+    /// Made for this run: nobody minds what is left behind.
+    pub(crate) disposable: bool,
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) read_only_token: Option<String>,
+    pub(crate) scratch: Arc<Scratch>,
+}
+
+/// A cluster as one test sees it.
+pub struct Cluster {
+    server: &'static Server,
+    clients: BTreeMap<Access, Client>,
+    made: Mutex<Vec<String>>,
+}
+
+static SERVER: OnceLock<Server> = OnceLock::new();
+
+impl Cluster {
+    /// The cluster that the environment asks for, started if no test of this binary has yet.
+    pub async fn start() -> Self {
+        let server = tokio::task::spawn_blocking(|| SERVER.get_or_init(start))
+            .await
+            .unwrap_or_else(|e| panic!("no cluster: {e}"));
+        let mut kinds = vec![Access::Admin, Access::WrongToken, Access::Anonymous];
+        kinds.extend(server.read_only_token.as_ref().map(|_| Access::ReadOnly));
+        let mut clients = BTreeMap::new();
+        for access in kinds {
+            clients.insert(access, server.client(access).await);
+        }
+        Self { server, clients, made: Mutex::default() }
+    }
+
+    /// A client of the administrator.
+    pub fn client(&self) -> Client {
+        self.client_as(Access::Admin)
+    }
+
+    /// A client of somebody. Panics where an existing cluster has no such user.
+    pub fn client_as(&self, access: Access) -> Client {
+        self.clients
+            .get(&access)
+            .cloned()
+            .unwrap_or_else(|| panic!("this cluster has no {access:?} user"))
+    }
+
+    /// Whether the cluster has such a user.
+    pub fn has(&self, access: Access) -> bool {
+        self.clients.contains_key(&access)
+    }
+
+    /// Which server answers.
+    pub fn flavour(&self) -> Flavour {
+        self.server.flavour
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.server.kubeconfig
+    }
+
+    /// A folder for a test's own files; gone with the test binary.
+    pub fn scratch(&self) -> PathBuf {
+        let dir = self.server.scratch.path().join(unique());
+        std::fs::create_dir(&dir).expect("create a scratch folder");
+        dir
+    }
+
+    /// A fresh namespace.
+    pub async fn namespace(&self) -> String {
+        let name = format!("t-{}", unique());
+        let namespace: Namespace =
+            serde_json::from_value(json!({"metadata": {"name": name}})).expect("a namespace");
+        self.owns("namespace", &name);
+        Api::all(self.client())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap_or_else(|e| panic!("create namespace {name}: {e}"));
+        name
+    }
+
+    /// Remembers a cluster-scoped object that this test makes, so that an existing cluster is left as
+    /// it was found.
+    pub fn owns(&self, resource: &str, name: &str) {
+        self.made.lock().expect("not poisoned").push(format!("{resource}/{name}"));
+    }
+
+    pub(crate) fn server(&self) -> &'static Server {
+        self.server
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let made = std::mem::take(self.made.get_mut().expect("not poisoned"));
+        if self.server.disposable || made.is_empty() {
+            return;
+        }
+        let mut args = vec!["delete", "--ignore-not-found", "--wait=false"];
+        args.extend(made.iter().map(String::as_str));
+        let output = self.server.kubectl(&args, "");
+        if output.status != 0 {
+            eprintln!("left behind: {made:?}: {}", output.stderr);
+        }
+    }
+}
+
+impl Server {
+    async fn client(&self, access: Access) -> Client {
+        let mut config = Kubeconfig::read_from(&self.kubeconfig)
+            .unwrap_or_else(|e| panic!("read {}: {e}", self.kubeconfig.display()));
+        let token = match access {
+            Access::Admin => None,
+            Access::ReadOnly => Some(json!({"token": self.read_only_token})),
+            Access::WrongToken => Some(json!({"token": unique()})),
+            Access::Anonymous => Some(json!({})),
+        };
+        if let Some(user) = token {
+            let user = serde_json::from_value(user).expect("a kubeconfig user");
+            for named in &mut config.auth_infos {
+                named.auth_info.clone_from(&user);
+            }
+        }
+        let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
+            .await
+            .expect("a usable kubeconfig");
+        // A test wants to see the 504 that the client would hide by asking again.
+        config.default_retry = false;
+        Client::try_from(config).expect("a client")
+    }
+}
+
+fn start() -> Server {
+    let scratch = Arc::new(Scratch::new());
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(file) = variable("BOWLINE_TEST_KUBECONFIG") {
+        return Server {
+            flavour: Flavour::Real,
+            disposable: false,
+            kubeconfig: file.into(),
+            read_only_token: None,
+            scratch,
+        };
+    }
+    match variable("KUBEBUILDER_ASSETS") {
+        Some(assets) => real::start(Path::new(&assets), scratch),
+        None => embedded::start(scratch),
+    }
+}
+
+/// A kubeconfig with one user, as JSON (which is YAML).
+pub(crate) fn kubeconfig(url: &str, ca_pem: &str, token: &str) -> String {
+    use k8s_openapi::ByteString;
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {
+            "server": url,
+            "certificate-authority-data": ByteString(ca_pem.as_bytes().to_vec()),
+        }}],
+        "users": [{"name": "test", "user": {"token": token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+    })
+    .to_string()
+}

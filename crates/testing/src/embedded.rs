@@ -1,0 +1,36 @@
+//! The embedded cluster behind the harness: started in memory on a free port, on a thread with a
+//! runtime of its own because every test has another. The only file that knows its Rust API.
+
+use crate::cluster::{Flavour, Server};
+use crate::janitor::Scratch;
+use bowline_runtime::embedded::{self, EmbeddedOptions};
+use std::sync::{Arc, mpsc};
+
+/// Starts the embedded cluster and waits until it answers.
+pub(crate) fn start(scratch: Arc<Scratch>) -> Server {
+    let kubeconfig = scratch.path().join("kubeconfig");
+    let (ready, started) = mpsc::channel();
+    let file = kubeconfig.clone();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap_or_else(|e| panic!("no runtime: {e}"));
+        runtime.block_on(async move {
+            let cluster = embedded::start(EmbeddedOptions::default())
+                .await
+                .unwrap_or_else(|e| panic!("the embedded cluster does not start: {e}"));
+            std::fs::write(&file, cluster.kubeconfig())
+                .unwrap_or_else(|e| panic!("cannot write {}: {e}", file.display()));
+            let _ = ready.send(cluster.credentials().read_only_token().to_owned());
+            // It lives as long as the test binary.
+            std::future::pending::<()>().await;
+        });
+    });
+    let read_only_token =
+        started.recv().unwrap_or_else(|_| panic!("the embedded cluster did not start"));
+    Server {
+        flavour: Flavour::Embedded,
+        disposable: true,
+        kubeconfig,
+        read_only_token: Some(read_only_token),
+        scratch,
+    }
+}

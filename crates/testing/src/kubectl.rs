@@ -1,0 +1,100 @@
+//! The real `kubectl`, run against the cluster at hand with a discovery cache of its own.
+
+use crate::cluster::{Cluster, Server};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// What `kubectl` said.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// Exit code; -1 when it was ended by a signal.
+    pub status: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Output {
+    /// Standard output of a run that must have succeeded.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert!(self.status == 0, "kubectl failed: {self:#?}");
+        self.stdout
+    }
+
+    /// Standard error of a run that must have failed.
+    #[track_caller]
+    pub fn fails(self) -> String {
+        assert!(self.status != 0, "kubectl succeeded: {self:#?}");
+        self.stderr
+    }
+
+    /// For polling: the output, or why there is none.
+    pub fn success(self) -> Result<String, String> {
+        if self.status == 0 { Ok(self.stdout) } else { Err(self.stderr) }
+    }
+}
+
+impl Cluster {
+    /// Runs `kubectl` with these arguments and this standard input.
+    pub fn kubectl(&self, args: &[&str], stdin: &str) -> Output {
+        self.kubectl_with(args, stdin, &[])
+    }
+
+    /// The same with additional environment variables, such as `KUBE_EDITOR`.
+    pub fn kubectl_with(&self, args: &[&str], stdin: &str, env: &[(&str, &str)]) -> Output {
+        self.server().run(args, stdin, env)
+    }
+}
+
+impl Server {
+    pub(crate) fn kubectl(&self, args: &[&str], stdin: &str) -> Output {
+        self.run(args, stdin, &[])
+    }
+
+    fn run(&self, args: &[&str], stdin: &str, env: &[(&str, &str)]) -> Output {
+        // Discovery is cached in a folder per call: a test's new kinds must be seen at once.
+        let cache = self.scratch.path().join(format!("cache-{}", crate::unique()));
+        let mut child = Command::new(program())
+            .args(args)
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .arg("--cache-dir")
+            .arg(&cache)
+            .env("NO_PROXY", "*")
+            .env_remove("KUBECONFIG")
+            .envs(env.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("start kubectl");
+        let mut input = child.stdin.take().expect("stdin is piped");
+        let text = stdin.to_owned();
+        // A child that ends without reading closes the pipe; its exit code tells that story.
+        let writer = std::thread::spawn(move || input.write_all(text.as_bytes()).is_ok());
+        let output = child.wait_with_output().expect("wait for kubectl");
+        let _ = writer.join();
+        let _ = std::fs::remove_dir_all(&cache);
+        Output {
+            status: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// `KUBECTL`, or the one on `PATH`.
+fn program() -> PathBuf {
+    std::env::var_os("KUBECTL").map(PathBuf::from).or_else(|| crate::real::on_path("kubectl")).unwrap_or_else(
+        || {
+            panic!(
+                "no kubectl on PATH and KUBECTL is not set; install it with\n  curl -fsSLo \
+                 ~/.local/bin/kubectl https://dl.k8s.io/release/v1.36.0/bin/linux/amd64/kubectl && chmod \
+                 +x ~/.local/bin/kubectl"
+            )
+        },
+    )
+}

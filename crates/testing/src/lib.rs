@@ -1,0 +1,35 @@
+//! What every end-to-end test of Bowline stands on: one way to ask for a cluster, the real `kubectl`,
+//! raw HTTP for asserts on the protocol, and the replay of transcripts recorded from a real server.
+//! It is used by tests only and never by the product, so what goes wrong here panics with the reason.
+//!
+//! ```text
+//!  Cluster::start ─┬─ (default)               embedded: our own server, in memory, in this process
+//!                  ├─ KUBEBUILDER_ASSETS      real: etcd + kube-apiserver (+ controller-manager)
+//!                  └─ BOWLINE_TEST_KUBECONFIG existing: somebody's cluster, namespaces of our own
+//! ```
+//!
+//! A server is started once per test binary and shared; each test has a client and namespaces of its
+//! own. Nothing here skips: what is missing fails, with the command that installs it.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test support crate fails by panicking")]
+
+mod cluster;
+mod embedded;
+mod http;
+mod janitor;
+mod kubectl;
+mod pki;
+mod real;
+pub mod transcript;
+mod wait;
+
+pub use cluster::{Access, Cluster, Flavour};
+pub use http::{Call, Reply};
+pub use kubectl::Output;
+pub use wait::{eventually, until};
+
+/// A short random suffix for names that must not meet another test's.
+pub fn unique() -> String {
+    let mut bytes = [0u8; 4];
+    getrandom::fill(&mut bytes).expect("the system gives random bytes");
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,39 @@
+//! Waiting for something to become true by asking for it, never by sleeping for a guessed time.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// How long a condition may take. Generous: it is only reached by a failing test.
+const LIMIT: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Asks `probe` until it answers `Ok`, and returns that. After a minute it panics with `what` and the
+/// last reason.
+pub async fn eventually<T, F, Fut>(what: &str, mut probe: F) -> T
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, String>>,
+{
+    let start = Instant::now();
+    loop {
+        let why = match probe().await {
+            Ok(value) => return value,
+            Err(why) => why,
+        };
+        assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}; last: {why}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The same for code that does not run in a tokio runtime.
+pub fn until<T>(what: &str, mut probe: impl FnMut() -> Result<T, String>) -> T {
+    let start = Instant::now();
+    loop {
+        let why = match probe() {
+            Ok(value) => return value,
+            Err(why) => why,
+        };
+        assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}; last: {why}");
+        std::thread::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,34 @@
+//! `bowline crds`: what a cluster must know before it can hold Bowline's objects.
+
+use anyhow::Context as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+/// Print the CustomResourceDefinitions of Bowline's kinds, ready for `kubectl apply -f -`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Crds {
+    /// Write one file a kind into this folder instead
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl Crds {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let Some(dir) = self.dir else {
+            let mut out = std::io::stdout().lock();
+            return match out.write_all(bowline_api::crds::yaml().as_bytes()) {
+                // `bowline crds | head` is no failure.
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+                result => result.context("cannot write to standard output"),
+            };
+        };
+        std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        for (name, text) in bowline_api::crds::files() {
+            let file = dir.join(name);
+            std::fs::write(&file, text)
+                .with_context(|| format!("cannot write {}", file.display()))?;
+            println!("{}", file.display());
+        }
+        Ok(())
+    }
+}
