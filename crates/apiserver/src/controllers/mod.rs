@@ -22,6 +22,9 @@ mod queue;
 mod shell;
 mod table;
 
+#[cfg(test)]
+mod tests;
+
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -151,20 +151,22 @@ pub(super) async fn follow<K, T, E>(
 pub(super) async fn run<I: Index>(
     name: &'static str,
     index: I,
-    sources: Sources<I::Event>,
+    mut sources: Sources<I::Event>,
     actor: impl Act<I>,
     mut stop: watch::Receiver<bool>,
 ) {
     tokio::select! {
         _ = stop.wait_for(|stop| *stop) => tracing::debug!(controller = name, "stopped"),
-        () = work(name, index, sources, actor) => {}
+        () = work(name, index, &mut sources.receiver, actor) => {}
     }
+    // Whoever waits for this task may count on its watches having let go of the client.
+    sources.tasks.shutdown().await;
 }
 
 async fn work<I: Index>(
     name: &'static str,
     mut index: I,
-    mut sources: Sources<I::Event>,
+    events: &mut mpsc::Receiver<I::Event>,
     actor: impl Act<I>,
 ) {
     let mut queue = Queue::default();
@@ -186,7 +188,7 @@ async fn work<I: Index>(
         // Without a ready index nothing is taken, so waiting for a due key would spin.
         let next = queue.next().filter(|_| index.ready() && running.len() < WORKERS);
         tokio::select! {
-            received = sources.receiver.recv_many(&mut batch, BACKLOG) => {
+            received = events.recv_many(&mut batch, BACKLOG) => {
                 if received == 0 {
                     return;
                 }
@@ -195,9 +197,9 @@ async fn work<I: Index>(
                     queue.add(key, due);
                 }
             }
-            Some((key, events, result)) = running.next() => {
-                let events: Vec<I::Event> = events;
-                for key in events.into_iter().flat_map(|event| index.observe(event)) {
+            Some((key, learnt, result)) = running.next() => {
+                let learnt: Vec<I::Event> = learnt;
+                for key in learnt.into_iter().flat_map(|event| index.observe(event)) {
                     queue.add(key, Instant::now() + COALESCE);
                 }
                 settle(name, &mut queue, key, result);

@@ -26,7 +26,7 @@ const ORPHAN: &str = "orphan";
 /// How many objects that are gone are remembered by uid.
 const REMEMBERED: usize = 10_000;
 /// When to look again while an owner's kind is still being listed.
-const SOON: SignedDuration = SignedDuration::from_secs(1);
+const SOON: SignedDuration = SignedDuration::from_millis(250);
 /// When to look again at an object whose owner is of a kind that is not served.
 const LATER: SignedDuration = SignedDuration::from_secs(60);
 
@@ -147,19 +147,7 @@ impl shell::Index for Index {
 
     fn observe(&mut self, event: Seen) -> Vec<Key> {
         match event {
-            Seen::Kinds(kinds) => {
-                self.kinds = kinds.into();
-                let served: BTreeSet<_> = self.kinds.iter().map(|kind| kind.id.clone()).collect();
-                let ended = self.tables.extract_if(.., |id, _| !served.contains(id));
-                let ended: Vec<_> = ended.collect();
-                // A type that is not served may come back: its objects are out of sight, not gone.
-                for (id, table) in ended {
-                    for (uid, old) in table.into_changes() {
-                        self.unrelate(&(id.clone(), uid), old.as_ref());
-                    }
-                }
-                Vec::new()
-            }
+            Seen::Kinds(kinds) => self.serve(kinds.into()),
             Seen::Object(id, event) => {
                 // What a watch still says of a type that has ended is not asked for again.
                 if !self.kinds.iter().any(|kind| kind.id == id) {
@@ -210,6 +198,29 @@ impl shell::Index for Index {
 }
 
 impl Index {
+    /// Takes in what is served now; tells which objects have owners of a type that was not.
+    fn serve(&mut self, kinds: Arc<[Served]>) -> Vec<Key> {
+        let before = std::mem::replace(&mut self.kinds, kinds);
+        let served: BTreeSet<_> = self.kinds.iter().map(|kind| kind.id.clone()).collect();
+        let ended: Vec<_> = self.tables.extract_if(.., |id, _| !served.contains(id)).collect();
+        // A type that is not served may come back: its objects are out of sight, not gone.
+        for (id, table) in ended {
+            for (uid, old) in table.into_changes() {
+                self.unrelate(&(id.clone(), uid), old.as_ref());
+            }
+        }
+        let known: BTreeSet<_> = before.iter().map(|kind| &kind.id).collect();
+        let new = |owner: &Owner| self.kind(owner).is_some_and(|kind| !known.contains(&kind.id));
+        let concerned = |id: &Arc<str>, table: &Table<Uid, Object>| {
+            let objects = table.iter().filter(|(_, object)| object.owners.iter().any(new));
+            objects.map(|(uid, _)| (id.clone(), uid.clone())).collect::<Vec<_>>()
+        };
+        if self.kinds.iter().all(|kind| known.contains(&kind.id)) {
+            return Vec::new();
+        }
+        self.tables.iter().flat_map(|(id, table)| concerned(id, table)).collect()
+    }
+
     /// Keeps `dependents` in step with a change; tells whom it concerns.
     fn relate(&mut self, id: &Arc<str>, uid: Uid, old: Option<Object>) -> Vec<Key> {
         let key = (id.clone(), uid.clone());
