@@ -269,3 +269,120 @@ fn expected(error: &kube::Error) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+
+    /// Acts on every key it hears of once it is open; how that ends depends on the key.
+    #[derive(Clone, Default)]
+    struct Fake {
+        open: bool,
+        log: Arc<Mutex<Vec<&'static str>>>,
+    }
+
+    #[derive(Clone)]
+    enum News {
+        Open,
+        Key(&'static str),
+    }
+
+    impl Index for Fake {
+        type Event = News;
+        type Key = &'static str;
+        type Action = &'static str;
+
+        fn observe(&mut self, event: News) -> Vec<&'static str> {
+            match event {
+                News::Open => {
+                    self.open = true;
+                    Vec::new()
+                }
+                News::Key(key) => vec![key],
+            }
+        }
+
+        fn ready(&self) -> bool {
+            self.open
+        }
+
+        fn plan(&self, key: &&'static str, _now: Timestamp) -> Plan<&'static str> {
+            Plan::Do(vec![*key])
+        }
+    }
+
+    impl Act<Fake> for Fake {
+        async fn act(&self, key: &'static str) -> Result<Outcome<News>, kube::Error> {
+            let tried = {
+                let mut log = self.log.lock();
+                log.push(key);
+                log.iter().filter(|known| **known == key).count()
+            };
+            match (key, tried) {
+                ("conflict", 1) => {
+                    let status = Status::failure("changed", "Conflict").with_code(409);
+                    Err(kube::Error::Api(status.boxed()))
+                }
+                ("slow", 1 | 2) => Ok(Outcome::Again),
+                ("stuck", _) => std::future::pending().await,
+                ("teaches", 1) => Ok(Outcome::Done(vec![News::Key("taught")])),
+                _ => Ok(Outcome::Done(Vec::new())),
+            }
+        }
+    }
+
+    /// What is done in the end about these events.
+    async fn done(events: Vec<News>, expected: &[&'static str]) {
+        let fake = Fake::default();
+        let log = fake.log.clone();
+        let (stop, stopped) = watch::channel(false);
+        let sources = Sources::new().feed(|sender| async move {
+            for event in events {
+                let _ = sender.send(event).await;
+            }
+            sender.closed().await;
+        });
+        let task = tokio::spawn(run("fake", fake.clone(), sources, fake, stopped));
+        let sorted = || {
+            let mut log = log.lock().clone();
+            log.sort_unstable();
+            log
+        };
+        let limit = Instant::now() + Duration::from_secs(10);
+        while sorted() != expected && Instant::now() < limit {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(sorted(), expected);
+        stop.send(true).unwrap();
+        task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_burst_about_a_key_is_one_action() {
+        done(vec![News::Open, News::Key("a"), News::Key("a"), News::Key("a")], &["a"]).await;
+    }
+
+    #[tokio::test]
+    async fn what_fails_or_takes_longer_is_tried_again() {
+        let events = vec![News::Open, News::Key("conflict"), News::Key("slow")];
+        done(events, &["conflict", "conflict", "slow", "slow", "slow"]).await;
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_stuck_holds_up_neither_others_nor_the_end() {
+        done(vec![News::Open, News::Key("stuck"), News::Key("a")], &["a", "stuck"]).await;
+    }
+
+    #[tokio::test]
+    async fn what_an_action_teaches_is_acted_upon() {
+        done(vec![News::Open, News::Key("teaches")], &["taught", "teaches"]).await;
+    }
+
+    #[tokio::test]
+    async fn nothing_is_done_before_the_index_is_ready_and_what_was_heard_is_done_then() {
+        done(vec![News::Key("a"), News::Open], &["a"]).await;
+    }
+}
