@@ -37,11 +37,12 @@ pub(super) fn plan(
     pods: &[(&Name, &Offer, Option<&str>)],
     slices: &[(&Name, &Slice)],
 ) -> Vec<Action> {
-    let slices: Vec<_> = slices.iter().copied().filter(|(_, slice)| !slice.deleting).collect();
+    // Without a selector the slices are the user's, those that were made here before included: a real
+    // controller lets go of them in the same way.
     if service.selector.is_empty() {
-        let ours = slices.into_iter().filter(|(_, slice)| slice.owners.contains(&service.uid));
-        return ours.map(|(name, slice)| delete(name, slice)).collect();
+        return Vec::new();
     }
+    let slices: Vec<_> = slices.iter().copied().filter(|(_, slice)| !slice.deleting).collect();
     let wrong_family =
         |slice: &Slice| !slice.family.is_some_and(|one| service.families.contains(&one));
     let mut actions = Vec::new();
