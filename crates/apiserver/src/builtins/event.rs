@@ -47,10 +47,16 @@ impl Rules for EventRules {
     }
 
     fn default(&self, object: &mut Value) {
+        // The real server writes out times that are not there.
+        default(object, "eventTime", Value::Null);
         if self.new_shape {
             default(object, "deprecatedSource", json!({}));
+            default(object, "deprecatedFirstTimestamp", Value::Null);
+            default(object, "deprecatedLastTimestamp", Value::Null);
         } else {
             default(object, "source", json!({}));
+            default(object, "firstTimestamp", Value::Null);
+            default(object, "lastTimestamp", Value::Null);
             default(object, "reportingComponent", "");
             default(object, "reportingInstance", "");
         }

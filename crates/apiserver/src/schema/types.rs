@@ -5,24 +5,43 @@ use super::{Node, Schema, Type, child, indexed};
 use serde_json::Value;
 use std::fmt;
 
-/// A value whose JSON type does not fit its field.
+/// A value that cannot be decoded into its field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeError {
     /// Path with indexes, such as `spec.ports[0].port`.
     pub path: String,
-    /// Go's name of the field: its struct and the path without indexes, such as
-    /// `ServicePort.spec.ports.port`.
-    pub field: String,
-    /// What was found: `string`, `number`, `number 1.5`, `bool`, `array` or `object`.
-    pub found: String,
-    /// Go's type of the field, such as `int32`.
-    pub wanted: String,
+    /// What is wrong with it.
+    pub why: Undecodable,
+}
+
+/// Why a value cannot be decoded.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Undecodable {
+    /// It is of another JSON type.
+    Mismatch {
+        /// Go's name of the field: its struct and the path without indexes, such as
+        /// `ServicePort.spec.ports.port`.
+        field: String,
+        /// What was found: `string`, `number`, `number 1.5`, `bool`, `array` or `object`.
+        found: String,
+        /// Go's type of the field, such as `int32`.
+        wanted: String,
+    },
+    /// It is text that does not spell bytes or a time; this is what Go says of it.
+    Text(String),
 }
 
 impl fmt::Display for TypeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { field, found, wanted, .. } = self;
-        write!(f, "json: cannot unmarshal {found} into Go struct field {field} of type {wanted}")
+        match &self.why {
+            Undecodable::Mismatch { field, found, wanted } => {
+                write!(
+                    f,
+                    "json: cannot unmarshal {found} into Go struct field {field} of type {wanted}"
+                )
+            }
+            Undecodable::Text(words) => f.write_str(words),
+        }
     }
 }
 
@@ -49,12 +68,9 @@ struct Place<'a> {
 fn visit(schema: &Schema, value: &Value, place: &Place<'_>, errors: &mut Vec<TypeError>) {
     let node = schema.node();
     if let Some(found) = mismatch(node, value) {
-        errors.push(TypeError {
-            path: place.path.to_owned(),
-            field: format!("{}.{}", place.owner, place.names),
-            found,
-            wanted: go_type(schema),
-        });
+        let field = format!("{}.{}", place.owner, place.names);
+        let why = Undecodable::Mismatch { field, found, wanted: go_type(schema) };
+        errors.push(TypeError { path: place.path.to_owned(), why });
         return;
     }
     match value {
@@ -80,8 +96,91 @@ fn visit(schema: &Schema, value: &Value, place: &Place<'_>, errors: &mut Vec<Typ
                 visit(&items, value, &place, errors);
             }
         }
+        Value::String(text) => {
+            if let Some(words) = misspelt(node, text) {
+                let why = Undecodable::Text(words);
+                errors.push(TypeError { path: place.path.to_owned(), why });
+            }
+        }
         _ => {}
     }
+}
+
+/// What Go says of text that is to spell bytes or a time and does not.
+fn misspelt(node: &Node, text: &str) -> Option<String> {
+    match (node.type_, node.format.as_str()) {
+        (Some(Type::String), "byte") => base64_error(text),
+        (Some(Type::String), "date-time") => time_error(node, text),
+        _ => None,
+    }
+}
+
+/// Go skips line breaks inside base64 and names the byte at which it gave up.
+fn base64_error(text: &str) -> Option<String> {
+    let symbol = |b: u8| b.is_ascii_alphanumeric() || b == b'+' || b == b'/';
+    let said = |at: usize| Some(format!("illegal base64 data at input byte {at}"));
+    let kept: Vec<(usize, u8)> =
+        text.bytes().enumerate().filter(|(_, b)| !matches!(b, b'\r' | b'\n')).collect();
+    let spelt = kept.iter().take_while(|(_, b)| symbol(*b)).count();
+    let padding = match spelt % 4 {
+        0 => 0,
+        2 => 2,
+        3 => 1,
+        _ => usize::MAX,
+    };
+    for (n, (at, byte)) in kept[spelt..].iter().enumerate() {
+        if *byte != b'=' || n >= padding {
+            return said(*at);
+        }
+    }
+    match kept.len() - spelt {
+        given if given == padding => None,
+        0 => said(text.len() - spelt % 4),
+        _ => said(text.len()),
+    }
+}
+
+/// A time of RFC 3339, or what Go says of its first part that is none.
+fn time_error(node: &Node, text: &str) -> Option<String> {
+    // Kubernetes reads any fraction of a second in both.
+    if text.parse::<jiff::Timestamp>().is_ok() && text.contains('T') {
+        return None;
+    }
+    let micro = node.definition.as_deref().is_some_and(|name| name.ends_with(".MicroTime"));
+    let layout =
+        if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
+    let parts = [
+        ("2006", 4),
+        ("-", 0),
+        ("01", 2),
+        ("-", 0),
+        ("02", 2),
+        ("T", 0),
+        ("15", 2),
+        (":", 0),
+        ("04", 2),
+        (":", 0),
+        ("05", 2),
+    ];
+    let mut rest = text;
+    let mut failed = "Z07:00";
+    for (part, digits) in parts {
+        let next = match digits {
+            0 => rest.strip_prefix(part),
+            n => rest
+                .get(..n)
+                .filter(|given| given.bytes().all(|b| b.is_ascii_digit()))
+                .and_then(|_| rest.get(n..)),
+        };
+        match next {
+            Some(next) => rest = next,
+            None => {
+                failed = part;
+                break;
+            }
+        }
+    }
+    Some(format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {failed:?}"))
 }
 
 fn mismatch(node: &Node, value: &Value) -> Option<String> {
@@ -183,6 +282,45 @@ mod tests {
         assert_eq!(
             said(json!({"spec": {"ports": [{"targetPort": "a"}, {"targetPort": 1}]}})),
             [""; 0]
+        );
+    }
+
+    #[test]
+    fn text_that_spells_neither_bytes_nor_a_time_cannot_be_decoded() {
+        for (text, expected) in [
+            ("", None),
+            ("aGk=", None),
+            ("aG\nk=\n", None),
+            ("aGkx", None),
+            ("%%", Some(0)),
+            ("aGk%", Some(3)),
+            ("aGk=a", Some(4)),
+            ("aGk", Some(0)),
+            ("aG=", Some(3)),
+            ("aGkxa", Some(4)),
+        ] {
+            let said = expected.map(|at| format!("illegal base64 data at input byte {at}"));
+            assert_eq!(super::base64_error(text), said, "{text:?}");
+        }
+        let node = super::Node {
+            definition: Some("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime".into()),
+            ..super::Node::default()
+        };
+        let said = |text: &str| super::time_error(&node, text);
+        assert_eq!(said("2026-01-02T03:04:05Z"), None);
+        assert_eq!(said("2026-01-02T03:04:05.000001+01:00"), None);
+        let layout = "2006-01-02T15:04:05.000000Z07:00";
+        assert_eq!(
+            said("yesterday"),
+            Some(format!(
+                "parsing time \"yesterday\" as \"{layout}\": cannot parse \"yesterday\" as \"2006\""
+            ))
+        );
+        assert_eq!(
+            said("2026-01-02"),
+            Some(format!(
+                "parsing time \"2026-01-02\" as \"{layout}\": cannot parse \"\" as \"T\""
+            ))
         );
     }
 }
