@@ -61,7 +61,10 @@ async fn route(
     let target = target::parse(request.uri().path());
     // Health and version are open, as on a cluster with its default bindings.
     match target {
-        Target::Health => return Ok(answer::text(200, "ok")),
+        Target::Health => {
+            let verbose = request.uri().query().unwrap_or_default().contains("verbose");
+            return health(server, request.uri().path().trim_start_matches('/'), verbose);
+        }
         Target::Version => return Ok(answer::json(200, &version())),
         _ => {}
     }
@@ -108,6 +111,15 @@ async fn route(
         }
         Target::Health | Target::Version | Target::Nowhere => Err(ApiError::no_page()),
     }
+}
+
+/// Ready and alive while writes are taken; a store that has failed needs a new start.
+fn health(server: &Server, check: &str, verbose: bool) -> Result<Response<Body>, ApiError> {
+    if let Some(why) = server.store.failure() {
+        return Ok(answer::text(500, format!("[-]store failed: {why}\n{check} check failed\n")));
+    }
+    let report = format!("[+]ping ok\n[+]store ok\n{check} check passed\n");
+    Ok(answer::text(200, if verbose { report } else { "ok".to_owned() }))
 }
 
 fn host(headers: &HeaderMap) -> String {
