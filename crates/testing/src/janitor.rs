@@ -22,6 +22,8 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
+    // The shell outlives this process on purpose; there is nobody left to wait for it.
+    #[expect(clippy::zombie_processes)]
     pub(crate) fn new() -> Self {
         let dir = std::env::temp_dir().join(format!("bowline-test-{}", crate::unique()));
         fs::create_dir(&dir).unwrap_or_else(|e| panic!("create {}: {e}", dir.display()));

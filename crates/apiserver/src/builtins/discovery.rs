@@ -24,9 +24,10 @@ impl Rules for EndpointSliceRules {
             default(endpoint, "conditions", json!({}));
         }
         // A slice that has none of them says so.
+        let Some(members) = object.as_object_mut() else { return };
         for list in ["endpoints", "ports"] {
-            if object[list].as_array().is_none_or(Vec::is_empty) {
-                object[list] = Value::Null;
+            if members.get(list).and_then(Value::as_array).is_none_or(Vec::is_empty) {
+                members.insert(list.to_owned(), Value::Null);
             }
         }
     }
