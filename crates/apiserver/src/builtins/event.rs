@@ -238,6 +238,28 @@ mod tests {
     }
 
     #[test]
+    fn times_that_are_not_there_are_written_out_in_both_shapes() {
+        let mut stored = json!({"firstTimestamp": "2026-01-01T00:00:00Z"});
+        OLD.default(&mut stored);
+        assert_eq!(
+            stored,
+            json!({
+                "eventTime": null, "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": null,
+                "source": {}, "reportingComponent": "", "reportingInstance": "",
+            })
+        );
+        let mut new = json!({"eventTime": "2026-01-01T00:00:00.000000Z"});
+        NEW.default(&mut new);
+        assert_eq!(
+            new,
+            json!({
+                "eventTime": "2026-01-01T00:00:00.000000Z", "deprecatedFirstTimestamp": null,
+                "deprecatedLastTimestamp": null, "deprecatedSource": {},
+            })
+        );
+    }
+
+    #[test]
     fn an_event_stands_in_the_namespace_of_its_object() {
         let event = |namespace: &str, involved: Value| {
             let object = json!({"metadata": {"namespace": namespace}, "involvedObject": {"namespace": involved}});

@@ -140,47 +140,57 @@ fn base64_error(text: &str) -> Option<String> {
     }
 }
 
-/// A time of RFC 3339, or what Go says of its first part that is none.
+/// What Go says of text that is no time. Times with microseconds need six digits of them; of others any
+/// fraction of a second is read.
 fn time_error(node: &Node, text: &str) -> Option<String> {
-    // Kubernetes reads any fraction of a second in both.
-    if text.parse::<jiff::Timestamp>().is_ok() && text.contains('T') {
-        return None;
-    }
+    const PARTS: [&str; 11] = ["2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05"];
     let micro = node.definition.as_deref().is_some_and(|name| name.ends_with(".MicroTime"));
-    let layout =
-        if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
-    let parts = [
-        ("2006", 4),
-        ("-", 0),
-        ("01", 2),
-        ("-", 0),
-        ("02", 2),
-        ("T", 0),
-        ("15", 2),
-        (":", 0),
-        ("04", 2),
-        (":", 0),
-        ("05", 2),
-    ];
+    let fraction = if micro { ".000000" } else { "" };
+    let layout = format!("2006-01-02T15:04:05{fraction}Z07:00");
     let mut rest = text;
-    let mut failed = "Z07:00";
-    for (part, digits) in parts {
-        let next = match digits {
-            0 => rest.strip_prefix(part),
-            n => rest
-                .get(..n)
-                .filter(|given| given.bytes().all(|b| b.is_ascii_digit()))
-                .and_then(|_| rest.get(n..)),
+    for part in PARTS.into_iter().chain(micro.then_some(fraction)) {
+        let Some(next) = skip(rest, part) else {
+            return Some(unlike(text, &layout, rest, part));
         };
-        match next {
-            Some(next) => rest = next,
-            None => {
-                failed = part;
-                break;
-            }
-        }
+        rest = next;
     }
-    Some(format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {failed:?}"))
+    if !micro && let Some(digits) = rest.strip_prefix('.') {
+        let next = digits.trim_start_matches(|c: char| c.is_ascii_digit());
+        rest = if next.len() < digits.len() { next } else { rest };
+    }
+    let zone = skip(rest, "Z").or_else(|| skip(rest, "+00:00")).or_else(|| skip(rest, "-00:00"));
+    match zone {
+        None => Some(unlike(text, &layout, rest, "Z07:00")),
+        Some("") => outside(text).map(|part| format!("parsing time {text:?}: {part} out of range")),
+        Some(more) => Some(format!("parsing time {text:?}: extra text: {more:?}")),
+    }
+}
+
+fn unlike(text: &str, layout: &str, rest: &str, part: &str) -> String {
+    format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}")
+}
+
+/// What follows a part of a time: digits stand for digits, all else for itself.
+fn skip<'a>(text: &'a str, part: &str) -> Option<&'a str> {
+    let like = |(given, wanted): (u8, u8)| {
+        if wanted.is_ascii_digit() { given.is_ascii_digit() } else { given == wanted }
+    };
+    let given = text.get(..part.len())?;
+    given.bytes().zip(part.bytes()).all(like).then(|| &text[part.len()..])
+}
+
+/// The first part of a well-formed time that is too large or too small.
+fn outside(text: &str) -> Option<&'static str> {
+    let limits =
+        [("month", 5, 1, 12), ("hour", 11, 0, 23), ("minute", 14, 0, 59), ("second", 17, 0, 59)];
+    let wrong = limits.into_iter().find(|(_, at, least, most)| {
+        let number = text.get(*at..at + 2).and_then(|digits| digits.parse::<u8>().ok());
+        !number.is_some_and(|number| (*least..=*most).contains(&number))
+    });
+    match wrong {
+        Some((part, ..)) => Some(part),
+        None => text.parse::<jiff::Timestamp>().is_err().then_some("day"),
+    }
 }
 
 fn mismatch(node: &Node, value: &Value) -> Option<String> {
@@ -286,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_spells_neither_bytes_nor_a_time_cannot_be_decoded() {
+    fn text_that_spells_no_bytes_is_refused_where_it_goes_wrong() {
         for (text, expected) in [
             ("", None),
             ("aGk=", None),
@@ -302,25 +312,39 @@ mod tests {
             let said = expected.map(|at| format!("illegal base64 data at input byte {at}"));
             assert_eq!(super::base64_error(text), said, "{text:?}");
         }
-        let node = super::Node {
+    }
+
+    #[test]
+    fn text_that_is_no_time_is_refused_where_it_goes_wrong() {
+        let node = super::Node::default();
+        let said = |text: &str| super::time_error(&node, text).unwrap_or_default();
+        for good in ["2026-01-02T03:04:05Z", "2026-01-02T03:04:05.000001+01:00"] {
+            assert_eq!(said(good), "");
+        }
+        let as_ = "as \"2006-01-02T15:04:05Z07:00\": cannot parse";
+        for (text, why) in [
+            ("yesterday", format!("{as_} \"yesterday\" as \"2006\"")),
+            ("2026-01-02", format!("{as_} \"\" as \"T\"")),
+            ("2026-01-02 03:04:05Z", format!("{as_} \" 03:04:05Z\" as \"T\"")),
+            ("2026-01-02T03:04:05+01", format!("{as_} \"+01\" as \"Z07:00\"")),
+        ] {
+            assert_eq!(said(text), format!("parsing time {text:?} {why}"));
+        }
+        for (text, why) in [
+            ("2026-13-02T03:04:05Z", "month out of range"),
+            ("2026-02-30T03:04:05Z", "day out of range"),
+            ("2026-02-03T24:04:05Z", "hour out of range"),
+            ("2026-02-03T04:04:60Z", "second out of range"),
+            ("2026-02-03T04:04:05Z[UTC]", "extra text: \"[UTC]\""),
+        ] {
+            assert_eq!(said(text), format!("parsing time {text:?}: {why}"));
+        }
+        let micro = super::Node {
             definition: Some("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime".into()),
-            ..super::Node::default()
+            ..node.clone()
         };
-        let said = |text: &str| super::time_error(&node, text);
-        assert_eq!(said("2026-01-02T03:04:05Z"), None);
-        assert_eq!(said("2026-01-02T03:04:05.000001+01:00"), None);
-        let layout = "2006-01-02T15:04:05.000000Z07:00";
-        assert_eq!(
-            said("yesterday"),
-            Some(format!(
-                "parsing time \"yesterday\" as \"{layout}\": cannot parse \"yesterday\" as \"2006\""
-            ))
-        );
-        assert_eq!(
-            said("2026-01-02"),
-            Some(format!(
-                "parsing time \"2026-01-02\" as \"{layout}\": cannot parse \"\" as \"T\""
-            ))
-        );
+        let said = |text: &str| super::time_error(&micro, text).unwrap_or_default();
+        assert_eq!(said("2026-01-02T03:04:05.000001Z"), "");
+        assert!(said("2026-01-02T03:04:05Z").ends_with("cannot parse \"Z\" as \".000000\""));
     }
 }
