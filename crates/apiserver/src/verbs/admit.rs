@@ -1,12 +1,12 @@
 //! The first steps of every write: is this the right kind of object, does it have the right structure,
 //! and what did the writer put in that nobody knows. What remains is an object of the kind's schema.
 
+use crate::builtins::drop_nulls;
 use crate::decode::Decoded;
 use crate::error::{ApiError, FieldError};
 use crate::http::query::FieldValidation;
 use crate::kind::Kind;
 use crate::meta;
-use crate::schema::Schema;
 use crate::schema::object_meta;
 use crate::server::{Server, Translation};
 use serde_json::{Value, json};
@@ -33,9 +33,9 @@ impl Server {
         check_type(kind, &value)?;
         translate(self.translate.as_ref(), kind, &mut value)?;
         if kind.strategic {
-            drop_nulls(&kind.schema, &mut value);
+            drop_nulls(&mut value, &kind.schema);
         } else if let Some(metadata) = value.get_mut("metadata") {
-            drop_nulls(object_meta(), metadata);
+            drop_nulls(metadata, object_meta());
         }
         self.check_structure(kind, &value)?;
         let mut unknown = kind.schema.prune(&mut value);
@@ -172,29 +172,6 @@ pub(super) fn translate(
         let error = FieldError::invalid("spec", &json!(meta::name(value)), why);
         ApiError::invalid(&kind.group, &kind.kind, meta::name(value), &[error])
     })
-}
-
-/// In typed objects null and absent are the same. Free-form parts keep their nulls.
-fn drop_nulls(schema: &Schema, value: &mut Value) {
-    if schema.node().preserve_unknown {
-        return;
-    }
-    match value {
-        Value::Object(map) => {
-            map.retain(|_, member| !member.is_null());
-            for (name, member) in map {
-                if let Some(inner) = schema.member(name) {
-                    drop_nulls(&inner, member);
-                }
-            }
-        }
-        Value::Array(items) => {
-            if let Some(inner) = schema.items() {
-                items.iter_mut().for_each(|item| drop_nulls(&inner, item));
-            }
-        }
-        _ => {}
-    }
 }
 
 /// Empty and absent are the same for the collections of `metadata`.
