@@ -133,8 +133,9 @@ async fn what_may_not_be_is_told_as_the_field_and_the_reason() {
     );
     assert_eq!(
         refused(service(json!([{"port": 0}]), json!({}))),
-        "The Service \"web\" is invalid: spec.ports[0].port: Invalid value: 0: must be between 1 and \
-         65535, inclusive\n"
+        "The Service \"web\" is invalid: \n* spec.ports[0].port: Invalid value: 0: must be between 1 and \
+         65535, inclusive\n* spec.ports[0].targetPort: Invalid value: 0: must be between 1 and 65535, \
+         inclusive\n"
     );
     assert_eq!(
         kubectl.fails(&["get", "configmap", "none"]),
@@ -142,7 +143,7 @@ async fn what_may_not_be_is_told_as_the_field_and_the_reason() {
     );
     assert_eq!(
         kubectl.fails(&["create", "configmap", "Bad"]),
-        "The ConfigMap \"Bad\" is invalid: metadata.name: Invalid value: \"Bad\": a lowercase RFC 1123 \
+        "error: failed to create configmap: ConfigMap \"Bad\" is invalid: metadata.name: Invalid value: \"Bad\": a lowercase RFC 1123 \
          subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and \
          end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
          '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')\n"
