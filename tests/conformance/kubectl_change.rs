@@ -133,9 +133,9 @@ async fn what_may_not_be_is_told_as_the_field_and_the_reason() {
     );
     assert_eq!(
         refused(service(json!([{"port": 0}]), json!({}))),
-        "The Service \"web\" is invalid: \n* spec.ports[0].port: Invalid value: 0: must be between 1 and \
-         65535, inclusive\n* spec.ports[0].targetPort: Invalid value: 0: must be between 1 and 65535, \
-         inclusive\n"
+        "The Service \"web\" is invalid: \n* spec.ports[0].port: Invalid value: 0: must be between 1 \
+         and 65535, inclusive\n* spec.ports[0].targetPort: Invalid value: 0: must be between 1 and \
+         65535, inclusive\n"
     );
     assert_eq!(
         kubectl.fails(&["get", "configmap", "none"]),

@@ -113,6 +113,18 @@ impl ApiError {
         Self::new(403, "Forbidden", message).about(group, resource, name)
     }
 
+    /// 404 for a path under which the API has nothing at all; answered as text.
+    pub fn no_page() -> Self {
+        Self::new(404, "", "404 page not found\n")
+    }
+
+    /// 405: the resource of a custom kind is known, the verb is not for it.
+    pub fn verb_not_supported(group: &str, resource: &str, verb: &str) -> Self {
+        let resource_name = qualified(group, resource);
+        let message = format!("{verb} is not supported on resources of kind \"{resource_name}\"");
+        Self::new(405, "MethodNotAllowed", message).about(group, resource, "")
+    }
+
     /// 405: the resource is known, the verb is not for it.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";

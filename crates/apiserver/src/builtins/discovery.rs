@@ -23,6 +23,12 @@ impl Rules for EndpointSliceRules {
         for endpoint in items(object, "endpoints") {
             default(endpoint, "conditions", json!({}));
         }
+        // A slice that has none of them says so.
+        for list in ["endpoints", "ports"] {
+            if object[list].as_array().is_none_or(Vec::is_empty) {
+                object[list] = Value::Null;
+            }
+        }
     }
 
     fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {

@@ -23,6 +23,9 @@ pub(super) struct Answer<'a> {
 
 /// A Status for a refusal.
 pub(super) fn failure(error: &ApiError, encoding: Encoding) -> Response<Body> {
+    if *error == ApiError::no_page() {
+        return text(404, error.message.clone());
+    }
     let accept = Accepted { form: Form::Object, encoding };
     let mut response = encoded(error.code, &error.status(), accept)
         .unwrap_or_else(|_| json(error.code, &error.status()));
@@ -45,8 +48,8 @@ pub(super) fn bytes(code: u16, bytes: Bytes) -> Response<Body> {
 }
 
 /// Plain text.
-pub(super) fn text(code: u16, text: &'static str) -> Response<Body> {
-    build(code, "text/plain; charset=utf-8", Body::from(text))
+pub(super) fn text(code: u16, text: impl Into<Body>) -> Response<Body> {
+    build(code, "text/plain; charset=utf-8", text.into())
 }
 
 /// A value in the encoding that was agreed on.

@@ -61,7 +61,10 @@ async fn route(
     let target = target::parse(request.uri().path());
     // Health and version are open, as on a cluster with its default bindings.
     match target {
-        Target::Health => return Ok(answer::text(200, "ok")),
+        Target::Health => {
+            let verbose = request.uri().query().unwrap_or_default().contains("verbose");
+            return health(server, request.uri().path().trim_start_matches('/'), verbose);
+        }
         Target::Version => return Ok(answer::json(200, &version())),
         _ => {}
     }
@@ -86,7 +89,7 @@ async fn route(
             document(Some(value), accept)
         }
         Target::Group(group) => match discovery::group(&kinds, &group) {
-            None => Ok(answer::text(404, NO_PAGE)),
+            None => Err(ApiError::no_page()),
             found => document(found, accepted(header, false)?),
         },
         Target::GroupVersion { group, version } => {
@@ -106,12 +109,18 @@ async fn route(
         Target::Resource(target) => {
             Call::read(server, identity, target, request).await?.answer().await
         }
-        Target::Health | Target::Version | Target::Nowhere => Ok(answer::text(404, NO_PAGE)),
+        Target::Health | Target::Version | Target::Nowhere => Err(ApiError::no_page()),
     }
 }
 
-/// What a path says that no part of the API begins with.
-const NO_PAGE: &str = "404 page not found\n";
+/// Ready and alive while writes are taken; a store that has failed needs a new start.
+fn health(server: &Server, check: &str, verbose: bool) -> Result<Response<Body>, ApiError> {
+    if let Some(why) = server.store.failure() {
+        return Ok(answer::text(500, format!("[-]store failed: {why}\n{check} check failed\n")));
+    }
+    let report = format!("[+]ping ok\n[+]store ok\n{check} check passed\n");
+    Ok(answer::text(200, if verbose { report } else { "ok".to_owned() }))
+}
 
 fn host(headers: &HeaderMap) -> String {
     headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
@@ -187,6 +196,10 @@ impl<'a> Call<'a> {
             return self.review(review);
         }
         let kind = self.server.kind(&target.group, &target.version, &target.resource)?;
+        let deletes_all = self.method == Method::DELETE && target.name.is_empty();
+        if deletes_all && &*kind.storage == "namespaces" {
+            return Err(ApiError::method_not_allowed());
+        }
         if !kind.namespaced && !target.namespace.is_empty() {
             return Err(ApiError::no_such_path());
         }
@@ -323,6 +336,9 @@ impl<'a> Call<'a> {
                     }
                     Deleted::Gone(bytes) => answer.deleted(&bytes),
                 }
+            }
+            _ if !kind.strategic && part != Part::Object => {
+                Err(ApiError::verb_not_supported(&kind.group, &kind.plural, self.verb()))
             }
             _ => Err(ApiError::method_not_allowed()),
         }

@@ -111,17 +111,15 @@ fn check_type(kind: &Kind, value: &Value) -> Result<(), ApiError> {
     };
     let given_kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
     let given_version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    if given_kind.is_empty() && !kind.strategic {
-        return Err(ApiError::bad_request(format!(
-            "Object 'Kind' is missing in '{}'",
-            shortened(value)
-        )));
-    }
-    if given_version.is_empty() && !kind.strategic {
-        return Err(ApiError::bad_request(format!(
-            "Object 'apiVersion' is missing in '{}'",
-            shortened(value)
-        )));
+    for (field, given) in [("Kind", given_kind), ("apiVersion", given_version)] {
+        if given.is_empty() && !kind.strategic {
+            let text = shortened(value);
+            return Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): Object '{field}' is missing \
+                 in '{text}' ({text})",
+                kind.kind
+            )));
+        }
     }
     if !given_version.is_empty() && given_version != kind.api_version() && kind.strategic {
         let version = given_version.rsplit('/').next().unwrap_or_default();
@@ -137,6 +135,11 @@ fn check_type(kind: &Kind, value: &Value) -> Result<(), ApiError> {
              ({})",
             kind.api_version()
         )));
+    }
+    if !given_kind.is_empty() && given_kind != kind.kind && !kind.strategic {
+        let why = format!("must be {}", kind.kind);
+        let error = FieldError::invalid("kind", &json!(given_kind), why);
+        return Err(ApiError::invalid(&kind.group, given_kind, meta::name(value), &[error]));
     }
     if !given_kind.is_empty() && given_kind != kind.kind {
         let group = kind.group.split('.').next().filter(|group| !group.is_empty());

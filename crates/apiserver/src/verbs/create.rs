@@ -43,7 +43,7 @@ impl Server {
                 "resourceVersion should not be set on objects to be created",
             ));
         }
-        self.check_namespace(kind, namespace)?;
+        self.check_namespace(kind, namespace, meta::name(&object))?;
         let generate =
             meta::name(&object).is_empty() && !meta::text(&object, "generateName").is_empty();
         stamp_new(&mut object, kind)?;
@@ -63,11 +63,7 @@ impl Server {
             let invalid = |errors: &[FieldError]| refused(kind, &name, errors);
             let at = key(kind, namespace, &name);
             let taken = |claim: &str| self.store.claimed_by(claim).is_some_and(|by| by != at);
-            let errors = self.invalidities(kind, &candidate, None);
-            if !errors.is_empty() {
-                return Err(invalid(&errors));
-            }
-            kind.rules.allocate(&mut candidate, None, &taken).map_err(|errors| invalid(&errors))?;
+            self.complete(kind, &mut candidate, None, &taken).map_err(|errors| invalid(&errors))?;
             match self.put(kind, at, Expect::Absent, candidate).await {
                 Ok(bytes) => return Ok(Written { bytes, warnings }),
                 Err(WriteError::Claimed { .. }) => {}
@@ -80,6 +76,29 @@ impl Server {
             "Timeout",
             "the server could not find a free name or address; try again",
         ))
+    }
+
+    /// Gives the object what only the server gives out, and judges the result. What is wrong with the
+    /// object itself is told before what could not be given to it.
+    pub(super) fn complete(
+        &self,
+        kind: &Kind,
+        object: &mut Value,
+        old: Option<&Value>,
+        taken: &dyn Fn(&str) -> bool,
+    ) -> Result<(), Vec<FieldError>> {
+        let mut allocated = object.clone();
+        let given = kind.rules.allocate(&mut allocated, old, taken);
+        let errors = match &given {
+            Ok(()) => self.invalidities(kind, &allocated, old),
+            Err(_) => self.invalidities(kind, object, old),
+        };
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        given?;
+        *object = allocated;
+        Ok(())
     }
 
     /// All that is wrong with an object as it would be stored.
@@ -123,7 +142,7 @@ impl Server {
     }
 
     /// A namespaced object needs a namespace that is there and not on its way out.
-    fn check_namespace(&self, kind: &Kind, namespace: &str) -> Result<(), ApiError> {
+    fn check_namespace(&self, kind: &Kind, namespace: &str, name: &str) -> Result<(), ApiError> {
         if !kind.namespaced {
             return Ok(());
         }
@@ -137,7 +156,7 @@ impl Server {
         let why = format!(
             "unable to create new content in namespace {namespace} because it is being terminated"
         );
-        let mut error = ApiError::forbidden(&kind.group, &kind.plural, "", &why);
+        let mut error = ApiError::forbidden(&kind.group, &kind.plural, name, &why);
         error.details.causes.push(Cause {
             reason: "NamespaceTerminating",
             message: format!("namespace {namespace} is being terminated"),

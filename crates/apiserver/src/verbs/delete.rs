@@ -210,7 +210,9 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions) {
         if Server::defines_kinds(kind) {
             add_finalizer(metadata, CLEANUP);
         }
-        if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
+        if Server::defines_kinds(kind) {
+            // A definition counts only what its author changes.
+        } else if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
             metadata.insert("generation".into(), json!(generation + 1));
         }
     } else {
@@ -225,8 +227,24 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions) {
         .insert("deletionTimestamp".into(), json!(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
     if is_namespace(kind) {
         meta::child(object, "status").insert("phase".into(), json!("Terminating"));
+    } else if Server::defines_kinds(kind) {
+        terminating(object);
     } else {
         metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
+    }
+}
+
+/// The condition of a CRD that waits for its objects to go.
+fn terminating(definition: &mut Value) {
+    let status = meta::child(definition, "status");
+    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+    if let Some(list) = conditions.as_array_mut() {
+        list.push(json!({
+            "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
+            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin \
+                        soon",
+            "lastTransitionTime": crate::server::timestamp(),
+        }));
     }
 }
 

@@ -62,7 +62,11 @@ impl Server {
         name: &str,
         patch: &Patch,
     ) -> Result<Value, ApiError> {
-        let current = self.scale(kind, namespace, name)?;
+        let paths = paths(kind)?;
+        let stored = self.read(kind, namespace, name)?;
+        // What has no count yet can be given one.
+        let current = show(kind, paths, &stored.value)
+            .unwrap_or_else(|_| json!({"metadata": stored.value["metadata"], "spec": {}}));
         let free_form = Schema::new(Arc::from([Node::default()]), 0);
         let mut wanted = patch.apply(&current, &free_form)?;
         // The version that was read here is not a demand of the client's.

@@ -127,26 +127,14 @@ impl Server {
             kind.schema.default(&mut object);
             kind.rules.default(&mut object);
             let invalid = |errors: &[FieldError]| refused(kind, name, errors);
-            let errors = match part {
-                Part::Object | Part::Finalize => self.invalidities(kind, &object, Some(&old.value)),
-                Part::Status => {
-                    let mut errors = if kind.strategic {
-                        Vec::new()
-                    } else {
-                        kind.schema.validate_status(&object, &old.value)
-                    };
-                    errors.extend(kind.rules.validate_status(&object, &old.value));
-                    errors
-                }
+            let taken = |claim: &str| self.store.claimed_by(claim).is_some_and(|by| by != at);
+            let judged = match part {
+                Part::Object => self.complete(kind, &mut object, Some(&old.value), &taken),
+                Part::Finalize => none(self.invalidities(kind, &object, Some(&old.value))),
+                Part::Status => none(status_errors(kind, &object, &old.value)),
             };
-            if !errors.is_empty() {
-                return Err(invalid(&errors));
-            }
+            judged.map_err(|errors| invalid(&errors))?;
             if part == Part::Object {
-                let taken = |claim: &str| self.store.claimed_by(claim).is_some_and(|by| by != at);
-                kind.rules
-                    .allocate(&mut object, Some(&old.value), &taken)
-                    .map_err(|errors| invalid(&errors))?;
                 warnings.extend(kind.rules.warnings(&object, Some(&old.value)));
             }
             count_generation(kind, part, &mut object, &old.value);
@@ -198,6 +186,17 @@ pub(super) fn released(kind: &Kind, object: &Value) -> bool {
 
 pub(super) fn is_namespace(kind: &Kind) -> bool {
     kind.group.is_empty() && kind.kind == "Namespace"
+}
+
+fn none(errors: Vec<FieldError>) -> Result<(), Vec<FieldError>> {
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+fn status_errors(kind: &Kind, object: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors =
+        if kind.strategic { Vec::new() } else { kind.schema.validate_status(object, old) };
+    errors.extend(kind.rules.validate_status(object, old));
+    errors
 }
 
 fn another_name(given: &str, name: &str) -> ApiError {

@@ -28,13 +28,13 @@ impl Correspondence {
                     self.align(value, other);
                 }
             }
-            (Value::String(left), Value::String(right)) => {
-                if class(left).is_some() && class(left) == class(right) {
-                    let ours = self.ours.entry(left.clone()).or_insert_with(|| right.clone());
-                    let theirs = self.recorded.entry(right.clone()).or_insert_with(|| left.clone());
-                    if ours == right && theirs == left {
-                        left.clone_from(right);
-                    }
+            (Value::String(left), Value::String(right))
+                if class(left).is_some() && class(left) == class(right) =>
+            {
+                let ours = self.ours.entry(left.clone()).or_insert_with(|| right.clone());
+                let theirs = self.recorded.entry(right.clone()).or_insert_with(|| left.clone());
+                if ours == right && theirs == left {
+                    left.clone_from(right);
                 }
             }
             _ => {}
