@@ -264,7 +264,7 @@ async fn a_collection_is_deleted_by_selector_and_with_preconditions_one_by_one()
     assert_eq!(left.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["c"]);
     let wrong = Preconditions { uid: Some("nobody".into()), resource_version: None };
     let refused = api.delete("c", &DeleteParams::default().preconditions(wrong)).await;
-    assert_eq!(reason(refused.err().expect("refused")), (409, "Conflict".into()));
+    assert_eq!(reason(refused.expect_err("refused")), (409, "Conflict".into()));
     let right = Preconditions { uid: left.items[0].uid(), resource_version: None };
     api.delete("c", &DeleteParams::default().preconditions(right)).await.expect("delete");
 }
