@@ -143,7 +143,7 @@ async fn what_may_not_be_is_told_as_the_field_and_the_reason() {
     );
     assert_eq!(
         kubectl.fails(&["create", "configmap", "Bad"]),
-        "The ConfigMap \"Bad\" is invalid: metadata.name: Invalid value: \"Bad\": a lowercase RFC 1123 \
+        "error: failed to create configmap: ConfigMap \"Bad\" is invalid: metadata.name: Invalid value: \"Bad\": a lowercase RFC 1123 \
          subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and \
          end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
          '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')\n"
