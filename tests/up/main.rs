@@ -8,8 +8,13 @@
     reason = "tests fail by panicking"
 )]
 
+mod access;
 mod bowline;
+mod command_line;
 mod durability;
+mod hostile;
+mod manifests;
 mod random;
 mod resume;
 mod storm;
+mod wire;

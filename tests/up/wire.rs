@@ -68,7 +68,7 @@ impl Wire {
             };
             let receive = async {
                 let mut answer = Vec::new();
-                let mut buffer = [0; 8192];
+                let mut buffer = vec![0; 1 << 16];
                 while let Ok(count) = reading.read(&mut buffer).await {
                     answer.extend_from_slice(&buffer[..count]);
                     if count == 0 || complete(&answer) {
@@ -80,6 +80,17 @@ impl Wire {
             tokio::join!(send, receive).1
         };
         tokio::time::timeout(PATIENCE, work).await.expect("an answer, or the end of the connection")
+    }
+
+    /// Sends these bytes, whatever they are, says that no more will come, and waits for the end.
+    pub(crate) async fn hurl(&self, bytes: &[u8]) {
+        let work = async {
+            let mut stream = self.connect().await.expect("the server takes connections");
+            let _ = stream.write_all(bytes).await;
+            let _ = stream.shutdown().await;
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        };
+        tokio::time::timeout(PATIENCE, work).await.expect("the end of the connection");
     }
 
     /// As the administrator: a request with this method, path and body. Returns status and body.
@@ -125,10 +136,9 @@ fn body_of(answer: &[u8]) -> String {
 
 /// Whether the answer is whole, as far as its `content-length` tells.
 fn complete(answer: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(answer).to_ascii_lowercase();
-    let Some((head, _)) = text.split_once("\r\n\r\n") else { return false };
+    let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&answer[..end]);
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-    let start = head.len() + 4;
-    length.and_then(|length| length.trim().parse::<usize>().ok())
-        .is_some_and(|length| answer.len() >= start + length)
+    let length = length.and_then(|length| length.trim().parse::<usize>().ok());
+    length.is_some_and(|length| answer.len() >= end + 4 + length)
 }
