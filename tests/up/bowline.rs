@@ -51,11 +51,16 @@ impl<'a> Start<'a> {
         self.arg("--listen").arg(address)
     }
 
-    /// Starts it and waits until it says that it is ready.
-    pub(crate) fn ready(self) -> Bowline {
+    /// Starts it.
+    pub(crate) fn spawn(&self) -> Service {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("up-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let mut service = self.scratch.spawn(&name, Path::new(PROGRAM), &self.args);
+        self.scratch.spawn(&name, Path::new(PROGRAM), &self.args)
+    }
+
+    /// Starts it and waits until it says that it is ready.
+    pub(crate) fn ready(self) -> Bowline {
+        let mut service = self.spawn();
         let address = until("bowline up is ready", || {
             service.assert_alive();
             let log = service.log();

@@ -246,9 +246,7 @@ async fn it_listens_on_ipv6_and_clients_trust_it_there() {
 fn a_signal_before_it_is_ready_ends_it_too() {
     let scratch = Scratch::new();
     let data = scratch.path().join("data");
-    let args = ["up", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()];
-    let args: Vec<_> = args.iter().map(|arg| arg.to_string()).collect();
-    let mut service = scratch.spawn("early", Path::new(crate::bowline::PROGRAM), &args);
+    let mut service = Start::kept(&scratch).spawn();
     until("it has begun", || {
         data.join("store.redb").exists().then_some(()).ok_or_else(|| service.log())
     });

@@ -5,8 +5,9 @@ use crate::storm::{self, Storm};
 use bowline_apiserver::store::{Key, Limits, Store};
 use bowline_testing::Scratch;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, ListParams, PostParams};
 use serde_json::json;
 use std::time::Instant;
 
@@ -77,4 +78,24 @@ async fn a_write_is_in_the_file_before_it_is_acknowledged() {
         assert_eq!(kept.data, written.data);
     }
     assert_eq!(server.stop(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_start_that_is_killed_at_any_moment_can_be_done_again() {
+    for sign in
+        ["data", "data/store.redb", "data/owner.json", "data/credentials.json", "kubeconfig"]
+    {
+        let scratch = Scratch::new();
+        let mut service = Start::kept(&scratch).spawn();
+        while !scratch.path().join(sign).exists() {
+            service.assert_alive();
+            std::thread::yield_now();
+        }
+        service.kill();
+        let mut server = Start::kept(&scratch).ready();
+        let definitions: Api<CustomResourceDefinition> = Api::all(server.client().await);
+        let definitions = definitions.list(&ListParams::default()).await.expect("a list");
+        assert_eq!(definitions.items.len(), 6, "killed at {sign}");
+        assert_eq!(server.stop(), Some(0));
+    }
 }

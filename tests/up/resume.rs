@@ -204,3 +204,40 @@ async fn a_watcher_that_was_away_too_long_is_told_and_kubes_recovers_by_itself()
     }
     cluster.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watcher_that_reads_too_slowly_is_told_instead_of_missing_an_event() {
+    let options = ClusterOptions {
+        limits: Limits { history_events: 5, ..Limits::default() },
+        ..ClusterOptions::default()
+    };
+    let cluster = Cluster::start(options).await.expect("a cluster");
+    let outside: Api<ConfigMap> = Api::default_namespaced(socket_client(&cluster).await);
+    let inside: Api<ConfigMap> = Api::default_namespaced(cluster.client());
+    let first = inside.create(&PostParams::default(), &note(0)).await.expect("a write");
+    let from = first.resource_version().expect("a resourceVersion");
+    let events = outside.watch(&WatchParams::default(), &from).await.expect("a watch");
+
+    // Nobody reads the watch while more is written than any socket holds.
+    let mut written = Vec::new();
+    for index in 1..=150 {
+        let mut large = note(index);
+        large.data = Some(BTreeMap::from([("filler".to_owned(), "x".repeat(300_000))]));
+        let large = inside.create(&PostParams::default(), &large).await.expect("a write");
+        written.push(storm::revision(&large));
+    }
+    let mut read = Vec::new();
+    let mut events = pin!(events);
+    let told = loop {
+        match events.next().await {
+            Some(Ok(WatchEvent::Added(object))) => read.push(storm::revision(&object)),
+            Some(Ok(WatchEvent::Bookmark(_))) => {}
+            Some(Ok(WatchEvent::Error(status))) => break status.code,
+            other => panic!("after {} events: {other:?}", read.len()),
+        }
+    };
+    assert_eq!(told, 410);
+    assert!(read.len() < written.len(), "it was not slow");
+    assert_eq!(read, written[..read.len()], "no hole before it was told");
+    cluster.shutdown().await;
+}
