@@ -18,8 +18,16 @@ until rm -rf "$1" 2>/dev/null || [ $n -gt 50 ]; do n=$((n + 1)); sleep 0.1; done
 /// A folder that disappears with this process, along with every child started in it.
 pub struct Scratch {
     dir: PathBuf,
+    shell: Child,
     /// Closed by the kernel when this process ends; that wakes the shell.
-    _alive: ChildStdin,
+    alive: Option<ChildStdin>,
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        let _ = self.shell.wait();
+    }
 }
 
 impl Default for Scratch {
@@ -43,8 +51,8 @@ impl Scratch {
             .process_group(0)
             .spawn()
             .expect("start sh, which cleans up after the tests");
-        let alive = shell.stdin.take().expect("stdin is piped");
-        Self { dir, _alive: alive }
+        let alive = shell.stdin.take();
+        Self { dir, shell, alive }
     }
 
     /// Where it is.
