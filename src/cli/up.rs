@@ -33,7 +33,8 @@ pub(super) struct Up {
 
 impl Up {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        // Manifests are read first: a slip in a file is found before anything has been started.
+        // Slips are found before anything has been started.
+        check_replaceable(&self.kubeconfig_file())?;
         let mut objects = Vec::new();
         for path in &self.filename {
             objects.extend(manifests::read(path)?);
@@ -62,7 +63,8 @@ impl Up {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        bowline_apiserver::pki::write_private(&file, cluster.kubeconfig().as_bytes())?;
+        let kubeconfig = cluster.kubeconfig();
+        bowline_apiserver::pki::write_private(&file, kubeconfig.as_bytes())?;
         let result = self.apply(&cluster.client(), &objects).await;
         if result.is_ok() {
             self.greet(&cluster.url(), &file);
@@ -70,9 +72,10 @@ impl Up {
             println!("\nStopping.");
         }
         cluster.shutdown().await;
-        if self.data.is_none() {
-            // Without data the credentials die with the process; a kubeconfig that points nowhere
-            // would only mislead.
+        // Without data the credentials die with the process; a kubeconfig that points nowhere would only
+        // mislead. Another `up` may have put its own there meanwhile.
+        let ours = || std::fs::read(&file).is_ok_and(|now| now == kubeconfig.as_bytes());
+        if self.data.is_none() && ours() {
             let _ = std::fs::remove_file(&file);
         }
         result
@@ -120,6 +123,22 @@ impl Up {
         println!();
         println!("Ctrl-C stops it.");
     }
+}
+
+/// Refuses to write over a kubeconfig that leads elsewhere: it may be the only key to other clusters.
+fn check_replaceable(file: &Path) -> anyhow::Result<()> {
+    let Ok(found) = file.metadata() else { return Ok(()) };
+    let ours = |cluster: &kube::config::NamedCluster| cluster.name == "bowline";
+    let leads_here = || {
+        kube::config::Kubeconfig::read_from(file)
+            .is_ok_and(|config| config.clusters.iter().all(ours))
+    };
+    anyhow::ensure!(
+        found.is_file() && (found.len() == 0 || leads_here()),
+        "{} exists and was not written by bowline up; name another file with --kubeconfig",
+        file.display()
+    );
+    Ok(())
 }
 
 /// A path as a shell reads it back.

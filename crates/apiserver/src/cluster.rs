@@ -59,8 +59,13 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// The store cannot be opened.
-    #[error(transparent)]
-    Store(OpenError),
+    #[error("cannot open {}: {source}", .file.display())]
+    Store {
+        /// The store's file.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: OpenError,
+    },
     /// Credentials cannot be made or kept.
     #[error(transparent)]
     Credentials(#[from] PkiError),
@@ -163,10 +168,14 @@ fn owner_file(data: &Path) -> PathBuf {
 }
 
 fn open(data: &Path, limits: Limits) -> Result<Store, StartError> {
-    Store::open(&data.join("store.redb"), limits).map_err(|error| match error {
+    let file = data.join("store.redb");
+    let store = Store::open(&file, limits).map_err(|error| match error {
         OpenError::InUse => StartError::InUse { data: data.to_owned(), owner: owner(data) },
-        other => StartError::Store(other),
-    })
+        source => StartError::Store { file, source },
+    })?;
+    // Whoever had it before has it no more; nobody shall be sent there until we know our address.
+    let _ = std::fs::remove_file(owner_file(data));
+    Ok(store)
 }
 
 /// Who has the data folder, as it said itself.

@@ -2,6 +2,7 @@
 //! through a static, and statics are never dropped; so a small shell waits for this process to end,
 //! however it ends, then stops each child by its own pid and removes the folder.
 
+use crate::wait::until;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,22 +16,31 @@ until rm -rf "$1" 2>/dev/null || [ $n -gt 50 ]; do n=$((n + 1)); sleep 0.1; done
 "#;
 
 /// A folder that disappears with this process, along with every child started in it.
-pub(crate) struct Scratch {
+pub struct Scratch {
     dir: PathBuf,
+    shell: Child,
     /// Closed by the kernel when this process ends; that wakes the shell.
-    _alive: ChildStdin,
+    alive: Option<ChildStdin>,
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        let _ = self.shell.wait();
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Scratch {
-    // The shell outlives this process on purpose; there is nobody left to wait for it.
-    #[expect(clippy::zombie_processes)]
-    pub(crate) fn new() -> Self {
+    /// A new, empty folder.
+    pub fn new() -> Self {
         let dir = std::env::temp_dir().join(format!("bowline-test-{}", crate::unique()));
         fs::create_dir(&dir).unwrap_or_else(|e| panic!("create {}: {e}", dir.display()));
-        #[expect(
-            clippy::zombie_processes,
-            reason = "it ends after this process, which cannot wait for it"
-        )]
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "janitor"])
             .arg(&dir)
@@ -41,23 +51,24 @@ impl Scratch {
             .process_group(0)
             .spawn()
             .expect("start sh, which cleans up after the tests");
-        let alive = shell.stdin.take().expect("stdin is piped");
-        Self { dir, _alive: alive }
+        let alive = shell.stdin.take();
+        Self { dir, shell, alive }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.dir
     }
 
     /// Writes a file of the folder and returns its path.
-    pub(crate) fn write(&self, name: &str, content: &str) -> PathBuf {
+    pub fn write(&self, name: &str, content: &str) -> PathBuf {
         let path = self.dir.join(name);
         fs::write(&path, content).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
         path
     }
 
     /// Starts a child whose output goes to `NAME.log`.
-    pub(crate) fn spawn(&self, name: &str, program: &Path, args: &[String]) -> Service {
+    pub fn spawn(&self, name: &str, program: &Path, args: &[String]) -> Service {
         let log = self.dir.join(format!("{name}.log"));
         let out = File::create(&log).expect("create a log file");
         let child = Command::new(program)
@@ -67,26 +78,67 @@ impl Scratch {
             .stdout(out)
             .spawn()
             .unwrap_or_else(|e| panic!("start {}: {e}", program.display()));
-        self.write(&format!("{name}.pid"), &child.id().to_string());
-        Service { name: name.to_owned(), child, log }
+        let pid = self.write(&format!("{name}.pid"), &child.id().to_string());
+        Service { name: name.to_owned(), child, log, pid }
     }
 }
 
 /// A running component.
-pub(crate) struct Service {
+pub struct Service {
     name: String,
     child: Child,
     log: PathBuf,
+    pid: PathBuf,
 }
 
 impl Service {
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it has printed so far, on both streams.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Sends a signal, such as `INT`.
+    pub fn signal(&self, signal: &str) {
+        let sent =
+            Command::new("kill").arg(format!("-{signal}")).arg(self.id().to_string()).status();
+        assert!(sent.is_ok_and(|status| status.success()), "send {signal} to {}", self.name);
+    }
+
+    /// Ends it as a power cut would (SIGKILL), and returns once it is gone.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap_or_else(|e| panic!("kill {}: {e}", self.name));
+        self.wait();
+    }
+
+    /// Waits until it has ended by itself, and returns its exit code; `None` after a signal. Panics with
+    /// the end of its log when that takes a minute.
+    pub fn wait(&mut self) -> Option<i32> {
+        let status = until(&format!("{} ends", self.name), || match self.child.try_wait() {
+            Ok(Some(status)) => Ok(status),
+            Ok(None) => Err(format!("still running:\n{}", tail(&self.log))),
+            Err(error) => Err(error.to_string()),
+        });
+        // Its number may soon be somebody else's.
+        let _ = fs::remove_file(&self.pid);
+        status.code()
+    }
+
     /// Panics with the end of its log if the component has ended.
-    pub(crate) fn assert_alive(&mut self) {
+    pub fn assert_alive(&mut self) {
         if let Ok(Some(status)) = self.child.try_wait() {
-            let log = fs::read_to_string(&self.log).unwrap_or_default();
-            let lines: Vec<_> = log.lines().collect();
-            let tail = lines[lines.len().saturating_sub(20)..].join("\n");
+            let tail = tail(&self.log);
             panic!("{} ended with {status} while starting:\n{tail}", self.name);
         }
     }
+}
+
+fn tail(log: &Path) -> String {
+    let log = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<_> = log.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
 }

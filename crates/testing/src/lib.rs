@@ -24,6 +24,7 @@ mod wait;
 
 pub use cluster::{Access, Cluster, Flavour};
 pub use http::{Call, Reply};
+pub use janitor::{Scratch, Service};
 pub use kubectl::Output;
 pub use wait::{eventually, until};
 

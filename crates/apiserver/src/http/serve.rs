@@ -1,7 +1,7 @@
 //! Serving the API over TLS: one listener, HTTP/1.1 and HTTP/2, until told to stop.
 
 use axum::Router;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
@@ -9,7 +9,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -19,8 +20,23 @@ use tokio_rustls::TlsAcceptor;
 #[error("cannot use the server's certificate: {0}")]
 pub struct TlsError(String);
 
-/// How long a client may take for its TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a client may keep the server waiting before it has asked for anything: whoever may connect
+/// could else hold connections for ever, without a token.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// For its TLS handshake.
+    handshake: Duration,
+    /// For the head of a request, from the end of the one before; as kube-apiserver.
+    head: Duration,
+    /// For the answer to a ping, so that a watch does not outlive a client that has vanished.
+    ping: Duration,
+}
+
+const PATIENCE: Patience = Patience {
+    handshake: Duration::from_secs(10),
+    head: Duration::from_secs(32),
+    ping: Duration::from_secs(30),
+};
 
 /// How long requests under way may take after the server was told to stop.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -59,8 +75,9 @@ pub async fn serve(
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
+                    let _ = stream.set_nodelay(true);
                     connections.spawn(connection(
-                        stream, acceptor.clone(), router.clone(), stop.clone(),
+                        stream, acceptor.clone(), router.clone(), stop.clone(), PATIENCE,
                     ));
                 }
                 Err(error) => {
@@ -83,16 +100,23 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 }
 
 async fn connection(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     acceptor: TlsAcceptor,
     router: Router,
     mut stop: watch::Receiver<bool>,
+    patience: Patience,
 ) {
-    let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
-        return;
-    };
+    let accepting = tokio::time::timeout(patience.handshake, acceptor.accept(stream));
+    let Ok(Ok(mut stream)) = accepting.await else { return };
+    let Ok(Ok(_)) = tokio::time::timeout(patience.head, stream.fill_buf()).await else { return };
+    // Said in the handshake: guessing from the first bytes would wait for them without end.
     let builder = Builder::new(TokioExecutor::new());
+    let mut builder = match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => builder.http2_only(),
+        _ => builder.http1_only(),
+    };
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(patience.head);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(patience.ping);
     let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(serving);
     let stopping = tokio::select! {
@@ -107,5 +131,86 @@ async fn connection(
     if stopping {
         serving.as_mut().graceful_shutdown();
         let _ = serving.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, RootCertStore};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::client::TlsStream;
+
+    const SHORT: Patience = Patience {
+        handshake: Duration::from_millis(50),
+        head: Duration::from_millis(50),
+        ping: Duration::from_secs(30),
+    };
+
+    /// A client's end of a connection that is being served, before its handshake.
+    fn served(patience: Patience) -> (DuplexStream, TlsConnector, watch::Sender<bool>) {
+        let credentials =
+            crate::pki::Credentials::ephemeral("127.0.0.1:1".parse().unwrap()).unwrap();
+        let acceptor = TlsAcceptor::from(tls(&credentials.certificate, &credentials.key).unwrap());
+        let mut roots = RootCertStore::empty();
+        let authority = CertificateDer::from_pem_slice(credentials.authority().as_bytes());
+        roots.add(authority.unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let (near, far) = duplex(1 << 16);
+        let (stop, stopped) = watch::channel(false);
+        let router = Router::new().fallback(|| async { "here" });
+        tokio::spawn(connection(far, acceptor, router, stopped, patience));
+        (near, TlsConnector::from(Arc::new(client)), stop)
+    }
+
+    async fn greeted(patience: Patience) -> (TlsStream<DuplexStream>, watch::Sender<bool>) {
+        let (near, connector, stop) = served(patience);
+        let name = ServerName::try_from("localhost").unwrap();
+        (connector.connect(name, near).await.unwrap(), stop)
+    }
+
+    #[tokio::test]
+    async fn a_client_that_never_greets_is_let_go() {
+        let (mut near, _, _stop) = served(SHORT);
+        near.write_all(&[22, 3, 1]).await.unwrap();
+        assert_eq!(near.read(&mut [0; 100]).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_asks_for_nothing_is_let_go() {
+        let (mut stream, _stop) = greeted(SHORT).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        assert_eq!(String::from_utf8_lossy(&answer), "");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_never_ends_its_request_is_let_go() {
+        let (mut stream, _stop) = greeted(SHORT).await;
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nx-").await.unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        assert!(!String::from_utf8_lossy(&answer).contains("here"));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_asks_is_answered_and_may_ask_again() {
+        let (mut stream, _stop) = greeted(PATIENCE).await;
+        for _ in 0..2 {
+            stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+            let mut answer = String::new();
+            while !answer.ends_with("here") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).await.unwrap();
+                answer.push(byte[0].into());
+            }
+        }
     }
 }

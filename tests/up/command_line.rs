@@ -1,0 +1,269 @@
+//! The command line: what it says, what it leaves on disk, and how it ends.
+
+use crate::bowline::{Bowline, Start, run, said};
+use bowline_testing::{Scratch, until};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams, PostParams};
+use serde_json::json;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())).mode() & 0o777
+}
+
+/// Every file below a folder, with what is in it.
+fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut all: Vec<_> = std::fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path())
+        .map(|file| (file.display().to_string(), std::fs::read(&file).expect("a file")))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn help_names_every_command_and_flag() {
+    let help = run(&["--help"]);
+    assert!(help.status.success());
+    for word in ["up", "crds", "--log", "--version", "BOWLINE_LOG"] {
+        assert!(said(&help).contains(word), "{word}: {}", said(&help));
+    }
+    let help = run(&["up", "--help"]);
+    assert!(help.status.success());
+    for word in ["--data", "--listen", "--kubeconfig", "-f", "--filename", "127.0.0.1:6443"] {
+        assert!(said(&help).contains(word), "{word}: {}", said(&help));
+    }
+    let help = run(&["crds", "--help"]);
+    assert!(help.status.success() && said(&help).contains("--dir"), "{}", said(&help));
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_refused_with_help() {
+    for args in [
+        &["sideways"][..],
+        &["up", "--listen", "nonsense"],
+        &["up", "--listen", "127.0.0.1"],
+        &["up", "--sideways"],
+        &["up", "extra"],
+        &["--log", "=[", "crds"],
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
+        assert!(!output.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn crds_prints_what_deploy_holds_and_writes_it_where_told() {
+    let printed = run(&["crds"]);
+    assert!(printed.status.success(), "{}", said(&printed));
+    let printed = String::from_utf8(printed.stdout).expect("text");
+    let parse = |text: &str| -> Vec<CustomResourceDefinition> {
+        let documents = bowline_apiserver::yaml::documents(text).expect("YAML");
+        documents.into_iter().map(|one| serde_json::from_value(one).expect("a CRD")).collect()
+    };
+    let by_name = |mut all: Vec<CustomResourceDefinition>| {
+        all.sort_by_key(|one| one.metadata.name.clone());
+        all
+    };
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/crds");
+    let kept = contents(&deploy);
+    let deployed = kept.iter().flat_map(|(_, text)| parse(&String::from_utf8_lossy(text)));
+    let printed = by_name(parse(&printed));
+    assert_eq!(printed.len(), 6);
+    assert_eq!(printed, by_name(deployed.collect()));
+
+    let scratch = Scratch::new();
+    let dir = scratch.path().join("a/b");
+    let written = run(&["crds", "--dir", dir.to_str().unwrap()]);
+    assert!(written.status.success(), "{}", said(&written));
+    let names = |all: &[(String, Vec<u8>)], folder: &Path| {
+        let folder = format!("{}/", folder.display());
+        let short = |(name, text): &(String, Vec<u8>)| {
+            (name.replace(&folder, ""), String::from_utf8_lossy(text).into_owned())
+        };
+        all.iter().map(short).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&contents(&dir), &dir), names(&kept, &deploy));
+    assert_eq!(String::from_utf8_lossy(&written.stdout).lines().count(), 6);
+}
+
+#[test]
+fn crds_says_where_it_cannot_write() {
+    let output = run(&["crds", "--dir", "/proc/nowhere"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("/proc/nowhere"), "{}", said(&output));
+}
+
+#[tokio::test]
+async fn credentials_are_the_owners_alone_and_stay_good_over_a_restart() {
+    let scratch = Scratch::new();
+    let data = scratch.path().join("data");
+    let mut server = Start::kept(&scratch).ready();
+    let address = server.address.to_string();
+    let kubeconfig = scratch.path().join("kubeconfig");
+    assert_eq!(mode(&data), 0o700);
+    for (file, _) in contents(&data) {
+        assert_eq!(mode(Path::new(&file)), 0o600, "{file}");
+    }
+    assert_eq!(mode(&kubeconfig), 0o600);
+    assert!(data.join("credentials.json").exists());
+
+    let identity =
+        |server: &Bowline| (server.token("admin"), server.token("read-only"), server.authority());
+    let before = identity(&server);
+    let client = server.client().await;
+    let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let note = serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"b": "c"}}));
+    let note = api.create(&PostParams::default(), &note.unwrap()).await.expect("a write");
+    let revision = async || {
+        let list = api.list(&ListParams::default()).await.expect("a list");
+        list.metadata.resource_version.expect("a resourceVersion").parse::<u64>().expect("a number")
+    };
+    let last = revision().await;
+    assert_eq!(server.stop(), Some(0));
+    assert!(kubeconfig.exists(), "the kubeconfig of kept data is kept");
+
+    server = Start::kept(&scratch).listen(&address).ready();
+    assert_eq!(identity(&server), before);
+    assert_eq!(api.get("a").await.expect("the client of before is served"), note);
+    assert!(revision().await >= last);
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[test]
+fn a_signal_ends_it_within_seconds_even_with_watchers() {
+    for signal in ["INT", "TERM"] {
+        let scratch = Scratch::new();
+        let mut server = Start::new(&scratch).ready();
+        let kubeconfig = server.kubeconfig.clone();
+        assert_eq!(mode(&kubeconfig), 0o600);
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let watching = runtime.block_on(async {
+            let api: Api<ConfigMap> = Api::all(server.client().await);
+            api.watch(&Default::default(), "0").await.expect("a watch")
+        });
+        let asked = Instant::now();
+        server.service.signal(signal);
+        assert_eq!(server.service.wait(), Some(0), "{}", server.service.log());
+        assert!(asked.elapsed() < Duration::from_secs(5), "{signal}: {:?}", asked.elapsed());
+        server.assert_never_panicked();
+        assert!(!kubeconfig.exists(), "a kubeconfig that leads nowhere is left");
+        drop(watching);
+    }
+}
+
+#[test]
+fn the_second_on_the_same_data_says_who_has_it_and_touches_nothing() {
+    let scratch = Scratch::new();
+    let mut server = Start::kept(&scratch).ready();
+    let data = scratch.path().join("data");
+    let before = contents(&data);
+    let kubeconfig = std::fs::read(&server.kubeconfig).unwrap();
+
+    let second = Start::kept(&scratch).output();
+    assert_eq!(second.status.code(), Some(1));
+    let text = said(&second);
+    for part in [
+        &data.display().to_string(),
+        &format!("process {}", server.service.id()),
+        &format!("https://{}", server.address),
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(contents(&data), before);
+    assert_eq!(std::fs::read(&server.kubeconfig).unwrap(), kubeconfig);
+    TcpStream::connect(server.address).expect("the first goes on");
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[test]
+fn a_taken_port_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().unwrap().to_string();
+    let scratch = Scratch::new();
+    for start in [Start::new(&scratch), Start::kept(&scratch)] {
+        let output = start.listen(&address).output();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said(&output).contains(&address), "{}", said(&output));
+        assert!(!scratch.path().join("kubeconfig").exists());
+    }
+}
+
+#[test]
+fn data_that_cannot_be_used_is_named() {
+    let scratch = Scratch::new();
+    let cases =
+        [("not-a-folder", None), ("torn", Some("store.redb")), ("odd", Some("credentials.json"))];
+    for (name, damaged) in cases {
+        let data = scratch.path().join(name);
+        match damaged {
+            None => std::fs::write(&data, "a file").unwrap(),
+            Some(file) => {
+                std::fs::create_dir(&data).unwrap();
+                std::fs::write(data.join(file), "nonsense".repeat(2000)).unwrap();
+            }
+        }
+        let output = Start::new(&scratch).arg("--data").arg(data.to_str().unwrap()).output();
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert!(said(&output).contains(data.to_str().unwrap()), "{name}: {}", said(&output));
+        assert!(!said(&output).contains("panicked"), "{}", said(&output));
+        if let Some(file) = damaged {
+            let left = std::fs::read(data.join(file)).unwrap();
+            assert_eq!(left, "nonsense".repeat(2000).as_bytes(), "{file} is left as it was");
+        }
+    }
+}
+
+#[test]
+fn a_data_folder_that_others_could_enter_is_closed() {
+    let scratch = Scratch::new();
+    let data = scratch.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut server = Start::kept(&scratch).ready();
+    assert_eq!(mode(&data), 0o700);
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[tokio::test]
+async fn it_listens_on_ipv6_and_clients_trust_it_there() {
+    let scratch = Scratch::new();
+    let mut server = Start::new(&scratch).listen("[::1]:0").ready();
+    let SocketAddr::V6(address) = server.address else { panic!("{}", server.address) };
+    assert!(address.ip().is_loopback());
+    let api: Api<ConfigMap> = Api::all(server.client().await);
+    api.list(&ListParams::default()).await.expect("a list");
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[test]
+fn a_signal_before_it_is_ready_ends_it_too() {
+    let scratch = Scratch::new();
+    let data = scratch.path().join("data");
+    let mut service = Start::kept(&scratch).spawn();
+    until("it has begun", || {
+        data.join("store.redb").exists().then_some(()).ok_or_else(|| service.log())
+    });
+    service.signal("TERM");
+    assert_eq!(service.wait(), Some(0), "{}", service.log());
+    assert!(!service.log().contains("panicked"), "{}", service.log());
+}
+
+#[test]
+fn a_kubeconfig_that_leads_elsewhere_is_not_written_over() {
+    let scratch = Scratch::new();
+    for text in ["clusters: [{name: production, cluster: {server: https://a}}]\n", "my notes\n"] {
+        let file = scratch.write("kubeconfig", text);
+        let output = Start::kept(&scratch).output();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said(&output).contains(file.to_str().unwrap()), "{}", said(&output));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        assert!(!scratch.path().join("data").exists(), "nothing was started");
+    }
+}

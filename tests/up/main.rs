@@ -1,0 +1,20 @@
+//! `bowline up` as its users and their accidents meet it: the real binary as a child process, on free
+//! loopback ports and in scratch folders. Each module is about one promise; `bowline` starts and stops
+//! the binary, `wire` speaks to its port byte by byte.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
+
+mod access;
+mod bowline;
+mod command_line;
+mod durability;
+mod hostile;
+mod manifests;
+mod random;
+mod resume;
+mod storm;
+mod wire;
