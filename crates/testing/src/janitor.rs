@@ -27,10 +27,6 @@ impl Scratch {
     pub(crate) fn new() -> Self {
         let dir = std::env::temp_dir().join(format!("bowline-test-{}", crate::unique()));
         fs::create_dir(&dir).unwrap_or_else(|e| panic!("create {}: {e}", dir.display()));
-        #[expect(
-            clippy::zombie_processes,
-            reason = "it ends after this process, which cannot wait for it"
-        )]
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "janitor"])
             .arg(&dir)
