@@ -123,6 +123,10 @@ pub async fn run(file: &Path) {
         let call = step.request.call(&variables);
         let reply = exchange(&cluster, &call, step, &variables).await;
         let actual = answer(&call, &reply);
+        if let Some(resource) = made_in_the_cluster(&call, &reply) {
+            cluster
+                .owns(&resource, actual["body"]["metadata"]["name"].as_str().unwrap_or_default());
+        }
         for (name, pointer) in &step.capture {
             let value = actual["body"].pointer(pointer).cloned().unwrap_or_default();
             if value.is_null() {
@@ -161,6 +165,19 @@ pub async fn run(file: &Path) {
     }
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     assert!(failures.is_empty(), "{name} differs from the recording:\n\n{}", failures.join("\n\n"));
+}
+
+/// What was created outside of any namespace, as `kubectl delete` knows it.
+fn made_in_the_cluster(call: &Call, reply: &Reply) -> Option<String> {
+    let path = call.path.split('?').next().unwrap_or_default();
+    let steps: Vec<_> = path.trim_start_matches('/').split('/').collect();
+    let resource = match steps[..] {
+        ["api", _, plural] => plural.to_owned(),
+        ["apis", group, version, plural] => format!("{plural}.{version}.{group}"),
+        _ => return None,
+    };
+    let review = path.contains("/authorization.k8s.io/");
+    (call.method == "POST" && reply.status == 201 && !review).then_some(resource)
 }
 
 async fn exchange(
