@@ -8,4 +8,11 @@
     reason = "tests fail by panicking"
 )]
 
+mod client;
+mod differences;
+mod discovery;
+mod knots;
+mod kubectl_change;
+mod kubectl_look;
+mod product;
 mod transcripts;

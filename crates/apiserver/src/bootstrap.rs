@@ -18,8 +18,8 @@ impl Server {
         for name in NAMESPACES {
             let value =
                 json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            let decoded = Decoded { value, duplicates: Vec::new() };
-            let input = Input { decoded, validation: FieldValidation::Ignore };
+            let input =
+                Input { decoded: Decoded::plain(value), validation: FieldValidation::Ignore };
             match self.create(&kind, "", input).await {
                 Ok(_) => {}
                 Err(error) if error.reason == "AlreadyExists" => {}

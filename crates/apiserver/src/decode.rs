@@ -3,6 +3,7 @@
 //! here beyond the syntax.
 
 use crate::error::ApiError;
+use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -14,6 +15,15 @@ pub struct Decoded {
     pub value: Value,
     /// Paths of fields that stand twice, such as `spec.type`.
     pub duplicates: Vec<String>,
+    /// The JSON it came from, where the order of its fields may have to be told.
+    pub source: Option<Bytes>,
+}
+
+impl Decoded {
+    /// A value that was not read from JSON.
+    pub fn plain(value: Value) -> Self {
+        Self { value, duplicates: Vec::new(), source: None }
+    }
 }
 
 /// The encodings a body may have.
@@ -31,7 +41,7 @@ impl BodyType {
     /// Reads a `Content-Type`.
     pub fn parse(header: Option<&str>) -> Result<Self, ApiError> {
         let media = header.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-        match media {
+        match media.to_ascii_lowercase().as_str() {
             "" | "application/json" => Ok(Self::Json),
             "application/yaml" => Ok(Self::Yaml),
             "application/vnd.kubernetes.protobuf" => Ok(Self::Protobuf),
@@ -43,33 +53,64 @@ impl BodyType {
     }
 }
 
-/// Reads a body of the given type.
-pub fn body(kind: BodyType, bytes: &[u8]) -> Result<Decoded, ApiError> {
-    match kind {
-        BodyType::Json => json(bytes).map_err(ApiError::bad_request),
-        BodyType::Yaml => crate::yaml::from_yaml(bytes)
-            .map(|value| Decoded { value, duplicates: Vec::new() })
-            .map_err(ApiError::bad_request),
+/// Reads a body of the given type, which should be an object of `kind`.
+pub fn body(type_: BodyType, kind: &str, bytes: &Bytes) -> Result<Decoded, ApiError> {
+    let read = match type_ {
+        BodyType::Json => json(bytes)
+            .map(|decoded| Decoded { source: Some(bytes.clone()), ..decoded })
+            .map_err(|why| format!("couldn't get version/kind; json parse error: {why}")),
+        BodyType::Yaml => crate::yaml::from_yaml(bytes).map(Decoded::plain),
         BodyType::Protobuf => {
-            crate::proto::decode(bytes).map(|value| Decoded { value, duplicates: Vec::new() })
+            crate::proto::decode(bytes).map(Decoded::plain).map_err(|error| error.message)
         }
+    };
+    read.map_err(|why| {
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): {why} ({})",
+            excerpt(bytes)
+        ))
+    })
+}
+
+/// The beginning of a body as a message shows it: as text where it is text, else in hexadecimal.
+fn excerpt(bytes: &[u8]) -> String {
+    const MOST: usize = 1024;
+    if bytes.is_empty() {
+        return "<empty>".to_owned();
     }
+    let cut = &bytes[..bytes.len().min(MOST)];
+    let more = if cut.len() < bytes.len() { " ..." } else { "" };
+    match std::str::from_utf8(cut) {
+        Ok(text) if text.starts_with('{') => format!("{text}{more}"),
+        _ => cut.iter().map(|byte| format!("{byte:02x}")).chain([more.to_owned()]).collect(),
+    }
+}
+
+/// The path of every field in the order in which they stand.
+pub fn paths(bytes: &[u8]) -> Vec<String> {
+    let (mut duplicates, mut order) = (Vec::new(), Vec::new());
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let seed = Noting { path: String::new(), duplicates: &mut duplicates, order: Some(&mut order) };
+    // What is read up to an error is in order, too.
+    let _ = seed.deserialize(&mut reader);
+    order
 }
 
 /// Reads JSON and notes duplicate fields.
 pub fn json(bytes: &[u8]) -> Result<Decoded, String> {
     let mut duplicates = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let seed = Noting { path: String::new(), duplicates: &mut duplicates };
+    let seed = Noting { path: String::new(), duplicates: &mut duplicates, order: None };
     let value = seed.deserialize(&mut reader).map_err(|e| e.to_string())?;
     reader.end().map_err(|e| e.to_string())?;
-    Ok(Decoded { value, duplicates })
+    Ok(Decoded { value, duplicates, source: None })
 }
 
 /// Builds a value while it notes the paths of duplicate fields.
 struct Noting<'a> {
     path: String,
     duplicates: &'a mut Vec<String>,
+    order: Option<&'a mut Vec<String>>,
 }
 
 /// More than this is no longer a slip; the rest is not worth remembering.
@@ -120,12 +161,13 @@ impl<'de> Visitor<'de> for Noting<'_> {
         Ok(value.into())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         loop {
             let seed = Noting {
                 path: format!("{}[{}]", self.path, items.len()),
                 duplicates: &mut *self.duplicates,
+                order: self.order.as_deref_mut(),
             };
             match access.next_element_seed(seed)? {
                 Some(item) => items.push(item),
@@ -134,13 +176,20 @@ impl<'de> Visitor<'de> for Noting<'_> {
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             let path =
                 if self.path.is_empty() { key.clone() } else { format!("{}.{key}", self.path) };
+            if let Some(order) = self.order.as_deref_mut() {
+                order.push(path.clone());
+            }
             let value = access
-                .next_value_seed(Noting { path: path.clone(), duplicates: &mut *self.duplicates })
+                .next_value_seed(Noting {
+                    path: path.clone(),
+                    duplicates: &mut *self.duplicates,
+                    order: self.order.as_deref_mut(),
+                })
                 .map_err(A::Error::custom)?;
             if map.insert(key, value).is_some() && self.duplicates.len() < MOST_DUPLICATES {
                 self.duplicates.push(path);

@@ -6,7 +6,20 @@ use serde_json::{Value, json};
 
 const OBJECT_VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// The order in which a real server lists the verbs of custom kinds.
+const CUSTOM_VERBS: [&str; 8] =
+    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const NAMESPACE_VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
+
+fn verbs(kind: &Kind) -> &'static [&'static str] {
+    match (kind.strategic, &*kind.storage) {
+        (false, _) => &CUSTOM_VERBS,
+        // Nobody deletes all namespaces at once.
+        (true, "namespaces") => &NAMESPACE_VERBS,
+        (true, _) => &OBJECT_VERBS,
+    }
+}
 
 /// A subresource as discovery shows it.
 struct Subresource {
@@ -108,7 +121,7 @@ pub fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     for kind in kinds.of(group, version) {
         let mut entry = json!({
             "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced,
-            "kind": kind.kind, "verbs": OBJECT_VERBS,
+            "kind": kind.kind, "verbs": verbs(kind),
         });
         if !kind.short_names.is_empty() {
             entry["shortNames"] = json!(kind.short_names);
@@ -182,7 +195,7 @@ fn aggregated_resources(kinds: &Kinds, group: &str, version: &str) -> Vec<Value>
                 "resource": kind.plural,
                 "responseKind": {"group": group, "version": version, "kind": kind.kind},
                 "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
-                "singularResource": kind.singular, "verbs": OBJECT_VERBS,
+                "singularResource": kind.singular, "verbs": verbs(kind),
             });
             if !kind.short_names.is_empty() {
                 entry["shortNames"] = json!(kind.short_names);

@@ -32,6 +32,9 @@ pub struct Details {
     pub causes: Vec<Cause>,
     /// When the client may try again.
     pub retry_after_seconds: u32,
+    /// Whether the details are sent even when they say nothing, as a real server does in answers that it
+    /// gives before it knows the resource.
+    pub always: bool,
 }
 
 /// One cause of a refusal.
@@ -64,10 +67,7 @@ impl ApiError {
 
     /// 404 for a path that leads nowhere.
     pub fn no_such_path() -> Self {
-        let mut error =
-            Self::new(404, "NotFound", "the server could not find the requested resource");
-        error.details.causes.clear();
-        error
+        Self::new(404, "NotFound", "the server could not find the requested resource").generic()
     }
 
     /// 409: the name is taken.
@@ -87,11 +87,16 @@ impl ApiError {
 
     /// 422: the object was understood but is not valid. `kind` is the kind, not the plural.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let list = match errors {
-            [one] => one.to_string(),
-            many => {
-                format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+        // The real server says the same thing once, however many checks found it.
+        let mut texts: Vec<String> = Vec::new();
+        for text in errors.iter().map(ToString::to_string) {
+            if !texts.contains(&text) {
+                texts.push(text);
             }
+        }
+        let list = match texts.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
         };
         let message = format!("{} \"{name}\" is invalid: {list}", qualified(group, kind));
         let mut error = Self::new(422, "Invalid", message).about(group, kind, name);
@@ -108,13 +113,22 @@ impl ApiError {
         Self::new(403, "Forbidden", message).about(group, resource, name)
     }
 
-    /// 405: the resource is known, the verb is not for it.
-    pub fn method_not_allowed(group: &str, resource: &str, verb: &str) -> Self {
-        let message = format!(
-            "{verb} is not supported on resources of kind \"{}\"",
-            qualified(group, resource)
-        );
+    /// 404 for a path under which the API has nothing at all; answered as text.
+    pub fn no_page() -> Self {
+        Self::new(404, "", "404 page not found\n")
+    }
+
+    /// 405: the resource of a custom kind is known, the verb is not for it.
+    pub fn verb_not_supported(group: &str, resource: &str, verb: &str) -> Self {
+        let resource_name = qualified(group, resource);
+        let message = format!("{verb} is not supported on resources of kind \"{resource_name}\"");
         Self::new(405, "MethodNotAllowed", message).about(group, resource, "")
+    }
+
+    /// 405: the resource is known, the verb is not for it.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(405, "MethodNotAllowed", message).generic()
     }
 
     /// 410: the resource version asked for is no longer at hand.
@@ -143,7 +157,16 @@ impl ApiError {
 
     /// 500: our own failure.
     pub fn internal(message: impl fmt::Display) -> Self {
-        Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
+        let text = message.to_string();
+        let mut error = Self::new(500, "InternalError", format!("Internal error occurred: {text}"));
+        error.details.causes.push(Cause { reason: "", message: text, field: String::new() });
+        error
+    }
+
+    /// The same error as the real server gives it before it knows the resource: with empty details.
+    pub fn generic(mut self) -> Self {
+        self.details.always = true;
+        self
     }
 
     /// The same error with its details naming this object.
@@ -191,7 +214,7 @@ impl ApiError {
         {
             map.remove("reason");
         }
-        if !details.is_empty() {
+        if d.always || !details.is_empty() {
             status["details"] = Value::Object(details);
         }
         status

@@ -56,11 +56,13 @@ impl Server {
 
     /// The kind behind a path, or 404.
     pub fn kind(&self, group: &str, version: &str, resource: &str) -> Result<Arc<Kind>, ApiError> {
-        self.registry
-            .kinds()
-            .get(group, version, resource)
-            .cloned()
-            .ok_or_else(ApiError::no_such_path)
+        let kinds = self.registry.kinds();
+        if let Some(kind) = kinds.get(group, version, resource) {
+            return Ok(kind.clone());
+        }
+        // A real server knows its own groups; what is below the others is another server's page.
+        let builtin = kinds.iter().any(|kind| kind.strategic && kind.group == group);
+        Err(if builtin { ApiError::no_such_path() } else { ApiError::no_page() })
     }
 
     /// The stored object in the served version, with the revision that wrote it.

@@ -1,9 +1,14 @@
 //! The real `kubectl`, run against the cluster at hand with a discovery cache of its own.
 
 use crate::cluster::{Cluster, Server};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Longer than any wait that a test asks `kubectl` for.
+const LIMIT: Duration = Duration::from_secs(90);
 
 /// What `kubectl` said.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,15 +80,36 @@ impl Server {
         let text = stdin.to_owned();
         // A child that ends without reading closes the pipe; its exit code tells that story.
         let writer = std::thread::spawn(move || input.write_all(text.as_bytes()).is_ok());
-        let output = child.wait_with_output().expect("wait for kubectl");
+        let stdout = read(child.stdout.take().expect("stdout is piped"));
+        let stderr = read(child.stderr.take().expect("stderr is piped"));
+        let deadline = Instant::now() + LIMIT;
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("wait for kubectl") {
+                break status;
+            }
+            if Instant::now() > deadline {
+                child.kill().expect("end kubectl");
+                panic!("kubectl {args:?} does not end within {LIMIT:?}");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
         let _ = writer.join();
         let _ = std::fs::remove_dir_all(&cache);
         Output {
-            status: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            status: status.code().unwrap_or(-1),
+            stdout: stdout.join().unwrap_or_default(),
+            stderr: stderr.join().unwrap_or_default(),
         }
     }
+}
+
+/// Reads a pipe to its end beside everything else, so that a child never waits for room in it.
+fn read(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
 }
 
 /// `KUBECTL`, or the one on `PATH`.

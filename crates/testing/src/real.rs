@@ -79,7 +79,7 @@ pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>) -> Server {
                 "--service-account-signing-key-file={}",
                 file("accounts.key", &pki.accounts_key)
             ),
-            "--service-cluster-ip-range=10.0.0.0/16".into(),
+            "--service-cluster-ip-range=10.96.0.0/12".into(),
             // Pods are made by tests, and no controller here gives their namespaces an account.
             "--disable-admission-plugins=ServiceAccount".into(),
             "--allow-privileged=true".into(),

@@ -2,6 +2,7 @@
 
 use super::fields::{
     Findings, child, default, default_text, entries, has, int, items, list, set, text, texts,
+    unset_times,
 };
 use super::metadata::{check_labels, check_selector};
 use super::pod::{pod_spec, template_spec};
@@ -15,6 +16,9 @@ pub struct DeploymentRules;
 
 impl Rules for DeploymentRules {
     fn default(&self, object: &mut Value) {
+        if let Some(status) = object.get_mut("status") {
+            unset_times(status, &["lastUpdateTime", "lastTransitionTime"]);
+        }
         let Some(spec) = child(object, "spec") else { return };
         default(spec, "replicas", 1);
         default(spec, "revisionHistoryLimit", 10);
@@ -201,6 +205,9 @@ impl Rules for StatefulSetRules {
     }
 
     fn default(&self, object: &mut Value) {
+        if let Some(status) = object.get_mut("status") {
+            unset_times(status, &["lastTransitionTime"]);
+        }
         let Some(spec) = child(object, "spec") else { return };
         default_text(spec, "podManagementPolicy", "OrderedReady");
         default(spec, "replicas", 1);

@@ -1,6 +1,8 @@
 //! The rules of Namespaces, Nodes and Leases.
 
-use super::fields::{Findings, child, default, has, list, put, remove, set, text, texts};
+use super::fields::{
+    Findings, child, default, has, list, put, remove, set, text, texts, unset_times,
+};
 use super::ip;
 use super::metadata::check_standard_finalizer;
 use crate::error::{FieldError, FieldErrorKind};
@@ -71,6 +73,20 @@ impl Rules for NamespaceRules {
     }
 }
 
+/// What a Node tells about itself, always written out.
+const NODE_INFO: [&str; 10] = [
+    "architecture",
+    "bootID",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "kubeletVersion",
+    "machineID",
+    "operatingSystem",
+    "osImage",
+    "systemUUID",
+];
+
 /// The rules of Nodes.
 pub struct NodeRules;
 
@@ -81,11 +97,19 @@ impl Rules for NodeRules {
 
     fn default(&self, object: &mut Value) {
         child(object, "spec");
-        if let Some(status) = object.get_mut("status")
-            && has(status, "capacity")
-        {
+        let Some(status) = child(object, "status") else { return };
+        if has(status, "capacity") {
             let capacity = status["capacity"].clone();
             default(status, "allocatable", capacity);
+        }
+        // What the real server writes out though it is not there.
+        unset_times(status, &["lastHeartbeatTime", "lastTransitionTime"]);
+        let kubelet = child(status, "daemonEndpoints").and_then(|e| child(e, "kubeletEndpoint"));
+        if let Some(kubelet) = kubelet {
+            default(kubelet, "Port", 0);
+        }
+        if let Some(info) = child(status, "nodeInfo") {
+            NODE_INFO.iter().for_each(|field| default(info, field, ""));
         }
     }
 
@@ -249,6 +273,22 @@ mod tests {
         assert_eq!(
             node["spec"]["taints"],
             json!([{"key": "a", "effect": "NoSchedule"}, {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}])
+        );
+    }
+
+    #[test]
+    fn what_a_node_does_not_tell_is_written_out_as_nothing() {
+        let mut node = json!({"status": {"conditions": [{"type": "Ready"}]}});
+        NodeRules.default(&mut node);
+        let again = node.clone();
+        NodeRules.default(&mut node);
+        assert_eq!(node, again);
+        let status = &node["status"];
+        assert_eq!(status["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 0}}));
+        assert_eq!(status["nodeInfo"]["kubeletVersion"], "");
+        assert_eq!(
+            status["conditions"],
+            json!([{"type": "Ready", "lastHeartbeatTime": null, "lastTransitionTime": null}])
         );
     }
 

@@ -1,6 +1,7 @@
 //! The rules of ConfigMaps, Secrets and ServiceAccounts.
 
 use super::fields::{Findings, child, default_text, entries, has, omit_empty, remove, set, text};
+use super::tls;
 use crate::error::FieldError;
 use crate::kind::Rules;
 use crate::names;
@@ -42,7 +43,7 @@ impl Rules for ConfigMapRules {
             size += decoded(&field, value, &mut found).len();
         }
         if size > DATA_MAX {
-            found.push(FieldError::too_long("", DATA_MAX));
+            found.push(FieldError::too_long("[]", DATA_MAX));
         }
         found.done()
     }
@@ -93,6 +94,14 @@ impl Rules for SecretRules {
         }
         secret_type(object, &mut found);
         found.done()
+    }
+
+    fn warnings(&self, object: &Value, _old: Option<&Value>) -> Vec<String> {
+        if text(object, "type") != "kubernetes.io/tls" {
+            return Vec::new();
+        }
+        let half = |key| BASE64.decode(text(&object["data"], key)).unwrap_or_default();
+        tls::check_pair(&half("tls.crt"), &half("tls.key")).into_iter().collect()
     }
 }
 

@@ -23,6 +23,13 @@ impl Rules for EndpointSliceRules {
         for endpoint in items(object, "endpoints") {
             default(endpoint, "conditions", json!({}));
         }
+        // A slice that has none of them says so.
+        let Some(members) = object.as_object_mut() else { return };
+        for list in ["endpoints", "ports"] {
+            if members.get(list).and_then(Value::as_array).is_none_or(Vec::is_empty) {
+                members.insert(list.to_owned(), Value::Null);
+            }
+        }
     }
 
     fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {

@@ -47,10 +47,16 @@ impl Rules for EventRules {
     }
 
     fn default(&self, object: &mut Value) {
+        // The real server writes out times that are not there.
+        default(object, "eventTime", Value::Null);
         if self.new_shape {
             default(object, "deprecatedSource", json!({}));
+            default(object, "deprecatedFirstTimestamp", Value::Null);
+            default(object, "deprecatedLastTimestamp", Value::Null);
         } else {
             default(object, "source", json!({}));
+            default(object, "firstTimestamp", Value::Null);
+            default(object, "lastTimestamp", Value::Null);
             default(object, "reportingComponent", "");
             default(object, "reportingInstance", "");
         }
@@ -229,6 +235,28 @@ mod tests {
         NEW.to_storage(&mut served);
         assert_eq!(served, stored);
         assert_eq!(OLD.selectable_value(&stored, "source"), Some("bowline".to_owned()));
+    }
+
+    #[test]
+    fn times_that_are_not_there_are_written_out_in_both_shapes() {
+        let mut stored = json!({"firstTimestamp": "2026-01-01T00:00:00Z"});
+        OLD.default(&mut stored);
+        assert_eq!(
+            stored,
+            json!({
+                "eventTime": null, "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": null,
+                "source": {}, "reportingComponent": "", "reportingInstance": "",
+            })
+        );
+        let mut new = json!({"eventTime": "2026-01-01T00:00:00.000000Z"});
+        NEW.default(&mut new);
+        assert_eq!(
+            new,
+            json!({
+                "eventTime": "2026-01-01T00:00:00.000000Z", "deprecatedFirstTimestamp": null,
+                "deprecatedLastTimestamp": null, "deprecatedSource": {},
+            })
+        );
     }
 
     #[test]

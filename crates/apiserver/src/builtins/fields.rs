@@ -109,6 +109,13 @@ pub(super) fn items<'a>(value: &'a mut Value, field: &str) -> impl Iterator<Item
     value.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
+/// Writes out the times of conditions that are not there, as a typed server does.
+pub(super) fn unset_times(status: &mut Value, fields: &[&str]) {
+    for condition in items(status, "conditions") {
+        fields.iter().for_each(|field| default(condition, field, Value::Null));
+    }
+}
+
 /// What is wrong with an object, as it is found.
 #[derive(Default)]
 pub(super) struct Findings(Vec<FieldError>);

@@ -17,6 +17,7 @@ pub mod pod;
 mod quantity;
 pub mod rbac;
 pub mod service;
+mod tls;
 
 pub use kinds::{all, definition_name};
 pub use service::ServiceNetwork;

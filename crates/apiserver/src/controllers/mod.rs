@@ -1,9 +1,78 @@
-//! The few controllers that a cluster cannot do without, each an ordinary client of the API.
+//! The few controllers that a server without a controller manager still needs. Each is an ordinary
+//! client of the API and uses nothing else of this crate, so each also runs against a real server.
+//!
+//! ```text
+//!  watch ──▶ small records ──▶ index (pure) ──▶ actions ──▶ API
+//!                 ▲     table: mark and sweep      │  shell: coalesce, retry with back-off
+//!                 └────────── what was written ◀───┘
+//! ```
+//!
+//! They never exit by themselves: an error is logged and tried again.
 
+mod catalog;
+mod custom_resources;
+mod deletions;
+mod endpoint_slices;
+mod events;
+mod expiry;
+mod garbage;
+mod namespaces;
+mod pods;
+mod queue;
+mod shell;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Starts all of them; they end when `stop` becomes true.
-pub fn spawn(_client: kube::Client, _stop: &watch::Receiver<bool>) -> Vec<JoinHandle<()>> {
-    Vec::new()
+/// One of the controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controller {
+    /// EndpointSlices from Services with a selector and their Pods.
+    EndpointSlices,
+    /// Deletes objects whose owners are gone, and orphans where that was asked for.
+    Garbage,
+    /// Empties Namespaces that are being deleted, and lets them go.
+    Namespaces,
+    /// Deletes the objects of a CustomResourceDefinition that is being deleted, and lets it go. A real
+    /// server does this itself.
+    CustomResources,
+    /// Deletes Events after an hour. A real server does this itself.
+    Events,
+    /// Ends Pods whose grace period is over, since no kubelet does. Not for a cluster with kubelets.
+    Pods,
+}
+
+impl Controller {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::EndpointSlices,
+        Self::Garbage,
+        Self::Namespaces,
+        Self::CustomResources,
+        Self::Events,
+        Self::Pods,
+    ];
+
+    /// Starts this one. The task ends soon after `stop` becomes true or its sender is dropped.
+    pub fn spawn(self, client: Client, stop: &watch::Receiver<bool>) -> JoinHandle<()> {
+        let stop = stop.clone();
+        match self {
+            Self::EndpointSlices => tokio::spawn(endpoint_slices::run(client, stop)),
+            Self::Garbage => tokio::spawn(garbage::run(client, stop)),
+            Self::Namespaces => tokio::spawn(namespaces::run(client, stop)),
+            Self::CustomResources => tokio::spawn(custom_resources::run(client, stop)),
+            Self::Events => tokio::spawn(events::run(client, stop)),
+            Self::Pods => tokio::spawn(pods::run(client, stop)),
+        }
+    }
+}
+
+/// Starts all controllers. The tasks end soon after `stop` becomes true or its sender is dropped.
+pub fn spawn(client: Client, stop: &watch::Receiver<bool>) -> Vec<JoinHandle<()>> {
+    Controller::ALL.iter().map(|controller| controller.spawn(client.clone(), stop)).collect()
 }

@@ -14,9 +14,7 @@ pub use status::{NameClaim, NameSpace, accepted_names, established, status};
 pub use validate::{validate, warnings};
 
 use crate::meta;
-use regex::Regex;
 use serde_json::{Value, json};
-use std::sync::LazyLock;
 
 /// Fills in what the writer left out: singular, listKind and the conversion strategy.
 pub fn default(crd: &mut Value) {
@@ -56,45 +54,6 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 fn texts(value: &Value) -> Vec<String> {
     let list = value.as_array().into_iter().flatten();
     list.filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-/// What keeps a name from being a DNS label as RFC 1035 has them.
-pub(crate) fn dns_label(name: &str) -> Vec<String> {
-    static LABEL: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new("^[a-z]([-a-z0-9]*[a-z0-9])?$").ok());
-    let mut wrong = Vec::new();
-    if name.len() > 63 {
-        wrong.push("must be no more than 63 bytes".to_owned());
-    }
-    if !LABEL.as_ref().is_some_and(|label| label.is_match(name)) {
-        wrong.push(
-            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
-             alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or \
-             'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
-                .to_owned(),
-        );
-    }
-    wrong
-}
-
-/// What keeps a name from being a DNS subdomain as RFC 1123 has them.
-fn dns_subdomain(name: &str) -> Vec<String> {
-    static NAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$").ok()
-    });
-    let mut wrong = Vec::new();
-    if name.len() > 253 {
-        wrong.push("must be no more than 253 bytes".to_owned());
-    }
-    if !NAME.as_ref().is_some_and(|pattern| pattern.is_match(name)) {
-        wrong.push(
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
-             '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used \
-             for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-                .to_owned(),
-        );
-    }
-    wrong
 }
 
 #[cfg(test)]

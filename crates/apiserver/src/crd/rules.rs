@@ -2,7 +2,7 @@
 
 use crate::error::FieldError;
 use crate::kind::Rules;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// What a definition must be like; what becomes of it is decided when it is established.
 pub struct DefinitionRules;
@@ -10,11 +10,21 @@ pub struct DefinitionRules;
 impl Rules for DefinitionRules {
     fn default(&self, object: &mut Value) {
         super::default(object);
+        // The real server writes out conditions that are not there.
+        if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+            status.entry("conditions").or_insert(Value::Null);
+        }
     }
 
     fn prepare_create(&self, object: &mut Value) {
+        let storage = super::storage_version(object);
+        let stored = if storage.is_empty() { Value::Null } else { json!([storage]) };
+        // Nothing is accepted yet; the server establishes the definition right after.
+        let status = json!({
+            "acceptedNames": {"kind": "", "plural": ""}, "storedVersions": stored,
+        });
         if let Some(map) = object.as_object_mut() {
-            map.remove("status");
+            map.insert("status".into(), status);
         }
     }
 
@@ -24,5 +34,26 @@ impl Rules for DefinitionRules {
 
     fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
         super::warnings(object, old)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{established, status, tests::good};
+    use super::*;
+
+    #[test]
+    fn a_new_definition_has_a_status_that_accepts_nothing_yet() {
+        let mut crd = good();
+        crd["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+        DefinitionRules.prepare_create(&mut crd);
+        DefinitionRules.default(&mut crd);
+        assert_eq!(
+            crd["status"],
+            json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": ["v1"]})
+        );
+        assert!(!established(&crd));
+        let fresh = status(&good(), &|_| None, jiff::Timestamp::UNIX_EPOCH);
+        assert_eq!(status(&crd, &|_| None, jiff::Timestamp::UNIX_EPOCH), fresh);
     }
 }

@@ -2,9 +2,10 @@
 //! all versions agree on a schema, subresources or columns, it speaks of them at the top of the spec,
 //! and so does this.
 
-use super::{dns_label, dns_subdomain, storage_version, text, texts, versions};
+use super::{storage_version, text, texts, versions};
 use crate::error::{FieldError, FieldErrorKind};
 use crate::meta;
+use crate::names::{is_dns1035_label, is_dns1123_subdomain};
 use crate::schema::{
     CelRules, Schema, Type, child, compile_crd_at, field_path, indexed, unrecognized_formats,
 };
@@ -51,11 +52,8 @@ fn name(crd: &Value, errors: &mut Vec<FieldError>) {
     let name = meta::name(crd);
     let wanted =
         format!("{}.{}", text(&crd["spec"]["names"], "plural"), text(&crd["spec"], "group"));
-    let mut wrong = dns_subdomain(name);
     if name != wanted {
-        wrong.push("must be spec.names.plural+\".\"+spec.group".to_owned());
-    }
-    for detail in wrong {
+        let detail = "must be spec.names.plural+\".\"+spec.group";
         errors.push(FieldError::invalid("metadata.name", &name.into(), detail));
     }
 }
@@ -63,7 +61,7 @@ fn name(crd: &Value, errors: &mut Vec<FieldError>) {
 fn spec(crd: &Value, errors: &mut Vec<FieldError>) {
     let spec = &crd["spec"];
     let group = text(spec, "group");
-    let wrong = dns_subdomain(group);
+    let wrong = is_dns1123_subdomain(group);
     if group.is_empty() {
         errors.push(FieldError::required("spec.group", ""));
     } else if !wrong.is_empty() {
@@ -82,7 +80,7 @@ fn spec(crd: &Value, errors: &mut Vec<FieldError>) {
     let shared = Shared::of(versions(crd));
     for (i, version) in versions(crd).iter().enumerate() {
         let path = format!("spec.versions[{i}]");
-        let wrong = dns_label(text(version, "name"));
+        let wrong = is_dns1035_label(text(version, "name"));
         if !wrong.is_empty() {
             let field = child(&path, "name");
             errors.push(FieldError::invalid(field, &version["name"], wrong.join(",")));
@@ -246,6 +244,13 @@ fn storage(crd: &Value, errors: &mut Vec<FieldError>) {
         let detail = "must have exactly one version marked as storage version";
         errors.push(FieldError::invalid("spec.versions", shown, detail));
     }
+    // The first version has a second place in the real server's internal form, and is judged there too.
+    if let Some(first) = list.first().map(name).filter(|first| !first.is_empty()) {
+        let wrong = is_dns1035_label(&first);
+        if !wrong.is_empty() {
+            errors.push(FieldError::invalid("spec.version", &first.into(), wrong.join(",")));
+        }
+    }
 }
 
 fn names(names: &Value, errors: &mut Vec<FieldError>) {
@@ -259,7 +264,7 @@ fn names(names: &Value, errors: &mut Vec<FieldError>) {
     for (key, mixed) in [("plural", ""), ("singular", ""), ("kind", MIXED), ("listKind", MIXED)] {
         let name = text(names, key);
         let folded = if mixed.is_empty() { name.to_owned() } else { name.to_lowercase() };
-        let wrong = dns_label(&folded);
+        let wrong = is_dns1035_label(&folded);
         if !name.is_empty() && !wrong.is_empty() {
             let detail = format!("{mixed}{}", wrong.join(","));
             errors.push(FieldError::invalid(child(AT, key), &name.into(), detail));
@@ -267,7 +272,7 @@ fn names(names: &Value, errors: &mut Vec<FieldError>) {
     }
     let mut each = |key: &str| {
         for (i, name) in texts(&names[key]).into_iter().enumerate() {
-            let wrong = dns_label(&name);
+            let wrong = is_dns1035_label(&name);
             if !wrong.is_empty() {
                 let field = indexed(&child(AT, key), i);
                 errors.push(FieldError::invalid(field, &name.into(), wrong.join(",")));
@@ -441,7 +446,13 @@ fn immutable(crd: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 
 /// A version in which objects may still be stored has to stay.
 fn stored_versions(crd: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    let Some(old) = old else { return };
+    let Some(old) = old else {
+        if storage_version(crd).is_empty() {
+            let detail = "must have at least one stored version";
+            errors.push(FieldError::invalid("status.storedVersions", &Value::Null, detail));
+        }
+        return;
+    };
     let stored = texts(&old["status"]["storedVersions"]);
     for (i, name) in stored.iter().enumerate() {
         let kept =

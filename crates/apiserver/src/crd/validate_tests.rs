@@ -70,7 +70,8 @@ fn versions_are_unique_and_one_is_stored() {
     assert_eq!(
         broken(|crd| crd["spec"]["versions"] = json!([])),
         [
-            "spec.versions: Invalid value: []: must have exactly one version marked as storage version"
+            "spec.versions: Invalid value: []: must have exactly one version marked as storage version",
+            "status.storedVersions: Invalid value: null: must have at least one stored version",
         ]
     );
     assert_eq!(

@@ -22,15 +22,17 @@ pub(super) struct Answer<'a> {
 }
 
 /// A Status for a refusal.
-pub(super) fn failure(error: &ApiError) -> Response<Body> {
-    let mut response = json(error.code, &error.status());
+pub(super) fn failure(error: &ApiError, encoding: Encoding) -> Response<Body> {
+    if *error == ApiError::no_page() {
+        return text(404, error.message.clone());
+    }
+    let accept = Accepted { form: Form::Object, encoding };
+    let mut response = encoded(error.code, &error.status(), accept)
+        .unwrap_or_else(|_| json(error.code, &error.status()));
     if error.details.retry_after_seconds > 0 {
         response
             .headers_mut()
             .insert(header::RETRY_AFTER, HeaderValue::from(error.details.retry_after_seconds));
-    }
-    if error.code == 401 {
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
 }
@@ -46,8 +48,8 @@ pub(super) fn bytes(code: u16, bytes: Bytes) -> Response<Body> {
 }
 
 /// Plain text.
-pub(super) fn text(text: &'static str) -> Response<Body> {
-    build(200, "text/plain; charset=utf-8", Body::from(text))
+pub(super) fn text(code: u16, text: impl Into<Body>) -> Response<Body> {
+    build(code, "text/plain; charset=utf-8", text.into())
 }
 
 /// A value in the encoding that was agreed on.
@@ -103,7 +105,13 @@ impl Answer<'_> {
     }
 
     fn include(&self) -> Result<IncludeObject, ApiError> {
-        IncludeObject::parse(self.include).map_err(ApiError::bad_request)
+        IncludeObject::parse(self.include).map_err(|_| {
+            ApiError::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {:?}: must be \
+                 'Metadata', 'Object', 'None', or empty",
+                self.include
+            ))
+        })
     }
 
     /// Whether DELETE of this kind answers with the object rather than a Status.
@@ -159,8 +167,13 @@ impl Answer<'_> {
     /// A page of a list.
     pub(super) fn list(&self, listed: &Listed) -> Result<Response<Body>, ApiError> {
         let mut metadata = json!({"resourceVersion": listed.revision.to_string()});
-        if let Some(token) = &listed.continue_token {
-            metadata["continue"] = json!(token);
+        match &listed.continue_token {
+            Some(token) => metadata["continue"] = json!(token),
+            // Lists of custom objects say that there is nothing to continue.
+            None if !self.kind.strategic && self.accept.form == Form::Object => {
+                metadata["continue"] = json!("");
+            }
+            None => {}
         }
         if let Some(remaining) = listed.remaining {
             metadata["remainingItemCount"] = json!(remaining);

@@ -43,9 +43,11 @@ pub fn router(server: Arc<Server>, access: Access) -> axum::Router {
 
 async fn respond(server: &Arc<Server>, access: &Access, request: Request<Body>) -> Response<Body> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let header = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let encoding = negotiate::encoding(header);
     let response = match route(server, access, request).await {
         Ok(response) => response,
-        Err(error) => answer::failure(&error),
+        Err(error) => answer::failure(&error, encoding),
     };
     tracing::debug!(%method, path, status = response.status().as_u16(), "answered");
     response
@@ -59,15 +61,18 @@ async fn route(
     let target = target::parse(request.uri().path());
     // Health and version are open, as on a cluster with its default bindings.
     match target {
-        Target::Health => return Ok(answer::text("ok")),
+        Target::Health => {
+            let verbose = request.uri().query().unwrap_or_default().contains("verbose");
+            return health(server, request.uri().path().trim_start_matches('/'), verbose);
+        }
         Target::Version => return Ok(answer::json(200, &version())),
         _ => {}
     }
     let identity = access.identify(request.headers())?;
     let header = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    let reading = matches!(*request.method(), Method::GET | Method::HEAD);
+    let reading = *request.method() == Method::GET;
     let document = |value: Option<Value>, accept: Accepted| match value {
-        Some(_) if !reading => Err(ApiError::method_not_allowed("", "discovery", "this method")),
+        Some(_) if !reading => Err(ApiError::method_not_allowed()),
         Some(value) => answer::document(&value, accept),
         None => Err(ApiError::no_such_path()),
     };
@@ -83,9 +88,10 @@ async fn route(
             };
             document(Some(value), accept)
         }
-        Target::Group(group) => {
-            document(discovery::group(&kinds, &group), accepted(header, false)?)
-        }
+        Target::Group(group) => match discovery::group(&kinds, &group) {
+            None => Err(ApiError::no_page()),
+            found => document(found, accepted(header, false)?),
+        },
         Target::GroupVersion { group, version } => {
             document(discovery::resources(&kinds, &group, &version), accepted(header, false)?)
         }
@@ -103,8 +109,17 @@ async fn route(
         Target::Resource(target) => {
             Call::read(server, identity, target, request).await?.answer().await
         }
-        Target::Health | Target::Version | Target::Nowhere => Err(ApiError::no_such_path()),
+        Target::Health | Target::Version | Target::Nowhere => Err(ApiError::no_page()),
     }
+}
+
+/// Ready and alive while writes are taken; a store that has failed needs a new start.
+fn health(server: &Server, check: &str, verbose: bool) -> Result<Response<Body>, ApiError> {
+    if let Some(why) = server.store.failure() {
+        return Ok(answer::text(500, format!("[-]store failed: {why}\n{check} check failed\n")));
+    }
+    let report = format!("[+]ping ok\n[+]store ok\n{check} check passed\n");
+    Ok(answer::text(200, if verbose { report } else { "ok".to_owned() }))
 }
 
 fn host(headers: &HeaderMap) -> String {
@@ -150,7 +165,8 @@ impl<'a> Call<'a> {
         let text =
             |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let accept = accepted(text(header::ACCEPT).as_deref(), false)?;
-        let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+        let mut query = Query::parse(parts.uri.query().unwrap_or_default())?;
+        query.watch |= target.watch;
         let limited = http_body_util::Limited::new(body, MAX_BODY);
         let body = http_body_util::BodyExt::collect(limited)
             .await
@@ -180,6 +196,10 @@ impl<'a> Call<'a> {
             return self.review(review);
         }
         let kind = self.server.kind(&target.group, &target.version, &target.resource)?;
+        let deletes_all = self.method == Method::DELETE && target.name.is_empty();
+        if deletes_all && &*kind.storage == "namespaces" {
+            return Err(ApiError::method_not_allowed());
+        }
         if !kind.namespaced && !target.namespace.is_empty() {
             return Err(ApiError::no_such_path());
         }
@@ -187,7 +207,10 @@ impl<'a> Call<'a> {
             return Err(ApiError::no_such_path());
         }
         let verb = self.verb();
-        self.identity.check(verb, &kind, &target.namespace, &target.name)?;
+        self.identity.check(verb, &kind, &target.namespace, &target.name, &target.subresource)?;
+        if self.method == Method::HEAD {
+            return Err(ApiError::method_not_allowed());
+        }
         match (target.name.as_str(), target.subresource.as_str()) {
             ("", _) => self.collection(&kind).await,
             (_, "") => self.object(&kind, Part::Object).await,
@@ -196,15 +219,18 @@ impl<'a> Call<'a> {
                 self.object(&kind, Part::Finalize).await
             }
             (_, "scale") if kind.scale.is_some() => self.scale(&kind).await,
+            (name, _) if !kind.strategic => {
+                Err(ApiError::not_found(&kind.group, &kind.plural, name))
+            }
             _ => Err(ApiError::no_such_path()),
         }
     }
 
     fn verb(&self) -> &'static str {
         match (&self.method, self.target.name.is_empty()) {
-            (&Method::GET | &Method::HEAD, _) if self.query.watch => "watch",
-            (&Method::GET | &Method::HEAD, true) => "list",
-            (&Method::GET | &Method::HEAD, false) => "get",
+            (&Method::GET, _) if self.query.watch => "watch",
+            (&Method::GET, true) => "list",
+            (&Method::GET, false) => "get",
             (&Method::POST, _) => "create",
             (&Method::PUT, _) => "update",
             (&Method::PATCH, _) => "patch",
@@ -216,26 +242,22 @@ impl<'a> Call<'a> {
 
     fn review(&self, review: Review) -> Result<Response<Body>, ApiError> {
         if self.method != Method::POST || !self.target.name.is_empty() {
-            return Err(ApiError::method_not_allowed(
-                &self.target.group,
-                &self.target.resource,
-                self.verb(),
-            ));
+            return Err(ApiError::method_not_allowed());
         }
         let value = match BodyType::parse(self.content_type.as_deref())? {
             // Only the access review asks something; the others are answered whatever they say.
             BodyType::Protobuf if review != Review::Access => {
                 json!({"apiVersion": self.target.api_version()})
             }
-            body => decode::body(body, &self.body)?.value,
+            body => decode::body(body, "a review", &self.body)?.value,
         };
         let answered = review.answer(self.identity, value)?;
         Ok(answer::json(201, &answered))
     }
 
-    fn input(&self) -> Result<Input, ApiError> {
+    fn input(&self, kind: &Kind) -> Result<Input, ApiError> {
         let body = BodyType::parse(self.content_type.as_deref())?;
-        let decoded = decode::body(body, &self.body)?;
+        let decoded = decode::body(body, &kind.kind, &self.body)?;
         Ok(Input { decoded, validation: self.query.field_validation })
     }
 
@@ -247,25 +269,25 @@ impl<'a> Call<'a> {
         let namespace = self.target.namespace.as_str();
         let answer = self.answerer(kind);
         match self.method {
-            Method::GET | Method::HEAD if self.query.watch => {
+            Method::GET if self.query.watch => {
                 let options = WatchOptions::parse(kind, &self.query)?;
                 answer.watch(self.server.watch(kind, namespace, options).await?)
             }
-            Method::GET | Method::HEAD => {
+            Method::GET => {
                 let options = ListOptions::parse(kind, &self.query)?;
                 let listed = self.server.list(kind, namespace, &options).await?;
                 answer.list(&listed)
             }
             Method::POST if kind.namespaced && namespace.is_empty() => {
-                Err(ApiError::method_not_allowed(&kind.group, &kind.plural, "create"))
+                Err(ApiError::method_not_allowed())
             }
             Method::POST => {
-                let written = self.server.create(kind, namespace, self.input()?).await?;
+                let written = self.server.create(kind, namespace, self.input(kind)?).await?;
                 self.after_write(kind).await?;
                 self.written(kind, 201, written)
             }
             Method::DELETE if kind.namespaced && namespace.is_empty() => {
-                Err(ApiError::method_not_allowed(&kind.group, &kind.plural, "deletecollection"))
+                Err(ApiError::method_not_allowed())
             }
             Method::DELETE => {
                 let list = ListOptions::parse(kind, &self.query)?;
@@ -275,7 +297,7 @@ impl<'a> Call<'a> {
                 self.after_write(kind).await?;
                 answer.items(revision, &items)
             }
-            _ => Err(ApiError::method_not_allowed(&kind.group, &kind.plural, self.verb())),
+            _ => Err(ApiError::method_not_allowed()),
         }
     }
 
@@ -283,13 +305,14 @@ impl<'a> Call<'a> {
         let (namespace, name) = (self.target.namespace.as_str(), self.target.name.as_str());
         let answer = self.answerer(kind);
         match self.method {
-            Method::GET | Method::HEAD if self.query.watch => self.watch_one(kind).await,
-            Method::GET | Method::HEAD => {
+            Method::GET if self.query.watch => self.watch_one(kind).await,
+            Method::GET => {
+                self.server.wait_to_get(&self.query.resource_version).await?;
                 let stored = self.server.read(kind, namespace, name)?;
                 answer.object(200, &stored.bytes, &[])
             }
             Method::PUT => {
-                let input = self.input()?;
+                let input = self.input(kind)?;
                 let written = self.server.replace(kind, namespace, name, part, input).await?;
                 self.after_write(kind).await?;
                 self.written(kind, 200, written)
@@ -314,7 +337,10 @@ impl<'a> Call<'a> {
                     Deleted::Gone(bytes) => answer.deleted(&bytes),
                 }
             }
-            _ => Err(ApiError::method_not_allowed(&kind.group, &kind.plural, self.verb())),
+            _ if !kind.strategic && part != Part::Object => {
+                Err(ApiError::verb_not_supported(&kind.group, &kind.plural, self.verb()))
+            }
+            _ => Err(ApiError::method_not_allowed()),
         }
     }
 
@@ -334,9 +360,9 @@ impl<'a> Call<'a> {
     async fn scale(&self, kind: &Arc<Kind>) -> Result<Response<Body>, ApiError> {
         let (namespace, name) = (self.target.namespace.as_str(), self.target.name.as_str());
         let scale = match self.method {
-            Method::GET | Method::HEAD => self.server.scale(kind, namespace, name)?,
+            Method::GET => self.server.scale(kind, namespace, name)?,
             Method::PUT => {
-                let wanted = self.input()?.decoded.value;
+                let wanted = self.input(kind)?.decoded.value;
                 self.server.replace_scale(kind, namespace, name, &wanted).await?
             }
             Method::PATCH => {
@@ -344,7 +370,7 @@ impl<'a> Call<'a> {
                 self.server.patch_scale(kind, namespace, name, &patch).await?
             }
             _ => {
-                return Err(ApiError::method_not_allowed(&kind.group, &kind.plural, self.verb()));
+                return Err(ApiError::method_not_allowed());
             }
         };
         answer::document(&scale, self.accept)
@@ -352,14 +378,10 @@ impl<'a> Call<'a> {
 
     fn patch(&self, kind: &Kind) -> Result<Patch, ApiError> {
         let content_type = self.content_type.as_deref().unwrap_or_default();
-        let patch = Patch::parse(content_type, &self.body)?;
-        match patch {
-            Patch::Strategic(_) if !kind.strategic => Err(ApiError::unsupported_media_type(
-                "the body of the request was in an unknown format - accepted media types include: \
-                 application/json-patch+json, application/merge-patch+json",
-            )),
-            patch => Ok(patch),
-        }
+        Patch::parse_for(kind, content_type, &self.body).map_err(|error| match error.code {
+            415 if kind.strategic => error.generic(),
+            _ => error,
+        })
     }
 
     fn delete_options(&self) -> Result<DeleteOptions, ApiError> {
@@ -367,7 +389,8 @@ impl<'a> Call<'a> {
             return DeleteOptions::read(&self.query, None);
         }
         let body = BodyType::parse(self.content_type.as_deref())?;
-        DeleteOptions::read(&self.query, Some(&decode::body(body, &self.body)?.value))
+        let decoded = decode::body(body, "DeleteOptions", &self.body)?;
+        DeleteOptions::read(&self.query, Some(&decoded.value))
     }
 
     fn written(

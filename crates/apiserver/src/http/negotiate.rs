@@ -36,23 +36,38 @@ pub struct Accepted {
 
 const JSON: Accepted = Accepted { form: Form::Object, encoding: Encoding::Json };
 
+/// The encoding for a refusal, whatever form the answer would have had.
+pub fn encoding(header: Option<&str>) -> Encoding {
+    let first = header.unwrap_or_default().split(',').find_map(|item| {
+        match item.split(';').next().unwrap_or_default().trim() {
+            "application/json" | "*/*" => Some(Encoding::Json),
+            "application/yaml" => Some(Encoding::Yaml),
+            _ => None,
+        }
+    });
+    first.unwrap_or(Encoding::Json)
+}
+
 /// Picks the first alternative of an `Accept` header that this server can make. `discovery` says
 /// whether the aggregated form exists at this path.
 pub fn accepted(header: Option<&str>, discovery: bool) -> Result<Accepted, ApiError> {
     let Some(header) = header.filter(|text| !text.trim().is_empty()) else { return Ok(JSON) };
     header.split(',').find_map(|item| alternative(item, discovery)).ok_or_else(|| {
-        ApiError::new(
-            406,
-            "NotAcceptable",
-            "only the following media types are accepted: application/json, application/yaml",
-        )
+        let known = |item: &str| item.contains("json") || item.contains("yaml");
+        let message = if header.split(',').any(known) {
+            "only the following media types are accepted: application/json, application/yaml"
+        } else {
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml"
+        };
+        let error = ApiError::new(406, "NotAcceptable", message);
+        if header.split(',').any(known) { error } else { error.generic() }
     })
 }
 
 fn alternative(item: &str, discovery: bool) -> Option<Accepted> {
     let mut parts = item.split(';').map(str::trim);
     let encoding = match parts.next()? {
-        "application/json" | "application/*" | "*/*" => Encoding::Json,
+        "application/json" | "*/*" => Encoding::Json,
         "application/yaml" => Encoding::Yaml,
         _ => return None,
     };

@@ -117,7 +117,11 @@ fn number<T: std::str::FromStr + Default>(key: &str, value: &str) -> Result<T, A
         return Ok(T::default());
     }
     value.parse().map_err(|_| {
-        ApiError::bad_request(format!("invalid value {value:?} for query parameter {key}"))
+        if value.parse::<i64>().is_ok() {
+            ApiError::bad_request(format!("invalid value {value:?} for query parameter {key}"))
+        } else {
+            ApiError::bad_request(format!("strconv.ParseInt: parsing {value:?}: invalid syntax"))
+        }
     })
 }
 
@@ -146,7 +150,7 @@ fn field_validation(value: &str) -> Result<FieldValidation, ApiError> {
             let error = FieldError::not_supported(
                 "fieldValidation",
                 &json!(other),
-                &["Ignore", "Strict", "Warn"],
+                &["", "Ignore", "Strict", "Warn"],
             );
             Err(ApiError::invalid("meta.k8s.io", "CreateOptions", "", &[error]))
         }

@@ -4,7 +4,7 @@
 /// The meaning of a request path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// `/livez`, `/readyz`, `/healthz`.
+    /// `/livez`, `/readyz`, `/healthz`, and `/ping` below each.
     Health,
     /// `/version`.
     Version,
@@ -46,6 +46,8 @@ pub struct ResourceTarget {
     pub name: String,
     /// Subresource, empty for the object itself.
     pub subresource: String,
+    /// Whether it was asked for by the old path of watches, `/api/v1/watch/…`.
+    pub watch: bool,
 }
 
 impl ResourceTarget {
@@ -70,7 +72,9 @@ pub fn parse(path: &str) -> Target {
     }
     let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
     match parts.as_slice() {
-        ["livez" | "readyz" | "healthz", ..] => Target::Health,
+        ["livez" | "readyz" | "healthz"] | ["livez" | "readyz" | "healthz", "ping"] => {
+            Target::Health
+        }
         ["version"] => Target::Version,
         ["api"] => Target::CoreVersions,
         ["apis"] => Target::Groups,
@@ -83,13 +87,15 @@ pub fn parse(path: &str) -> Target {
         ["apis", group, version] => {
             Target::GroupVersion { group: (*group).to_owned(), version: (*version).to_owned() }
         }
-        ["api", version, rest @ ..] => resource("", version, rest),
-        ["apis", group, version, rest @ ..] => resource(group, version, rest),
+        ["api", version, "watch", rest @ ..] => resource("", version, rest, true),
+        ["apis", group, version, "watch", rest @ ..] => resource(group, version, rest, true),
+        ["api", version, rest @ ..] => resource("", version, rest, false),
+        ["apis", group, version, rest @ ..] => resource(group, version, rest, false),
         _ => Target::Nowhere,
     }
 }
 
-fn resource(group: &str, version: &str, rest: &[&str]) -> Target {
+fn resource(group: &str, version: &str, rest: &[&str], watch: bool) -> Target {
     let (namespace, rest) = match rest {
         // `/namespaces/NAME`, `/namespaces/NAME/status` and `/namespaces/NAME/finalize` are about the
         // Namespace itself; everything longer is about what lives in it.
@@ -112,6 +118,7 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Target {
         resource: resource.to_owned(),
         name: name.to_owned(),
         subresource: subresource.to_owned(),
+        watch,
     })
 }
 
@@ -146,6 +153,7 @@ mod tests {
             resource: resource.into(),
             name: name.into(),
             subresource: sub.into(),
+            watch: false,
         })
     }
 

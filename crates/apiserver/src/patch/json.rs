@@ -60,7 +60,7 @@ pub(super) fn apply(object: &Value, patch: &json_patch::Patch) -> Result<Value, 
     let mut limits = Limits::default();
     for operation in patch.iter() {
         limits.admit(&document, operation)?;
-        if absent_as_null(&document, operation) {
+        if absent_as_null(&document, operation) || replaced_absent(&mut document, operation) {
             continue;
         }
         patch_unsafe(&mut document, std::slice::from_ref(operation))
@@ -75,6 +75,19 @@ fn absent_as_null(document: &Value, operation: &PatchOperation) -> bool {
     test.value.is_null()
         && document.pointer(test.path.as_str()).is_none()
         && parent(document, &test.path).is_some_and(Value::is_object)
+}
+
+/// The real server adds a member that is to be replaced and is not there.
+fn replaced_absent(document: &mut Value, operation: &PatchOperation) -> bool {
+    let PatchOperation::Replace(replace) = operation else { return false };
+    let Some((parent, last)) = replace.path.split_back() else { return false };
+    let Some(Value::Object(map)) = document.pointer_mut(parent.as_str()) else { return false };
+    let name = last.decoded();
+    if map.contains_key(name.as_ref()) {
+        return false;
+    }
+    map.insert(name.into_owned(), replace.value.clone());
+    true
 }
 
 /// What a patch has used up so far.

@@ -95,10 +95,7 @@ fn media_type(content_type: &str) -> &str {
 }
 
 fn is_apply(content_type: &str) -> bool {
-    matches!(
-        media_type(content_type),
-        "application/apply-patch+yaml" | "application/apply-patch+cbor"
-    )
+    media_type(content_type) == "application/apply-patch+yaml"
 }
 
 fn unknown_format(accepted: &[&str]) -> ApiError {
@@ -158,6 +155,7 @@ fn prune_nulls(value: &mut Value) {
 /// The 422 of a patch that was understood and does not fit the object. The real server says no more.
 fn does_not_apply() -> ApiError {
     ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request")
+        .generic()
 }
 
 /// What Go's decoder calls the type of a JSON value.

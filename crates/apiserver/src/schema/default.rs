@@ -1,7 +1,7 @@
 //! Fills in the defaults of a schema, as structural defaulting does: only under parents that are
 //! there. Called after pruning and before anything is validated.
 
-use super::{Node, Schema};
+use super::{Node, Schema, Type};
 use serde_json::Value;
 
 impl Schema {
@@ -10,6 +10,35 @@ impl Schema {
     pub fn default(&self, object: &mut Value) {
         drop_nulls(Some(self), object);
         fill(self, object);
+        whole_numbers(Some(self), object);
+    }
+}
+
+/// A whole number written as a fraction is stored as Go's encoder writes it, without one. Those of type
+/// `number` keep their form: bounds are compared with a fraction in another way than with an integer.
+fn whole_numbers(schema: Option<&Schema>, value: &mut Value) {
+    /// Up to here a fraction holds every integer.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                whole_numbers(schema.and_then(|s| s.member(name)).as_ref(), value);
+            }
+        }
+        Value::Array(list) => {
+            let items = schema.and_then(Schema::items);
+            list.iter_mut().for_each(|value| whole_numbers(items.as_ref(), value));
+        }
+        Value::Number(number) if number.is_f64() => {
+            let of_type_number = schema.is_some_and(|s| s.node().type_ == Some(Type::Number));
+            let fraction = number.as_f64().unwrap_or(f64::NAN);
+            if !of_type_number && fraction.fract() == 0.0 && fraction.abs() <= EXACT {
+                #[allow(clippy::cast_possible_truncation)]
+                let whole = fraction as i64;
+                *value = Value::from(whole);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -121,5 +150,17 @@ mod tests {
         let mut empty = json!({});
         schema.default(&mut empty);
         assert_eq!(empty, json!({}));
+    }
+
+    #[test]
+    fn a_whole_number_loses_its_fraction_unless_fractions_are_its_type() {
+        let schema = compile_crd(&json!({"type": "object", "properties": {
+            "count": {"type": "integer"}, "share": {"type": "number"},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}))
+        .unwrap();
+        let mut object = json!({"count": 2.0, "share": 2.0, "free": {"a": [-3.0, 0.5, 1e300]}});
+        schema.default(&mut object);
+        let expected = json!({"count": 2, "share": 2.0, "free": {"a": [-3, 0.5, 1e300]}});
+        assert_eq!(object, expected);
     }
 }

@@ -102,7 +102,7 @@ fn resource(map: &Map<String, Value>, path: &str) -> Vec<FieldError> {
                     errors.push(invalid(name, value, detail));
                 }
                 Some(text) if name == "kind" => {
-                    let wrong = crate::crd::dns_label(&text.to_lowercase());
+                    let wrong = crate::names::is_dns1035_label(&text.to_lowercase());
                     if !wrong.is_empty() {
                         let detail = "may have mixed case, but should otherwise match: ".to_owned();
                         errors.push(invalid(name, value, detail + &wrong.join(",")));

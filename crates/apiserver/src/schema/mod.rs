@@ -23,7 +23,7 @@ mod properties;
 pub use cel::CelRules;
 pub use compile::{CompileError, compile, object_meta};
 pub use structural::{compile_crd, compile_crd_at, unrecognized_formats};
-pub use types::TypeError;
+pub use types::{TypeError, Undecodable};
 pub use validate::{blocking, unchecked_rules};
 
 pub(crate) use paths::field_path;

@@ -5,24 +5,43 @@ use super::{Node, Schema, Type, child, indexed};
 use serde_json::Value;
 use std::fmt;
 
-/// A value whose JSON type does not fit its field.
+/// A value that cannot be decoded into its field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeError {
     /// Path with indexes, such as `spec.ports[0].port`.
     pub path: String,
-    /// Go's name of the field: its struct and the path without indexes, such as
-    /// `ServicePort.spec.ports.port`.
-    pub field: String,
-    /// What was found: `string`, `number`, `number 1.5`, `bool`, `array` or `object`.
-    pub found: String,
-    /// Go's type of the field, such as `int32`.
-    pub wanted: String,
+    /// What is wrong with it.
+    pub why: Undecodable,
+}
+
+/// Why a value cannot be decoded.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Undecodable {
+    /// It is of another JSON type.
+    Mismatch {
+        /// Go's name of the field: its struct and the path without indexes, such as
+        /// `ServicePort.spec.ports.port`.
+        field: String,
+        /// What was found: `string`, `number`, `number 1.5`, `bool`, `array` or `object`.
+        found: String,
+        /// Go's type of the field, such as `int32`.
+        wanted: String,
+    },
+    /// It is text that does not spell bytes or a time; this is what Go says of it.
+    Text(String),
 }
 
 impl fmt::Display for TypeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { field, found, wanted, .. } = self;
-        write!(f, "json: cannot unmarshal {found} into Go struct field {field} of type {wanted}")
+        match &self.why {
+            Undecodable::Mismatch { field, found, wanted } => {
+                write!(
+                    f,
+                    "json: cannot unmarshal {found} into Go struct field {field} of type {wanted}"
+                )
+            }
+            Undecodable::Text(words) => f.write_str(words),
+        }
     }
 }
 
@@ -49,12 +68,9 @@ struct Place<'a> {
 fn visit(schema: &Schema, value: &Value, place: &Place<'_>, errors: &mut Vec<TypeError>) {
     let node = schema.node();
     if let Some(found) = mismatch(node, value) {
-        errors.push(TypeError {
-            path: place.path.to_owned(),
-            field: format!("{}.{}", place.owner, place.names),
-            found,
-            wanted: go_type(schema),
-        });
+        let field = format!("{}.{}", place.owner, place.names);
+        let why = Undecodable::Mismatch { field, found, wanted: go_type(schema) };
+        errors.push(TypeError { path: place.path.to_owned(), why });
         return;
     }
     match value {
@@ -80,7 +96,100 @@ fn visit(schema: &Schema, value: &Value, place: &Place<'_>, errors: &mut Vec<Typ
                 visit(&items, value, &place, errors);
             }
         }
+        Value::String(text) => {
+            if let Some(words) = misspelt(node, text) {
+                let why = Undecodable::Text(words);
+                errors.push(TypeError { path: place.path.to_owned(), why });
+            }
+        }
         _ => {}
+    }
+}
+
+/// What Go says of text that is to spell bytes or a time and does not.
+fn misspelt(node: &Node, text: &str) -> Option<String> {
+    match (node.type_, node.format.as_str()) {
+        (Some(Type::String), "byte") => base64_error(text),
+        (Some(Type::String), "date-time") => time_error(node, text),
+        _ => None,
+    }
+}
+
+/// Go skips line breaks inside base64 and names the byte at which it gave up.
+fn base64_error(text: &str) -> Option<String> {
+    let symbol = |b: u8| b.is_ascii_alphanumeric() || b == b'+' || b == b'/';
+    let said = |at: usize| Some(format!("illegal base64 data at input byte {at}"));
+    let kept: Vec<(usize, u8)> =
+        text.bytes().enumerate().filter(|(_, b)| !matches!(b, b'\r' | b'\n')).collect();
+    let spelt = kept.iter().take_while(|(_, b)| symbol(*b)).count();
+    let padding = match spelt % 4 {
+        0 => 0,
+        2 => 2,
+        3 => 1,
+        _ => usize::MAX,
+    };
+    for (n, (at, byte)) in kept[spelt..].iter().enumerate() {
+        if *byte != b'=' || n >= padding {
+            return said(*at);
+        }
+    }
+    match kept.len() - spelt {
+        given if given == padding => None,
+        0 => said(text.len() - spelt % 4),
+        _ => said(text.len()),
+    }
+}
+
+/// What Go says of text that is no time. Times with microseconds need six digits of them; of others any
+/// fraction of a second is read.
+fn time_error(node: &Node, text: &str) -> Option<String> {
+    const PARTS: [&str; 11] = ["2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05"];
+    let micro = node.definition.as_deref().is_some_and(|name| name.ends_with(".MicroTime"));
+    let fraction = if micro { ".000000" } else { "" };
+    let layout = format!("2006-01-02T15:04:05{fraction}Z07:00");
+    let mut rest = text;
+    for part in PARTS.into_iter().chain(micro.then_some(fraction)) {
+        let Some(next) = skip(rest, part) else {
+            return Some(unlike(text, &layout, rest, part));
+        };
+        rest = next;
+    }
+    if !micro && let Some(digits) = rest.strip_prefix('.') {
+        let next = digits.trim_start_matches(|c: char| c.is_ascii_digit());
+        rest = if next.len() < digits.len() { next } else { rest };
+    }
+    let zone = skip(rest, "Z").or_else(|| skip(rest, "+00:00")).or_else(|| skip(rest, "-00:00"));
+    match zone {
+        None => Some(unlike(text, &layout, rest, "Z07:00")),
+        Some("") => outside(text).map(|part| format!("parsing time {text:?}: {part} out of range")),
+        Some(more) => Some(format!("parsing time {text:?}: extra text: {more:?}")),
+    }
+}
+
+fn unlike(text: &str, layout: &str, rest: &str, part: &str) -> String {
+    format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}")
+}
+
+/// What follows a part of a time: digits stand for digits, all else for itself.
+fn skip<'a>(text: &'a str, part: &str) -> Option<&'a str> {
+    let like = |(given, wanted): (u8, u8)| {
+        if wanted.is_ascii_digit() { given.is_ascii_digit() } else { given == wanted }
+    };
+    let given = text.get(..part.len())?;
+    given.bytes().zip(part.bytes()).all(like).then(|| &text[part.len()..])
+}
+
+/// The first part of a well-formed time that is too large or too small.
+fn outside(text: &str) -> Option<&'static str> {
+    let limits =
+        [("month", 5, 1, 12), ("hour", 11, 0, 23), ("minute", 14, 0, 59), ("second", 17, 0, 59)];
+    let wrong = limits.into_iter().find(|(_, at, least, most)| {
+        let number = text.get(*at..at + 2).and_then(|digits| digits.parse::<u8>().ok());
+        !number.is_some_and(|number| (*least..=*most).contains(&number))
+    });
+    match wrong {
+        Some((part, ..)) => Some(part),
+        None => text.parse::<jiff::Timestamp>().is_err().then_some("day"),
     }
 }
 
@@ -184,5 +293,58 @@ mod tests {
             said(json!({"spec": {"ports": [{"targetPort": "a"}, {"targetPort": 1}]}})),
             [""; 0]
         );
+    }
+
+    #[test]
+    fn text_that_spells_no_bytes_is_refused_where_it_goes_wrong() {
+        for (text, expected) in [
+            ("", None),
+            ("aGk=", None),
+            ("aG\nk=\n", None),
+            ("aGkx", None),
+            ("%%", Some(0)),
+            ("aGk%", Some(3)),
+            ("aGk=a", Some(4)),
+            ("aGk", Some(0)),
+            ("aG=", Some(3)),
+            ("aGkxa", Some(4)),
+        ] {
+            let said = expected.map(|at| format!("illegal base64 data at input byte {at}"));
+            assert_eq!(super::base64_error(text), said, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_time_is_refused_where_it_goes_wrong() {
+        let node = super::Node::default();
+        let said = |text: &str| super::time_error(&node, text).unwrap_or_default();
+        for good in ["2026-01-02T03:04:05Z", "2026-01-02T03:04:05.000001+01:00"] {
+            assert_eq!(said(good), "");
+        }
+        let as_ = "as \"2006-01-02T15:04:05Z07:00\": cannot parse";
+        for (text, why) in [
+            ("yesterday", format!("{as_} \"yesterday\" as \"2006\"")),
+            ("2026-01-02", format!("{as_} \"\" as \"T\"")),
+            ("2026-01-02 03:04:05Z", format!("{as_} \" 03:04:05Z\" as \"T\"")),
+            ("2026-01-02T03:04:05+01", format!("{as_} \"+01\" as \"Z07:00\"")),
+        ] {
+            assert_eq!(said(text), format!("parsing time {text:?} {why}"));
+        }
+        for (text, why) in [
+            ("2026-13-02T03:04:05Z", "month out of range"),
+            ("2026-02-30T03:04:05Z", "day out of range"),
+            ("2026-02-03T24:04:05Z", "hour out of range"),
+            ("2026-02-03T04:04:60Z", "second out of range"),
+            ("2026-02-03T04:04:05Z[UTC]", "extra text: \"[UTC]\""),
+        ] {
+            assert_eq!(said(text), format!("parsing time {text:?}: {why}"));
+        }
+        let micro = super::Node {
+            definition: Some("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime".into()),
+            ..node.clone()
+        };
+        let said = |text: &str| super::time_error(&micro, text).unwrap_or_default();
+        assert_eq!(said("2026-01-02T03:04:05.000001Z"), "");
+        assert!(said("2026-01-02T03:04:05Z").ends_with("cannot parse \"Z\" as \".000000\""));
     }
 }

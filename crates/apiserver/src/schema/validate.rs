@@ -343,8 +343,18 @@ impl<'a> Walk<'a> {
         // An integer is compared with the integer part of a bound, as Go converts it.
         let bound = |b: f64| if number.is_i64() { b.trunc() } else { b };
         if let Some(factor) = checks.multiple_of {
+            let factor = bound(factor);
             let times = if factor < 1.0 { 1.0 / factor * value } else { value / factor };
-            if factor <= 0.0 || !is_whole(times) {
+            if factor <= 0.0 {
+                // So no integer is a multiple of one half.
+                let shown_factor = bound_text(number, factor);
+                let detail = format!(
+                    "factor MultipleOf declared for {name} must be positive: {shown_factor}"
+                );
+                let mut error = self.invalid(name, shown.clone(), String::new());
+                error.detail = detail;
+                out.push(error);
+            } else if !is_whole(times) {
                 let detail = format!("should be a multiple of {}", bound_text(number, factor));
                 out.push(self.invalid(name, shown.clone(), detail));
             }

@@ -107,6 +107,11 @@ fn single_values_are_judged_in_the_words_of_the_real_server() {
             "spec: Invalid value: 7: spec in body should be a multiple of 5",
         ),
         (
+            json!({"type": "number", "multipleOf": 0.5}),
+            json!(1),
+            "spec: Invalid value: 1: factor MultipleOf declared for spec must be positive: 0",
+        ),
+        (
             json!({"type": "integer", "format": "int32"}),
             json!(3_000_000_000_u32),
             "<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in spec",

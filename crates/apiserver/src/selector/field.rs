@@ -79,7 +79,16 @@ impl FieldSelector {
 
     /// Whether it selects this object.
     pub fn matches(&self, object: &Value) -> bool {
-        self.requirements.iter().all(|r| (value_of(object, &r.field) == r.value) == r.equal)
+        self.matches_with(object, |_| None)
+    }
+
+    /// Whether it selects this object, where `special` knows fields that are not at their paths.
+    pub fn matches_with(&self, object: &Value, special: impl Fn(&str) -> Option<String>) -> bool {
+        self.requirements.iter().all(|requirement| {
+            let field = &requirement.field;
+            let value = special(field).unwrap_or_else(|| value_of(object, field));
+            (value == requirement.value) == requirement.equal
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Label selectors in both of their forms: the query string and `metav1.LabelSelector`.
 
 use super::lexer::{Lexer, Token};
-use super::{check_key, check_value};
+use crate::names::{is_label_value, is_qualified_name};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -161,7 +161,7 @@ impl LabelRequirement {
     /// A condition, if it is one that makes sense.
     pub fn new(key: &str, operator: Operator, values: Vec<String>) -> Result<Self, String> {
         let mut errors = Vec::new();
-        let wrong = check_key(key);
+        let wrong = is_qualified_name(key);
         if !wrong.is_empty() {
             errors.push(format!("key: Invalid value: {key:?}: {}", wrong.join("; ")));
         }
@@ -193,7 +193,7 @@ impl LabelRequirement {
             }
         }
         for (at, value) in values.iter().enumerate() {
-            let wrong = check_value(value);
+            let wrong = is_label_value(value);
             if !wrong.is_empty() {
                 errors.push(format!(
                     "values[{at}][{key}]: Invalid value: {value:?}: {}",
@@ -248,7 +248,7 @@ fn requirement(lexer: &mut Lexer<'_>) -> Result<LabelRequirement, String> {
     let Token::Word(key) = token else {
         return Err(format!("found '{}', expected: identifier", token.text()));
     };
-    let wrong = check_key(key);
+    let wrong = is_qualified_name(key);
     if !wrong.is_empty() {
         return Err(format!("<nil>: Invalid value: {key:?}: {}", wrong.join("; ")));
     }

@@ -1,12 +1,12 @@
 //! The first steps of every write: is this the right kind of object, does it have the right structure,
 //! and what did the writer put in that nobody knows. What remains is an object of the kind's schema.
 
+use crate::builtins::drop_nulls;
 use crate::decode::Decoded;
 use crate::error::{ApiError, FieldError};
 use crate::http::query::FieldValidation;
 use crate::kind::Kind;
 use crate::meta;
-use crate::schema::Schema;
 use crate::schema::object_meta;
 use crate::server::{Server, Translation};
 use serde_json::{Value, json};
@@ -26,13 +26,16 @@ impl Server {
         decoded: Decoded,
         validation: FieldValidation,
     ) -> Result<Admitted, ApiError> {
-        let Decoded { mut value, mut duplicates } = decoded;
+        let Decoded { mut value, duplicates, source } = decoded;
+        if value.is_null() && kind.strategic {
+            value = json!({});
+        }
         check_type(kind, &value)?;
         translate(self.translate.as_ref(), kind, &mut value)?;
         if kind.strategic {
-            drop_nulls(&kind.schema, &mut value);
+            drop_nulls(&mut value, &kind.schema);
         } else if let Some(metadata) = value.get_mut("metadata") {
-            drop_nulls(object_meta(), metadata);
+            drop_nulls(metadata, object_meta());
         }
         self.check_structure(kind, &value)?;
         let mut unknown = kind.schema.prune(&mut value);
@@ -43,9 +46,7 @@ impl Server {
             unknown.extend(inner.into_iter().map(|path| format!("metadata.{path}")));
         }
         drop_empty_metadata(&mut value);
-        let mut complaints: Vec<String> =
-            unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
-        complaints.extend(duplicates.drain(..).map(|path| format!("duplicate field \"{path}\"")));
+        let complaints = complaints(kind, unknown, duplicates, source.as_deref());
         match validation {
             FieldValidation::Strict if !complaints.is_empty() => {
                 let list = complaints.join(", ");
@@ -73,6 +74,29 @@ impl Server {
     }
 }
 
+/// What to tell about fields that nobody knows and fields that stand twice, in the order of the real
+/// server: for built-in kinds as they stand in the body; for custom ones duplicates first, then by name.
+fn complaints(
+    kind: &Kind,
+    mut unknown: Vec<String>,
+    duplicates: Vec<String>,
+    source: Option<&[u8]>,
+) -> Vec<String> {
+    unknown.sort();
+    let mut list: Vec<(String, String)> = Vec::new();
+    list.extend(duplicates.into_iter().map(|path| (format!("duplicate field \"{path}\""), path)));
+    list.extend(unknown.into_iter().map(|path| (format!("unknown field \"{path}\""), path)));
+    if kind.strategic
+        && list.len() > 1
+        && let Some(source) = source
+    {
+        let order = crate::decode::paths(source);
+        // Of a field that stands twice the second place is the one to complain about.
+        list.sort_by_key(|(_, path)| order.iter().rposition(|other| other == path));
+    }
+    list.into_iter().map(|(text, _)| text).collect()
+}
+
 /// 400 for a body that is not an object of the kind.
 fn unhandled(kind: &Kind, why: &str) -> ApiError {
     ApiError::bad_request(format!(
@@ -87,16 +111,22 @@ fn check_type(kind: &Kind, value: &Value) -> Result<(), ApiError> {
     };
     let given_kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
     let given_version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    if given_kind.is_empty() && !kind.strategic {
-        return Err(ApiError::bad_request(format!(
-            "Object 'Kind' is missing in '{}'",
-            shortened(value)
-        )));
+    for (field, given) in [("Kind", given_kind), ("apiVersion", given_version)] {
+        if given.is_empty() && !kind.strategic {
+            let text = shortened(value);
+            return Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): Object '{field}' is missing \
+                 in '{text}' ({text})",
+                kind.kind
+            )));
+        }
     }
-    if given_version.is_empty() && !kind.strategic {
+    if !given_version.is_empty() && given_version != kind.api_version() && kind.strategic {
+        let version = given_version.rsplit('/').next().unwrap_or_default();
         return Err(ApiError::bad_request(format!(
-            "Object 'apiVersion' is missing in '{}'",
-            shortened(value)
+            "{} in version \"{version}\" cannot be handled as a {}: no kind \"{}\" is registered for \
+             version \"{given_version}\"",
+            kind.kind, kind.kind, kind.kind
         )));
     }
     if !given_version.is_empty() && given_version != kind.api_version() {
@@ -106,10 +136,21 @@ fn check_type(kind: &Kind, value: &Value) -> Result<(), ApiError> {
             kind.api_version()
         )));
     }
+    if !given_kind.is_empty() && given_kind != kind.kind && !kind.strategic {
+        let why = format!("must be {}", kind.kind);
+        let error = FieldError::invalid("kind", &json!(given_kind), why);
+        return Err(ApiError::invalid(&kind.group, given_kind, meta::name(value), &[error]));
+    }
     if !given_kind.is_empty() && given_kind != kind.kind {
+        let group = kind.group.split('.').next().filter(|group| !group.is_empty());
         return Err(ApiError::bad_request(format!(
-            "{given_kind} in version \"{}\" cannot be handled as a {}: the kind does not match",
-            kind.version, kind.kind
+            "{given_kind} in version \"{}\" cannot be handled as a {}: converting ({}.{given_kind}) to \
+             ({}.{}): unknown conversion",
+            kind.version,
+            kind.kind,
+            kind.version,
+            group.unwrap_or("core"),
+            kind.kind
         )));
     }
     Ok(())
@@ -131,29 +172,6 @@ pub(super) fn translate(
         let error = FieldError::invalid("spec", &json!(meta::name(value)), why);
         ApiError::invalid(&kind.group, &kind.kind, meta::name(value), &[error])
     })
-}
-
-/// In typed objects null and absent are the same. Free-form parts keep their nulls.
-fn drop_nulls(schema: &Schema, value: &mut Value) {
-    if schema.node().preserve_unknown {
-        return;
-    }
-    match value {
-        Value::Object(map) => {
-            map.retain(|_, member| !member.is_null());
-            for (name, member) in map {
-                if let Some(inner) = schema.member(name) {
-                    drop_nulls(&inner, member);
-                }
-            }
-        }
-        Value::Array(items) => {
-            if let Some(inner) = schema.items() {
-                items.iter_mut().for_each(|item| drop_nulls(&inner, item));
-            }
-        }
-        _ => {}
-    }
 }
 
 /// Empty and absent are the same for the collections of `metadata`.

@@ -5,7 +5,7 @@ use super::Written;
 use super::admit::Admitted;
 use crate::builtins::metadata;
 use crate::decode::Decoded;
-use crate::error::{ApiError, Cause, FieldError};
+use crate::error::{ApiError, Cause, FieldError, FieldErrorKind};
 use crate::http::query::FieldValidation;
 use crate::kind::Kind;
 use crate::meta;
@@ -37,11 +37,13 @@ impl Server {
             self.admit(kind, input.decoded, input.validation)?;
         place(&mut object, kind, namespace)?;
         if !meta::text(&object, "resourceVersion").is_empty() {
-            return Err(ApiError::bad_request(
+            return Err(ApiError::new(
+                500,
+                "",
                 "resourceVersion should not be set on objects to be created",
             ));
         }
-        self.check_namespace(kind, namespace)?;
+        self.check_namespace(kind, namespace, meta::name(&object))?;
         let generate =
             meta::name(&object).is_empty() && !meta::text(&object, "generateName").is_empty();
         stamp_new(&mut object, kind)?;
@@ -58,15 +60,10 @@ impl Server {
                 meta::of(&mut candidate).insert("name".into(), json!(name));
             }
             let name = meta::name(&candidate).to_owned();
-            let invalid =
-                |errors: &[FieldError]| ApiError::invalid(&kind.group, &kind.kind, &name, errors);
+            let invalid = |errors: &[FieldError]| refused(kind, &name, errors);
             let at = key(kind, namespace, &name);
             let taken = |claim: &str| self.store.claimed_by(claim).is_some_and(|by| by != at);
-            let errors = self.invalidities(kind, &candidate, None);
-            if !errors.is_empty() {
-                return Err(invalid(&errors));
-            }
-            kind.rules.allocate(&mut candidate, None, &taken).map_err(|errors| invalid(&errors))?;
+            self.complete(kind, &mut candidate, None, &taken).map_err(|errors| invalid(&errors))?;
             match self.put(kind, at, Expect::Absent, candidate).await {
                 Ok(bytes) => return Ok(Written { bytes, warnings }),
                 Err(WriteError::Claimed { .. }) => {}
@@ -81,6 +78,29 @@ impl Server {
         ))
     }
 
+    /// Gives the object what only the server gives out, and judges the result. What is wrong with the
+    /// object itself is told before what could not be given to it.
+    pub(super) fn complete(
+        &self,
+        kind: &Kind,
+        object: &mut Value,
+        old: Option<&Value>,
+        taken: &dyn Fn(&str) -> bool,
+    ) -> Result<(), Vec<FieldError>> {
+        let mut allocated = object.clone();
+        let given = kind.rules.allocate(&mut allocated, old, taken);
+        let errors = match &given {
+            Ok(()) => self.invalidities(kind, &allocated, old),
+            Err(_) => self.invalidities(kind, object, old),
+        };
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        given?;
+        *object = allocated;
+        Ok(())
+    }
+
     /// All that is wrong with an object as it would be stored.
     pub(super) fn invalidities(
         &self,
@@ -88,8 +108,9 @@ impl Server {
         object: &Value,
         old: Option<&Value>,
     ) -> Vec<FieldError> {
-        let mut errors =
-            metadata::validate_meta(object, old, kind.rules.name_rule(), kind.namespaced);
+        let check_metadata =
+            if kind.strategic { metadata::validate_builtin_meta } else { metadata::validate_meta };
+        let mut errors = check_metadata(object, old, kind.rules.name_rule(), kind.namespaced);
         match old {
             // Built-in kinds were decoded by their schema already; the rest is in their rules.
             _ if kind.strategic => {}
@@ -121,7 +142,7 @@ impl Server {
     }
 
     /// A namespaced object needs a namespace that is there and not on its way out.
-    fn check_namespace(&self, kind: &Kind, namespace: &str) -> Result<(), ApiError> {
+    fn check_namespace(&self, kind: &Kind, namespace: &str, name: &str) -> Result<(), ApiError> {
         if !kind.namespaced {
             return Ok(());
         }
@@ -135,7 +156,7 @@ impl Server {
         let why = format!(
             "unable to create new content in namespace {namespace} because it is being terminated"
         );
-        let mut error = ApiError::forbidden(&kind.group, &kind.plural, "", &why);
+        let mut error = ApiError::forbidden(&kind.group, &kind.plural, name, &why);
         error.details.causes.push(Cause {
             reason: "NamespaceTerminating",
             message: format!("namespace {namespace} is being terminated"),
@@ -154,7 +175,13 @@ impl Server {
     ) -> ApiError {
         let (group, plural) = (kind.group.as_str(), kind.plural.as_str());
         match error {
-            WriteError::Exists => ApiError::already_exists(group, plural, name),
+            WriteError::Exists => {
+                let mut error = ApiError::already_exists(group, plural, name);
+                if self.read(kind, namespace, name).is_ok_and(|old| meta::deleting(&old.value)) {
+                    error.message = format!("object is being deleted: {}", error.message);
+                }
+                error
+            }
             WriteError::Missing => ApiError::not_found(group, plural, name),
             WriteError::Conflict { .. } => ApiError::conflict(group, plural, name, MODIFIED),
             WriteError::Claimed { claim, .. } => {
@@ -172,6 +199,16 @@ impl Server {
             WriteError::Storage(why) => ApiError::internal(why),
         }
     }
+}
+
+/// The object was understood and is not valid; or the server ran out of what it gives out.
+pub(super) fn refused(kind: &Kind, name: &str, errors: &[FieldError]) -> ApiError {
+    if let [FieldError { kind: FieldErrorKind::Internal, detail, .. }] = errors {
+        return ApiError::internal(detail);
+    }
+    // Both Event kinds are one to the validation of a real server, and that one has no group.
+    let group = if kind.group == "events.k8s.io" { "" } else { &kind.group };
+    ApiError::invalid(group, &kind.kind, name, errors)
 }
 
 /// Why an update of a stale object is refused.
@@ -207,7 +244,7 @@ pub(super) fn place(object: &mut Value, kind: &Kind, namespace: &str) -> Result<
 /// What only the server says about a new object.
 fn stamp_new(object: &mut Value, kind: &Kind) -> Result<(), ApiError> {
     let metadata = meta::of(object);
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         metadata.remove(field);
     }
     metadata.insert("uid".into(), json!(new_uid()?));

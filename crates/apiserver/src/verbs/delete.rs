@@ -4,14 +4,17 @@
 use super::create::MODIFIED;
 use super::list::ListOptions;
 use super::update::{is_namespace, released};
+use crate::builtins::definitions::enforced;
 use crate::error::{ApiError, FieldError};
 use crate::http::query::Query;
 use crate::kind::Kind;
 use crate::meta;
+use crate::schema::{Node, Schema};
 use crate::server::{Server, key};
 use crate::store::{Expect, WriteError};
 use bytes::Bytes;
 use serde_json::{Value, json};
+use std::sync::{Arc, LazyLock};
 
 /// What becomes of an object's dependents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +69,9 @@ impl DeleteOptions {
                 body["apiVersion"]
             )));
         }
+        if let Some(error) = schema().type_errors(body, "DeleteOptions").first() {
+            return Err(ApiError::bad_request(error.to_string()));
+        }
         if body["dryRun"].as_array().is_some_and(|list| !list.is_empty()) {
             return Err(ApiError::not_implemented("dry-run (dryRun in DeleteOptions)"));
         }
@@ -91,7 +97,7 @@ impl DeleteOptions {
                 let error = FieldError::not_supported(
                     "propagationPolicy",
                     &json!(other),
-                    &["Background", "Orphan"],
+                    &["Foreground", "Background", "Orphan", "nil"],
                 );
                 return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[error]));
             }
@@ -106,16 +112,20 @@ impl DeleteOptions {
     }
 
     fn check(&self, kind: &Kind, object: &Value) -> Result<(), ApiError> {
-        let mismatch = |what: &str, wanted: &str, found: &str| {
+        let mismatch = |what: &str, wanted: &str, found: &str, maybe: &str| {
             let why = format!(
-                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+                "the {what} in the precondition ({wanted}) does not match the {what} in record \
+                 ({found}). The object might have been {maybe}"
             );
-            Err(ApiError::conflict(&kind.group, &kind.plural, meta::name(object), &why))
+            Err(ApiError::conflict(&kind.group, &kind.kind, meta::name(object), &why))
         };
+        let (uid, version) = (meta::uid(object), meta::text(object, "resourceVersion"));
         match (&self.uid, &self.resource_version) {
-            (Some(uid), _) if uid != meta::uid(object) => mismatch("UID", uid, meta::uid(object)),
-            (_, Some(version)) if version != meta::text(object, "resourceVersion") => {
-                mismatch("ResourceVersion", version, meta::text(object, "resourceVersion"))
+            (Some(wanted), _) if wanted != uid => {
+                mismatch("UID", wanted, uid, "deleted and then recreated")
+            }
+            (_, Some(wanted)) if wanted != version => {
+                mismatch("ResourceVersion", wanted, version, "modified")
             }
             _ => Ok(()),
         }
@@ -147,7 +157,8 @@ impl Server {
             mark(kind, &mut object, options);
             let expect = Expect::Revision(old.revision);
             let result = if released(kind, &object) {
-                self.remove(kind, at.clone(), expect).await.map(Deleted::Gone)
+                let gone = self.remove(kind, at.clone(), expect).await;
+                gone.map(|bytes| Deleted::Gone(last_words(kind, &object, bytes)))
             } else if object == old.value {
                 return Ok(Deleted::Marked(old.bytes));
             } else {
@@ -199,7 +210,9 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions) {
         if Server::defines_kinds(kind) {
             add_finalizer(metadata, CLEANUP);
         }
-        if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
+        if Server::defines_kinds(kind) {
+            // A definition counts only what its author changes.
+        } else if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
             metadata.insert("generation".into(), json!(generation + 1));
         }
     } else {
@@ -212,10 +225,37 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions) {
     let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(grace);
     metadata
         .insert("deletionTimestamp".into(), json!(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
-    metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
     if is_namespace(kind) {
         meta::child(object, "status").insert("phase".into(), json!("Terminating"));
+    } else if Server::defines_kinds(kind) {
+        terminating(object);
+    } else {
+        metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
     }
+}
+
+/// The condition of a CRD that waits for its objects to go.
+fn terminating(definition: &mut Value) {
+    let status = meta::child(definition, "status");
+    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+    if let Some(list) = conditions.as_array_mut() {
+        list.push(json!({
+            "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
+            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin \
+                        soon",
+            "lastTransitionTime": crate::server::timestamp(),
+        }));
+    }
+}
+
+/// The structure of DeleteOptions.
+fn schema() -> &'static Schema {
+    static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
+        let root = enforced("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions");
+        crate::schema::compile(&root.unwrap_or_default(), &enforced)
+            .unwrap_or_else(|_| Schema::new(Arc::from([Node::default()]), 0))
+    });
+    &SCHEMA
 }
 
 fn add_finalizer(metadata: &mut serde_json::Map<String, Value>, finalizer: &str) {
@@ -225,6 +265,20 @@ fn add_finalizer(metadata: &mut serde_json::Map<String, Value>, finalizer: &str)
     {
         list.push(json!(finalizer));
     }
+}
+
+/// A Pod that was deleted at once is shown with the mark of its deletion, other objects as they were.
+fn last_words(kind: &Kind, marked: &Value, bytes: Bytes) -> Bytes {
+    if !(kind.group.is_empty() && kind.kind == "Pod") {
+        return bytes;
+    }
+    let Ok(mut object) = serde_json::from_slice::<Value>(&bytes) else { return bytes };
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+        if let Some(value) = marked["metadata"].get(field) {
+            meta::of(&mut object).insert(field.to_owned(), value.clone());
+        }
+    }
+    Bytes::from(object.to_string())
 }
 
 /// Pods that run somewhere get time to end; everything else ends at once.

@@ -1,7 +1,7 @@
 //! Who may do what, and the reviews that tell: there are two identities, one that may do everything and
 //! one that may read everything but Secrets. Roles and bindings are stored for others, not enforced.
 
-use crate::error::ApiError;
+use crate::error::{ApiError, FieldError};
 use crate::kind::Kind;
 use serde_json::{Value, json};
 
@@ -59,6 +59,7 @@ impl Identity {
         kind: &Kind,
         namespace: &str,
         name: &str,
+        subresource: &str,
     ) -> Result<(), ApiError> {
         if self.allowed(verb, &kind.group, &kind.plural) {
             return Ok(());
@@ -68,16 +69,19 @@ impl Identity {
         } else {
             format!("in the namespace \"{namespace}\"")
         };
+        let asked = match subresource {
+            "" => kind.plural.clone(),
+            part => format!("{}/{part}", kind.plural),
+        };
         let resource = crate::error::qualified(&kind.group, &kind.plural);
         let object = if name.is_empty() { resource } else { format!("{resource} \"{name}\"") };
         let mut error = ApiError::new(
             403,
             "Forbidden",
             format!(
-                "{object} is forbidden: User \"{}\" cannot {verb} resource \"{}\" in API group \
+                "{object} is forbidden: User \"{}\" cannot {verb} resource \"{asked}\" in API group \
                  \"{}\" {place}",
                 self.user(),
-                kind.plural,
                 kind.group
             ),
         );
@@ -136,12 +140,14 @@ fn access(identity: Identity, spec: &Value) -> Result<Value, ApiError> {
     } else if other.is_object() {
         identity == Identity::Admin || text(&other["verb"]) == "get"
     } else {
-        return Err(ApiError::bad_request(
-            "spec: exactly one of resourceAttributes or nonResourceAttributes must be given",
-        ));
+        let error = FieldError::invalid(
+            "spec.resourceAttributes",
+            &Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        );
+        return Err(ApiError::invalid("authorization.k8s.io", "", "", &[error]));
     };
-    let reason = if allowed { "this token allows it" } else { "this token is for reading only" };
-    Ok(json!({"allowed": allowed, "reason": reason}))
+    Ok(json!({"allowed": allowed}))
 }
 
 fn rules(identity: Identity) -> Value {

@@ -17,7 +17,7 @@ impl Server {
     pub fn scale(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Value, ApiError> {
         let paths = paths(kind)?;
         let stored = self.read(kind, namespace, name)?;
-        Ok(show(paths, &stored.value))
+        show(kind, paths, &stored.value)
     }
 
     /// PUT of `/scale`.
@@ -31,14 +31,10 @@ impl Server {
         let paths = paths(kind)?;
         let replicas = match &scale["spec"]["replicas"] {
             Value::Null => 0,
-            value => value.as_i64().filter(|count| *count >= 0).ok_or_else(|| {
-                let error = FieldError::invalid(
-                    "spec.replicas",
-                    value,
-                    "must be greater than or equal to 0",
-                );
-                ApiError::invalid("autoscaling", "Scale", name, &[error])
-            })?,
+            value => value
+                .as_i64()
+                .filter(|count| *count >= 0)
+                .ok_or_else(|| negative(kind, paths, name, value))?,
         };
         let mut patch = json!({});
         let version = meta::text(scale, "resourceVersion");
@@ -55,7 +51,7 @@ impl Server {
             .patch(kind, namespace, name, Part::Object, &patch, FieldValidation::Ignore)
             .await?;
         let value = serde_json::from_slice(&written.bytes).map_err(ApiError::internal)?;
-        Ok(show(paths, &value))
+        show(kind, paths, &value)
     }
 
     /// PATCH of `/scale`.
@@ -66,7 +62,11 @@ impl Server {
         name: &str,
         patch: &Patch,
     ) -> Result<Value, ApiError> {
-        let current = self.scale(kind, namespace, name)?;
+        let paths = paths(kind)?;
+        let stored = self.read(kind, namespace, name)?;
+        // What has no count yet can be given one.
+        let current = show(kind, paths, &stored.value)
+            .unwrap_or_else(|_| json!({"metadata": stored.value["metadata"], "spec": {}}));
         let free_form = Schema::new(Arc::from([Node::default()]), 0);
         let mut wanted = patch.apply(&current, &free_form)?;
         // The version that was read here is not a demand of the client's.
@@ -81,26 +81,48 @@ fn paths(kind: &Kind) -> Result<&ScalePaths, ApiError> {
     kind.scale.as_ref().ok_or_else(ApiError::no_such_path)
 }
 
-fn number(path: &str, object: &Value) -> i64 {
-    let found = JsonPath::parse(path).ok();
-    found.and_then(|path| path.find(object).first().and_then(|value| value.as_i64())).unwrap_or(0)
+fn number(path: &str, object: &Value) -> Option<i64> {
+    let path = JsonPath::parse(path).ok()?;
+    path.find(object).first().and_then(|value| value.as_i64())
 }
 
-fn show(paths: &ScalePaths, object: &Value) -> Value {
+/// Workloads answer for the Scale, custom kinds for their own field.
+fn negative(kind: &Kind, paths: &ScalePaths, name: &str, value: &Value) -> ApiError {
+    if kind.strategic {
+        let why = "must be greater than or equal to 0";
+        let error = FieldError::invalid("spec.replicas", value, why);
+        return ApiError::invalid("autoscaling", "Scale", name, &[error]);
+    }
+    let why = "should be a non-negative integer";
+    let error = FieldError::invalid(&paths.spec_replicas, value, why);
+    ApiError::invalid(&kind.group, &kind.kind, name, &[error])
+}
+
+fn show(kind: &Kind, paths: &ScalePaths, object: &Value) -> Result<Value, ApiError> {
+    let wanted = number(&paths.spec_replicas, object);
+    if wanted.is_none() && !kind.strategic {
+        let why = format!("the spec replicas field \"{}\" does not exist", paths.spec_replicas);
+        return Err(ApiError::internal(why));
+    }
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object["metadata"].get(field) {
             metadata[field] = value.clone();
         }
     }
-    let mut status = json!({"replicas": number(&paths.status_replicas, object)});
+    let mut status = json!({"replicas": number(&paths.status_replicas, object).unwrap_or(0)});
     if let Some(selector) = selector(paths, object) {
         status["selector"] = json!(selector);
     }
-    json!({
-        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
-        "spec": {"replicas": number(&paths.spec_replicas, object)}, "status": status,
-    })
+    // A real server leaves a desired count of zero out.
+    let spec = match wanted.unwrap_or(0) {
+        0 => json!({}),
+        count => json!({"replicas": count}),
+    };
+    Ok(json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec,
+        "status": status,
+    }))
 }
 
 /// The label selector as text: stored as text by custom kinds, as an object by workloads.

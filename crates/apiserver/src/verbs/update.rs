@@ -3,7 +3,7 @@
 
 use super::Written;
 use super::admit::Admitted;
-use super::create::{Input, MODIFIED, place};
+use super::create::{Input, MODIFIED, place, refused};
 use crate::decode::Decoded;
 use crate::error::{ApiError, FieldError};
 use crate::http::query::FieldValidation;
@@ -12,6 +12,7 @@ use crate::meta;
 use crate::patch::Patch;
 use crate::server::{Server, key};
 use crate::store::{Change, Expect, Guard, Write, WriteError};
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 /// How often a write that named no version is repeated after losing a race.
@@ -47,13 +48,7 @@ impl Server {
         let Admitted { object, warnings } = self.admit(kind, input.decoded, input.validation)?;
         let given = meta::name(&object);
         if given != name {
-            return Err(ApiError::bad_request(if given.is_empty() {
-                "name must be provided".to_owned()
-            } else {
-                format!(
-                    "the name of the object ({given}) does not match the name on the URL ({name})"
-                )
-            }));
+            return Err(another_name(given, name));
         }
         if meta::text(&object, "resourceVersion").is_empty() && !kind.strategic {
             self.load(kind, namespace, name)?;
@@ -62,9 +57,9 @@ impl Server {
                 &json!(0),
                 "must be specified for an update",
             );
-            return Err(ApiError::invalid(&kind.group, &kind.kind, name, &[error]));
+            return Err(ApiError::invalid(&kind.group, &kind.plural, name, &[error]));
         }
-        self.update(kind, namespace, name, part, &|_| {
+        self.update(kind, namespace, name, part, false, &|_| {
             Ok(Proposal { object: object.clone(), warnings: warnings.clone() })
         })
         .await
@@ -80,17 +75,16 @@ impl Server {
         patch: &Patch,
         validation: FieldValidation,
     ) -> Result<Written, ApiError> {
-        self.update(kind, namespace, name, part, &|old| {
+        self.update(kind, namespace, name, part, true, &|old| {
             let value = patch.apply(old, &kind.schema)?;
-            if value["metadata"]["name"] != old["metadata"]["name"]
-                && value["metadata"]["name"].is_string()
-            {
-                return Err(ApiError::bad_request(
-                    "the name of the object does not match the name on the URL",
-                ));
+            let patched = value.to_string();
+            let Admitted { object, warnings } = self
+                .admit(kind, Decoded::plain(value), validation)
+                .map_err(|error| patched_badly(kind, &patched, error))?;
+            let given = meta::name(&object);
+            if given != name {
+                return Err(another_name(given, name));
             }
-            let decoded = Decoded { value, duplicates: Vec::new() };
-            let Admitted { object, warnings } = self.admit(kind, decoded, validation)?;
             Ok(Proposal { object, warnings })
         })
         .await
@@ -116,13 +110,14 @@ impl Server {
         namespace: &str,
         name: &str,
         part: Part,
+        patching: bool,
         propose: &(dyn Fn(&Value) -> Result<Proposal, ApiError> + Sync),
     ) -> Result<Written, ApiError> {
         let at = key(kind, namespace, name);
         for _ in 0..MOST_TRIES {
             let old = self.load(kind, namespace, name)?;
             let Proposal { mut object, mut warnings } = propose(&old.value)?;
-            check_preconditions(kind, &object, &old.value, old.revision)?;
+            check_preconditions(kind, &object, &old.value, old.revision, patching)?;
             place(&mut object, kind, namespace)?;
             keep_part(kind, part, &mut object, &old.value);
             keep_system_metadata(&mut object, &old.value);
@@ -131,28 +126,15 @@ impl Server {
             }
             kind.schema.default(&mut object);
             kind.rules.default(&mut object);
-            let invalid =
-                |errors: &[FieldError]| ApiError::invalid(&kind.group, &kind.kind, name, errors);
-            let errors = match part {
-                Part::Object | Part::Finalize => self.invalidities(kind, &object, Some(&old.value)),
-                Part::Status => {
-                    let mut errors = if kind.strategic {
-                        Vec::new()
-                    } else {
-                        kind.schema.validate_status(&object, &old.value)
-                    };
-                    errors.extend(kind.rules.validate_status(&object, &old.value));
-                    errors
-                }
+            let invalid = |errors: &[FieldError]| refused(kind, name, errors);
+            let taken = |claim: &str| self.store.claimed_by(claim).is_some_and(|by| by != at);
+            let judged = match part {
+                Part::Object => self.complete(kind, &mut object, Some(&old.value), &taken),
+                Part::Finalize => none(self.invalidities(kind, &object, Some(&old.value))),
+                Part::Status => none(status_errors(kind, &object, &old.value)),
             };
-            if !errors.is_empty() {
-                return Err(invalid(&errors));
-            }
+            judged.map_err(|errors| invalid(&errors))?;
             if part == Part::Object {
-                let taken = |claim: &str| self.store.claimed_by(claim).is_some_and(|by| by != at);
-                kind.rules
-                    .allocate(&mut object, Some(&old.value), &taken)
-                    .map_err(|errors| invalid(&errors))?;
                 warnings.extend(kind.rules.warnings(&object, Some(&old.value)));
             }
             count_generation(kind, part, &mut object, &old.value);
@@ -162,7 +144,9 @@ impl Server {
             }
             let expect = Expect::Revision(old.revision);
             let result = if released(kind, &object) {
-                self.remove(kind, at.clone(), expect).await
+                // The answer is the object as the writer left it; that version was never stored.
+                let left = Bytes::from(object.to_string());
+                self.remove(kind, at.clone(), expect).await.map(|_| left)
             } else {
                 self.put(kind, at.clone(), expect, object).await
             };
@@ -181,7 +165,7 @@ impl Server {
         kind: &Kind,
         at: crate::store::Key,
         expect: Expect,
-    ) -> Result<bytes::Bytes, WriteError> {
+    ) -> Result<Bytes, WriteError> {
         let mut guards = Vec::new();
         if is_namespace(kind) {
             guards.push(Guard::NamespaceEmpty(at.name.clone()));
@@ -204,36 +188,76 @@ pub(super) fn is_namespace(kind: &Kind) -> bool {
     kind.group.is_empty() && kind.kind == "Namespace"
 }
 
+fn none(errors: Vec<FieldError>) -> Result<(), Vec<FieldError>> {
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+fn status_errors(kind: &Kind, object: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors =
+        if kind.strategic { Vec::new() } else { kind.schema.validate_status(object, old) };
+    errors.extend(kind.rules.validate_status(object, old));
+    errors
+}
+
+fn another_name(given: &str, name: &str) -> ApiError {
+    ApiError::bad_request(if given.is_empty() {
+        format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )
+    } else {
+        format!("the name of the object ({given}) does not match the name on the URL ({name})")
+    })
+}
+
+/// What a patch made is no object of the kind: that is the patch's fault, not the request's.
+fn patched_badly(kind: &Kind, patched: &str, error: ApiError) -> ApiError {
+    if error.code != 400 {
+        return error;
+    }
+    let prefix = format!(
+        "{} in version \"{}\" cannot be handled as a {}: ",
+        kind.kind, kind.version, kind.kind
+    );
+    let why = error.message.strip_prefix(&prefix).unwrap_or(&error.message);
+    ApiError::invalid("", "", "", &[FieldError::invalid("patch", &json!(patched), why)])
+}
+
+/// The version and the uid that the writer named, if any, must be those of the object. A patch that
+/// changes the uid is not about another object; it tries to change what cannot be.
 fn check_preconditions(
     kind: &Kind,
     object: &Value,
     old: &Value,
     revision: u64,
+    patching: bool,
 ) -> Result<(), ApiError> {
     let name = meta::name(old);
     let given = meta::text(object, "resourceVersion");
     if !given.is_empty() {
-        let Ok(number) = given.parse::<u64>() else {
-            let error = FieldError::invalid(
-                "metadata.resourceVersion",
-                &json!(given),
-                "must be the resourceVersion of the object as it was read",
-            );
-            return Err(ApiError::invalid(&kind.group, &kind.kind, name, &[error]));
-        };
-        if number != revision {
+        let number = given.parse::<u64>().map_err(|_| {
+            ApiError::new(500, "", format!("strconv.ParseUint: parsing {given:?}: invalid syntax"))
+        })?;
+        if number != revision && number != 0 {
             return Err(ApiError::conflict(&kind.group, &kind.plural, name, MODIFIED));
         }
     }
     let uid = meta::uid(object);
-    if !uid.is_empty() && uid != meta::uid(old) {
-        let why = format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            meta::uid(old)
-        );
-        return Err(ApiError::conflict(&kind.group, &kind.plural, name, &why));
+    if uid.is_empty() || uid == meta::uid(old) {
+        return Ok(());
     }
-    Ok(())
+    if patching {
+        let error = FieldError::invalid("metadata.uid", &json!(uid), "field is immutable");
+        return Err(refused(kind, name, &[error]));
+    }
+    let place = [kind.plural.as_str(), meta::namespace(old), name];
+    let path: Vec<&str> = place.into_iter().filter(|step| !step.is_empty()).collect();
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, \
+         AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+        path.join("/"),
+        meta::uid(old)
+    );
+    Err(ApiError::conflict(&kind.group, &kind.plural, name, &why))
 }
 
 /// A write to one part leaves the others as they were.

@@ -8,6 +8,7 @@ use crate::kind::Kind;
 use crate::server::Server;
 use crate::store::{Event, EventKind, Expired, Watch};
 use bytes::Bytes;
+use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,20 +52,12 @@ pub enum Notice {
 impl WatchOptions {
     /// Reads the parameters of a watch.
     pub fn parse(kind: &Kind, query: &Query) -> Result<Self, ApiError> {
-        let invalid = |error| ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error]);
-        let version = resource_version(&query.resource_version)?;
+        let version =
+            resource_version(&query.resource_version).map_err(|why| ApiError::new(500, "", why))?;
         let initial = query.send_initial_events;
-        if initial.is_some() && query.version_match != Some(VersionMatch::NotOlderThan) {
-            return Err(invalid(FieldError::forbidden(
-                "resourceVersionMatch",
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            )));
-        }
-        if initial.is_none() && query.version_match.is_some() {
-            return Err(invalid(FieldError::forbidden(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )));
+        let wrong = watch_errors(query);
+        if !wrong.is_empty() {
+            return Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &wrong));
         }
         if !query.continue_token.is_empty() {
             return Err(ApiError::bad_request("continue is forbidden for watch"));
@@ -144,6 +137,29 @@ impl Server {
     }
 }
 
+/// What is wrong with the parameters of a watch.
+fn watch_errors(query: &Query) -> Vec<FieldError> {
+    const FIELD: &str = "resourceVersionMatch";
+    match (query.send_initial_events, query.version_match) {
+        (None, Some(_)) => vec![FieldError::forbidden(
+            FIELD,
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        )],
+        (Some(_), None) => vec![FieldError::forbidden(
+            FIELD,
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        )],
+        (Some(_), Some(VersionMatch::Exact)) => vec![
+            FieldError::forbidden(
+                FIELD,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ),
+            FieldError::not_supported(FIELD, &json!("Exact"), &["NotOlderThan"]),
+        ],
+        (None, None) | (Some(_), Some(VersionMatch::NotOlderThan)) => Vec::new(),
+    }
+}
+
 fn gone(expired: &Expired) -> Notice {
     Notice::Error(Box::new(ApiError::expired(format!(
         "too old resource version: {} ({})",
@@ -208,8 +224,21 @@ impl Selection {
             (false, false) => None,
             (false, true) => Some(Notice::Change("ADDED", object)),
             (true, true) => Some(Notice::Change("MODIFIED", object)),
-            (true, false) => Some(Notice::Change("DELETED", object)),
+            (true, false) => Some(Notice::Change("DELETED", last_selected(event))),
         }
+    }
+}
+
+/// An object that leaves the selection is shown as it last was in it, in the version that took it out.
+fn last_selected(event: &Event) -> Bytes {
+    let previous = event.previous.as_ref().unwrap_or(&event.object);
+    match serde_json::from_slice::<Value>(previous) {
+        Ok(mut object) => {
+            let version = json!(event.revision.to_string());
+            crate::meta::of(&mut object).insert("resourceVersion".to_owned(), version);
+            Bytes::from(object.to_string())
+        }
+        Err(_) => event.object.clone(),
     }
 }
 

@@ -4,12 +4,14 @@
 //!
 //! With `BOWLINE_RECORD=1` and a real server the answers in the file are replaced instead.
 
+mod correspondence;
 mod diff;
 mod normalize;
 
 use crate::cluster::{Access, Cluster, Flavour};
 use crate::http::{Call, Reply};
 use crate::wait::eventually;
+use correspondence::Correspondence;
 use normalize::Normalizer;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -114,6 +116,7 @@ pub async fn run(file: &Path) {
     variables.insert("NAMESPACE".into(), json!(cluster.namespace().await));
     variables.insert("UNIQUE".into(), json!(format!("u{}", crate::unique())));
     let mut normalizer = Normalizer::new(&scenario, &variables);
+    let mut same = Correspondence::default();
 
     let mut failures = Vec::new();
     for (number, step) in scenario.steps.iter_mut().enumerate() {
@@ -134,7 +137,12 @@ pub async fn run(file: &Path) {
         }
         let expected = match cluster.flavour() {
             Flavour::Real => (step.response.clone(), actual),
-            Flavour::Embedded => step.on_purpose(step.response.clone(), actual),
+            Flavour::Embedded => {
+                let (recorded, actual) = step.on_purpose(step.response.clone(), actual);
+                let (mut recorded, actual) = always_on_purpose(recorded, actual);
+                same.align(&mut recorded, &actual);
+                (recorded, actual)
+            }
         };
         let lines = diff::lines(&expected.0, &expected.1);
         if !lines.is_empty() {
@@ -219,6 +227,33 @@ impl Step {
         }
         (recorded, actual)
     }
+}
+
+/// Two differences that stand in no scenario because they would stand in most: the embedded server sends
+/// stored bytes, so that items of lists carry their own apiVersion and kind; and it names each cause of
+/// a refusal once, where the real server runs some checks twice and lists both.
+fn always_on_purpose(mut recorded: Value, mut actual: Value) -> (Value, Value) {
+    if let (Some(Value::Array(wanted)), Some(Value::Array(items))) =
+        (recorded.pointer("/body/items"), actual.pointer_mut("/body/items"))
+    {
+        for (wanted, item) in wanted.iter().zip(items) {
+            if let Some(members) = item.as_object_mut() {
+                members.retain(|key, _| {
+                    !matches!(key.as_str(), "apiVersion" | "kind") || wanted.get(key).is_some()
+                });
+            }
+        }
+    }
+    if let Some(causes) = recorded.pointer_mut("/body/details/causes").and_then(Value::as_array_mut)
+    {
+        let mut seen: Vec<Value> = Vec::new();
+        causes.retain(|cause| {
+            let new = !seen.contains(cause);
+            seen.push(cause.clone());
+            new
+        });
+    }
+    (recorded, actual)
 }
 
 /// Sets what `pointer` names, and makes the members on the way.

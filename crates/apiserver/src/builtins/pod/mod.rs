@@ -7,7 +7,7 @@ mod validate;
 pub(super) use defaults::template_spec;
 pub(super) use validate::pod_spec;
 
-use super::fields::{child, default, default_text, has, list, put, set, text};
+use super::fields::{child, default, default_text, has, list, put, set, text, unset_times};
 use super::quantity::Quantity;
 use crate::error::FieldError;
 use crate::kind::Rules;
@@ -21,6 +21,9 @@ impl Rules for PodRules {
     fn default(&self, object: &mut Value) {
         if let Some(spec) = child(object, "spec") {
             defaults::pod_spec(spec);
+        }
+        if let Some(status) = object.get_mut("status") {
+            unset_times(status, &["lastProbeTime", "lastTransitionTime"]);
         }
     }
 
@@ -121,6 +124,16 @@ mod tests {
             ])
         );
         assert_eq!(PodRules.selectable_value(&pod, "spec.hostNetwork"), Some("false".to_owned()));
+    }
+
+    #[test]
+    fn times_of_conditions_that_are_not_there_are_written_out() {
+        let mut pod = json!({"spec": {}, "status": {"conditions": [{"type": "Ready", "lastProbeTime": "t"}]}});
+        PodRules.default(&mut pod);
+        assert_eq!(
+            pod["status"]["conditions"],
+            json!([{"type": "Ready", "lastProbeTime": "t", "lastTransitionTime": null}])
+        );
     }
 
     #[test]

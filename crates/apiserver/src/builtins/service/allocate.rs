@@ -324,15 +324,9 @@ fn internal(field: impl Into<String>, detail: String) -> Vec<FieldError> {
 #[cfg(test)]
 mod tests {
     use super::super::ServiceRules;
+    use super::super::tests::network;
     use super::*;
     use crate::kind::Rules;
-
-    fn network(cidrs: &[&str]) -> ServiceNetwork {
-        ServiceNetwork {
-            cluster_cidrs: cidrs.iter().map(|c| c.parse().unwrap()).collect(),
-            node_ports: 30000..=32767,
-        }
-    }
 
     fn create(network: &ServiceNetwork, spec: Value, taken: &[&str]) -> Result<Value, String> {
         let mut service = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": spec});

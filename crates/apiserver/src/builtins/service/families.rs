@@ -176,14 +176,8 @@ fn infer_from_addresses(object: &mut Value, configured: &[&str], found: &mut Fin
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::network;
     use super::*;
-
-    fn network(cidrs: &[&str]) -> ServiceNetwork {
-        ServiceNetwork {
-            cluster_cidrs: cidrs.iter().map(|c| c.parse().unwrap()).collect(),
-            node_ports: 30000..=32767,
-        }
-    }
 
     fn settled(spec: Value, old: Option<Value>, cidrs: &[&str]) -> Result<Value, String> {
         let mut service = json!({"spec": spec});

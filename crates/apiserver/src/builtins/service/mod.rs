@@ -151,6 +151,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// The usual network with these cluster IPs.
+    pub(super) fn network(cidrs: &[&str]) -> ServiceNetwork {
+        ServiceNetwork {
+            cluster_cidrs: cidrs.iter().map(|c| c.parse().unwrap()).collect(),
+            ..ServiceNetwork::default()
+        }
+    }
+
     #[test]
     fn claims_name_each_address_and_port_once() {
         let service = json!({"spec": {

@@ -360,9 +360,8 @@ fn traffic(object: &Value, found: &mut Findings) {
                 "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
             );
         }
-    } else if number == 0 {
-        found.required(field, "");
-    } else {
+    } else if number != 0 {
+        // One that is not asked for is given out right after.
         found.each(field, number, names::is_port_number(number));
     }
     let field = "spec.internalTrafficPolicy";
@@ -617,9 +616,12 @@ mod tests {
                     "spec.externalTrafficPolicy: Invalid value: \"Local\": may only be set for externally-accessible services",
                 ],
             ),
+            (balancer(json!({"externalTrafficPolicy": "Local"})), &[]),
             (
-                balancer(json!({"externalTrafficPolicy": "Local"})),
-                &["spec.healthCheckNodePort: Required value"],
+                balancer(json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 70000})),
+                &[
+                    "spec.healthCheckNodePort: Invalid value: 70000: must be between 1 and 65535, inclusive",
+                ],
             ),
             (
                 balancer(json!({"healthCheckNodePort": 31000})),

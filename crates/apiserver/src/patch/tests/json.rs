@@ -40,7 +40,8 @@ fn what_does_not_fit_is_one_and_the_same_422() {
         json!({"op": "remove", "path": "/a/c"}),
         json!({"op": "remove", "path": "/l/1"}),
         json!({"op": "remove", "path": ""}),
-        json!({"op": "replace", "path": "/a/c", "value": 1}),
+        json!({"op": "replace", "path": "/x/y", "value": 1}),
+        json!({"op": "replace", "path": "/l/1", "value": 1}),
         json!({"op": "add", "path": "/x/y", "value": 1}),
         json!({"op": "add", "path": "/l/3", "value": 1}),
         json!({"op": "add", "path": "/l/x", "value": 1}),
@@ -65,6 +66,12 @@ fn a_value_that_is_left_out_is_null() {
     let object = json!({"a": {}});
     let add = json!([{"op": "add", "path": "/a/b"}, {"op": "test", "path": "/a/b"}]);
     assert_eq!(patch(JSON, &object, &add), Ok(json!({"a": {"b": null}})));
+}
+
+#[test]
+fn an_absent_member_that_is_replaced_is_added() {
+    let replace = json!([{"op": "replace", "path": "/a/x~1y", "value": 1}]);
+    assert_eq!(patch(JSON, &json!({"a": {}}), &replace), Ok(json!({"a": {"x/y": 1}})));
 }
 
 #[test]

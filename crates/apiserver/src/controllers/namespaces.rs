@@ -1,0 +1,311 @@
+//! Empties a Namespace that is being deleted and then lets it go, saying in its conditions what it is
+//! still waiting for. Never touches a Namespace that nobody asked to delete.
+
+use super::catalog::{self, Served};
+use super::deletions::{self, Deletions, Finish, State};
+use super::shell::{self, Act, Outcome, Sources};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::watcher::{Config, Event};
+use kube::{Api, Client};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::convert::identity;
+use tokio::sync::watch;
+
+/// The finalizer in `spec` that this controller answers for.
+const FINALIZER: &str = "kubernetes";
+
+fn record(namespace: Namespace) -> (String, State) {
+    let waits = waits(&namespace);
+    deletions::record(namespace.metadata, waits)
+}
+
+fn waits(namespace: &Namespace) -> bool {
+    let finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_deref());
+    namespace.metadata.deletion_timestamp.is_some()
+        && finalizers.unwrap_or_default().iter().any(|finalizer| finalizer == FINALIZER)
+}
+
+/// What is left in a namespace after everything in it was asked to go.
+#[derive(Debug, Default, PartialEq)]
+struct Left {
+    /// How many objects, by resource.
+    resources: BTreeMap<String, usize>,
+    /// How many of them wait for a finalizer, by finalizer.
+    finalizers: BTreeMap<String, usize>,
+    /// What went wrong.
+    failures: Vec<String>,
+}
+
+impl Left {
+    fn nothing(&self) -> bool {
+        self.resources.is_empty() && self.failures.is_empty()
+    }
+
+    /// Deletes all objects of a type; counts those that remain.
+    async fn clear(&mut self, client: &Client, served: &Served, namespace: &str) {
+        if let Err(error) = self.try_clear(client, served, namespace).await {
+            self.failures.push(format!("{}: {error}", served.id));
+        }
+    }
+
+    async fn try_clear(
+        &mut self,
+        client: &Client,
+        served: &Served,
+        namespace: &str,
+    ) -> Result<(), kube::Error> {
+        let api = served.api(client, namespace);
+        let mut count = 0;
+        catalog::gone_is_fine(catalog::list(&api, |_| count += 1).await)?;
+        if count == 0 {
+            return Ok(());
+        }
+        catalog::delete_all(client, served, namespace).await?;
+        let listed = catalog::list(&api, |object| {
+            *self.resources.entry(served.id.to_string()).or_default() += 1;
+            for finalizer in object.finalizers.into_iter().flatten() {
+                *self.finalizers.entry(finalizer).or_default() += 1;
+            }
+        });
+        catalog::gone_is_fine(listed.await)
+    }
+
+    /// The conditions of a Namespace in this state: type, what is wrong (if it is), and reason and
+    /// message for both cases, in the words of a real cluster.
+    fn conditions(&self) -> [NamespaceCondition; 5] {
+        let resources = join(&self.resources, "has", "resource instances");
+        let finalizers = join(&self.finalizers, "in", "resource instances");
+        let failures = format!(
+            "Failed to delete all resource types, {} remaining: {}",
+            self.failures.len(),
+            self.failures.join(", ")
+        );
+        let condition = |type_: &str, wrong: Option<(&str, String)>, right: (&str, &str)| {
+            let status = if wrong.is_some() { "True" } else { "False" };
+            let (reason, message) = wrong.unwrap_or((right.0, right.1.to_owned()));
+            NamespaceCondition {
+                type_: type_.to_owned(),
+                status: status.to_owned(),
+                reason: Some(reason.to_owned()),
+                message: Some(message),
+                last_transition_time: None,
+            }
+        };
+        [
+            condition(
+                "NamespaceDeletionDiscoveryFailure",
+                None,
+                ("ResourcesDiscovered", "All resources successfully discovered"),
+            ),
+            condition(
+                "NamespaceDeletionGroupVersionParsingFailure",
+                None,
+                ("ParsedGroupVersions", "All legacy kube types successfully parsed"),
+            ),
+            condition(
+                "NamespaceDeletionContentFailure",
+                (!self.failures.is_empty()).then_some(("ContentDeletionFailed", failures)),
+                (
+                    "ContentDeleted",
+                    "All content successfully deleted, may be waiting on finalization",
+                ),
+            ),
+            condition(
+                "NamespaceContentRemaining",
+                (!self.resources.is_empty()).then(|| {
+                    ("SomeResourcesRemain", format!("Some resources are remaining: {resources}"))
+                }),
+                ("ContentRemoved", "All content successfully removed"),
+            ),
+            condition(
+                "NamespaceFinalizersRemaining",
+                (!self.finalizers.is_empty()).then(|| {
+                    let message = format!(
+                        "Some content in the namespace has finalizers remaining: {finalizers}"
+                    );
+                    ("SomeFinalizersRemain", message)
+                }),
+                ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+            ),
+        ]
+    }
+}
+
+fn join(counts: &BTreeMap<String, usize>, verb: &str, what: &str) -> String {
+    let parts: Vec<String> =
+        counts.iter().map(|(name, count)| format!("{name} {verb} {count} {what}")).collect();
+    parts.join(", ")
+}
+
+/// The conditions to write, if they differ from those written before. Conditions of other types stay.
+fn merge(
+    old: &[NamespaceCondition],
+    left: &Left,
+    now: Timestamp,
+) -> Option<Vec<NamespaceCondition>> {
+    // A namespace that goes at once needs no words.
+    if old.is_empty() && left.nothing() {
+        return None;
+    }
+    let mut merged = old.to_vec();
+    for mut new in left.conditions() {
+        match merged.iter_mut().find(|known| known.type_ == new.type_) {
+            Some(known) => {
+                new.last_transition_time = match &known.last_transition_time {
+                    Some(time) if known.status == new.status => Some(time.clone()),
+                    _ => Some(Time(now)),
+                };
+                *known = new;
+            }
+            None => {
+                new.last_transition_time = Some(Time(now));
+                merged.push(new);
+            }
+        }
+    }
+    (merged != old).then_some(merged)
+}
+
+#[derive(Clone)]
+struct Actor(Client);
+
+impl Act<Deletions> for Actor {
+    async fn act(
+        &self,
+        Finish { name, uid }: Finish,
+    ) -> Result<Outcome<Event<(String, State)>>, kube::Error> {
+        let client = &self.0;
+        let api: Api<Namespace> = Api::all(client.clone());
+        let Some(mut namespace) = api.get_opt(&name).await? else {
+            return Ok(Outcome::Done(Vec::new()));
+        };
+        if namespace.metadata.uid.as_ref() != Some(&uid) || !waits(&namespace) {
+            return Ok(Outcome::Done(Vec::new()));
+        }
+        let left = empty(client, &name).await?;
+        let old = namespace.status.as_ref().and_then(|status| status.conditions.as_deref());
+        if let Some(new) = merge(old.unwrap_or_default(), &left, Timestamp::now()) {
+            let patch = json!({"status": {"conditions": new}});
+            api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
+        if !left.nothing() {
+            return Ok(Outcome::Again);
+        }
+        // The status written above made a new revision; this write is about the finalizer alone.
+        namespace.metadata.resource_version = None;
+        if let Some(finalizers) = namespace.spec.as_mut().and_then(|spec| spec.finalizers.as_mut())
+        {
+            finalizers.retain(|finalizer| finalizer != FINALIZER);
+        }
+        api.replace_subresource("finalize", &name, &PostParams::default(), &namespace).await?;
+        Ok(Outcome::Done(Vec::new()))
+    }
+}
+
+/// Pods go first, as in a real cluster: what they use should outlive them.
+async fn empty(client: &Client, namespace: &str) -> Result<Left, kube::Error> {
+    let served = catalog::discover(client).await?;
+    let mut left = Left::default();
+    let (pods, others): (Vec<_>, Vec<_>) =
+        served.iter().filter(|served| served.namespaced).partition(|served| &*served.id == "pods.");
+    for part in [pods, others] {
+        for served in part {
+            left.clear(client, served, namespace).await;
+        }
+        if !left.nothing() {
+            break;
+        }
+    }
+    Ok(left)
+}
+
+pub(super) async fn run(client: Client, stop: watch::Receiver<bool>) {
+    let sources =
+        Sources::new().watch(Api::all(client.clone()), Config::default(), record, identity);
+    shell::run("namespaces", Deletions::default(), sources, Actor(client), stop).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shell::{Index, Plan};
+    use super::*;
+
+    fn namespace(deleting: bool, finalizers: &[&str]) -> (String, State) {
+        let mut object = json!({
+            "metadata": {"name": "shop", "uid": "1"}, "spec": {"finalizers": finalizers},
+        });
+        if deleting {
+            object["metadata"]["deletionTimestamp"] = json!("2030-01-01T00:00:00Z");
+        }
+        record(serde_json::from_value(object).unwrap())
+    }
+
+    fn plan(object: (String, State)) -> Plan<Finish> {
+        let mut namespaces = Deletions::default();
+        let keys = namespaces.observe(Event::Apply(object));
+        namespaces.plan(&keys[0], Timestamp::UNIX_EPOCH)
+    }
+
+    fn left() -> Left {
+        Left {
+            resources: [("pods.".to_owned(), 2), ("things.example.com".to_owned(), 1)].into(),
+            finalizers: [("example.com/hold".to_owned(), 1)].into(),
+            failures: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn only_a_deleted_namespace_with_our_finalizer_is_emptied() {
+        let empty = Finish { name: "shop".into(), uid: "1".into() };
+        assert_eq!(plan(namespace(true, &["kubernetes"])), Plan::Do(vec![empty]));
+        assert_eq!(plan(namespace(false, &["kubernetes"])), Plan::Idle);
+        assert_eq!(plan(namespace(true, &["example.com/other"])), Plan::Idle);
+    }
+
+    #[test]
+    fn the_conditions_say_what_is_left() {
+        let conditions = merge(&[], &left(), Timestamp::UNIX_EPOCH).unwrap();
+        let said: Vec<_> = conditions
+            .iter()
+            .map(|c| (c.type_.as_str(), c.status.as_str(), c.message.as_deref().unwrap()))
+            .collect();
+        assert_eq!(
+            said[3..],
+            [
+                (
+                    "NamespaceContentRemaining",
+                    "True",
+                    "Some resources are remaining: pods. has 2 resource instances, \
+                     things.example.com has 1 resource instances"
+                ),
+                (
+                    "NamespaceFinalizersRemaining",
+                    "True",
+                    "Some content in the namespace has finalizers remaining: \
+                     example.com/hold in 1 resource instances"
+                ),
+            ]
+        );
+        assert!(said[..3].iter().all(|(_, status, _)| *status == "False"), "{said:?}");
+    }
+
+    #[test]
+    fn conditions_are_written_only_when_they_change() {
+        let now = Timestamp::from_second(100).unwrap();
+        let first = merge(&[], &left(), Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(merge(&first, &left(), now), None);
+        let second = merge(&first, &Left::default(), now).unwrap();
+        let times: Vec<_> =
+            second.iter().map(|c| c.last_transition_time.as_ref().unwrap().0.as_second()).collect();
+        assert_eq!(times, [0, 0, 0, 100, 100]);
+    }
+
+    #[test]
+    fn a_namespace_that_was_empty_gets_no_conditions() {
+        assert_eq!(merge(&[], &Left::default(), Timestamp::UNIX_EPOCH), None);
+    }
+}
