@@ -82,9 +82,7 @@ async fn a_write_is_in_the_file_before_it_is_acknowledged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_first_start_that_is_killed_at_any_moment_can_be_done_again() {
-    for sign in
-        ["data", "data/store.redb", "data/owner.json", "data/credentials.json", "kubeconfig"]
-    {
+    for sign in ["data/store.redb", "data/owner.json", "data/credentials.json", "kubeconfig"] {
         let scratch = Scratch::new();
         let mut service = Start::kept(&scratch).spawn();
         while !scratch.path().join(sign).exists() {

@@ -26,7 +26,8 @@ pub struct TlsError(String);
 struct Patience {
     /// For its TLS handshake.
     handshake: Duration,
-    /// For the head of a request, from the end of the one before; as kube-apiserver.
+    /// For the head of a request, from the end of the one before. Longer than the 90 s for which Go's and
+    /// hyper's clients keep an idle connection: a server that closes first may meet a request half-way.
     head: Duration,
     /// For the answer to a ping, so that a watch does not outlive a client that has vanished.
     ping: Duration,
@@ -34,7 +35,7 @@ struct Patience {
 
 const PATIENCE: Patience = Patience {
     handshake: Duration::from_secs(10),
-    head: Duration::from_secs(32),
+    head: Duration::from_secs(100),
     ping: Duration::from_secs(30),
 };
 
