@@ -48,9 +48,8 @@ fn service(index: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": format!("service-{index:05}"), "labels": {"app": "bench"}},
-        // Headless: the default range of cluster IPs is smaller than this benchmark.
         "spec": {
-            "clusterIP": "None", "selector": {"app": format!("app-{index}")},
+            "selector": {"app": format!("app-{index}")},
             "ports": [{"name": "http", "port": 80, "targetPort": 8080}],
         },
     })

@@ -135,7 +135,7 @@ async fn the_second_token_reads_everything_but_secrets_and_writes_nothing() {
 async fn its_port_speaks_tls_of_its_own_authority_and_nothing_else() {
     let scratch = Scratch::new();
     let server = Start::new(&scratch).ready();
-    let stranger = Credentials::ephemeral(server.address).expect("another authority");
+    let stranger = Credentials::ephemeral("other", server.address).expect("another authority");
     let trusting = Wire::trusting(&server, stranger.authority().as_bytes());
     let error = trusting.connect().await.expect_err("a stranger's authority");
     assert!(error.to_string().contains("certificate"), "{error}");

@@ -335,3 +335,44 @@ async fn names_and_paths_that_mean_something_elsewhere_mean_nothing_here() {
     assert_eq!(api.get("a").await.expect("it is there").name_any(), "a");
     target.end();
 }
+
+#[tokio::test]
+async fn numbers_at_their_ends_are_refused_or_mean_the_nearest_that_makes_sense() {
+    let mut target = Target::new().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    for number in [i64::MAX.to_string(), i64::MIN.to_string(), u64::MAX.to_string(), "1e9".into()] {
+        for parameter in ["timeoutSeconds", "limit", "resourceVersion", "gracePeriodSeconds"] {
+            // The answer may be an endless watch; what counts is that the server lives.
+            let path = format!("{CONFIG_MAPS}?watch=1&{parameter}={number}");
+            let asked = target.wire.ask("GET", &path, "", b"");
+            let _ = tokio::time::timeout(std::time::Duration::from_millis(200), asked).await;
+        }
+        target.assert_alive();
+    }
+
+    let pod = json!({
+        "metadata": {"name": "forever", "generation": i64::MAX},
+        "spec": {
+            "nodeName": "n", "terminationGracePeriodSeconds": i64::MAX,
+            "containers": [{"name": "c", "image": "i"}],
+        },
+    });
+    let (code, body) = target.wire.ask("POST", pods, JSON, pod.to_string().as_bytes()).await;
+    assert_eq!(code, 201, "{body}");
+    let path = format!("{pods}/forever");
+    for query in ["", "?gracePeriodSeconds=9223372036854775807", "?gracePeriodSeconds=-1"] {
+        let (code, body) = target.wire.ask("DELETE", &format!("{path}{query}"), "", b"").await;
+        assert_eq!(code, 200, "{query}: {body}");
+        target.assert_alive();
+    }
+    let (code, _) = target.wire.ask("GET", &path, "", b"").await;
+    assert_eq!(code, 404, "a negative grace is none");
+
+    let map = json!({"metadata": {"name": "old", "generation": i64::MAX}});
+    let (code, body) = target.wire.ask("POST", CONFIG_MAPS, JSON, map.to_string().as_bytes()).await;
+    assert_eq!(code, 201, "{body}");
+    let (code, body) = target.wire.ask("DELETE", &format!("{CONFIG_MAPS}/old"), "", b"").await;
+    assert_eq!(code, 200, "{body}");
+    target.assert_unharmed("numbers at their ends").await;
+    target.end();
+}

@@ -8,7 +8,7 @@ use crate::pki::{Credentials, PkiError, private_folder, write_private};
 use crate::server::{Options, Server};
 use crate::store::{Limits, OpenError, Store};
 use serde_json::json;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -18,6 +18,8 @@ use tokio::task::JoinHandle;
 /// How to start a cluster.
 #[derive(Clone)]
 pub struct ClusterOptions {
+    /// What its kubeconfig and certificates call it.
+    pub name: String,
     /// Where its state is kept; in memory, and gone with the process, when absent.
     pub data: Option<PathBuf>,
     /// Where it listens. Port 0 takes any that is free.
@@ -31,6 +33,7 @@ pub struct ClusterOptions {
 impl Default for ClusterOptions {
     fn default() -> Self {
         Self {
+            name: "embedded".to_owned(),
             data: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             limits: Limits::default(),
@@ -96,7 +99,7 @@ impl Cluster {
         let store = match &options.data {
             None => Store::memory(options.limits),
             Some(data) => {
-                private_folder(data)?;
+                private_folder(data, STORE)?;
                 open(data, options.limits)?
             }
         };
@@ -104,11 +107,11 @@ impl Cluster {
         let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let credentials = match &options.data {
-            None => Credentials::ephemeral(address)?,
+            None => Credentials::ephemeral(&options.name, address)?,
             Some(data) => {
                 let owner = json!({"pid": std::process::id(), "address": address.to_string()});
                 write_private(&owner_file(data), owner.to_string().as_bytes())?;
-                Credentials::kept(&data.join("credentials.json"), address)?
+                Credentials::kept(&options.name, &data.join("credentials.json"), address)?
             }
         };
         let server = Arc::new(Server::new(store, options.server).map_err(StartError::Setup)?);
@@ -131,9 +134,15 @@ impl Cluster {
         self.address
     }
 
-    /// `https://…`, as clients reach it.
+    /// `https://…`, as clients on this machine reach it.
     pub fn url(&self) -> String {
-        format!("https://{}", self.address)
+        let mut address = self.address;
+        match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+            IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+            _ => {}
+        }
+        format!("https://{address}")
     }
 
     /// Certificate authority and tokens.
@@ -163,12 +172,15 @@ impl Cluster {
     }
 }
 
+/// The store's file in a data folder.
+const STORE: &str = "store.redb";
+
 fn owner_file(data: &Path) -> PathBuf {
     data.join("owner.json")
 }
 
 fn open(data: &Path, limits: Limits) -> Result<Store, StartError> {
-    let file = data.join("store.redb");
+    let file = data.join(STORE);
     let store = Store::open(&file, limits).map_err(|error| match error {
         OpenError::InUse => StartError::InUse { data: data.to_owned(), owner: owner(data) },
         source => StartError::Store { file, source },

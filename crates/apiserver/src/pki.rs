@@ -41,6 +41,12 @@ pub enum PkiError {
     /// A key or certificate cannot be made.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
+    /// A folder is somebody else's.
+    #[error("{path} holds other files and no data of this program; name a folder of its own")]
+    Foreign {
+        /// Which folder.
+        path: String,
+    },
     /// No randomness.
     #[error("cannot make a token: {0}")]
     Token(ApiError),
@@ -49,6 +55,8 @@ pub enum PkiError {
 /// What is kept over restarts.
 #[derive(Clone, Serialize, Deserialize)]
 struct Kept {
+    /// The cluster's name, which the authority's certificate bears.
+    name: String,
     ca_certificate: String,
     ca_key: String,
     admin_token: String,
@@ -71,9 +79,9 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-fn authority_parameters() -> CertificateParams {
+fn authority_parameters(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, "bowline embedded API");
+    params.distinguished_name.push(DnType::CommonName, format!("{name} embedded API"));
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     params
@@ -81,18 +89,18 @@ fn authority_parameters() -> CertificateParams {
 
 impl Credentials {
     /// New credentials for a server at `address`, forgotten with the process.
-    pub fn ephemeral(address: SocketAddr) -> Result<Self, PkiError> {
-        Self::issue(Kept::generate()?, address)
+    pub fn ephemeral(name: &str, address: SocketAddr) -> Result<Self, PkiError> {
+        Self::issue(Kept::generate(name)?, address)
     }
 
     /// Credentials kept in `file` (mode 0600), made when it does not exist.
-    pub fn kept(file: &Path, address: SocketAddr) -> Result<Self, PkiError> {
+    pub fn kept(name: &str, file: &Path, address: SocketAddr) -> Result<Self, PkiError> {
         let path = file.display().to_string();
         let kept = match std::fs::read(file) {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map_err(|error| PkiError::Damaged { path, why: error.to_string() })?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let kept = Kept::generate()?;
+                let kept = Kept::generate(name)?;
                 let text = serde_json::to_vec(&kept)
                     .map_err(|error| PkiError::Damaged { path, why: error.to_string() })?;
                 write_private(file, &text)?;
@@ -104,10 +112,11 @@ impl Credentials {
     }
 
     fn issue(kept: Kept, address: SocketAddr) -> Result<Self, PkiError> {
-        let authority = Issuer::new(authority_parameters(), KeyPair::from_pem(&kept.ca_key)?);
+        let authority =
+            Issuer::new(authority_parameters(&kept.name), KeyPair::from_pem(&kept.ca_key)?);
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(vec!["localhost".to_owned()])?;
-        params.distinguished_name.push(DnType::CommonName, "bowline");
+        params.distinguished_name.push(DnType::CommonName, &kept.name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         if !addresses.contains(&address.ip()) && !address.ip().is_unspecified() {
@@ -144,13 +153,16 @@ impl Credentials {
     /// A kubeconfig for the server at `url`; the read-only user is its second context.
     pub fn kubeconfig(&self, url: &str) -> String {
         let user = |name: &str, token: &str| json!({"name": name, "user": {"token": token}});
-        let context = |name: &str, user: &str| json!({"name": name, "context": {"cluster": "bowline", "user": user}});
+        let name = self.kept.name.as_str();
+        let context = |context: &str, user: &str| json!({"name": context, "context": {"cluster": name, "user": user}});
         let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "bowline",
-            "clusters": [{"name": "bowline", "cluster": {
+            "apiVersion": "v1", "kind": "Config", "current-context": name,
+            "clusters": [{"name": name, "cluster": {
                 "server": url, "certificate-authority-data": STANDARD.encode(self.authority()),
             }}],
-            "contexts": [context("bowline", "admin"), context("bowline-read-only", "read-only")],
+            "contexts": [
+                context(name, "admin"), context(&format!("{name}-read-only"), "read-only"),
+            ],
             "users": [
                 user("admin", self.admin_token()), user("read-only", self.read_only_token()),
             ],
@@ -161,10 +173,11 @@ impl Credentials {
 }
 
 impl Kept {
-    fn generate() -> Result<Self, PkiError> {
+    fn generate(name: &str) -> Result<Self, PkiError> {
         let key = KeyPair::generate()?;
         Ok(Self {
-            ca_certificate: authority_parameters().self_signed(&key)?.pem(),
+            name: name.to_owned(),
+            ca_certificate: authority_parameters(name).self_signed(&key)?.pem(),
             ca_key: key.serialize_pem(),
             admin_token: new_token().map_err(PkiError::Token)?,
             read_only_token: new_token().map_err(PkiError::Token)?,
@@ -193,11 +206,16 @@ pub fn write_private(file: &Path, contents: &[u8]) -> Result<(), PkiError> {
         .map_err(|error| failed("write", error))
 }
 
-/// Makes a folder that only its owner can enter.
-pub fn private_folder(folder: &Path) -> Result<(), PkiError> {
-    let failed =
-        |action, source| PkiError::File { action, path: folder.display().to_string(), source };
+/// Makes a folder that only its owner can enter. One that exists is taken over only when it is empty or
+/// holds `mark`, a file that says it is ours: nobody's home or `/tmp` changes its mode by a slip.
+pub fn private_folder(folder: &Path, mark: &str) -> Result<(), PkiError> {
+    let path = || folder.display().to_string();
+    let failed = |action, source| PkiError::File { action, path: path(), source };
     std::fs::create_dir_all(folder).map_err(|error| failed("create", error))?;
+    let empty = std::fs::read_dir(folder).map_err(|error| failed("read", error))?.next().is_none();
+    if !empty && !folder.join(mark).exists() {
+        return Err(PkiError::Foreign { path: path() });
+    }
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700))
         .map_err(|error| failed("protect", error))
 }
@@ -211,8 +229,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("credentials.json");
         let address = "127.0.0.1:6443".parse().unwrap();
-        let first = Credentials::kept(&file, address).unwrap();
-        let second = Credentials::kept(&file, address).unwrap();
+        let first = Credentials::kept("test", &file, address).unwrap();
+        let second = Credentials::kept("test", &file, address).unwrap();
         assert_eq!(first.admin_token(), second.admin_token());
         assert_eq!(first.authority(), second.authority());
         assert_ne!(first.admin_token(), first.read_only_token());
@@ -225,8 +243,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("credentials.json");
         std::fs::write(&file, "{").unwrap();
-        let error = Credentials::kept(&file, "127.0.0.1:1".parse().unwrap()).unwrap_err();
+        let error = Credentials::kept("test", &file, "127.0.0.1:1".parse().unwrap()).unwrap_err();
         assert!(error.to_string().contains("credentials.json"), "{error}");
         assert!(error.to_string().contains("remove it"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_of_somebody_else_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |mode| std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(folder.path(), mode(0o755)).unwrap();
+        std::fs::write(folder.path().join("letter.txt"), "dear").unwrap();
+        let error = private_folder(folder.path(), "store.redb").unwrap_err();
+        assert!(matches!(error, PkiError::Foreign { .. }), "{error}");
+        let seen = std::fs::metadata(folder.path()).unwrap().permissions().mode();
+        assert_eq!(seen & 0o777, 0o755);
+        std::fs::write(folder.path().join("store.redb"), "").unwrap();
+        private_folder(folder.path(), "store.redb").unwrap();
+        let seen = std::fs::metadata(folder.path()).unwrap().permissions().mode();
+        assert_eq!(seen & 0o777, 0o700);
     }
 }

@@ -115,9 +115,14 @@ pub fn key(kind: &Kind, namespace: &str, name: &str) -> Key {
     Key { resource: kind.storage.clone(), namespace: namespace.into(), name: name.into() }
 }
 
-/// The present time, to the second, as objects carry it.
+/// The present time as objects carry it.
 pub fn timestamp() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    written(jiff::Timestamp::now())
+}
+
+/// A time as objects carry it: to the second.
+pub fn written(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// A random (version 4) uid.

@@ -37,6 +37,7 @@ pub enum EmbeddedError {
 /// Starts a cluster that serves Bowline's kinds.
 pub async fn start(options: EmbeddedOptions) -> Result<Cluster, EmbeddedError> {
     let cluster = Cluster::start(ClusterOptions {
+        name: "bowline".to_owned(),
         data: options.data,
         listen: options.listen,
         server: Options {

@@ -26,8 +26,12 @@ mod table;
 mod tests;
 
 use kube::Client;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+/// How long a controller that failed rests, so that one that fails at once does not spin.
+const RESTART_AFTER: Duration = Duration::from_secs(1);
 
 /// One of the controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +65,17 @@ impl Controller {
     /// Starts this one. The task ends soon after `stop` becomes true or its sender is dropped.
     pub fn spawn(self, client: Client, stop: &watch::Receiver<bool>) -> JoinHandle<()> {
         let stop = stop.clone();
+        tokio::spawn(async move {
+            // A controller that ends before it is told to has panicked. What it had to do is still in
+            // the API; a new one reads it from there.
+            while let Err(error) = self.start(client.clone(), stop.clone()).await {
+                tracing::error!(controller = ?self, %error, "a controller failed; it starts again");
+                tokio::time::sleep(RESTART_AFTER).await;
+            }
+        })
+    }
+
+    fn start(self, client: Client, stop: watch::Receiver<bool>) -> JoinHandle<()> {
         match self {
             Self::EndpointSlices => tokio::spawn(endpoint_slices::run(client, stop)),
             Self::Garbage => tokio::spawn(garbage::run(client, stop)),

@@ -39,15 +39,18 @@ impl Access {
             .and_then(|text| text.strip_prefix("Bearer "))
             .unwrap_or_default()
             .trim();
+        let impersonates = headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
         let is_admin = given.as_bytes().ct_eq(admin.as_bytes());
         let is_reader = given.as_bytes().ct_eq(read_only.as_bytes());
-        if bool::from(is_admin) {
-            Ok(Identity::Admin)
+        let identity = if bool::from(is_admin) {
+            Identity::Admin
         } else if bool::from(is_reader) {
-            Ok(Identity::ReadOnly)
+            Identity::ReadOnly
         } else {
-            Err(ApiError::new(401, "Unauthorized", "Unauthorized"))
-        }
+            return Err(ApiError::new(401, "Unauthorized", "Unauthorized"));
+        };
+        // Answered as the caller's own, such a request would be answered wrongly.
+        if impersonates { Err(ApiError::not_implemented("impersonation")) } else { Ok(identity) }
     }
 }
 
@@ -68,6 +71,17 @@ mod tests {
             headers.insert(header::AUTHORIZATION, text.parse().unwrap());
         }
         access.identify(&headers).map_err(|error| error.code)
+    }
+
+    #[test]
+    fn who_wants_to_be_somebody_else_is_refused_by_name() {
+        let access = Access::Tokens { admin: "aaaa".into(), read_only: "bbbb".into() };
+        let mut headers = HeaderMap::new();
+        headers.insert(header::AUTHORIZATION, "Bearer aaaa".parse().unwrap());
+        headers.insert("Impersonate-User", "bob".parse().unwrap());
+        let error = access.identify(&headers).unwrap_err();
+        assert_eq!(error.code, 501);
+        assert!(error.message.contains("impersonation"), "{error}");
     }
 
     #[test]

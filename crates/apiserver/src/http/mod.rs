@@ -22,10 +22,12 @@ use access::Access;
 use answer::Answer;
 use axum::body::Body;
 use bytes::Bytes;
+use futures::FutureExt as _;
 use http::{HeaderMap, Method, Request, Response, header};
 use negotiate::{Accepted, Form, accepted};
 use query::Query;
 use serde_json::{Value, json};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use target::{ResourceTarget, Target};
 
@@ -45,9 +47,18 @@ async fn respond(server: &Arc<Server>, access: &Access, request: Request<Body>) 
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let header = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let encoding = negotiate::encoding(header);
-    let response = match route(server, access, request).await {
-        Ok(response) => response,
-        Err(error) => answer::failure(&error, encoding),
+    // A panic is a bug, and one request's: whoever shares the connection or the process goes on.
+    let routed = AssertUnwindSafe(route(server, access, request)).catch_unwind().await;
+    let response = match routed {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => answer::failure(&error, encoding),
+        Err(_) => {
+            tracing::error!(%method, path, "a request panicked");
+            answer::failure(
+                &ApiError::internal("the request failed in a way it should not"),
+                encoding,
+            )
+        }
     };
     tracing::debug!(%method, path, status = response.status().as_u16(), "answered");
     response
@@ -251,7 +262,7 @@ impl<'a> Call<'a> {
             }
             body => decode::body(body, "a review", &self.body)?.value,
         };
-        let answered = review.answer(self.identity, value)?;
+        let answered = review.answer(self.identity, value, &self.server.registry.kinds())?;
         Ok(answer::json(201, &answered))
     }
 
@@ -423,7 +434,7 @@ fn version() -> Value {
     let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     json!({
         "major": major, "minor": minor,
-        "gitVersion": format!("{}+bowline-{}", crate::VERSION, env!("CARGO_PKG_VERSION")),
+        "gitVersion": format!("{}+embedded-{}", crate::VERSION, env!("CARGO_PKG_VERSION")),
         "gitCommit": "", "gitTreeState": "", "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "", "compiler": "rustc", "platform": std::env::consts::OS,
     })

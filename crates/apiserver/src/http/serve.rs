@@ -153,7 +153,7 @@ mod tests {
     /// A client's end of a connection that is being served, before its handshake.
     fn served(patience: Patience) -> (DuplexStream, TlsConnector, watch::Sender<bool>) {
         let credentials =
-            crate::pki::Credentials::ephemeral("127.0.0.1:1".parse().unwrap()).unwrap();
+            crate::pki::Credentials::ephemeral("test", "127.0.0.1:1".parse().unwrap()).unwrap();
         let acceptor = TlsAcceptor::from(tls(&credentials.certificate, &credentials.key).unwrap());
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::from_pem_slice(credentials.authority().as_bytes());

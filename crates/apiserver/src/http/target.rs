@@ -88,6 +88,8 @@ pub fn parse(path: &str) -> Target {
             Target::GroupVersion { group: (*group).to_owned(), version: (*version).to_owned() }
         }
         ["api", version, "watch", rest @ ..] => resource("", version, rest, true),
+        // An empty group is not the core group by another path.
+        ["apis", "", ..] => Target::Nowhere,
         ["apis", group, version, "watch", rest @ ..] => resource(group, version, rest, true),
         ["api", version, rest @ ..] => resource("", version, rest, false),
         ["apis", group, version, rest @ ..] => resource(group, version, rest, false),
@@ -176,6 +178,7 @@ mod tests {
             ("/openapi/v3/apis/apps/v1", Target::OpenApi("apis/apps/v1".into())),
             ("/livez/ping", Target::Health),
             ("/", Target::Nowhere),
+            ("/apis//v1/configmaps", Target::Nowhere),
             ("/api/v1/namespaces/a/pods/b/c/d", Target::Nowhere),
             ("/api/v1/nodes/%ff", Target::Nowhere),
             ("/api/v1/nodes/a%2Fb", at("", "", "nodes", "a/b", "")),

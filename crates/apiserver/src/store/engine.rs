@@ -12,6 +12,7 @@ use super::{
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
@@ -212,7 +213,13 @@ struct Writer {
 
 impl Writer {
     fn start(self, jobs: mpsc::Receiver<Job>) -> std::io::Result<JoinHandle<()>> {
-        std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || self.run(jobs))
+        let shared = self.shared.clone();
+        std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || {
+            // Without its writer the store only looks alive: say so, and readiness ends.
+            if catch_unwind(AssertUnwindSafe(|| self.run(jobs))).is_err() {
+                shared.failure.get_or_init(|| "the writer failed; open the store again".to_owned());
+            }
+        })
     }
 
     /// Writes until nobody is left who could ask for it.

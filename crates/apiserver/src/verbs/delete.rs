@@ -10,9 +10,10 @@ use crate::http::query::Query;
 use crate::kind::Kind;
 use crate::meta;
 use crate::schema::{Node, Schema};
-use crate::server::{Server, key};
+use crate::server::{Server, key, written};
 use crate::store::{Expect, WriteError};
 use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 
@@ -53,6 +54,9 @@ const ORPHAN: &str = "orphan";
 
 /// The finalizer of a CRD that goes when its last object has gone.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// Longer than anything will run. Times beyond what can be written are of no use to anybody.
+const LONGEST_GRACE: i64 = 100 * 365 * 86_400;
 
 const MOST_TRIES: usize = 30;
 
@@ -154,7 +158,7 @@ impl Server {
                 ));
             }
             let mut object = old.value.clone();
-            mark(kind, &mut object, options);
+            mark(kind, &mut object, options, Timestamp::now());
             let expect = Expect::Revision(old.revision);
             let result = if released(kind, &object) {
                 let gone = self.remove(kind, at.clone(), expect).await;
@@ -200,7 +204,7 @@ impl Server {
 }
 
 /// Writes the beginning of a deletion into an object.
-fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions) {
+fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp) {
     let grace = grace(kind, object, options.grace);
     let metadata = meta::of(object);
     if metadata.get("deletionTimestamp").is_none() {
@@ -208,12 +212,10 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions) {
             add_finalizer(metadata, ORPHAN);
         }
         if Server::defines_kinds(kind) {
+            // Its generation counts only what its author changes.
             add_finalizer(metadata, CLEANUP);
-        }
-        if Server::defines_kinds(kind) {
-            // A definition counts only what its author changes.
         } else if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
-            metadata.insert("generation".into(), json!(generation + 1));
+            metadata.insert("generation".into(), json!(generation.saturating_add(1)));
         }
     } else {
         // A second deletion may only shorten the grace.
@@ -222,20 +224,19 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions) {
             return;
         }
     }
-    let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(grace);
-    metadata
-        .insert("deletionTimestamp".into(), json!(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
+    let at = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
+    metadata.insert("deletionTimestamp".into(), json!(written(at)));
     if is_namespace(kind) {
         meta::child(object, "status").insert("phase".into(), json!("Terminating"));
     } else if Server::defines_kinds(kind) {
-        terminating(object);
+        terminating(object, now);
     } else {
         metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
     }
 }
 
 /// The condition of a CRD that waits for its objects to go.
-fn terminating(definition: &mut Value) {
+fn terminating(definition: &mut Value, now: Timestamp) {
     let status = meta::child(definition, "status");
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
     if let Some(list) = conditions.as_array_mut() {
@@ -243,7 +244,7 @@ fn terminating(definition: &mut Value) {
             "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
             "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin \
                         soon",
-            "lastTransitionTime": crate::server::timestamp(),
+            "lastTransitionTime": written(now),
         }));
     }
 }
@@ -291,5 +292,5 @@ fn grace(kind: &Kind, object: &Value, asked: Option<i64>) -> i64 {
         return 0;
     }
     let own = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
-    asked.unwrap_or(own).max(0)
+    asked.unwrap_or(own).clamp(0, LONGEST_GRACE)
 }

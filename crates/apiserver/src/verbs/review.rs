@@ -3,6 +3,7 @@
 
 use crate::error::{ApiError, FieldError};
 use crate::kind::Kind;
+use crate::registry::Kinds;
 use serde_json::{Value, json};
 
 /// Who asks.
@@ -46,8 +47,9 @@ impl Identity {
         match self {
             Self::Admin => true,
             Self::ReadOnly => {
-                matches!(verb, "get" | "list" | "watch")
-                    && !(group.is_empty() && resource == "secrets")
+                let secrets =
+                    matches!(group, "" | "*") && matches!(resource, "secrets" | "*" | "secrets/*");
+                matches!(verb, "get" | "list" | "watch") && !secrets
             }
         }
     }
@@ -102,7 +104,12 @@ impl Review {
     }
 
     /// Fills in the status of a review.
-    pub fn answer(self, identity: Identity, mut review: Value) -> Result<Value, ApiError> {
+    pub fn answer(
+        self,
+        identity: Identity,
+        mut review: Value,
+        kinds: &Kinds,
+    ) -> Result<Value, ApiError> {
         let kind = match self {
             Self::Access => "SelfSubjectAccessReview",
             Self::Rules => "SelfSubjectRulesReview",
@@ -113,7 +120,7 @@ impl Review {
         }
         let status = match self {
             Self::Access => access(identity, &review["spec"])?,
-            Self::Rules => rules(identity),
+            Self::Rules => rules(identity, kinds),
             Self::Subject => {
                 json!({"userInfo": {"username": identity.user(), "groups": identity.groups()}})
             }
@@ -150,14 +157,27 @@ fn access(identity: Identity, spec: &Value) -> Result<Value, ApiError> {
     Ok(json!({"allowed": allowed}))
 }
 
-fn rules(identity: Identity) -> Value {
-    let verbs = match identity {
-        Identity::Admin => json!(["*"]),
-        Identity::ReadOnly => json!(["get", "list", "watch"]),
+fn rules(identity: Identity, kinds: &Kinds) -> Value {
+    let resources = match identity {
+        Identity::Admin => json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]),
+        Identity::ReadOnly => kinds
+            .groups()
+            .into_keys()
+            .map(|group| {
+                let readable: Vec<&str> = kinds
+                    .iter()
+                    .filter(|kind| kind.group == group)
+                    .map(|kind| kind.plural.as_str())
+                    .filter(|plural| identity.allowed("get", group, plural))
+                    .collect();
+                let verbs = ["get", "list", "watch"];
+                json!({"verbs": verbs, "apiGroups": [group], "resources": readable})
+            })
+            .collect(),
     };
     json!({
-        "resourceRules": [{"verbs": verbs, "apiGroups": ["*"], "resources": ["*"]}],
+        "resourceRules": resources,
         "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["*"]}],
-        "incomplete": identity == Identity::ReadOnly,
+        "incomplete": false,
     })
 }

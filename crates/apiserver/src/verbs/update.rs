@@ -336,6 +336,6 @@ fn count_generation(kind: &Kind, part: Part, object: &mut Value, old: &Value) {
         Part::Object => kind.rules.generation_changes(object, old),
         Part::Status | Part::Finalize => false,
     };
-    let next = if changes { generation + 1 } else { generation };
+    let next = if changes { generation.saturating_add(1) } else { generation };
     meta::of(object).insert("generation".into(), json!(next));
 }

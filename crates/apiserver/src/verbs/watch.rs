@@ -38,6 +38,9 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long a watch lasts that asked for nothing else.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
+/// Who asks for more is cut off then and watches again.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// One thing to tell a watcher.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
@@ -74,7 +77,8 @@ impl WatchOptions {
             timeout: query
                 .timeout_seconds
                 .filter(|seconds| *seconds > 0)
-                .map_or(DEFAULT_TIMEOUT, Duration::from_secs),
+                .map_or(DEFAULT_TIMEOUT, Duration::from_secs)
+                .min(LONGEST_TIMEOUT),
         })
     }
 }

@@ -2,7 +2,8 @@
 //! kube-apiserver, normalized, and are compared whole with the answers of the cluster at hand. So the
 //! comparison lives on where no real server is.
 //!
-//! With `BOWLINE_RECORD=1` and a real server the answers in the file are replaced instead.
+//! With `BOWLINE_RECORD=1` and a real server the answers in the file are replaced instead. With
+//! `BOWLINE_DECLARE=1` and the embedded one, what it answers where it differs on purpose is written down.
 
 mod correspondence;
 mod diff;
@@ -96,7 +97,7 @@ pub struct Difference {
     pub at: String,
     /// Why it differs.
     pub why: String,
-    /// What the embedded server answers there; where it is not said, anything.
+    /// What the embedded server answers there; where it is not said, nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedded: Option<Value>,
 }
@@ -107,6 +108,7 @@ pub async fn run(file: &Path) {
     let mut scenario: Scenario =
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     let record = std::env::var_os("BOWLINE_RECORD").is_some_and(|value| value == "1");
+    let declare = std::env::var_os("BOWLINE_DECLARE").is_some_and(|value| value == "1");
     let cluster = Cluster::start().await;
     assert!(
         !record || cluster.flavour() == Flavour::Real,
@@ -139,6 +141,11 @@ pub async fn run(file: &Path) {
             step.response = actual;
             continue;
         }
+        if declare && cluster.flavour() == Flavour::Embedded {
+            for difference in &mut step.differs {
+                difference.embedded = actual.pointer(&difference.at).cloned();
+            }
+        }
         let expected = match cluster.flavour() {
             Flavour::Real => (step.response.clone(), actual),
             Flavour::Embedded => {
@@ -159,7 +166,7 @@ pub async fn run(file: &Path) {
             ));
         }
     }
-    if record {
+    if record || declare {
         let text = serde_json::to_string_pretty(&scenario).expect("a scenario is JSON");
         std::fs::write(file, text + "\n").expect("write the recording");
     }
@@ -232,14 +239,11 @@ fn idle(event: &Value) -> bool {
 
 impl Step {
     /// The recording and the answer, with what differs on purpose made alike.
-    fn on_purpose(&self, mut recorded: Value, mut actual: Value) -> (Value, Value) {
+    fn on_purpose(&self, mut recorded: Value, actual: Value) -> (Value, Value) {
         for difference in &self.differs {
             match &difference.embedded {
                 Some(value) => put(&mut recorded, &difference.at, value.clone()),
-                None => {
-                    put(&mut recorded, &difference.at, json!("<differs>"));
-                    put(&mut actual, &difference.at, json!("<differs>"));
-                }
+                None => remove(&mut recorded, &difference.at),
             }
         }
         (recorded, actual)
@@ -271,6 +275,14 @@ fn always_on_purpose(mut recorded: Value, mut actual: Value) -> (Value, Value) {
         });
     }
     (recorded, actual)
+}
+
+/// Takes away what `pointer` names.
+fn remove(value: &mut Value, pointer: &str) {
+    let Some((parent, last)) = pointer.rsplit_once('/') else { return };
+    if let Some(Value::Object(members)) = value.pointer_mut(parent) {
+        members.remove(&last.replace("~1", "/").replace("~0", "~"));
+    }
 }
 
 /// Sets what `pointer` names, and makes the members on the way.
