@@ -9,15 +9,14 @@ const OBJECT_VERBS: [&str; 8] =
 /// The order in which a real server lists the verbs of custom kinds.
 const CUSTOM_VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-const NAMESPACE_VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
+const VERBS_ON_ONE: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 fn verbs(kind: &Kind) -> &'static [&'static str] {
-    match (kind.strategic, &*kind.storage) {
+    match (kind.strategic, kind.rules.deletes_collections()) {
         (false, _) => &CUSTOM_VERBS,
-        // Nobody deletes all namespaces at once.
-        (true, "namespaces") => &NAMESPACE_VERBS,
-        (true, _) => &OBJECT_VERBS,
+        (true, true) => &OBJECT_VERBS,
+        (true, false) => &VERBS_ON_ONE,
     }
 }
 

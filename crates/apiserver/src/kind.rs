@@ -142,6 +142,22 @@ pub trait Rules: Send + Sync {
         object.get("spec") != old.get("spec")
     }
 
+    /// Seconds that an object gets to end after its deletion was asked for; `asked` is what the client
+    /// wished.
+    fn grace(&self, _object: &Value, _asked: Option<i64>) -> i64 {
+        0
+    }
+
+    /// Whether a deletion that is done is answered with the object rather than with a Status.
+    fn answers_with_deleted(&self) -> bool {
+        false
+    }
+
+    /// Whether all objects of a namespace, or of the cluster, may be deleted at once.
+    fn deletes_collections(&self) -> bool {
+        true
+    }
+
     /// Things worth telling the writer, sent as `Warning` headers.
     fn warnings(&self, _object: &Value, _old: Option<&Value>) -> Vec<String> {
         Vec::new()

@@ -20,6 +20,10 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 pub struct NamespaceRules;
 
 impl Rules for NamespaceRules {
+    fn deletes_collections(&self) -> bool {
+        false
+    }
+
     fn name_rule(&self) -> NameRule {
         names::name_is_label
     }

@@ -167,6 +167,10 @@ fn frozen(object: &Value, old: Option<&Value>, fields: &[&str], found: &mut Find
 pub struct ServiceAccountRules;
 
 impl Rules for ServiceAccountRules {
+    fn answers_with_deleted(&self) -> bool {
+        true
+    }
+
     fn has_generation(&self) -> bool {
         false
     }

@@ -114,12 +114,6 @@ impl Answer<'_> {
         })
     }
 
-    /// Whether DELETE of this kind answers with the object rather than a Status.
-    pub(super) fn returns_deleted(&self) -> bool {
-        self.kind.group.is_empty()
-            && matches!(self.kind.kind.as_str(), "Pod" | "Service" | "ServiceAccount")
-    }
-
     /// One object.
     pub(super) fn object(
         &self,

@@ -207,10 +207,6 @@ impl<'a> Call<'a> {
             return self.review(review);
         }
         let kind = self.server.kind(&target.group, &target.version, &target.resource)?;
-        let deletes_all = self.method == Method::DELETE && target.name.is_empty();
-        if deletes_all && &*kind.storage == "namespaces" {
-            return Err(ApiError::method_not_allowed());
-        }
         if !kind.namespaced && !target.namespace.is_empty() {
             return Err(ApiError::no_such_path());
         }
@@ -297,7 +293,9 @@ impl<'a> Call<'a> {
                 self.after_write(kind).await?;
                 self.written(kind, 201, written)
             }
-            Method::DELETE if kind.namespaced && namespace.is_empty() => {
+            Method::DELETE
+                if !kind.rules.deletes_collections() || kind.namespaced && namespace.is_empty() =>
+            {
                 Err(ApiError::method_not_allowed())
             }
             Method::DELETE => {
@@ -342,7 +340,7 @@ impl<'a> Call<'a> {
                 self.after_write(kind).await?;
                 match deleted {
                     Deleted::Marked(bytes) => answer.object(200, &bytes, &[]),
-                    Deleted::Gone(bytes) if answer.returns_deleted() => {
+                    Deleted::Gone(bytes) if kind.rules.answers_with_deleted() => {
                         answer.object(200, &bytes, &[])
                     }
                     Deleted::Gone(bytes) => answer.deleted(&bytes),

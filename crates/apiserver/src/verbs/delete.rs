@@ -55,9 +55,6 @@ const ORPHAN: &str = "orphan";
 /// The finalizer of a CRD that goes when its last object has gone.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Longer than anything will run. Times beyond what can be written are of no use to anybody.
-const LONGEST_GRACE: i64 = 100 * 365 * 86_400;
-
 const MOST_TRIES: usize = 30;
 
 impl DeleteOptions {
@@ -205,7 +202,7 @@ impl Server {
 
 /// Writes the beginning of a deletion into an object.
 fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp) {
-    let grace = grace(kind, object, options.grace);
+    let grace = kind.rules.grace(object, options.grace);
     let metadata = meta::of(object);
     if metadata.get("deletionTimestamp").is_none() {
         if options.propagation == Propagation::Orphan {
@@ -280,17 +277,4 @@ fn last_words(kind: &Kind, marked: &Value, bytes: Bytes) -> Bytes {
         }
     }
     Bytes::from(object.to_string())
-}
-
-/// Pods that run somewhere get time to end; everything else ends at once.
-fn grace(kind: &Kind, object: &Value, asked: Option<i64>) -> i64 {
-    let running = kind.group.is_empty()
-        && kind.kind == "Pod"
-        && object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty())
-        && !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    if !running {
-        return 0;
-    }
-    let own = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
-    asked.unwrap_or(own).clamp(0, LONGEST_GRACE)
 }

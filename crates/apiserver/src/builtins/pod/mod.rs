@@ -17,7 +17,25 @@ use std::collections::BTreeMap;
 /// The rules of Pods.
 pub struct PodRules;
 
+/// Longer than anything will run. Times beyond what can be written are of no use to anybody.
+const LONGEST_GRACE: i64 = 100 * 365 * 86_400;
+
 impl Rules for PodRules {
+    /// Pods that run somewhere get time to end.
+    fn grace(&self, object: &Value, asked: Option<i64>) -> i64 {
+        let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
+        let ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        if node.is_empty() || ended {
+            return 0;
+        }
+        let own = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
+        asked.unwrap_or(own).clamp(0, LONGEST_GRACE)
+    }
+
+    fn answers_with_deleted(&self) -> bool {
+        true
+    }
+
     fn default(&self, object: &mut Value) {
         if let Some(spec) = child(object, "spec") {
             defaults::pod_spec(spec);

@@ -50,6 +50,10 @@ impl ServiceRules {
 }
 
 impl Rules for ServiceRules {
+    fn answers_with_deleted(&self) -> bool {
+        true
+    }
+
     fn name_rule(&self) -> NameRule {
         names::name_is_label
     }
