@@ -6,7 +6,17 @@ use crate::error::ApiError;
 use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
-use std::fmt;
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+
+/// How many containers may lie in one another, whatever a body was written in and whatever a patch makes.
+/// Clients read 128 levels; lists, watches and tables put up to three around an object.
+pub const MAX_DEPTH: usize = 100;
+
+/// How long the paths of all values of a body may be together. Whoever checks an object writes down where
+/// he is, so a small body with a long name high up could keep every check busy for minutes; no body
+/// that means anything comes near.
+const MAX_PATHS: usize = 128 * 1024 * 1024;
 
 /// A body as it was written.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,6 +74,7 @@ pub fn body(type_: BodyType, kind: &str, bytes: &Bytes) -> Result<Decoded, ApiEr
             crate::proto::decode(bytes).map(Decoded::plain).map_err(|error| error.message)
         }
     };
+    let read = read.and_then(|decoded| check(&decoded.value).map(|()| decoded));
     read.map_err(|why| {
         ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): {why} ({})",
@@ -86,35 +97,86 @@ fn excerpt(bytes: &[u8]) -> String {
     }
 }
 
-/// The path of every field in the order in which they stand.
-pub fn paths(bytes: &[u8]) -> Vec<String> {
-    let (mut duplicates, mut order) = (Vec::new(), Vec::new());
+/// Refuses what is too deep or too laborious for everybody who comes after.
+pub fn check(value: &Value) -> Result<(), String> {
+    let mut left = MAX_PATHS;
+    measure(value, 0, 0, &mut left)
+}
+
+/// Walks over a value at `depth` whose own path is `path` bytes long.
+fn measure(value: &Value, depth: usize, path: usize, left: &mut usize) -> Result<(), String> {
+    *left = left.checked_sub(path).ok_or("the names of its fields are too long altogether")?;
+    if matches!(value, Value::Array(_) | Value::Object(_)) && depth == MAX_DEPTH {
+        return Err(format!("exceeded max depth of {MAX_DEPTH}"));
+    }
+    match value {
+        // Room for an index such as `[1000000]`.
+        Value::Array(list) => {
+            list.iter().try_for_each(|item| measure(item, depth + 1, path + 9, left))
+        }
+        Value::Object(map) => map
+            .iter()
+            .try_for_each(|(key, member)| measure(member, depth + 1, path + key.len() + 1, left)),
+        _ => Ok(()),
+    }
+}
+
+/// At which place of a JSON body, counted in fields, each of these paths stands; of one that stands
+/// twice, the last place.
+pub fn places<'a>(bytes: &[u8], paths: impl Iterator<Item = &'a str>) -> HashMap<String, usize> {
+    let places = paths.map(|path| (path.to_owned(), usize::MAX)).collect();
+    let mut notes = Notes { places: Some(places), ..Notes::default() };
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let seed = Noting { path: String::new(), duplicates: &mut duplicates, order: Some(&mut order) };
     // What is read up to an error is in order, too.
-    let _ = seed.deserialize(&mut reader);
-    order
+    let _ = Noting(&mut notes).deserialize(&mut reader);
+    notes.places.unwrap_or_default()
 }
 
 /// Reads JSON and notes duplicate fields.
 pub fn json(bytes: &[u8]) -> Result<Decoded, String> {
-    let mut duplicates = Vec::new();
+    let mut notes = Notes::default();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let seed = Noting { path: String::new(), duplicates: &mut duplicates, order: None };
-    let value = seed.deserialize(&mut reader).map_err(|e| e.to_string())?;
+    let value = Noting(&mut notes).deserialize(&mut reader).map_err(|e| e.to_string())?;
     reader.end().map_err(|e| e.to_string())?;
-    Ok(Decoded { value, duplicates, source: None })
-}
-
-/// Builds a value while it notes the paths of duplicate fields.
-struct Noting<'a> {
-    path: String,
-    duplicates: &'a mut Vec<String>,
-    order: Option<&'a mut Vec<String>>,
+    Ok(Decoded { value, duplicates: notes.duplicates, source: None })
 }
 
 /// More than this is no longer a slip; the rest is not worth remembering.
 const MOST_DUPLICATES: usize = 100;
+/// Nor are more paths than this, in bytes. One is remembered however long it is.
+const MOST_DUPLICATE_TEXT: usize = 64 * 1024;
+
+/// What is noted while a value is read. The path grows and shrinks in place: it costs what its last step
+/// costs, however long the steps before it are.
+#[derive(Default)]
+struct Notes {
+    path: String,
+    duplicates: Vec<String>,
+    duplicate_text: usize,
+    places: Option<HashMap<String, usize>>,
+    fields: usize,
+}
+
+impl Notes {
+    fn duplicate(&mut self) {
+        let text = self.duplicate_text + self.path.len();
+        let room = self.duplicates.len() < MOST_DUPLICATES && text <= MOST_DUPLICATE_TEXT;
+        if self.duplicates.is_empty() || room {
+            self.duplicates.push(self.path.clone());
+            self.duplicate_text = text;
+        }
+    }
+
+    fn field(&mut self) {
+        self.fields += 1;
+        if let Some(place) = self.places.as_mut().and_then(|all| all.get_mut(&self.path)) {
+            *place = self.fields;
+        }
+    }
+}
+
+/// Builds a value while it notes the paths of duplicate fields.
+struct Noting<'a>(&'a mut Notes);
 
 impl<'de> DeserializeSeed<'de> for Noting<'_> {
     type Value = Value;
@@ -161,39 +223,34 @@ impl<'de> Visitor<'de> for Noting<'_> {
         Ok(value.into())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
+        let here = self.0.path.len();
         loop {
-            let seed = Noting {
-                path: format!("{}[{}]", self.path, items.len()),
-                duplicates: &mut *self.duplicates,
-                order: self.order.as_deref_mut(),
-            };
-            match access.next_element_seed(seed)? {
+            let _ = write!(self.0.path, "[{}]", items.len());
+            let item = access.next_element_seed(Noting(self.0))?;
+            self.0.path.truncate(here);
+            match item {
                 Some(item) => items.push(item),
                 None => return Ok(Value::Array(items)),
             }
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
+        let here = self.0.path.len();
         while let Some(key) = access.next_key::<String>()? {
-            let path =
-                if self.path.is_empty() { key.clone() } else { format!("{}.{key}", self.path) };
-            if let Some(order) = self.order.as_deref_mut() {
-                order.push(path.clone());
+            if here > 0 {
+                self.0.path.push('.');
             }
-            let value = access
-                .next_value_seed(Noting {
-                    path: path.clone(),
-                    duplicates: &mut *self.duplicates,
-                    order: self.order.as_deref_mut(),
-                })
-                .map_err(A::Error::custom)?;
-            if map.insert(key, value).is_some() && self.duplicates.len() < MOST_DUPLICATES {
-                self.duplicates.push(path);
+            self.0.path.push_str(&key);
+            self.0.field();
+            let value = access.next_value_seed(Noting(self.0)).map_err(A::Error::custom)?;
+            if map.insert(key, value).is_some() {
+                self.0.duplicate();
             }
+            self.0.path.truncate(here);
         }
         Ok(Value::Object(map))
     }
@@ -217,5 +274,52 @@ mod tests {
         for text in [&b""[..], b"{", b"{}x", b"\xff", b"[1,]", b"nul", &[b'['; 100_000]] {
             assert!(json(text).is_err(), "{text:?}");
         }
+    }
+    #[test]
+    fn a_long_name_costs_its_length_once_and_not_once_for_every_value_below() {
+        let list = vec!["1"; 700_000].join(",");
+        let text = format!("{{\"{}\":[{list}]}}", "k".repeat(1_400_000));
+        let decoded = json(text.as_bytes()).unwrap();
+        assert!(decoded.duplicates.is_empty());
+        // Those who check the value would write the name 700,000 times.
+        let error = body(BodyType::Json, "ConfigMap", &Bytes::from(text)).unwrap_err();
+        assert!(error.message.contains("the names of its fields are too long"), "{error}");
+    }
+
+    #[test]
+    fn many_duplicates_below_a_long_name_are_noted_within_bounds() {
+        let twice = vec!["\"a\":1,\"a\":1"; 10_000].join(",");
+        let text = format!("{{\"{}\":{{{twice}}}}}", "k".repeat(1_000_000));
+        let decoded = json(text.as_bytes()).unwrap();
+        assert_eq!(decoded.duplicates.len(), 1);
+        let text = format!("{{\"k\":{{{twice}}}}}");
+        assert_eq!(json(text.as_bytes()).unwrap().duplicates.len(), MOST_DUPLICATES);
+    }
+
+    #[test]
+    fn large_bodies_that_mean_something_are_read() {
+        let list = vec!["{\"name\":\"a\",\"value\":1}"; 100_000].join(",");
+        let text = Bytes::from(format!("{{\"spec\":{{\"template\":{{\"items\":[{list}]}}}}}}"));
+        assert!(body(BodyType::Json, "Thing", &text).is_ok());
+    }
+
+    #[test]
+    fn places_are_those_of_the_last_field_of_that_path() {
+        let text = br#"{"a":1,"b":{"c":[{"d":1}]},"a":2,"e":3}"#;
+        let places = places(text, ["a", "b.c[0].d", "nowhere"].into_iter());
+        let place = |path: &str| places[path];
+        assert_eq!((place("b.c[0].d"), place("a"), place("nowhere")), (4, 5, usize::MAX));
+    }
+
+    #[test]
+    fn every_encoding_has_the_same_limit_of_depth() {
+        let nested = |depth| Bytes::from("[".repeat(depth) + &"]".repeat(depth));
+        for type_ in [BodyType::Json, BodyType::Yaml] {
+            assert!(body(type_, "Thing", &nested(MAX_DEPTH)).is_ok(), "{type_:?}");
+            let error = body(type_, "Thing", &nested(MAX_DEPTH + 1)).unwrap_err();
+            assert_eq!(error.code, 400, "{type_:?}: {error}");
+        }
+        let error = body(BodyType::Json, "Thing", &nested(MAX_DEPTH + 1)).unwrap_err();
+        assert!(error.message.contains("exceeded max depth of 100"), "{error}");
     }
 }

@@ -2,7 +2,14 @@
 //! field errors that make up an Invalid one. Pure values; the HTTP shell turns them into responses.
 
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::fmt;
+
+/// So many field errors are told of in one refusal; after them stands how many more there are. The real
+/// server tells of all, whatever it takes.
+const MOST_FIELD_ERRORS: usize = 200;
+/// And so many bytes of them. One is told of however long it is.
+const MOST_FIELD_ERROR_TEXT: usize = 256 * 1024;
 
 /// A refusal, in the shape of a Kubernetes `Status` object.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,12 +94,20 @@ impl ApiError {
 
     /// 422: the object was understood but is not valid. `kind` is the kind, not the plural.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let mut length = 0;
+        let told = errors.iter().take(MOST_FIELD_ERRORS).enumerate().take_while(|(i, error)| {
+            length += error.field.len() + error.detail.len();
+            length += error.value.as_ref().map_or(0, String::len);
+            *i == 0 || length <= MOST_FIELD_ERROR_TEXT
+        });
+        let told = told.count();
+        let (errors, untold) = errors.split_at(told);
         // The real server says the same thing once, however many checks found it.
-        let mut texts: Vec<String> = Vec::new();
-        for text in errors.iter().map(ToString::to_string) {
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
+        let mut seen = HashSet::new();
+        let mut texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        texts.retain(|text| seen.insert(text.clone()));
+        if !untold.is_empty() {
+            texts.push(format!("and {} more errors", untold.len()));
         }
         let list = match texts.as_slice() {
             [one] => one.clone(),
@@ -417,5 +432,44 @@ fn quote(value: &Value) -> String {
         Value::Null => "null".to_owned(),
         Value::String(text) => format!("{text:?}"),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(count: usize, text: &str) -> Vec<FieldError> {
+        let field = |i| format!("metadata.labels[{i}]");
+        (0..count).map(|i| FieldError::invalid(field(i), &json!(text), "no label")).collect()
+    }
+
+    #[test]
+    fn a_refusal_tells_of_so_many_errors_and_counts_the_rest() {
+        let error = ApiError::invalid("", "ConfigMap", "a", &wrong(10_000, "?"));
+        assert_eq!(error.details.causes.len(), 200);
+        assert!(error.message.ends_with(", and 9800 more errors]"), "{error}");
+        let all = ApiError::invalid("", "ConfigMap", "a", &wrong(200, "?"));
+        assert_eq!(all.details.causes.len(), 200);
+        assert!(!all.message.contains("more errors"), "{all}");
+    }
+
+    #[test]
+    fn a_refusal_of_long_values_stays_short_and_is_never_empty() {
+        let long = "x".repeat(300_000);
+        let error = ApiError::invalid("", "ConfigMap", "a", &wrong(100, &long));
+        assert_eq!(error.details.causes.len(), 1);
+        assert!(error.message.ends_with("no label, and 99 more errors]"));
+    }
+
+    #[test]
+    fn what_several_checks_found_is_said_once() {
+        let twice = [wrong(1, "?"), wrong(1, "?")].concat();
+        let error = ApiError::invalid("", "ConfigMap", "a", &twice);
+        assert_eq!(
+            error.message,
+            "ConfigMap \"a\" is invalid: metadata.labels[0]: Invalid value: \"?\": no label"
+        );
+        assert_eq!(error.details.causes.len(), 2);
     }
 }

@@ -3,12 +3,11 @@
 //! document small; it never guesses which of two equal keys was meant. Called by the HTTP shell and by
 //! whoever loads manifests.
 
+use crate::decode::MAX_DEPTH;
 use serde_json::Value;
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Error, Options, alias_limits, budget, options, ser_options};
 
-/// Deeper values could not be read back as JSON.
-const MAX_DEPTH: usize = 100;
 /// Room for any body of 3 MiB.
 const MAX_NODES: usize = 2_000_000;
 /// How much text all scalars may hold, those repeated through aliases included.

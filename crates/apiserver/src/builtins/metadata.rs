@@ -5,9 +5,13 @@ use super::fields::{Findings, entries, has, list, text, texts};
 use crate::error::{FieldError, FieldErrorKind};
 use crate::names::{self, NameRule};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 /// Bytes that all annotations of an object may have together.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
+
+/// Bytes of owners that refusals of a second controller may show together.
+const SHOWN_OWNERS_MAX: usize = 64 * 1024;
 
 /// Finalizers that need no domain in front.
 const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
@@ -86,7 +90,7 @@ fn names_and_scope(meta: &Value, rule: NameRule, namespaced: bool, found: &mut F
 
 fn unchanged(meta: &Value, old: &Value, found: &mut Findings) {
     if old["deletionTimestamp"].is_string() {
-        let before = texts(old, "finalizers");
+        let before: HashSet<&str> = texts(old, "finalizers").into_iter().collect();
         let mut new: Vec<&str> =
             texts(meta, "finalizers").into_iter().filter(|f| !before.contains(f)).collect();
         new.sort_unstable();
@@ -174,6 +178,8 @@ fn annotations(meta: &Value, found: &mut Findings) {
 fn owners(meta: &Value, found: &mut Findings) {
     let field = "metadata.ownerReferences";
     let mut controller: Option<String> = None;
+    let mut shown = None;
+    let mut told = 0;
     for owner in list(meta, "ownerReferences") {
         let version = text(owner, "apiVersion");
         // `v1` or `group/v1`; more slashes are no version at all.
@@ -198,18 +204,25 @@ fn owners(meta: &Value, found: &mut Findings) {
         }
         if owner["controller"] == true {
             let this = format!("{}/{}", text(owner, "kind"), text(owner, "name"));
-            match &controller {
-                Some(first) => found.push(FieldError {
-                    kind: FieldErrorKind::Invalid,
-                    field: field.to_owned(),
-                    value: Some(shown_owners(list(meta, "ownerReferences"))),
-                    detail: format!(
-                        "Only one reference can have Controller set to true. Found \"true\" in references for \
-                         {first} and {this}"
-                    ),
-                }),
-                None => controller = Some(this),
+            let Some(first) = &controller else {
+                controller = Some(this);
+                continue;
+            };
+            // Each of these shows all owners; of many, the first few say enough.
+            let all = shown.get_or_insert_with(|| shown_owners(list(meta, "ownerReferences")));
+            told += all.len();
+            if told > all.len() && told > SHOWN_OWNERS_MAX {
+                continue;
             }
+            found.push(FieldError {
+                kind: FieldErrorKind::Invalid,
+                field: field.to_owned(),
+                value: Some(all.clone()),
+                detail: format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for \
+                     {first} and {this}"
+                ),
+            });
         }
     }
 }
@@ -334,6 +347,19 @@ mod tests {
                 "metadata.ownerReferences.uid: Invalid value: \"\": must not be empty",
             ]
         );
+    }
+
+    #[test]
+    fn many_controllers_are_refused_in_few_words() {
+        let owner = |i| {
+            json!({"apiVersion": "v1", "kind": "Pod", "name": format!("p{i}"), "uid": "u",
+                   "controller": true})
+        };
+        let owners: Vec<Value> = (0..2_000).map(owner).collect();
+        let found = said(json!({"name": "a", "ownerReferences": owners}), None, false);
+        assert_eq!(found.len(), 1);
+        let found = said(json!({"name": "a", "ownerReferences": owners[..3]}), None, false);
+        assert_eq!(found.len(), 2);
     }
 
     #[test]

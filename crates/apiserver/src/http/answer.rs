@@ -11,6 +11,7 @@ use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderValue, Response, header};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hasher as _};
 
@@ -89,6 +90,39 @@ pub(super) fn hash(bytes: &[u8]) -> String {
     format!("{:016X}", hasher.finish())
 }
 
+/// As in the real server: longer warnings, together, are cut to [`WARNING_RUNES`] each.
+const WARNINGS_RUNES: usize = 4096;
+/// How much of each remains then.
+const WARNING_RUNES: usize = 256;
+
+/// Adds `Warning` headers: each text once, and in all no more than a client can be expected to read.
+pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for text in shortened(warnings) {
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{text}\"").as_bytes()) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
+
+fn shortened(warnings: &[String]) -> Vec<String> {
+    let mut seen = HashSet::new();
+    let mut told: Vec<&String> = warnings.iter().filter(|text| !text.is_empty()).collect();
+    told.retain(|text| seen.insert(*text));
+    let runes = |text: &String| text.chars().count();
+    if told.iter().map(|text| runes(text)).sum::<usize>() <= WARNINGS_RUNES {
+        return told.into_iter().cloned().collect();
+    }
+    let mut written = 0;
+    let cut = told.into_iter().map(|text| text.chars().take(WARNING_RUNES).collect::<String>());
+    cut.take_while(|text| {
+        let room = written < WARNINGS_RUNES;
+        written += runes(text);
+        room
+    })
+    .collect()
+}
+
 impl Answer<'_> {
     fn plain(&self) -> bool {
         self.accept == Accepted { form: Form::Object, encoding: Encoding::Json }
@@ -133,12 +167,7 @@ impl Answer<'_> {
             };
             encoded(code, &shaped, self.accept)?
         };
-        for warning in warnings {
-            let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
-                response.headers_mut().append(header::WARNING, value);
-            }
-        }
+        warn(&mut response, warnings);
         Ok(response)
     }
 
@@ -329,4 +358,36 @@ fn event(type_: &str, object: &[u8]) -> Bytes {
     out.put_slice(object);
     out.put_slice(b"}\n");
     out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_fit_into_the_headers_that_clients_read() {
+        let many: Vec<String> = (0..10_000).map(|i| format!("unknown field \"f{i}\"")).collect();
+        let mut response = json(200, &json!({}));
+        warn(&mut response, &many);
+        let headers: Vec<_> = response.headers().get_all(header::WARNING).iter().collect();
+        assert_eq!(headers[0], "299 - \"unknown field \\\"f0\\\"\"");
+        let bytes: usize = headers.iter().map(|value| value.len()).sum();
+        assert!((4096..8192).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn long_warnings_are_cut_only_when_they_are_too_long_together() {
+        let long = "x".repeat(3000);
+        assert_eq!(shortened(std::slice::from_ref(&long)), std::slice::from_ref(&long));
+        let other = format!("{long}y");
+        assert_eq!(shortened(&[long.clone(), other, long]), ["x".repeat(256), "x".repeat(256)]);
+    }
+
+    #[test]
+    fn warnings_need_not_be_ascii_and_are_dropped_when_they_would_break_the_header() {
+        let mut response = json(200, &json!({}));
+        warn(&mut response, &["unknown field \"größe\"".to_owned(), "two\nlines".to_owned()]);
+        let headers: Vec<_> = response.headers().get_all(header::WARNING).iter().collect();
+        assert_eq!(headers, ["299 - \"unknown field \\\"größe\\\"\""]);
+    }
 }

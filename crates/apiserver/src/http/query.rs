@@ -4,6 +4,10 @@
 use super::target::percent_decode;
 use crate::error::{ApiError, FieldError};
 use serde_json::json;
+use std::num::{IntErrorKind, ParseIntError};
+
+/// A year. Whoever asks for more means that there should be no end.
+pub const LONGEST_TIMEOUT: u64 = 365 * 24 * 60 * 60;
 
 /// How strictly unknown and duplicate fields are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +37,7 @@ pub struct Query {
     pub label_selector: String,
     /// `fieldSelector`, unparsed.
     pub field_selector: String,
-    /// `limit`; 0 means none.
+    /// `limit`; 0 means none, as do negative ones.
     pub limit: usize,
     /// `continue`.
     pub continue_token: String,
@@ -47,7 +51,7 @@ pub struct Query {
     pub bookmarks: bool,
     /// `sendInitialEvents`.
     pub send_initial_events: Option<bool>,
-    /// `timeoutSeconds`.
+    /// `timeoutSeconds`, at most [`LONGEST_TIMEOUT`].
     pub timeout_seconds: Option<u64>,
     /// `fieldValidation`.
     pub field_validation: FieldValidation,
@@ -79,21 +83,26 @@ impl Query {
         match key {
             "labelSelector" => self.label_selector = value,
             "fieldSelector" => self.field_selector = value,
-            "limit" => self.limit = number(key, &value)?,
+            "limit" => self.limit = usize::try_from(number(&value)?).unwrap_or(0),
             "continue" => self.continue_token = value,
             "resourceVersion" => self.resource_version = value,
             "resourceVersionMatch" => self.version_match = version_match(&value)?,
             "watch" => self.watch = flag(&value),
             "allowWatchBookmarks" => self.bookmarks = flag(&value),
             "sendInitialEvents" => self.send_initial_events = Some(flag(&value)),
-            "timeoutSeconds" => self.timeout_seconds = Some(number(key, &value)?),
+            "timeoutSeconds" => self.timeout_seconds = Some(timeout(&value)?),
             "fieldValidation" => self.field_validation = field_validation(&value)?,
             "propagationPolicy" => self.propagation_policy = Some(value),
             "orphanDependents" => self.orphan_dependents = Some(flag(&value)),
-            "gracePeriodSeconds" => self.grace_period_seconds = Some(number(key, &value)?),
+            "gracePeriodSeconds" => self.grace_period_seconds = Some(number(&value)?),
             "includeObject" => self.include_object = value,
             "dryRun" if !value.is_empty() => {
                 return Err(ApiError::not_implemented("dry-run (query parameter dryRun)"));
+            }
+            "ignoreStoreReadErrorWithClusterBreakingPotential" if flag(&value) => {
+                return Err(ApiError::not_implemented(
+                    "unsafe deletion (query parameter ignoreStoreReadErrorWithClusterBreakingPotential)",
+                ));
             }
             // `fieldManager` names an owner for server-side apply, which is refused elsewhere; `pretty`,
             // `force`, `timeout` and cache busters change nothing that is stored.
@@ -107,21 +116,27 @@ fn decode(text: &str) -> Option<String> {
     percent_decode(&text.replace('+', " "))
 }
 
-/// Kubernetes reads every value but "", "0" and "false" as true.
+/// Kubernetes reads every value but "0" and "false" as true, the empty one too: `?watch` is a watch.
 fn flag(value: &str) -> bool {
     !matches!(value.to_ascii_lowercase().as_str(), "0" | "false")
 }
 
-fn number<T: std::str::FromStr + Default>(key: &str, value: &str) -> Result<T, ApiError> {
-    if value.is_empty() {
-        return Ok(T::default());
-    }
-    value.parse().map_err(|_| {
-        if value.parse::<i64>().is_ok() {
-            ApiError::bad_request(format!("invalid value {value:?} for query parameter {key}"))
-        } else {
-            ApiError::bad_request(format!("strconv.ParseInt: parsing {value:?}: invalid syntax"))
-        }
+/// A number as Go reads it, or the refusal that a real server gives.
+fn number(value: &str) -> Result<i64, ApiError> {
+    value.parse().map_err(|error: ParseIntError| {
+        let why = match error.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        ApiError::bad_request(format!("strconv.ParseInt: parsing {value:?}: {why}"))
+    })
+}
+
+/// A real server takes a negative time and ends such a watch with an error; here it is refused.
+fn timeout(value: &str) -> Result<u64, ApiError> {
+    let seconds = number(value)?;
+    u64::try_from(seconds).map(|seconds| seconds.min(LONGEST_TIMEOUT)).map_err(|_| {
+        ApiError::bad_request(format!("invalid value {value:?} for query parameter timeoutSeconds"))
     })
 }
 
@@ -178,7 +193,57 @@ mod tests {
 
     #[test]
     fn a_number_that_is_none_is_refused() {
-        assert_eq!(Query::parse("limit=ten").unwrap_err().code, 400);
-        assert_eq!(Query::parse("timeoutSeconds=-1").unwrap_err().code, 400);
+        for (query, why) in [
+            ("limit=ten", "strconv.ParseInt: parsing \"ten\": invalid syntax"),
+            ("limit=", "strconv.ParseInt: parsing \"\": invalid syntax"),
+            (
+                "limit=99999999999999999999",
+                "strconv.ParseInt: parsing \"99999999999999999999\": value out of range",
+            ),
+            (
+                "timeoutSeconds=18446744073709551615",
+                "strconv.ParseInt: parsing \"18446744073709551615\": value out of range",
+            ),
+            (
+                "gracePeriodSeconds=-9223372036854775809",
+                "strconv.ParseInt: parsing \"-9223372036854775809\": value out of range",
+            ),
+            ("timeoutSeconds=-1", "invalid value \"-1\" for query parameter timeoutSeconds"),
+        ] {
+            let error = Query::parse(query).unwrap_err();
+            assert_eq!((error.code, error.message.as_str()), (400, why), "{query}");
+        }
+    }
+
+    #[test]
+    fn extreme_numbers_are_brought_within_reason() {
+        let query = |text: &str| Query::parse(text).unwrap();
+        assert_eq!(query("limit=-9223372036854775808").limit, 0);
+        assert_eq!(query("limit=9223372036854775807").limit, 9_223_372_036_854_775_807);
+        let longest = query("timeoutSeconds=9223372036854775807").timeout_seconds;
+        assert_eq!(longest, Some(LONGEST_TIMEOUT));
+    }
+
+    #[test]
+    fn a_flag_is_set_unless_it_says_no() {
+        for (query, expected) in [
+            ("watch", true),
+            ("watch=", true),
+            ("watch=yes", true),
+            ("watch=0", false),
+            ("watch=False", false),
+            ("", false),
+        ] {
+            assert_eq!(Query::parse(query).unwrap().watch, expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn unsafe_deletion_is_refused_by_name() {
+        let name = "ignoreStoreReadErrorWithClusterBreakingPotential";
+        let error = Query::parse(&format!("{name}=true")).unwrap_err();
+        assert_eq!(error.code, 501);
+        assert!(error.message.contains(name), "{error}");
+        assert!(Query::parse(&format!("{name}=false")).is_ok());
     }
 }

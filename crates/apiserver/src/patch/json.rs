@@ -2,6 +2,7 @@
 //! long computation. The operations themselves are those of the json-patch crate.
 
 use super::{does_not_apply, json_error, json_type};
+use crate::decode::MAX_DEPTH;
 use crate::error::ApiError;
 use json_patch::jsonptr::Pointer;
 use json_patch::{PatchOperation, patch_unsafe};
@@ -11,8 +12,6 @@ use serde_json::Value;
 const MAX_OPERATIONS: usize = 10_000;
 /// As in the real server: how much all `copy` operations of a patch may add together.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
-/// Deeper objects could not be read back from the store.
-const MAX_DEPTH: usize = 120;
 /// Nodes visited and list items shifted by one patch. Millions are a second; a list of a million items
 /// shifted ten thousand times is not.
 const MAX_WORK: usize = 100_000_000;

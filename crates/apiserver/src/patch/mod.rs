@@ -77,6 +77,8 @@ impl Patch {
             Patch::Strategic(patch) => strategic::apply(object, patch, schema)?,
         };
         if patched.is_object() {
+            // What no body may hold, no patch may make.
+            crate::decode::check(&patched).map_err(ApiError::bad_request)?;
             return Ok(patched);
         }
         let why = format!(

@@ -5,12 +5,13 @@
 //! here, because kube-cel's own pairs list items with their predecessors by index instead of by key,
 //! escapes field names otherwise than Kubernetes, and gives `oldSelf` no optional type.
 //!
-//! What differs from kube-apiserver: no cost is estimated or limited, lists of type set or map compare
-//! in order, and of types only what [`super::cel_check`] infers is checked beforehand. `sortBy`,
+//! What differs from kube-apiserver: cost is limited while rules run ([`super::cel_cost`]) and never
+//! estimated beforehand, lists of type set or map compare in order, and of types only what [`super::cel_check`] infers is checked beforehand. `sortBy`,
 //! `cel.bind`, `optMap`, `type` and comprehensions with two variables are refused when the
 //! CustomResourceDefinition is written.
 
 use super::cel_check::{self, Wanted};
+use super::cel_cost::{Budget, Exceeded, meter};
 use super::cel_run::{FUNCTIONS, Failure, evaluate, parse, to_cel};
 use super::paths::field_path;
 use super::validate::counterpart;
@@ -21,6 +22,7 @@ use kube_cel::cel::{Context, IdedExpr, Value as Cel};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Messages that an expression makes may not be longer than this.
 const MESSAGE_LIMIT: usize = 5 * 1024;
@@ -88,7 +90,8 @@ impl CelRules {
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let history = History { current: old, parent: None, root: true };
-        self.visit(self.schema.id(), "", object, old, &history, &mut errors);
+        let budget = Budget::new(Instant::now());
+        self.visit(self.schema.id(), "", object, old, &history, &budget, &mut errors);
         errors
     }
 
@@ -99,7 +102,8 @@ impl CelRules {
         if let Some(default) = node.default.as_ref().filter(|_| self.paths.contains(&at)) {
             let none = History { current: None, parent: None, root: false };
             let field = child(path, "default");
-            self.visit(at, &field, default, Some(default), &none, &mut errors);
+            let budget = Budget::new(Instant::now());
+            self.visit(at, &field, default, Some(default), &none, &budget, &mut errors);
         }
         if let Some(items) = node.items {
             errors.extend(self.defaults(items, &child(path, "items")));
@@ -110,6 +114,7 @@ impl CelRules {
         errors
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn visit(
         &self,
         at: NodeId,
@@ -117,15 +122,17 @@ impl CelRules {
         value: &Value,
         old: Option<&Value>,
         history: &History<'_>,
+        budget: &Budget,
         errors: &mut Vec<FieldError>,
     ) {
-        if value.is_null() || !self.paths.contains(&at) {
+        if value.is_null() || !self.paths.contains(&at) || budget.exhausted() {
             return;
         }
         let node = &self.schema.nodes()[at as usize];
         if let Some(rules) = self.rules.get(&at) {
             let unchanged = history.unchanged(value);
-            let run = Run { rules: self, node, at, path, value, old: old.filter(|o| !o.is_null()) };
+            let old = old.filter(|old| !old.is_null());
+            let run = Run { rules: self, node, at, path, value, old, budget };
             FUNCTIONS.with(|functions| run.all(rules, functions, unchanged, errors));
         }
         match value {
@@ -134,9 +141,9 @@ impl CelRules {
                     let old = old.and_then(|old| old.get(name));
                     let history = history.member(name);
                     if let Some(&at) = node.properties.get(name) {
-                        self.visit(at, &child(path, name), value, old, &history, errors);
+                        self.visit(at, &child(path, name), value, old, &history, budget, errors);
                     } else if let Some(at) = node.additional {
-                        self.visit(at, &keyed(path, name), value, old, &history, errors);
+                        self.visit(at, &keyed(path, name), value, old, &history, budget, errors);
                     }
                 }
             }
@@ -145,7 +152,7 @@ impl CelRules {
                 for (i, value) in list.iter().enumerate() {
                     let old = old.and_then(|old| counterpart(node, old, value));
                     let history = history.item(node, value);
-                    self.visit(items, &indexed(path, i), value, old, &history, errors);
+                    self.visit(items, &indexed(path, i), value, old, &history, budget, errors);
                 }
             }
             _ => {}
@@ -199,6 +206,7 @@ struct Run<'a> {
     path: &'a str,
     value: &'a Value,
     old: Option<&'a Value>,
+    budget: &'a Budget,
 }
 
 impl Run<'_> {
@@ -231,7 +239,23 @@ impl Run<'_> {
                 (Some(old), false) => scope.add_variable_from_value("oldSelf", old.clone()),
                 (None, false) => {}
             }
-            match evaluate(&rule.program, &scope) {
+            let result = match self.budget.run(|| evaluate(&rule.program, &scope)) {
+                Ok(result) => result,
+                Err(exceeded) => {
+                    errors.push(self.failed(match exceeded {
+                        Exceeded::Rule => format!(
+                            "'operation cancelled: actual cost limit exceeded': no further validation \
+                             rules will be run due to call cost exceeds limit for rule: {}",
+                            rule.shown()
+                        ),
+                        Exceeded::Object => "validation failed due to running out of cost budget, no \
+                                             further validation rules will be run"
+                            .to_owned(),
+                    }));
+                    return;
+                }
+            };
+            match result {
                 Ok(Cel::Bool(true)) => {}
                 Ok(Cel::Bool(false)) if unchanged && !rule.uses_old => {}
                 Ok(Cel::Bool(false)) => errors.push(self.broken(rule, &scope)),
@@ -271,7 +295,9 @@ impl Run<'_> {
     }
 
     fn broken(&self, rule: &Rule, scope: &Context<'_>) -> FieldError {
-        let made = rule.message_program.as_ref().and_then(|p| evaluate(p, scope).ok());
+        // A message that costs too much is not made; the next rule finds the budget spent.
+        let make = |program| self.budget.run(|| evaluate(program, scope)).ok()?.ok();
+        let made = rule.message_program.as_ref().and_then(make);
         let made = made.and_then(|value| match value {
             Cel::String(text) => Some(text.trim().to_owned()),
             _ => None,
@@ -412,18 +438,20 @@ fn rule(
 ) -> Result<Rule, (&'static str, String)> {
     let text = |key: &str| raw[key].as_str().unwrap_or_default().trim().to_owned();
     let optional_old = raw["optionalOldSelf"] == Value::Bool(true);
-    let program = parse(raw["rule"].as_str().unwrap_or_default())
+    let mut program = parse(raw["rule"].as_str().unwrap_or_default())
         .map_err(|why| ("rule", format!("compilation failed: {why}")))?;
     let found = cel_check::check(&program, schema, resource, optional_old, Wanted::Bool)
         .map_err(|why| ("rule", why))?;
+    meter(&mut program);
     let message_program = match raw["messageExpression"].as_str() {
         None | Some("") => None,
         Some(expression) => {
-            let program = parse(expression).map_err(|why| {
+            let mut program = parse(expression).map_err(|why| {
                 ("messageExpression", format!("messageExpression compilation failed: {why}"))
             })?;
             cel_check::check(&program, schema, resource, optional_old, Wanted::Text)
                 .map_err(|why| ("messageExpression", why))?;
+            meter(&mut program);
             Some(program)
         }
     };

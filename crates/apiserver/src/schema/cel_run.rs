@@ -1,8 +1,8 @@
 //! The border to the `cel` interpreter: expressions in, values and typed failures out. Everything that
 //! knows its types is here; the walk over an object is in [`super::cel`].
 
-use super::cel_check;
 use super::{Node, Schema, Type};
+use super::{cel_check, cel_cost};
 use base64::Engine;
 use kube_cel::KubeCelExt;
 use kube_cel::cel::objects::{Key, Map};
@@ -14,7 +14,11 @@ use std::sync::{Arc, LazyLock};
 
 thread_local! {
     /// CEL's own functions and those of Kubernetes; a context of functions is costly to make.
-    pub(super) static FUNCTIONS: Context<'static> = Context::default().with_all();
+    pub(super) static FUNCTIONS: Context<'static> = {
+        let mut context = Context::default().with_all();
+        cel_cost::add_functions(&mut context);
+        context
+    };
 }
 
 /// Parses an expression, with the syntax of optionals.

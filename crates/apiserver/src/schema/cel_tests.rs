@@ -309,3 +309,56 @@ fn rules_can_be_shared_between_threads() {
         std::thread::spawn(move || other.validate(&json!({"spec": {"x": "b"}}), None).len());
     assert_eq!(handle.join().unwrap(), 1);
 }
+
+fn numbers(rule: &str) -> Value {
+    let list = json!({"type": "array", "items": {"type": "integer"}});
+    let mut schema =
+        json!({"type": "object", "properties": {"list": list, "n": {"type": "integer"}}});
+    schema["x-kubernetes-validations"] = json!([{"rule": rule, "message": "no"}]);
+    schema
+}
+
+#[test]
+fn loops_within_loops_are_stopped_when_they_cost_too_much() {
+    let list: Vec<i64> = (0..100).collect();
+    for rule in [
+        "self.list.all(x, self.list.all(y, self.list.all(z, x + y + z >= 0)))",
+        "self.list.exists(x, self.list.exists(y, self.list.exists(z, x + y + z < 0))) || true",
+        "self.list.map(x, self.list.map(y, self.list.filter(z, z > 1))).size() > 0",
+        "lists.range(1000000000000).size() > self.n",
+        "lists.range(4000000000).size() > self.n",
+    ] {
+        let started = std::time::Instant::now();
+        let said = run(numbers(rule), json!({"list": list, "n": 1}), None);
+        assert_eq!(said.len(), 1, "{rule}: {said:?}");
+        assert!(started.elapsed() < std::time::Duration::from_secs(20), "{rule}");
+    }
+    let rule = "self.list.all(x, self.list.all(y, self.list.all(z, x + y + z >= 0)))";
+    assert_eq!(
+        run(numbers(rule), json!({"list": list, "n": 1}), None),
+        [
+            "spec: Invalid value: \"object\": 'operation cancelled: actual cost limit exceeded': no further \
+             validation rules will be run due to call cost exceeds limit for rule: no"
+        ]
+    );
+}
+
+#[test]
+fn many_cheap_rules_may_cost_as_much_as_one_object_has() {
+    let item = json!({"type": "integer", "x-kubernetes-validations": [
+        {"rule": "[1, 2, 3, 4, 5, 6, 7, 8].exists(x, x == self)"}]});
+    let schema = json!({"type": "array", "items": item});
+    assert_eq!(run(schema.clone(), json!(vec![1; 1_000]), None), Vec::<String>::new());
+    let said = run(schema, json!(vec![8; 100_000]), None);
+    assert_eq!(said.len(), 1);
+    assert!(said[0].contains("validation failed due to running out of cost budget"), "{said:?}");
+}
+
+#[test]
+fn what_rules_usually_do_is_within_their_budget() {
+    let pairs = "self.list.all(x, self.list.exists_one(y, x == y))";
+    let list: Vec<i64> = (0..150).collect();
+    assert_eq!(run(numbers(pairs), json!({"list": list, "n": 1}), None), Vec::<String>::new());
+    let range = "lists.range(10).all(i, self.list[i] == i)";
+    assert_eq!(run(numbers(range), json!({"list": list, "n": 1}), None), Vec::<String>::new());
+}

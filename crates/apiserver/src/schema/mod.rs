@@ -4,6 +4,7 @@
 
 mod cel;
 mod cel_check;
+mod cel_cost;
 mod cel_run;
 mod compile;
 mod default;

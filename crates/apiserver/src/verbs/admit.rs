@@ -10,6 +10,13 @@ use crate::meta;
 use crate::schema::object_meta;
 use crate::server::{Server, Translation};
 use serde_json::{Value, json};
+use std::collections::HashSet;
+
+/// As in the real server: so many unknown and duplicate fields are told of, and no more.
+const MOST_COMPLAINTS: usize = 100;
+/// The real server has no such limit: how long the paths in all complaints may be together. One is told
+/// of however long it is.
+const MOST_COMPLAINT_TEXT: usize = 64 * 1024;
 
 /// An object of the kind's schema, and what to tell its writer.
 pub(super) struct Admitted {
@@ -83,18 +90,25 @@ fn complaints(
     source: Option<&[u8]>,
 ) -> Vec<String> {
     unknown.sort();
-    let mut list: Vec<(String, String)> = Vec::new();
-    list.extend(duplicates.into_iter().map(|path| (format!("duplicate field \"{path}\""), path)));
-    list.extend(unknown.into_iter().map(|path| (format!("unknown field \"{path}\""), path)));
+    let mut list: Vec<(&str, String)> = Vec::new();
+    list.extend(duplicates.into_iter().map(|path| ("duplicate", path)));
+    list.extend(unknown.into_iter().map(|path| ("unknown", path)));
     if kind.strategic
         && list.len() > 1
         && let Some(source) = source
     {
-        let order = crate::decode::paths(source);
         // Of a field that stands twice the second place is the one to complain about.
-        list.sort_by_key(|(_, path)| order.iter().rposition(|other| other == path));
+        let places = crate::decode::places(source, list.iter().map(|(_, path)| path.as_str()));
+        list.sort_by_key(|(_, path)| places.get(path).copied());
     }
-    list.into_iter().map(|(text, _)| text).collect()
+    let mut seen = HashSet::new();
+    list.retain(|complaint| seen.insert(complaint.clone()));
+    let mut text = 0;
+    let told = list.into_iter().take(MOST_COMPLAINTS).enumerate().take_while(|(i, (_, path))| {
+        text += path.len();
+        *i == 0 || text <= MOST_COMPLAINT_TEXT
+    });
+    told.map(|(_, (what, path))| format!("{what} field \"{path}\"")).collect()
 }
 
 /// 400 for a body that is not an object of the kind.
@@ -182,4 +196,38 @@ fn drop_empty_metadata(value: &mut Value) {
         Value::String(text) => !text.is_empty(),
         _ => true,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn config_map() -> Kind {
+        let options = crate::server::Options::default();
+        let store = crate::store::Store::memory(crate::store::Limits::default());
+        let server = Server::new(store, options).unwrap();
+        (*server.kind("", "v1", "configmaps").unwrap()).clone()
+    }
+
+    #[test]
+    fn as_many_complaints_as_the_real_server_has_in_the_order_of_the_body() {
+        let names: Vec<String> = (0..50_000).rev().map(|i| format!("f{i}")).collect();
+        let fields: Vec<String> = names.iter().map(|name| format!("\"{name}\":1")).collect();
+        let source = format!("{{{}}}", fields.join(","));
+        let started = Instant::now();
+        let told = complaints(&config_map(), names.clone(), Vec::new(), Some(source.as_bytes()));
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+        let expected: Vec<String> =
+            names[..100].iter().map(|name| format!("unknown field \"{name}\"")).collect();
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn long_paths_make_few_complaints_and_never_none() {
+        let long: Vec<String> =
+            ["a", "b", "c"].iter().map(|name| name.repeat(MOST_COMPLAINT_TEXT)).collect();
+        let told = complaints(&config_map(), long, Vec::new(), None);
+        assert_eq!(told.len(), 1);
+    }
 }

@@ -57,17 +57,28 @@ const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 const MOST_TRIES: usize = 30;
 
+/// Ten years. With more, the end could not be written down.
+const LONGEST_GRACE: i64 = 10 * 365 * 24 * 60 * 60;
+
 impl DeleteOptions {
-    /// Reads the query and the body, of which the body counts.
+    /// Reads the body or, where there is none, the query. As on a real server the query counts for
+    /// nothing beside a body, and members of the body that nobody knows are dropped in silence, whatever
+    /// `fieldValidation` says.
     pub fn read(query: &Query, body: Option<&Value>) -> Result<Self, ApiError> {
         let empty = json!({});
-        let body = body.unwrap_or(&empty);
+        let unasked = Query::default();
+        let (query, body) = match body {
+            Some(body) => (&unasked, body),
+            None => (query, &empty),
+        };
         if let Some(kind) = body["kind"].as_str()
+            && !kind.is_empty()
             && kind != "DeleteOptions"
         {
+            let version = body["apiVersion"].as_str().filter(|version| !version.is_empty());
             return Err(ApiError::bad_request(format!(
-                "{kind} in version {} cannot be handled as DeleteOptions",
-                body["apiVersion"]
+                "no kind {kind:?} is registered for version {:?}",
+                version.unwrap_or("v1")
             )));
         }
         if let Some(error) = schema().type_errors(body, "DeleteOptions").first() {
@@ -75,6 +86,11 @@ impl DeleteOptions {
         }
         if body["dryRun"].as_array().is_some_and(|list| !list.is_empty()) {
             return Err(ApiError::not_implemented("dry-run (dryRun in DeleteOptions)"));
+        }
+        if body["ignoreStoreReadErrorWithClusterBreakingPotential"] == true {
+            return Err(ApiError::not_implemented(
+                "unsafe deletion (ignoreStoreReadErrorWithClusterBreakingPotential in DeleteOptions)",
+            ));
         }
         let policy = body["propagationPolicy"].as_str().or(query.propagation_policy.as_deref());
         let orphan = body["orphanDependents"].as_bool().or(query.orphan_dependents);
@@ -104,8 +120,9 @@ impl DeleteOptions {
             }
         };
         let text = |value: &Value| value.as_str().map(str::to_owned);
+        let grace = body["gracePeriodSeconds"].as_i64().or(query.grace_period_seconds);
         Ok(Self {
-            grace: body["gracePeriodSeconds"].as_i64().or(query.grace_period_seconds),
+            grace: grace.map(|seconds| seconds.clamp(-1, LONGEST_GRACE)),
             propagation,
             uid: text(&body["preconditions"]["uid"]),
             resource_version: text(&body["preconditions"]["resourceVersion"]),
@@ -277,4 +294,57 @@ fn last_words(kind: &Kind, marked: &Value, bytes: Bytes) -> Bytes {
         }
     }
     Bytes::from(object.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(query: &str, body: Value) -> Result<DeleteOptions, ApiError> {
+        DeleteOptions::read(&Query::parse(query).unwrap(), Some(&body))
+    }
+
+    #[test]
+    fn unknown_members_are_dropped_in_silence_as_on_a_real_server() {
+        let plain = DeleteOptions::default();
+        for query in ["", "fieldValidation=Strict"] {
+            assert_eq!(read(query, json!({"propagationPolice": "Orphan"})), Ok(plain.clone()));
+        }
+    }
+
+    #[test]
+    fn beside_a_body_the_query_counts_for_nothing() {
+        let query = "propagationPolicy=Orphan&gracePeriodSeconds=5";
+        assert_eq!(read(query, json!({})), Ok(DeleteOptions::default()));
+        let options = DeleteOptions::read(&Query::parse(query).unwrap(), None).unwrap();
+        assert_eq!((options.propagation, options.grace), (Propagation::Orphan, Some(5)));
+    }
+
+    #[test]
+    fn what_is_no_delete_options_is_refused() {
+        for (body, code, why) in [
+            (
+                json!({"kind": "ConfigMap", "apiVersion": "v1"}),
+                400,
+                "no kind \"ConfigMap\" is registered for version \"v1\"",
+            ),
+            (json!({"propagationPolicy": 5}), 400, "cannot unmarshal number"),
+            (
+                json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true}),
+                501,
+                "ignoreStoreReadErrorWithClusterBreakingPotential",
+            ),
+        ] {
+            let error = read("", body.clone()).unwrap_err();
+            assert_eq!(error.code, code, "{body}: {error}");
+            assert!(error.message.contains(why), "{body}: {error}");
+        }
+        assert!(read("", json!({"kind": "DeleteOptions", "apiVersion": "v2"})).is_ok());
+    }
+
+    #[test]
+    fn extreme_graces_are_brought_within_reason() {
+        let grace = |seconds: i64| read("", json!({"gracePeriodSeconds": seconds})).unwrap().grace;
+        assert_eq!((grace(i64::MAX), grace(i64::MIN)), (Some(LONGEST_GRACE), Some(-1)));
+    }
 }

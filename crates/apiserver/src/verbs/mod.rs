@@ -16,6 +16,7 @@ pub use create::Input;
 pub use delete::{DeleteOptions, Deleted, Propagation};
 pub use list::{ListOptions, Listed};
 pub use review::{Identity, Review};
+pub use scale::Scaled;
 pub use update::Part;
 pub use watch::{Notice, WatchOptions, WatchStream};
 

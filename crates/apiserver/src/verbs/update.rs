@@ -30,9 +30,9 @@ pub enum Part {
 }
 
 /// An object to be stored in place of another.
-struct Proposal {
-    object: Value,
-    warnings: Vec<String>,
+pub(super) struct Proposal {
+    pub(super) object: Value,
+    pub(super) warnings: Vec<String>,
 }
 
 impl Server {
@@ -104,7 +104,9 @@ impl Server {
         Ok(stored)
     }
 
-    async fn update(
+    /// Reads, proposes and commits until nobody was faster; `propose` sees the object that its proposal
+    /// replaces.
+    pub(super) async fn update(
         &self,
         kind: &Kind,
         namespace: &str,
@@ -199,7 +201,7 @@ fn status_errors(kind: &Kind, object: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn another_name(given: &str, name: &str) -> ApiError {
+pub(super) fn another_name(given: &str, name: &str) -> ApiError {
     ApiError::bad_request(if given.is_empty() {
         format!(
             "the name of the object ({name} based on URL) was undeterminable: name must be provided"
@@ -210,7 +212,7 @@ fn another_name(given: &str, name: &str) -> ApiError {
 }
 
 /// What a patch made is no object of the kind: that is the patch's fault, not the request's.
-fn patched_badly(kind: &Kind, patched: &str, error: ApiError) -> ApiError {
+pub(super) fn patched_badly(kind: &Kind, patched: &str, error: ApiError) -> ApiError {
     if error.code != 400 {
         return error;
     }

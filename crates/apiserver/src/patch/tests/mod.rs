@@ -215,3 +215,16 @@ fn a_patch_that_makes_something_else_of_the_object_is_invalid() {
     assert_eq!((error.0, error.1), (422, "Invalid"));
     assert!(error.2.contains("patch: Invalid value: \"[1]\""), "{}", error.2);
 }
+
+#[test]
+fn no_patch_makes_what_no_body_may_hold() {
+    let schema = Schema::new(std::sync::Arc::from([crate::schema::Node::default()]), 0);
+    let nested = |depth| "{\"a\":".repeat(depth) + "{}" + &"}".repeat(depth);
+    for type_ in ["application/merge-patch+json", "application/strategic-merge-patch+json"] {
+        let deepest = Patch::parse(type_, nested(crate::decode::MAX_DEPTH - 1).as_bytes()).unwrap();
+        assert!(deepest.apply(&serde_json::json!({}), &schema).is_ok(), "{type_}");
+        let deeper = Patch::parse(type_, nested(crate::decode::MAX_DEPTH).as_bytes()).unwrap();
+        let error = deeper.apply(&serde_json::json!({}), &schema).unwrap_err();
+        assert_eq!((error.code, error.message.as_str()), (400, "exceeded max depth of 100"));
+    }
+}
