@@ -9,7 +9,6 @@ use crate::registry::Registry;
 use crate::schema::{Node, Schema, compile};
 use crate::store::{Key, Store};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Rewrites objects of built-in kinds before anything else looks at them: group, kind, object in; an
@@ -30,8 +29,6 @@ pub struct Server {
     pub(crate) store: Store,
     pub(crate) registry: Registry,
     pub(crate) translate: Option<Translation>,
-    /// OpenAPI documents that were asked for, until the kinds change.
-    pub(crate) documents: parking_lot::Mutex<BTreeMap<String, (String, bytes::Bytes)>>,
     /// One at a time: establishing CRDs reads all of them and writes their status.
     pub(crate) establishing: tokio::sync::Mutex<()>,
 }
@@ -44,7 +41,6 @@ impl Server {
             store,
             registry: Registry::new(kinds),
             translate: options.translate,
-            documents: parking_lot::Mutex::default(),
             establishing: tokio::sync::Mutex::default(),
         })
     }

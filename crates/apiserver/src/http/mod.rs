@@ -14,6 +14,7 @@ use crate::error::ApiError;
 use crate::kind::Kind;
 use crate::openapi;
 use crate::patch::Patch;
+use crate::registry::{Document, Kinds};
 use crate::server::Server;
 use crate::verbs::{
     DeleteOptions, Deleted, Identity, Input, ListOptions, Part, Review, WatchOptions, Written,
@@ -98,12 +99,12 @@ async fn route(
         Target::OpenApiIndex => {
             let documents = openapi::paths(&kinds)
                 .into_iter()
-                .filter_map(|path| Some((path.clone(), server.openapi(&path)?.0)))
+                .filter_map(|path| Some((path.clone(), described(&kinds, &path)?.0)))
                 .collect();
             document(Some(openapi::index(&documents)), accepted(header, false)?)
         }
         Target::OpenApi(path) => {
-            let (_, bytes) = server.openapi(&path).ok_or_else(ApiError::no_such_path)?;
+            let (_, bytes) = described(&kinds, &path).ok_or_else(ApiError::no_such_path)?;
             Ok(answer::bytes(200, bytes))
         }
         Target::Resource(target) => {
@@ -126,20 +127,13 @@ fn host(headers: &HeaderMap) -> String {
     headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-impl Server {
-    /// An OpenAPI document and its hash, made once until the kinds change.
-    fn openapi(&self, path: &str) -> Option<(String, Bytes)> {
-        if let Some(found) = self.documents.lock().get(path) {
-            return Some(found.clone());
-        }
-        let kinds = self.registry.kinds();
-        let document =
-            openapi::document(&kinds, path, crate::builtins::definitions::definitions())?;
+/// An OpenAPI document of these kinds.
+fn described(kinds: &Kinds, path: &str) -> Option<Document> {
+    kinds.document(path, || {
+        let document = openapi::document(kinds, path, crate::builtins::definitions::definitions())?;
         let bytes = Bytes::from(document.to_string());
-        let made = (answer::hash(&bytes), bytes);
-        self.documents.lock().insert(path.to_owned(), made.clone());
-        Some(made)
-    }
+        Some((answer::hash(&bytes), bytes))
+    })
 }
 
 /// A request for a collection, an object or a subresource, read but not yet carried out.

@@ -8,6 +8,7 @@ use crate::server::Server;
 use crate::store::{Change, Expect, Key, ListQuery, Write, WriteError};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Where the store keeps CustomResourceDefinitions.
 const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -58,7 +59,7 @@ impl Server {
                 match crd::kinds(&definition) {
                     Ok(list) => {
                         documents.extend(list.iter().flat_map(|kind| openapi(&definition, kind)));
-                        kinds.extend(list);
+                        kinds.extend(list.into_iter().map(Arc::new));
                     }
                     // Stored by an older build that accepted more. It is not served; saying why is
                     // better than refusing to start.
@@ -72,7 +73,6 @@ impl Server {
             }
         }
         self.registry.set_custom(kinds, documents);
-        self.documents.lock().clear();
         for (key, revision, definition) in writes {
             let change = Change::Put { object: definition, claims: Vec::new() };
             let expect = Expect::Revision(revision);
@@ -100,13 +100,13 @@ impl Server {
     }
 }
 
-type Document = (String, ((String, String), Value));
+type Document = (String, ((String, String), Arc<Value>));
 
 /// The OpenAPI definitions of a kind and of its list.
 fn openapi(definition: &Value, kind: &Kind) -> [Document; 2] {
     let document = |name: &str, schema: Value| {
         let name = crd::definition_name(&kind.group, &kind.version, name);
-        (name, ((kind.group.clone(), kind.version.clone()), schema))
+        (name, ((kind.group.clone(), kind.version.clone()), Arc::new(schema)))
     };
     [
         document(&kind.kind, crd::openapi(definition, &kind.version)),
