@@ -277,7 +277,6 @@ impl<'a> Call<'a> {
             }
             Method::POST => {
                 let written = self.server.create(kind, namespace, self.input(kind)?).await?;
-                self.after_write(kind).await?;
                 self.written(kind, 201, written)
             }
             Method::DELETE if kind.namespaced && namespace.is_empty() => {
@@ -288,7 +287,6 @@ impl<'a> Call<'a> {
                 let options = self.delete_options()?;
                 let (revision, items) =
                     self.server.delete_collection(kind, namespace, &list, &options).await?;
-                self.after_write(kind).await?;
                 answer.items(revision, &items)
             }
             _ => Err(ApiError::method_not_allowed()),
@@ -308,7 +306,6 @@ impl<'a> Call<'a> {
             Method::PUT => {
                 let input = self.input(kind)?;
                 let written = self.server.replace(kind, namespace, name, part, input).await?;
-                self.after_write(kind).await?;
                 self.written(kind, 200, written)
             }
             Method::PATCH => {
@@ -316,13 +313,11 @@ impl<'a> Call<'a> {
                 let validation = self.query.field_validation;
                 let written =
                     self.server.patch(kind, namespace, name, part, &patch, validation).await?;
-                self.after_write(kind).await?;
                 self.written(kind, 200, written)
             }
             Method::DELETE if part == Part::Object => {
                 let options = self.delete_options()?;
                 let deleted = self.server.delete(kind, namespace, name, &options).await?;
-                self.after_write(kind).await?;
                 match deleted {
                     Deleted::Marked(bytes) => answer.object(200, &bytes, &[]),
                     Deleted::Gone(bytes) if answer.returns_deleted() => {
@@ -394,13 +389,6 @@ impl<'a> Call<'a> {
         written: Written,
     ) -> Result<Response<Body>, ApiError> {
         self.answerer(kind).object(code, &written.bytes, &written.warnings)
-    }
-
-    async fn after_write(&self, kind: &Kind) -> Result<(), ApiError> {
-        if Server::defines_kinds(kind) {
-            self.server.establish().await?;
-        }
-        Ok(())
     }
 }
 

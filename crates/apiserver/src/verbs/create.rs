@@ -138,7 +138,9 @@ impl Server {
             kind.rules.to_storage(&mut object);
         }
         let write = Write { key: at, expect, change: Change::Put { object, claims }, guards };
-        self.store.write(write).await.map(|committed| committed.entry.bytes)
+        let committed = self.store.write(write).await?;
+        self.take_effect(kind).await;
+        Ok(committed.entry.bytes)
     }
 
     /// A namespaced object needs a namespace that is there and not on its way out.

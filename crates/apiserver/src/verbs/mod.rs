@@ -14,6 +14,7 @@ mod watch;
 
 pub use create::Input;
 pub use delete::{DeleteOptions, Deleted, Propagation};
+pub(crate) use establish::{Definitions, Establishing};
 pub use list::{ListOptions, Listed};
 pub use review::{Identity, Review};
 pub use update::Part;

@@ -171,7 +171,9 @@ impl Server {
             guards.push(Guard::NamespaceEmpty(at.name.clone()));
         }
         let write = Write { key: at, expect, change: Change::Delete, guards };
-        self.store.write(write).await.map(|committed| committed.entry.bytes)
+        let committed = self.store.write(write).await?;
+        self.take_effect(kind).await;
+        Ok(committed.entry.bytes)
     }
 }
 

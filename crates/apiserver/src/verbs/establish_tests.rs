@@ -1,0 +1,124 @@
+//! Definitions on a server in memory: how they come into effect, change, and go.
+
+use super::*;
+use crate::decode::Decoded;
+use crate::error::ApiError;
+use crate::http::query::FieldValidation;
+use crate::server::Options;
+use crate::store::Limits;
+use crate::verbs::{Input, Part, Written};
+use serde_json::json;
+use std::time::Duration;
+
+async fn server() -> Arc<Server> {
+    let store = Store::memory(Limits::default());
+    let server = Arc::new(Server::new(store, Options::default()).unwrap());
+    server.bootstrap().await.unwrap();
+    server
+}
+
+/// A version of Things whose spec has these properties.
+fn version(name: &str, storage: bool, spec: Value) -> Value {
+    let spec = json!({"type": "object", "default": {}, "properties": spec});
+    json!({
+        "name": name, "served": true, "storage": storage,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}},
+    })
+}
+
+fn definition(plural: &str, versions: Value) -> Value {
+    let kind = format!("{}{}", plural[..1].to_uppercase(), &plural[1..plural.len() - 1]);
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.x.dev")},
+        "spec": {
+            "group": "x.dev", "scope": "Namespaced", "versions": versions,
+            "names": {"plural": plural, "kind": kind},
+        },
+    })
+}
+
+fn input(value: Value) -> Input {
+    Input { decoded: Decoded::plain(value), validation: FieldValidation::Strict }
+}
+
+fn definitions(server: &Server) -> Arc<Kind> {
+    server.kind("apiextensions.k8s.io", "v1", "customresourcedefinitions").unwrap()
+}
+
+async fn define(server: &Server, definition: Value) -> Result<Written, ApiError> {
+    server.create(&definitions(server), "", input(definition)).await
+}
+
+/// Replaces the versions of Things.
+async fn redefine(server: &Server, versions: Value) {
+    let kind = definitions(server);
+    let patch = crate::patch::Patch::Merge(json!({"spec": {"versions": versions}}));
+    let ignore = FieldValidation::Ignore;
+    server.patch(&kind, "", "things.x.dev", Part::Object, &patch, ignore).await.unwrap();
+}
+
+fn thing(version: &str, name: &str) -> Value {
+    json!({"apiVersion": format!("x.dev/{version}"), "kind": "Thing", "metadata": {"name": name}})
+}
+
+async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("waited in vain for {what}");
+}
+
+#[tokio::test]
+async fn a_definition_written_in_process_takes_effect_with_the_write() {
+    let server = server().await;
+    define(&server, definition("things", json!([version("v1", true, json!({}))]))).await.unwrap();
+    let kind = server.kind("x.dev", "v1", "things").unwrap();
+    server.create(&kind, "default", input(thing("v1", "a"))).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_definition_whose_writer_goes_away_is_established_all_the_same() {
+    let server = server().await;
+    let wanted = definition("things", json!([version("v1", true, json!({}))]));
+    // The writer goes at its first rest, which is while it waits for the commit.
+    {
+        let mut writing = std::pin::pin!(define(&server, wanted));
+        assert!(futures::poll!(writing.as_mut()).is_pending());
+    }
+    eventually("the kind", || server.kind("x.dev", "v1", "things").is_ok()).await;
+    let stored = || server.read(&definitions(&server), "", "things.x.dev").unwrap().value;
+    eventually("the condition", || crd::established(&stored())).await;
+}
+
+#[tokio::test]
+async fn a_definition_that_did_not_change_is_not_compiled_again() {
+    let server = server().await;
+    define(&server, definition("things", json!([version("v1", true, json!({}))]))).await.unwrap();
+    let things = server.kind("x.dev", "v1", "things").unwrap();
+    let superseded = server.registry.superseded(&things);
+    let mut superseded = std::pin::pin!(superseded);
+    define(&server, definition("others", json!([version("v1", true, json!({}))]))).await.unwrap();
+    server.kind("x.dev", "v1", "others").unwrap();
+    assert!(Arc::ptr_eq(&things, &server.kind("x.dev", "v1", "things").unwrap()));
+    assert!(futures::poll!(superseded.as_mut()).is_pending());
+    redefine(&server, json!([version("v1", true, json!({"a": {"type": "string"}}))])).await;
+    assert!(!Arc::ptr_eq(&things, &server.kind("x.dev", "v1", "things").unwrap()));
+    superseded.await;
+}
+
+#[tokio::test]
+async fn a_server_that_goes_lets_go_of_its_store() {
+    let folder = std::env::temp_dir().join(format!("bowline-establish-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("store.redb");
+    let store = Store::open(&file, Limits::default()).unwrap();
+    let server = Server::new(store, Options::default()).unwrap();
+    server.bootstrap().await.unwrap();
+    drop(server);
+    assert!(Store::open(&file, Limits::default()).is_ok());
+    std::fs::remove_dir_all(&folder).unwrap();
+}
