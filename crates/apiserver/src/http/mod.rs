@@ -265,7 +265,8 @@ impl<'a> Call<'a> {
         match self.method {
             Method::GET if self.query.watch => {
                 let options = WatchOptions::parse(kind, &self.query)?;
-                answer.watch(self.server.watch(kind, namespace, options).await?)
+                let stream = self.server.watch(kind, namespace, options).await?;
+                answer.watch(stream, self.server.registry.superseded(kind))
             }
             Method::GET => {
                 let options = ListOptions::parse(kind, &self.query)?;
@@ -343,7 +344,7 @@ impl<'a> Call<'a> {
         };
         let options = WatchOptions::parse(kind, &query)?;
         let stream = self.server.watch(kind, &self.target.namespace, options).await?;
-        self.answerer(kind).watch(stream)
+        self.answerer(kind).watch(stream, self.server.registry.superseded(kind))
     }
 
     async fn scale(&self, kind: &Arc<Kind>) -> Result<Response<Body>, ApiError> {

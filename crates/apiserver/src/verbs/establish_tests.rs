@@ -122,3 +122,63 @@ async fn a_server_that_goes_lets_go_of_its_store() {
     assert!(Store::open(&file, Limits::default()).is_ok());
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// What a client sees of `default/a` in a version: by GET and in a LIST.
+async fn seen(server: &Arc<Server>, version: &str) -> (Value, Value) {
+    let path = format!("/apis/x.dev/{version}/namespaces/default/things");
+    let get = async |path: String| -> Value {
+        let request = http::Request::get(path).body(Vec::new()).unwrap();
+        server.client().request(request).await.unwrap()
+    };
+    (get(format!("{path}/a")).await, get(path).await["items"][0].take())
+}
+
+#[tokio::test]
+async fn objects_are_served_in_the_version_asked_for_whatever_they_were_stored_in() {
+    let server = server().await;
+    let versions = |stored: &str| {
+        json!([version("v1", stored == "v1", json!({})), version("v2", stored == "v2", json!({}))])
+    };
+    define(&server, definition("things", versions("v1"))).await.unwrap();
+    let old = server.kind("x.dev", "v1", "things").unwrap();
+    server.create(&old, "default", input(thing("v1", "a"))).await.unwrap();
+    redefine(&server, versions("v2")).await;
+    for version in ["v1", "v2"] {
+        let (got, listed) = seen(&server, version).await;
+        let version = json!(format!("x.dev/{version}"));
+        assert_eq!((&got["apiVersion"], &listed["apiVersion"]), (&version, &version));
+    }
+    let new = server.kind("x.dev", "v2", "things").unwrap();
+    let stored = || server.read(&new, "default", "a").unwrap();
+    assert_eq!(stored().value["apiVersion"], "x.dev/v1");
+    // A write that changes nothing else migrates the object, and the next one does nothing.
+    let nothing = crate::patch::Patch::Merge(json!({}));
+    let touch = async || {
+        let ignore = FieldValidation::Ignore;
+        server.patch(&new, "default", "a", Part::Object, &nothing, ignore).await.unwrap();
+        stored()
+    };
+    let migrated = touch().await;
+    assert_eq!(migrated.value["apiVersion"], "x.dev/v2");
+    assert_eq!(migrated.value["metadata"]["generation"], 1);
+    assert_eq!(touch().await.revision, migrated.revision);
+}
+
+#[tokio::test]
+async fn a_watch_tells_what_happened_and_ends_when_its_kind_is_defined_anew() {
+    use futures::AsyncBufReadExt as _;
+    let server = server().await;
+    define(&server, definition("things", json!([version("v1", true, json!({}))]))).await.unwrap();
+    let path = "/apis/x.dev/v1/namespaces/default/things?watch=1";
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    let stream = server.client().request_stream(request).await.unwrap();
+    let kind = server.kind("x.dev", "v1", "things").unwrap();
+    server.create(&kind, "default", input(thing("v1", "a"))).await.unwrap();
+    redefine(&server, json!([version("v1", true, json!({"a": {"type": "string"}}))])).await;
+    let lines = stream.lines();
+    let lines: Vec<_> =
+        tokio::time::timeout(Duration::from_secs(10), futures::StreamExt::collect(lines))
+            .await
+            .unwrap();
+    assert_eq!(lines.len(), 1);
+}

@@ -10,7 +10,7 @@ use crate::http::query::FieldValidation;
 use crate::kind::Kind;
 use crate::meta;
 use crate::patch::Patch;
-use crate::server::{Server, key};
+use crate::server::{Server, Stored, key};
 use crate::store::{Change, Expect, Guard, Write, WriteError};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -96,11 +96,9 @@ impl Server {
         kind: &Kind,
         namespace: &str,
         name: &str,
-    ) -> Result<crate::server::Stored, ApiError> {
+    ) -> Result<Stored, ApiError> {
         let mut stored = self.read(kind, namespace, name)?;
-        if kind.converts() {
-            kind.rules.to_served(&mut stored.value);
-        }
+        kind.serve(&mut stored.value);
         Ok(stored)
     }
 
@@ -139,7 +137,7 @@ impl Server {
             }
             count_generation(kind, part, &mut object, &old.value);
             meta::of(&mut object).insert("resourceVersion".into(), json!(old.revision.to_string()));
-            if object == old.value && !released(kind, &object) {
+            if object == old.value && !released(kind, &object) && stored_so(kind, &object, &old) {
                 return Ok(Written { bytes: old.bytes, warnings });
             }
             let expect = Expect::Revision(old.revision);
@@ -175,6 +173,19 @@ impl Server {
         self.take_effect(kind).await;
         Ok(committed.entry.bytes)
     }
+}
+
+/// Whether storing `object` in place of `old`, which is the same when served, would change nothing. An
+/// object of another version or of an older schema is rewritten: that is how objects are migrated.
+fn stored_so(kind: &Kind, object: &Value, old: &Stored) -> bool {
+    if kind.serves_as_stored(&old.bytes) {
+        return true;
+    }
+    let mut object = object.clone();
+    if kind.converts() {
+        kind.rules.to_storage(&mut object);
+    }
+    serde_json::from_slice::<Value>(&old.bytes).is_ok_and(|stored| stored == object)
 }
 
 /// Whether nothing holds an object any more whose deletion has begun.
