@@ -156,6 +156,12 @@ pub trait Rules: Send + Sync {
     /// From this served version to the stored one.
     fn to_storage(&self, _object: &mut Value) {}
 
+    /// Whether objects may be stored that were written under another schema. They are brought into the
+    /// form of this one ([`Rules::to_served`]) whenever they are read.
+    fn schema_changed(&self) -> bool {
+        false
+    }
+
     /// From whatever version an object is stored in to this served one.
     fn to_served(&self, _object: &mut Value) {}
 }
@@ -187,6 +193,9 @@ impl Kind {
         if self.strategic {
             return !self.converts();
         }
+        if self.rules.schema_changed() {
+            return false;
+        }
         let version = stored.strip_prefix(b"{\"apiVersion\":\"");
         version
             .and_then(|rest| rest.strip_prefix(self.group.as_bytes())?.strip_prefix(b"/"))
@@ -200,7 +209,7 @@ impl Kind {
             _ if self.strategic => !self.converts(),
             version => version.is_some_and(|version| version == self.api_version()),
         };
-        if !same {
+        if !same || self.rules.schema_changed() {
             self.rules.to_served(object);
         }
     }

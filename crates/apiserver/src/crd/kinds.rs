@@ -72,6 +72,8 @@ fn kind(
         served,
         stored: api_version(crd, stored),
         versions: schemas.clone(),
+        // Which change it was is not known, nor which objects are older: all of them are looked at.
+        changed: crd["metadata"]["generation"].as_i64().unwrap_or(1) > 1,
     };
     Ok(Kind {
         version: text(version, "name").to_owned(),
@@ -154,6 +156,7 @@ struct CustomRules {
     served: String,
     stored: String,
     versions: Arc<Schemas>,
+    changed: bool,
 }
 
 impl Rules for CustomRules {
@@ -216,6 +219,10 @@ impl Rules for CustomRules {
                 )
             })
             .collect()
+    }
+
+    fn schema_changed(&self) -> bool {
+        self.changed
     }
 
     fn to_storage(&self, object: &mut Value) {

@@ -182,3 +182,26 @@ async fn a_watch_tells_what_happened_and_ends_when_its_kind_is_defined_anew() {
             .unwrap();
     assert_eq!(lines.len(), 1);
 }
+
+#[tokio::test]
+async fn objects_older_than_their_schema_are_read_as_it_says() {
+    let server = server().await;
+    let before = json!({"kept": {"type": "integer"}, "dropped": {"type": "integer"}});
+    let after = json!({"kept": {"type": "integer"}, "new": {"type": "integer", "default": 3}});
+    define(&server, definition("things", json!([version("v1", true, before)]))).await.unwrap();
+    let kind = server.kind("x.dev", "v1", "things").unwrap();
+    let mut object = thing("v1", "a");
+    object["spec"] = json!({"kept": 1, "dropped": 2});
+    server.create(&kind, "default", input(object)).await.unwrap();
+    redefine(&server, json!([version("v1", true, after)])).await;
+    let expected = json!({"kept": 1, "new": 3});
+    let (got, listed) = seen(&server, "v1").await;
+    assert_eq!((&got["spec"], &listed["spec"]), (&expected, &expected));
+    // An update begins with what is read, and what is not said to change is no change.
+    let kind = server.kind("x.dev", "v1", "things").unwrap();
+    let patch = crate::patch::Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    let ignore = FieldValidation::Ignore;
+    server.patch(&kind, "default", "a", Part::Object, &patch, ignore).await.unwrap();
+    let stored = server.read(&kind, "default", "a").unwrap().value;
+    assert_eq!((&stored["spec"], &stored["metadata"]["generation"]), (&expected, &json!(1)));
+}
