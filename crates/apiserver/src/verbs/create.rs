@@ -3,6 +3,7 @@
 
 use super::Written;
 use super::admit::Admitted;
+use super::establish::DEFINITIONS;
 use crate::builtins::metadata;
 use crate::decode::Decoded;
 use crate::error::{ApiError, Cause, FieldError, FieldErrorKind};
@@ -43,6 +44,7 @@ impl Server {
                 "resourceVersion should not be set on objects to be created",
             ));
         }
+        self.check_definition(kind, meta::name(&object))?;
         self.check_namespace(kind, namespace, meta::name(&object))?;
         let generate =
             meta::name(&object).is_empty() && !meta::text(&object, "generateName").is_empty();
@@ -134,6 +136,9 @@ impl Server {
         if kind.namespaced && expect == Expect::Absent {
             guards.push(Guard::Exists(namespace_key(&at.namespace)));
         }
+        if !kind.strategic && expect == Expect::Absent {
+            guards.push(Guard::Exists(definition_key(kind)));
+        }
         if kind.converts() {
             kind.rules.to_storage(&mut object);
         }
@@ -141,6 +146,20 @@ impl Server {
         let committed = self.store.write(write).await?;
         self.take_effect(kind).await;
         Ok(committed.entry.bytes)
+    }
+
+    /// A custom object needs a definition that is there and not on its way out.
+    fn check_definition(&self, kind: &Kind, name: &str) -> Result<(), ApiError> {
+        if kind.strategic {
+            return Ok(());
+        }
+        match self.definitions.terminating(&definition_key(kind)) {
+            None => return Err(ApiError::no_page()),
+            Some(false) => return Ok(()),
+            Some(true) => {}
+        }
+        let why = "create not allowed while custom resource definition is terminating";
+        Err(ApiError::forbidden(&kind.group, &kind.plural, name, why))
     }
 
     /// A namespaced object needs a namespace that is there and not on its way out.
@@ -189,9 +208,18 @@ impl Server {
             WriteError::Claimed { claim, .. } => {
                 ApiError::conflict(group, plural, name, &format!("{claim} is already allocated"))
             }
+            WriteError::GuardFailed(Guard::Exists(key)) if &*key.resource == DEFINITIONS => {
+                ApiError::no_page()
+            }
             WriteError::GuardFailed(Guard::Exists(_)) => {
                 ApiError::not_found("", "namespaces", namespace)
             }
+            WriteError::GuardFailed(Guard::ResourceEmpty(_)) => ApiError::conflict(
+                group,
+                plural,
+                name,
+                "there still are objects of this kind; its deletion goes on when they are gone",
+            ),
             WriteError::GuardFailed(Guard::NamespaceEmpty(_)) => ApiError::conflict(
                 group,
                 plural,
@@ -220,6 +248,11 @@ pub(super) const MODIFIED: &str = "the object has been modified; please apply yo
 /// Where a Namespace itself is kept.
 pub(super) fn namespace_key(namespace: &str) -> Key {
     Key { resource: "namespaces".into(), namespace: "".into(), name: namespace.into() }
+}
+
+/// Where the definition of a custom kind is kept.
+fn definition_key(kind: &Kind) -> Key {
+    Key { resource: DEFINITIONS.into(), namespace: "".into(), name: kind.storage.clone() }
 }
 
 /// The namespace of the path and that of the object must agree.

@@ -16,18 +16,18 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 /// Where the store keeps CustomResourceDefinitions.
-const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
+pub(super) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 impl Server {
     /// Whether a write to this kind changes what is served.
     pub(crate) fn defines_kinds(kind: &Kind) -> bool {
-        &*kind.storage == STORAGE
+        &*kind.storage == DEFINITIONS
     }
 
     /// Returns once everything that the stored CRDs say is served.
     pub async fn establish(&self) {
         let running = self.establishing.get_or_init(|| Establishing::start(&self.definitions));
-        let newest = self.store.changed(STORAGE);
+        let newest = self.store.changed(DEFINITIONS);
         let mut done = running.done.clone();
         let reached = done.wait_for(|done| done.is_some_and(|done| done >= newest)).await;
         if reached.is_err() {
@@ -72,7 +72,7 @@ async fn run(definitions: Weak<Definitions>, done: watch::Sender<Option<u64>>) {
         let from = this.store.revision();
         let mut ours = this.establish().await;
         done.send_replace(Some(from));
-        let watch = this.store.watch(STORAGE, from);
+        let watch = this.store.watch(DEFINITIONS, from);
         drop(this);
         // A history that has moved on already is no harm: everything is looked at again.
         let Ok(mut watch) = watch else { continue };
@@ -104,6 +104,9 @@ pub(crate) struct Definitions {
     registry: Arc<Registry>,
     /// What came out of a definition last time, by its name.
     compiled: Mutex<BTreeMap<Arc<str>, Compiled>>,
+    /// Whether a definition's deletion has begun, by its name, and at which revision of it that was
+    /// read: every create asks, and definitions are large.
+    terminating: Mutex<BTreeMap<Arc<str>, (u64, bool)>>,
 }
 
 /// What comes out of a definition: as long as its generation is the same, so is this.
@@ -117,7 +120,22 @@ struct Compiled {
 
 impl Definitions {
     pub(crate) fn new(store: Store, registry: Arc<Registry>) -> Self {
-        Self { store, registry, compiled: Mutex::default() }
+        let (compiled, terminating) = (Mutex::default(), Mutex::default());
+        Self { store, registry, compiled, terminating }
+    }
+
+    /// Whether the deletion of the definition at `key` has begun; nothing if there is none.
+    pub(super) fn terminating(&self, key: &Key) -> Option<bool> {
+        let entry = self.store.get(key)?;
+        if let Some((revision, known)) = self.terminating.lock().get(&key.name)
+            && *revision == entry.revision
+        {
+            return Some(*known);
+        }
+        let definition: Value = serde_json::from_slice(&entry.bytes).unwrap_or_default();
+        let deleting = meta::deleting(&definition);
+        self.terminating.lock().insert(key.name.clone(), (entry.revision, deleting));
+        Some(deleting)
     }
 
     /// Serves what the stored CRDs say. A kind is served before its status says so: who waits for
@@ -209,7 +227,7 @@ impl Definitions {
 
     fn stored(&self) -> Vec<(Key, u64, Value)> {
         // The present is always at hand.
-        let items = self.store.list(STORAGE, &ListQuery::default()).map(|page| page.items);
+        let items = self.store.list(DEFINITIONS, &ListQuery::default()).map(|page| page.items);
         let read =
             |(key, entry): (Key, crate::store::Entry)| match serde_json::from_slice(&entry.bytes) {
                 Ok(value) => Some((key, entry.revision, value)),

@@ -6,7 +6,7 @@ use crate::error::ApiError;
 use crate::http::query::FieldValidation;
 use crate::server::Options;
 use crate::store::Limits;
-use crate::verbs::{Input, Part, Written};
+use crate::verbs::{DeleteOptions, Input, Part, Written};
 use serde_json::json;
 use std::time::Duration;
 
@@ -204,4 +204,31 @@ async fn objects_older_than_their_schema_are_read_as_it_says() {
     server.patch(&kind, "default", "a", Part::Object, &patch, ignore).await.unwrap();
     let stored = server.read(&kind, "default", "a").unwrap().value;
     assert_eq!((&stored["spec"], &stored["metadata"]["generation"]), (&expected, &json!(1)));
+}
+
+#[tokio::test]
+async fn nothing_is_created_while_its_definition_goes_and_nothing_outlives_it() {
+    let server = server().await;
+    define(&server, definition("things", json!([version("v1", true, json!({}))]))).await.unwrap();
+    let kind = server.kind("x.dev", "v1", "things").unwrap();
+    server.create(&kind, "default", input(thing("v1", "a"))).await.unwrap();
+    let (definitions, options) = (definitions(&server), DeleteOptions::default());
+    server.delete(&definitions, "", "things.x.dev", &options).await.unwrap();
+    let refused = server.create(&kind, "default", input(thing("v1", "b"))).await.unwrap_err();
+    assert_eq!(refused.code, 403);
+    assert_eq!(
+        refused.message,
+        "things.x.dev \"b\" is forbidden: create not allowed while custom resource definition is \
+         terminating"
+    );
+    let release = crate::patch::Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    let ignore = FieldValidation::Ignore;
+    let let_go = || server.patch(&definitions, "", "things.x.dev", Part::Object, &release, ignore);
+    assert_eq!(let_go().await.unwrap_err().code, 409);
+    server.delete(&kind, "default", "a", &options).await.unwrap();
+    let_go().await.unwrap();
+    assert!(server.kind("x.dev", "v1", "things").is_err());
+    // Somebody who looked before the definition went.
+    let refused = server.create(&kind, "default", input(thing("v1", "b"))).await.unwrap_err();
+    assert_eq!(refused, ApiError::no_page());
 }

@@ -168,6 +168,9 @@ impl Server {
         if is_namespace(kind) {
             guards.push(Guard::NamespaceEmpty(at.name.clone()));
         }
+        if Self::defines_kinds(kind) {
+            guards.push(Guard::ResourceEmpty(at.name.clone()));
+        }
         let write = Write { key: at, expect, change: Change::Delete, guards };
         let committed = self.store.write(write).await?;
         self.take_effect(kind).await;
