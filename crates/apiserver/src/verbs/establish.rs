@@ -7,16 +7,22 @@ use crate::kind::Kind;
 use crate::meta;
 use crate::registry::Registry;
 use crate::server::Server;
-use crate::store::{Change, Expect, Key, ListQuery, Store, Watch, Write, WriteError};
+use crate::store::{
+    Change, Event, Expect, Expired, Key, ListQuery, Store, Watch, Write, WriteError,
+};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 /// Where the store keeps CustomResourceDefinitions.
 pub(super) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+/// How long objects that something holds, and that nobody can reach, are left alone.
+const SWEEP_AGAIN: Duration = Duration::from_secs(5);
 
 impl Server {
     /// Whether a write to this kind changes what is served.
@@ -72,36 +78,46 @@ async fn run(definitions: Weak<Definitions>, done: watch::Sender<Option<u64>>) {
         let from = this.store.revision();
         let mut ours = this.establish().await;
         done.send_replace(Some(from));
-        let watch = this.store.watch(DEFINITIONS, from);
+        let watches = (this.store.watch(DEFINITIONS, from), this.store.watch("namespaces", from));
         drop(this);
         // A history that has moved on already is no harm: everything is looked at again.
-        let Ok(mut watch) = watch else { continue };
-        while let Some(newest) = step(&definitions, &mut watch, &mut ours).await {
-            done.send_replace(Some(newest));
+        let (Ok(mut crds), Ok(mut namespaces)) = watches else { continue };
+        loop {
+            let Some(this) = definitions.upgrade() else { return };
+            let remains = this.sweep().await;
+            drop(this);
+            tokio::select! {
+                events = crds.next() => {
+                    let Ok(events) = events else { break };
+                    let Some(this) = definitions.upgrade() else { return };
+                    // What this task itself wrote had taken effect before it was written.
+                    let foreign = events.iter().filter(|event| !ours.remove(&event.revision)).count();
+                    if foreign > 0 {
+                        ours.extend(this.establish().await);
+                    }
+                    done.send_replace(events.last().map(|event| event.revision));
+                }
+                events = going(&mut namespaces) => if events.is_err() { break },
+                // What was under way when its kind ceased to be served may land after a sweep.
+                () = tokio::time::sleep(SWEEP_AGAIN), if remains => {}
+            }
         }
     }
 }
 
-/// Waits for the next changes and lets them take effect; up to which revision that is. Nothing when
-/// everything has to be looked at again.
-async fn step(
-    definitions: &Weak<Definitions>,
-    watch: &mut Watch,
-    ours: &mut BTreeSet<u64>,
-) -> Option<u64> {
-    let events = watch.next().await.ok()?;
-    // What this task itself wrote has taken effect before it was written.
-    let foreign = events.iter().filter(|event| !ours.remove(&event.revision)).count();
-    if foreign > 0 {
-        ours.extend(definitions.upgrade()?.establish().await);
-    }
-    events.last().map(|event| event.revision)
+/// Waits until a namespace is on its way out.
+async fn going(namespaces: &mut Watch) -> Result<(), Expired> {
+    let deleting = |event: &Arc<Event>| {
+        serde_json::from_slice(&event.object).is_ok_and(|object: Value| meta::deleting(&object))
+    };
+    while !namespaces.next().await?.iter().any(deleting) {}
+    Ok(())
 }
 
 /// The stored CRDs and what they serve.
 pub(crate) struct Definitions {
-    store: Store,
-    registry: Arc<Registry>,
+    pub(super) store: Store,
+    pub(super) registry: Arc<Registry>,
     /// What came out of a definition last time, by its name.
     compiled: Mutex<BTreeMap<Arc<str>, Compiled>>,
     /// Whether a definition's deletion has begun, by its name, and at which revision of it that was

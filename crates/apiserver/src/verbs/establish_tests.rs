@@ -232,3 +232,19 @@ async fn nothing_is_created_while_its_definition_goes_and_nothing_outlives_it() 
     let refused = server.create(&kind, "default", input(thing("v1", "b"))).await.unwrap_err();
     assert_eq!(refused, ApiError::no_page());
 }
+
+#[tokio::test]
+async fn objects_of_an_unserved_definition_go_with_it() {
+    let server = server().await;
+    let mut hidden = version("v1", true, json!({}));
+    define(&server, definition("things", json!([hidden.clone()]))).await.unwrap();
+    let kind = server.kind("x.dev", "v1", "things").unwrap();
+    server.create(&kind, "default", input(thing("v1", "a"))).await.unwrap();
+    hidden["served"] = json!(false);
+    redefine(&server, json!([hidden])).await;
+    let there = || server.read(&kind, "default", "a").is_ok();
+    assert!(there() && server.kind("x.dev", "v1", "things").is_err());
+    let options = DeleteOptions::default();
+    server.delete(&definitions(&server), "", "things.x.dev", &options).await.unwrap();
+    eventually("the object to go", || !there()).await;
+}

@@ -9,6 +9,7 @@ mod establish;
 mod list;
 mod review;
 mod scale;
+mod sweep;
 mod update;
 mod watch;
 
