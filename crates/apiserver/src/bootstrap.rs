@@ -13,7 +13,7 @@ pub const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", 
 impl Server {
     /// Creates what is missing and serves the CRDs that are stored.
     pub async fn bootstrap(&self) -> Result<(), ApiError> {
-        self.establish().await?;
+        self.establish().await;
         let kind = self.kind("", "v1", "namespaces")?;
         for name in NAMESPACES {
             let value =

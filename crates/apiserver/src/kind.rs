@@ -172,7 +172,13 @@ pub trait Rules: Send + Sync {
     /// From this served version to the stored one.
     fn to_storage(&self, _object: &mut Value) {}
 
-    /// From the stored version to this served one.
+    /// Whether objects may be stored that were written under another schema. They are brought into the
+    /// form of this one ([`Rules::to_served`]) whenever they are read.
+    fn schema_changed(&self) -> bool {
+        false
+    }
+
+    /// From whatever version an object is stored in to this served one.
     fn to_served(&self, _object: &mut Value) {}
 }
 
@@ -191,9 +197,36 @@ impl Kind {
         }
     }
 
-    /// Whether stored objects must be converted before they are served in this version.
+    /// Whether new objects are stored in another version than they are served in.
     pub fn converts(&self) -> bool {
         self.version != self.storage_version
             || *self.storage != *qualified(&self.group, &self.plural)
+    }
+
+    /// Whether these stored bytes are the object as it is served. What custom objects are stored in is
+    /// theirs to say: the stored version of a definition can change, and its objects stay as they are.
+    pub fn serves_as_stored(&self, stored: &[u8]) -> bool {
+        if self.strategic {
+            return !self.converts();
+        }
+        if self.rules.schema_changed() {
+            return false;
+        }
+        let version = stored.strip_prefix(b"{\"apiVersion\":\"");
+        version
+            .and_then(|rest| rest.strip_prefix(self.group.as_bytes())?.strip_prefix(b"/"))
+            .and_then(|rest| rest.strip_prefix(self.version.as_bytes()))
+            .is_some_and(|rest| rest.starts_with(b"\""))
+    }
+
+    /// Makes of a stored object what is served.
+    pub fn serve(&self, object: &mut Value) {
+        let same = match object["apiVersion"].as_str() {
+            _ if self.strategic => !self.converts(),
+            version => version.is_some_and(|version| version == self.api_version()),
+        };
+        if !same || self.rules.schema_changed() {
+            self.rules.to_served(object);
+        }
     }
 }

@@ -44,7 +44,7 @@ pub fn document(kinds: &Kinds, path: &str, builtin: &BTreeMap<String, Value>) ->
         _ => return None,
     };
     let lookup = |name: &str| {
-        builtin.get(name).or_else(|| kinds.custom_definitions.get(name).map(|(_, value)| value))
+        builtin.get(name).or_else(|| kinds.custom_definitions.get(name).map(|(_, value)| &**value))
     };
     let names = definition_names(kinds, &group, &version, builtin);
     let mut operations = Map::new();
@@ -75,7 +75,7 @@ fn definition_names<'a>(
     version: &str,
     builtin: &'a BTreeMap<String, Value>,
 ) -> BTreeMap<&'a str, &'a str> {
-    let custom = kinds.custom_definitions.iter().map(|(name, (_, value))| (name, value));
+    let custom = kinds.custom_definitions.iter().map(|(name, (_, value))| (name, &**value));
     let mut names = BTreeMap::new();
     for (name, definition) in builtin.iter().chain(custom) {
         let Some(kinds) = definition["x-kubernetes-group-version-kind"].as_array() else {

@@ -2,17 +2,28 @@
 //! added. Readers get an immutable snapshot; a change of CRDs swaps in a new one.
 
 use crate::kind::Kind;
-use parking_lot::RwLock;
+use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
+use tokio::sync::watch;
+
+/// OpenAPI definitions of custom kinds by name, and which group-version they belong to.
+pub type Definitions = BTreeMap<String, ((String, String), Arc<Value>)>;
+
+/// A document as it is sent, after its hash.
+pub type Document = (String, Bytes);
 
 /// The kinds served at one moment.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Kinds {
     by_resource: BTreeMap<(String, String, String), Arc<Kind>>,
-    /// OpenAPI definitions of custom kinds by name, and which group-version they belong to.
-    pub custom_definitions: BTreeMap<String, ((String, String), Value)>,
+    /// OpenAPI definitions of custom kinds.
+    pub custom_definitions: Definitions,
+    /// Documents that were asked for. They live and die with the kinds that they describe.
+    documents: Mutex<BTreeMap<String, Document>>,
 }
 
 impl Kinds {
@@ -51,9 +62,30 @@ impl Kinds {
     }
 
     /// Adds a kind.
-    pub fn insert(&mut self, kind: Kind) {
+    pub fn insert(&mut self, kind: impl Into<Arc<Kind>>) {
+        let kind = kind.into();
         let key = (kind.group.clone(), kind.version.clone(), kind.plural.clone());
-        self.by_resource.insert(key, Arc::new(kind));
+        self.by_resource.insert(key, kind);
+    }
+
+    /// Whether exactly this kind is served, not another definition of it.
+    fn serves(&self, kind: &Arc<Kind>) -> bool {
+        self.get(&kind.group, &kind.version, &kind.plural)
+            .is_some_and(|current| Arc::ptr_eq(current, kind))
+    }
+
+    /// The document at `path`, made by `make` when it is asked for the first time.
+    pub fn document(
+        &self,
+        path: &str,
+        make: impl FnOnce() -> Option<Document>,
+    ) -> Option<Document> {
+        if let Some(found) = self.documents.lock().get(path) {
+            return Some(found.clone());
+        }
+        let made = make()?;
+        self.documents.lock().insert(path.to_owned(), made.clone());
+        Some(made)
     }
 }
 
@@ -79,43 +111,62 @@ fn maturity(version: &str) -> (u8, u32, u32, std::cmp::Reverse<String>) {
 
 /// The kinds served, and a way to change them.
 pub struct Registry {
-    builtin: Kinds,
-    current: RwLock<Arc<Kinds>>,
+    builtin: Vec<Arc<Kind>>,
+    current: watch::Sender<Arc<Kinds>>,
 }
 
 impl Registry {
     /// A registry of built-in kinds only.
     pub fn new(builtin: Vec<Kind>) -> Self {
-        let mut kinds = Kinds::default();
-        for kind in builtin {
-            kinds.insert(kind);
-        }
-        Self { current: RwLock::new(Arc::new(kinds.clone())), builtin: kinds }
+        let registry = Self {
+            builtin: builtin.into_iter().map(Arc::new).collect(),
+            current: watch::Sender::default(),
+        };
+        registry.set_custom(Vec::new(), Definitions::new());
+        registry
     }
 
     /// What is served now.
     pub fn kinds(&self) -> Arc<Kinds> {
-        self.current.read().clone()
+        self.current.borrow().clone()
     }
 
     /// Replaces all custom kinds.
-    pub fn set_custom(
-        &self,
-        kinds: Vec<Kind>,
-        definitions: BTreeMap<String, ((String, String), Value)>,
-    ) {
-        let mut next = self.builtin.clone();
-        for kind in kinds {
+    pub fn set_custom(&self, kinds: Vec<Arc<Kind>>, definitions: Definitions) {
+        let mut next = Kinds { custom_definitions: definitions, ..Kinds::default() };
+        for kind in self.builtin.iter().cloned().chain(kinds) {
             next.insert(kind);
         }
-        next.custom_definitions = definitions;
-        *self.current.write() = Arc::new(next);
+        self.current.send_replace(Arc::new(next));
+    }
+
+    /// Waits until `kind` is served no more, or by another definition.
+    pub fn superseded(&self, kind: &Arc<Kind>) -> impl Future<Output = ()> + Send + use<> {
+        let (mut current, kind) = (self.current.subscribe(), kind.clone());
+        async move {
+            if current.wait_for(|kinds| !kinds.serves(&kind)).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_document_is_made_once_and_belongs_to_the_kinds_it_was_made_from() {
+        let registry = Registry::new(Vec::new());
+        let old = registry.kinds();
+        registry.set_custom(Vec::new(), Definitions::new());
+        let made =
+            |text: &'static str| Some((text.to_owned(), Bytes::from_static(text.as_bytes())));
+        // Somebody who looked before the change finishes after it.
+        assert_eq!(old.document("apis/x.dev/v1", || made("old")), made("old"));
+        assert_eq!(old.document("apis/x.dev/v1", || made("again")), made("old"));
+        assert_eq!(registry.kinds().document("apis/x.dev/v1", || made("new")), made("new"));
+    }
 
     #[test]
     fn stable_versions_come_before_beta_and_beta_before_alpha() {

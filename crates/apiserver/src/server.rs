@@ -8,9 +8,9 @@ use crate::kind::Kind;
 use crate::registry::Registry;
 use crate::schema::{Node, Schema, compile};
 use crate::store::{Key, Store};
+use crate::verbs::{Definitions, Establishing};
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Rewrites objects of built-in kinds before anything else looks at them: group, kind, object in; an
 /// error text is a 422 for the writer.
@@ -28,25 +28,23 @@ pub struct Options {
 /// The Kubernetes API over one store.
 pub struct Server {
     pub(crate) store: Store,
-    pub(crate) registry: Registry,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) translate: Option<Translation>,
-    /// OpenAPI documents that were asked for, until the kinds change.
-    pub(crate) documents: parking_lot::Mutex<BTreeMap<String, (String, bytes::Bytes)>>,
-    /// One at a time: establishing CRDs reads all of them and writes their status.
-    pub(crate) establishing: tokio::sync::Mutex<()>,
+    /// What the stored CRDs mean.
+    pub(crate) definitions: Arc<Definitions>,
+    /// The task that lets CRDs take effect. It ends with the server.
+    pub(crate) establishing: OnceLock<Establishing>,
 }
 
 impl Server {
-    /// A server over `store`. CRDs that are stored already are served once [`Server::establish`] ran.
+    /// A server over `store`. CRDs that are stored already are served once [`Server::establish`] has
+    /// returned; from then on every write to one takes effect.
     pub fn new(store: Store, options: Options) -> Result<Self, ApiError> {
         let kinds = builtin_kinds(&options.services)?;
-        Ok(Self {
-            store,
-            registry: Registry::new(kinds),
-            translate: options.translate,
-            documents: parking_lot::Mutex::default(),
-            establishing: tokio::sync::Mutex::default(),
-        })
+        let registry = Arc::new(Registry::new(kinds));
+        let definitions = Arc::new(Definitions::new(store.clone(), registry.clone()));
+        let establishing = OnceLock::new();
+        Ok(Self { store, registry, translate: options.translate, definitions, establishing })
     }
 
     /// The store underneath.

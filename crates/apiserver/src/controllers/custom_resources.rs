@@ -37,7 +37,7 @@ fn waits(definition: &CustomResourceDefinition) -> bool {
 enum Reach {
     /// They were never served, so there are none.
     NeverServed,
-    /// No version is served, so they cannot be seen.
+    /// No version is served, so they cannot be seen; the server deletes them itself.
     Hidden,
     /// Through this.
     Served(Served),
@@ -116,12 +116,7 @@ impl Act<Deletions> for Actor {
             ("InstanceDeletionInProgress", "CustomResource deletion is in progress");
         match reach(&definition) {
             Reach::NeverServed => {}
-            Reach::Hidden => {
-                let (reason, message) =
-                    ("InstanceDeletionFailed", "could not list instances: no version is served");
-                say(&api, &definition, reason, message).await?;
-                return Ok(Outcome::Again);
-            }
+            Reach::Hidden => {}
             Reach::Served(served) => {
                 say(&api, &definition, reason, message).await?;
                 if purge(&self.0, &served).await? > 0 {
@@ -129,8 +124,19 @@ impl Act<Deletions> for Actor {
                 }
             }
         }
-        release(&api, &name, &uid).await?;
-        Ok(Outcome::Done(Vec::new()))
+        match release(&api, &name, &uid).await {
+            Ok(()) => Ok(Outcome::Done(Vec::new())),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let message =
+                    format!("could not confirm zero CustomResources remaining: {}", status.message);
+                // What was written above is the revision to begin with.
+                if let Some(definition) = api.get_opt(&name).await? {
+                    say(&api, &definition, "InstanceDeletionCheck", &message).await?;
+                }
+                Ok(Outcome::Again)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -187,23 +187,49 @@ impl Act<Deletions> for Actor {
             return Ok(Outcome::Done(Vec::new()));
         }
         let left = empty(client, &name).await?;
-        let old = namespace.status.as_ref().and_then(|status| status.conditions.as_deref());
-        if let Some(new) = merge(old.unwrap_or_default(), &left, Timestamp::now()) {
-            let patch = json!({"status": {"conditions": new}});
-            api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        }
+        // Whether something is left that cannot be seen is known only when the namespace is to go, so
+        // nothing is said before that.
         if !left.nothing() {
+            say(&api, &namespace, &left).await?;
             return Ok(Outcome::Again);
         }
-        // The status written above made a new revision; this write is about the finalizer alone.
+        // Others write here too; this write is about the finalizer alone.
         namespace.metadata.resource_version = None;
         if let Some(finalizers) = namespace.spec.as_mut().and_then(|spec| spec.finalizers.as_mut())
         {
             finalizers.retain(|finalizer| finalizer != FINALIZER);
         }
-        api.replace_subresource("finalize", &name, &PostParams::default(), &namespace).await?;
-        Ok(Outcome::Done(Vec::new()))
+        let finalized =
+            api.replace_subresource("finalize", &name, &PostParams::default(), &namespace).await;
+        match finalized {
+            Ok(_) => {
+                // One that somebody else still holds should not go on saying what it waited for here.
+                if namespace.metadata.finalizers.as_ref().is_some_and(|held| !held.is_empty()) {
+                    catalog::gone_is_fine(say(&api, &namespace, &left).await)?;
+                }
+                Ok(Outcome::Done(Vec::new()))
+            }
+            // There are objects that no client can see. The server clears them away if nothing holds
+            // them; who waits for the namespace should know what it waits for.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let left = Left { failures: vec![status.message.clone()], ..Left::default() };
+                say(&api, &namespace, &left).await?;
+                Ok(Outcome::Again)
+            }
+            Err(error) => Err(error),
+        }
     }
+}
+
+/// Writes the conditions if they have changed.
+async fn say(api: &Api<Namespace>, namespace: &Namespace, left: &Left) -> Result<(), kube::Error> {
+    let old = namespace.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let new = merge(old.unwrap_or_default(), left, Timestamp::now());
+    if let (Some(new), Some(name)) = (new, &namespace.metadata.name) {
+        let patch = json!({"status": {"conditions": new}});
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    }
+    Ok(())
 }
 
 /// Pods go first, as in a real cluster: what they use should outlive them.

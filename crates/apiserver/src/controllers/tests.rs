@@ -226,6 +226,72 @@ async fn a_definition_takes_its_objects_and_their_dependents_along() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_serves_goes_with_its_namespace_and_its_definition() {
+    let world = World::new().await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    let version = |served| {
+        json!([{
+            "name": "v1", "served": served, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object"}},
+        }])
+    };
+    let definition = json!({
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "versions": version(true),
+            "names": {"plural": "things", "kind": "Thing"},
+        },
+    });
+    create(&definitions, definition).await;
+    let resource = ApiResource {
+        group: "example.com".into(),
+        version: "v1".into(),
+        api_version: "example.com/v1".into(),
+        kind: "Thing".into(),
+        plural: "things".into(),
+    };
+    let things = |namespace| {
+        Api::<DynamicObject>::namespaced_with(world.client.clone(), namespace, &resource)
+    };
+    let thing = |finalizers: &[&str]| {
+        let metadata = json!({"name": "a", "finalizers": finalizers});
+        json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": metadata})
+    };
+    create(&things("shop"), thing(&["example.com/hold"])).await;
+    create(&things("default"), thing(&[])).await;
+    let serve = async |served| {
+        let patch = Patch::Merge(json!({"spec": {"versions": version(served)}}));
+        definitions.patch("things.example.com", &PatchParams::default(), &patch).await.unwrap();
+    };
+    serve(false).await;
+
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    namespaces.delete("shop", &DeleteParams::default()).await.unwrap();
+    eventually("the namespace to say what it waits for", async || {
+        let status = namespaces.get("shop").await.unwrap().status.unwrap_or_default();
+        status.conditions.into_iter().flatten().any(|it| {
+            it.status == "True"
+                && it.message.unwrap_or_default().contains("things.example.com has 1")
+        })
+    })
+    .await;
+    definitions.delete("things.example.com", &DeleteParams::default()).await.unwrap();
+    eventually("the definition to say what it waits for", async || {
+        let status = definitions.get("things.example.com").await.unwrap().status;
+        let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+        conditions.iter().any(|it| it.reason.as_deref() == Some("InstanceDeletionCheck"))
+    })
+    .await;
+
+    serve(true).await;
+    assert!(things("default").get_opt("a").await.unwrap().is_none());
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    things("shop").patch("a", &PatchParams::default(), &release).await.unwrap();
+    gone(&namespaces, "shop").await;
+    gone(&definitions, "things.example.com").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pod_goes_when_its_grace_is_over() {
     let world = World::new().await;
     world.pod("web-1", 1).await;

@@ -6,6 +6,7 @@ use crate::error::{FieldError, FieldErrorKind};
 use crate::kind::{Cell, Column, Kind, Rules, ScalePaths};
 use crate::schema::{CelRules, Schema, blocking, compile_crd_at, unchecked_rules};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const AGE: &str = "CreationTimestamp is a timestamp representing the server time when this object was \
@@ -16,17 +17,48 @@ const AGE: &str = "CreationTimestamp is a timestamp representing the server time
 
 /// One kind per served version of a definition that has passed [`super::validate`].
 pub fn kinds(crd: &Value) -> Result<Vec<Kind>, Vec<FieldError>> {
-    let served = versions(crd).iter().enumerate().filter(|(_, v)| v["served"] == Value::Bool(true));
-    served.map(|(i, version)| kind(crd, version, i)).collect()
+    let is_served = |version: &Value| version["served"] == Value::Bool(true);
+    let mut schemas = BTreeMap::new();
+    for (index, version) in versions(crd).iter().enumerate() {
+        match compile_crd_at(&version["schema"]["openAPIV3Schema"], &schema_path(index)) {
+            Ok(schema) => drop(schemas.insert(api_version(crd, text(version, "name")), schema)),
+            Err(errors) if is_served(version) => return Err(errors),
+            // Objects can still be stored in it; they are then taken as they are.
+            Err(_) => {}
+        }
+    }
+    let schemas = Arc::new(schemas);
+    let served = versions(crd).iter().enumerate().filter(|(_, version)| is_served(version));
+    served.map(|(index, version)| kind(crd, version, index, &schemas)).collect()
 }
 
-fn kind(crd: &Value, version: &Value, index: usize) -> Result<Kind, Vec<FieldError>> {
+/// The schema of every version, by `group/version`.
+type Schemas = BTreeMap<String, Schema>;
+
+fn schema_path(index: usize) -> String {
+    format!("spec.versions[{index}].schema.openAPIV3Schema")
+}
+
+fn api_version(crd: &Value, version: &str) -> String {
+    format!("{}/{version}", text(&crd["spec"], "group"))
+}
+
+fn kind(
+    crd: &Value,
+    version: &Value,
+    index: usize,
+    schemas: &Arc<Schemas>,
+) -> Result<Kind, Vec<FieldError>> {
     let spec = &crd["spec"];
     let names = &spec["names"];
     let group = text(spec, "group").to_owned();
-    let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
+    let path = schema_path(index);
     let raw = &version["schema"]["openAPIV3Schema"];
-    let schema = compile_crd_at(raw, &path)?;
+    let served = api_version(crd, text(version, "name"));
+    let schema = match schemas.get(&served) {
+        Some(schema) => schema.clone(),
+        None => compile_crd_at(raw, &path)?,
+    };
     let cel = CelRules::compile_at(raw, &schema, &path)?;
     let subresources = &version["subresources"];
     let status = !subresources["status"].is_null();
@@ -37,8 +69,11 @@ fn kind(crd: &Value, version: &Value, index: usize) -> Result<Kind, Vec<FieldErr
         cel,
         status,
         scale: scale.clone(),
-        served: format!("{group}/{}", text(version, "name")),
-        stored: format!("{group}/{stored}"),
+        served,
+        stored: api_version(crd, stored),
+        versions: schemas.clone(),
+        // Which change it was is not known, nor which objects are older: all of them are looked at.
+        changed: crd["metadata"]["generation"].as_i64().unwrap_or(1) > 1,
     };
     Ok(Kind {
         version: text(version, "name").to_owned(),
@@ -120,6 +155,8 @@ struct CustomRules {
     scale: Option<ScalePaths>,
     served: String,
     stored: String,
+    versions: Arc<Schemas>,
+    changed: bool,
 }
 
 impl Rules for CustomRules {
@@ -184,13 +221,23 @@ impl Rules for CustomRules {
             .collect()
     }
 
+    fn schema_changed(&self) -> bool {
+        self.changed
+    }
+
     fn to_storage(&self, object: &mut Value) {
         self.convert(object, &self.stored);
     }
 
     fn to_served(&self, object: &mut Value) {
-        self.convert(object, &self.served);
-        if self.served != self.stored {
+        let stored = object["apiVersion"].as_str().unwrap_or_default().to_owned();
+        // The object is made whole in the version in which it is stored, as a real server does.
+        if let Some(schema) = self.versions.get(&stored) {
+            schema.prune(object);
+            schema.default(object);
+        }
+        if stored != self.served {
+            self.convert(object, &self.served);
             self.schema.prune(object);
         }
     }

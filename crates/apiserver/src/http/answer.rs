@@ -13,6 +13,7 @@ use http::{HeaderValue, Response, header};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::convert::Infallible;
+use std::future::Future;
 use std::hash::{DefaultHasher, Hasher as _};
 
 /// How to answer for one kind.
@@ -126,15 +127,12 @@ fn shortened(warnings: &[String]) -> Vec<String> {
 impl Answer<'_> {
     fn plain(&self) -> bool {
         self.accept == Accepted { form: Form::Object, encoding: Encoding::Json }
-            && !self.kind.converts()
     }
 
     /// The object as a value in the served version.
     fn value(&self, bytes: &[u8]) -> Result<Value, ApiError> {
         let mut value = serde_json::from_slice(bytes).map_err(ApiError::internal)?;
-        if self.kind.converts() {
-            self.kind.rules.to_served(&mut value);
-        }
+        self.kind.serve(&mut value);
         Ok(value)
     }
 
@@ -155,7 +153,7 @@ impl Answer<'_> {
         stored: &Bytes,
         warnings: &[String],
     ) -> Result<Response<Body>, ApiError> {
-        let mut response = if self.plain() {
+        let mut response = if self.plain() && self.kind.serves_as_stored(stored) {
             bytes(code, stored.clone())
         } else {
             let value = self.value(stored)?;
@@ -215,7 +213,7 @@ impl Answer<'_> {
         items: impl Iterator<Item = &'b Bytes>,
     ) -> Result<Response<Body>, ApiError> {
         if self.plain() {
-            return Ok(bytes(200, self.concatenated(metadata, items)));
+            return Ok(bytes(200, self.concatenated(metadata, items)?));
         }
         let values: Vec<Value> =
             items.map(|stored| self.value(stored)).collect::<Result<_, _>>()?;
@@ -235,7 +233,11 @@ impl Answer<'_> {
     }
 
     /// The list as stored bytes put one after the other: a large list costs a copy, not a parse.
-    fn concatenated<'b>(&self, metadata: &Value, items: impl Iterator<Item = &'b Bytes>) -> Bytes {
+    fn concatenated<'b>(
+        &self,
+        metadata: &Value,
+        items: impl Iterator<Item = &'b Bytes>,
+    ) -> Result<Bytes, ApiError> {
         let head = format!(
             "{{\"apiVersion\":\"{}\",\"kind\":\"{}\",\"metadata\":{metadata},\"items\":[",
             self.kind.api_version(),
@@ -246,10 +248,14 @@ impl Answer<'_> {
             if index > 0 {
                 out.put_u8(b',');
             }
-            out.put_slice(stored);
+            if self.kind.serves_as_stored(stored) {
+                out.put_slice(stored);
+            } else {
+                out.put_slice(self.value(stored)?.to_string().as_bytes());
+            }
         }
         out.put_slice(b"]}");
-        out.freeze()
+        Ok(out.freeze())
     }
 
     fn table(&self, metadata: &Value, values: &[Value]) -> Result<Value, ApiError> {
@@ -262,8 +268,13 @@ impl Answer<'_> {
         }))
     }
 
-    /// A stream of watch events, one JSON document a line.
-    pub(super) fn watch(&self, stream: WatchStream) -> Result<Response<Body>, ApiError> {
+    /// A stream of watch events, one JSON document a line. It ends when the kind is `superseded`, as
+    /// its objects mean something else from then on; the client begins again.
+    pub(super) fn watch(
+        &self,
+        stream: WatchStream,
+        superseded: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<Response<Body>, ApiError> {
         if self.accept.encoding != Encoding::Json {
             return Err(ApiError::new(406, "NotAcceptable", "watches are served as JSON only"));
         }
@@ -273,10 +284,16 @@ impl Answer<'_> {
             columns_sent: false,
             stream,
         };
-        let lines = futures::stream::unfold(frames, |mut frames| async move {
-            let notice = frames.stream.next().await?;
+        let begin = (frames, Box::pin(superseded));
+        let lines = futures::stream::unfold(begin, |(mut frames, mut superseded)| async move {
+            let notice = tokio::select! {
+                // What happened before the end is told: the last objects went before their kind.
+                biased;
+                notice = frames.stream.next() => notice?,
+                () = &mut superseded => return None,
+            };
             let line = frames.line(&notice);
-            Some((Ok::<_, Infallible>(line), frames))
+            Some((Ok::<_, Infallible>(line), (frames, superseded)))
         });
         Ok(build(200, "application/json", Body::from_stream(lines)))
     }
@@ -320,13 +337,11 @@ impl Frames {
     /// The object in its form, or nothing when the stored bytes are right as they are.
     fn object(&mut self, stored: &Bytes) -> Option<Value> {
         let kind = self.stream.kind();
-        if self.form == Form::Object && !kind.converts() {
+        if self.form == Form::Object && kind.serves_as_stored(stored) {
             return None;
         }
         let mut value: Value = serde_json::from_slice(stored).ok()?;
-        if kind.converts() {
-            kind.rules.to_served(&mut value);
-        }
+        kind.serve(&mut value);
         Some(match self.form {
             Form::Partial => table::partial(&value),
             Form::Table => {

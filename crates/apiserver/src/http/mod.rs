@@ -14,6 +14,7 @@ use crate::error::ApiError;
 use crate::kind::Kind;
 use crate::openapi;
 use crate::patch::Patch;
+use crate::registry::{Document, Kinds};
 use crate::server::Server;
 use crate::verbs::{
     DeleteOptions, Deleted, Identity, Input, ListOptions, Part, Review, WatchOptions, Written,
@@ -109,12 +110,12 @@ async fn route(
         Target::OpenApiIndex => {
             let documents = openapi::paths(&kinds)
                 .into_iter()
-                .filter_map(|path| Some((path.clone(), server.openapi(&path)?.0)))
+                .filter_map(|path| Some((path.clone(), described(&kinds, &path)?.0)))
                 .collect();
             document(Some(openapi::index(&documents)), accepted(header, false)?)
         }
         Target::OpenApi(path) => {
-            let (_, bytes) = server.openapi(&path).ok_or_else(ApiError::no_such_path)?;
+            let (_, bytes) = described(&kinds, &path).ok_or_else(ApiError::no_such_path)?;
             Ok(answer::bytes(200, bytes))
         }
         Target::Resource(target) => {
@@ -137,20 +138,13 @@ fn host(headers: &HeaderMap) -> String {
     headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-impl Server {
-    /// An OpenAPI document and its hash, made once until the kinds change.
-    fn openapi(&self, path: &str) -> Option<(String, Bytes)> {
-        if let Some(found) = self.documents.lock().get(path) {
-            return Some(found.clone());
-        }
-        let kinds = self.registry.kinds();
-        let document =
-            openapi::document(&kinds, path, crate::builtins::definitions::definitions())?;
+/// An OpenAPI document of these kinds.
+fn described(kinds: &Kinds, path: &str) -> Option<Document> {
+    kinds.document(path, || {
+        let document = openapi::document(kinds, path, crate::builtins::definitions::definitions())?;
         let bytes = Bytes::from(document.to_string());
-        let made = (answer::hash(&bytes), bytes);
-        self.documents.lock().insert(path.to_owned(), made.clone());
-        Some(made)
-    }
+        Some((answer::hash(&bytes), bytes))
+    })
 }
 
 /// A request for a collection, an object or a subresource, read but not yet carried out.
@@ -278,7 +272,8 @@ impl<'a> Call<'a> {
         match self.method {
             Method::GET if self.query.watch => {
                 let options = WatchOptions::parse(kind, &self.query)?;
-                answer.watch(self.server.watch(kind, namespace, options).await?)
+                let stream = self.server.watch(kind, namespace, options).await?;
+                answer.watch(stream, self.server.registry.superseded(kind))
             }
             Method::GET => {
                 let options = ListOptions::parse(kind, &self.query)?;
@@ -290,7 +285,6 @@ impl<'a> Call<'a> {
             }
             Method::POST => {
                 let written = self.server.create(kind, namespace, self.input(kind)?).await?;
-                self.after_write(kind).await?;
                 self.written(kind, 201, written)
             }
             Method::DELETE
@@ -303,7 +297,6 @@ impl<'a> Call<'a> {
                 let options = self.delete_options()?;
                 let (revision, items) =
                     self.server.delete_collection(kind, namespace, &list, &options).await?;
-                self.after_write(kind).await?;
                 answer.items(revision, &items)
             }
             _ => Err(ApiError::method_not_allowed()),
@@ -323,7 +316,6 @@ impl<'a> Call<'a> {
             Method::PUT => {
                 let input = self.input(kind)?;
                 let written = self.server.replace(kind, namespace, name, part, input).await?;
-                self.after_write(kind).await?;
                 self.written(kind, 200, written)
             }
             Method::PATCH => {
@@ -331,13 +323,11 @@ impl<'a> Call<'a> {
                 let validation = self.query.field_validation;
                 let written =
                     self.server.patch(kind, namespace, name, part, &patch, validation).await?;
-                self.after_write(kind).await?;
                 self.written(kind, 200, written)
             }
             Method::DELETE if part == Part::Object => {
                 let options = self.delete_options()?;
                 let deleted = self.server.delete(kind, namespace, name, &options).await?;
-                self.after_write(kind).await?;
                 match deleted {
                     Deleted::Marked(bytes) => answer.object(200, &bytes, &[]),
                     Deleted::Gone(bytes) if kind.rules.answers_with_deleted() => {
@@ -363,7 +353,7 @@ impl<'a> Call<'a> {
         };
         let options = WatchOptions::parse(kind, &query)?;
         let stream = self.server.watch(kind, &self.target.namespace, options).await?;
-        self.answerer(kind).watch(stream)
+        self.answerer(kind).watch(stream, self.server.registry.superseded(kind))
     }
 
     async fn scale(&self, kind: &Arc<Kind>) -> Result<Response<Body>, ApiError> {
@@ -409,13 +399,6 @@ impl<'a> Call<'a> {
         written: Written,
     ) -> Result<Response<Body>, ApiError> {
         self.answerer(kind).object(code, &written.bytes, &written.warnings)
-    }
-
-    async fn after_write(&self, kind: &Kind) -> Result<(), ApiError> {
-        if Server::defines_kinds(kind) {
-            self.server.establish().await?;
-        }
-        Ok(())
     }
 }
 

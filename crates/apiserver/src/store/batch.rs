@@ -174,14 +174,19 @@ impl Draft<'_> {
         match guard {
             Guard::Exists(key) => self.find(key).is_some(),
             Guard::NamespaceEmpty(namespace) => {
-                let touched = &self.batch.objects;
-                let came =
-                    touched.iter().any(|(k, kept)| k.namespace == *namespace && kept.is_some());
-                let stayed =
-                    self.state.inhabitants(namespace).any(|key| !touched.contains_key(&key));
-                !came && !stayed
+                self.none(|key| key.namespace == *namespace, self.state.inhabitants(namespace))
+            }
+            Guard::ResourceEmpty(resource) => {
+                self.none(|key| key.resource == *resource, self.state.members(resource))
             }
         }
+    }
+
+    /// Whether there is no object with such a key; `before` are those that were there before.
+    fn none(&self, such: impl Fn(&Key) -> bool, mut before: impl Iterator<Item = Key>) -> bool {
+        let touched = &self.batch.objects;
+        let came = touched.iter().any(|(key, kept)| kept.is_some() && such(key));
+        !came && !before.any(|key| !touched.contains_key(&key))
     }
 
     /// Whether nobody but `key` holds any of `claims`.
@@ -265,6 +270,29 @@ mod tests {
         assert_eq!(batch.claims.into_iter().filter(|(_, holder)| holder.is_some()).count(), 0);
         let revisions = batch.growth["things"].events.iter().map(|event| event.revision);
         assert_eq!(revisions.collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn a_resource_is_empty_when_its_last_object_goes_wherever_that_is() {
+        let (a, b) = (thing("n/a"), thing("m/b"));
+        let other = Key::new("others", "n", "o");
+        let empty = Guard::ResourceEmpty("things".into());
+        let mut state = State::new(1);
+        let (batch, _) = planned(&state, vec![create(&a, 1)]);
+        state.publish(batch);
+        let (_, answers) = planned(
+            &state,
+            vec![
+                create(&other, 1).if_only(empty.clone()),
+                create(&b, 1),
+                delete(&a, 2),
+                create(&other, 1).if_only(empty.clone()),
+                delete(&b, 3),
+                create(&other, 1).if_only(empty.clone()),
+            ],
+        );
+        let refused = || Err(WriteError::GuardFailed(empty.clone()));
+        assert_eq!(answers, [refused(), Ok(3), Ok(4), refused(), Ok(5), Ok(6)]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use super::batch::{Answer, Request, plan};
 use super::disk::Disk;
+use super::history::History;
 use super::names::Names;
 use super::state::{State, page};
 use super::{
@@ -110,6 +111,11 @@ impl Store {
             Ok(answer) if sent => answer,
             _ => Err(WriteError::Storage("the store is closed".to_owned())),
         }
+    }
+
+    /// The revision of the newest change to any object of a resource; 0 if there was none.
+    pub fn changed(&self, resource: &str) -> u64 {
+        self.0.shared.state.read().history(resource).map_or(0, History::newest)
     }
 
     /// Watches a resource: all its events with a revision greater than `from`.

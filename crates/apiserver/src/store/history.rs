@@ -61,6 +61,11 @@ impl History {
         from < self.compacted || self.events.back().is_some_and(|event| event.revision > from)
     }
 
+    /// The revision of the newest event that there ever was.
+    pub(super) fn newest(&self) -> u64 {
+        self.events.back().map_or(self.compacted, |event| event.revision)
+    }
+
     /// How this history goes on with `new` events within `limits`.
     pub(super) fn grow(&self, new: Vec<Arc<Event>>, limits: Limits) -> Growth {
         let mut count = self.events.len() + new.len();

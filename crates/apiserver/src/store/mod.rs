@@ -157,6 +157,8 @@ pub enum Guard {
     Exists(Key),
     /// No object of any resource lives in this namespace.
     NamespaceEmpty(Arc<str>),
+    /// There is no object of this resource.
+    ResourceEmpty(Arc<str>),
 }
 
 /// A write that is durable and visible.

@@ -73,6 +73,7 @@ fn an_attempt() -> impl Strategy<Value = Attempt> {
         6 => Just(None),
         1 => a_key().prop_map(|key| Some(Guard::Exists(key))),
         1 => empty.prop_map(Some),
+        1 => a_key().prop_map(|key| Some(Guard::ResourceEmpty(key.resource))),
     ];
     (a_key(), expect, put, guard).prop_map(|(key, expect, put, guard)| Attempt {
         key,
@@ -135,6 +136,9 @@ impl Model {
                 Guard::Exists(key) => world.contains_key(key),
                 Guard::NamespaceEmpty(namespace) => {
                     !world.keys().any(|key| key.namespace == *namespace)
+                }
+                Guard::ResourceEmpty(resource) => {
+                    !world.keys().any(|key| key.resource == *resource)
                 }
             };
             if !holds {

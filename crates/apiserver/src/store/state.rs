@@ -117,6 +117,14 @@ impl State {
             .flat_map(|(shelf, room)| room.objects.keys().map(|name| shelf.key(room, name)))
     }
 
+    /// The keys of all objects of a resource.
+    pub(super) fn members(&self, resource: &str) -> impl Iterator<Item = Key> {
+        self.shelves.get(resource).into_iter().flat_map(|shelf| {
+            let rooms = shelf.rooms.values();
+            rooms.flat_map(|room| room.objects.keys().map(|name| shelf.key(room, name)))
+        })
+    }
+
     /// How many objects of each resource live in a namespace.
     pub(super) fn namespace_contents(&self, namespace: &str) -> Vec<(Arc<str>, usize)> {
         let place = room_key(namespace);

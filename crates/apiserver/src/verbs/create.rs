@@ -3,6 +3,7 @@
 
 use super::Written;
 use super::admit::Admitted;
+use super::establish::DEFINITIONS;
 use crate::builtins::metadata;
 use crate::decode::Decoded;
 use crate::error::{ApiError, Cause, FieldError, FieldErrorKind};
@@ -43,6 +44,7 @@ impl Server {
                 "resourceVersion should not be set on objects to be created",
             ));
         }
+        self.check_definition(kind, meta::name(&object))?;
         self.check_namespace(kind, namespace, meta::name(&object))?;
         let generate =
             meta::name(&object).is_empty() && !meta::text(&object, "generateName").is_empty();
@@ -108,8 +110,12 @@ impl Server {
         object: &Value,
         old: Option<&Value>,
     ) -> Vec<FieldError> {
-        let check_metadata =
-            if kind.strategic { metadata::validate_builtin_meta } else { metadata::validate_meta };
+        // Definitions come from another part of a real server, which knows no standard finalizers.
+        let check_metadata = if kind.strategic && !Self::defines_kinds(kind) {
+            metadata::validate_builtin_meta
+        } else {
+            metadata::validate_meta
+        };
         let mut errors = check_metadata(object, old, kind.rules.name_rule(), kind.namespaced);
         match old {
             // Built-in kinds were decoded by their schema already; the rest is in their rules.
@@ -134,11 +140,30 @@ impl Server {
         if kind.namespaced && expect == Expect::Absent {
             guards.push(Guard::Exists(namespace_key(&at.namespace)));
         }
+        if !kind.strategic && expect == Expect::Absent {
+            guards.push(Guard::Exists(definition_key(kind)));
+        }
         if kind.converts() {
             kind.rules.to_storage(&mut object);
         }
         let write = Write { key: at, expect, change: Change::Put { object, claims }, guards };
-        self.store.write(write).await.map(|committed| committed.entry.bytes)
+        let committed = self.store.write(write).await?;
+        self.take_effect(kind).await;
+        Ok(committed.entry.bytes)
+    }
+
+    /// A custom object needs a definition that is there and not on its way out.
+    fn check_definition(&self, kind: &Kind, name: &str) -> Result<(), ApiError> {
+        if kind.strategic {
+            return Ok(());
+        }
+        match self.definitions.terminating(&definition_key(kind)) {
+            None => return Err(ApiError::no_page()),
+            Some(false) => return Ok(()),
+            Some(true) => {}
+        }
+        let why = "create not allowed while custom resource definition is terminating";
+        Err(ApiError::forbidden(&kind.group, &kind.plural, name, why))
     }
 
     /// A namespaced object needs a namespace that is there and not on its way out.
@@ -187,15 +212,30 @@ impl Server {
             WriteError::Claimed { claim, .. } => {
                 ApiError::conflict(group, plural, name, &format!("{claim} is already allocated"))
             }
+            WriteError::GuardFailed(Guard::Exists(key)) if &*key.resource == DEFINITIONS => {
+                ApiError::no_page()
+            }
             WriteError::GuardFailed(Guard::Exists(_)) => {
                 ApiError::not_found("", "namespaces", namespace)
             }
-            WriteError::GuardFailed(Guard::NamespaceEmpty(_)) => ApiError::conflict(
+            WriteError::GuardFailed(Guard::ResourceEmpty(_)) => ApiError::conflict(
                 group,
                 plural,
                 name,
-                "the namespace still has objects in it; its deletion goes on when they are gone",
+                "there still are objects of this kind; its deletion goes on when they are gone",
             ),
+            WriteError::GuardFailed(Guard::NamespaceEmpty(namespace)) => {
+                let contents = self.store.namespace_contents(&namespace);
+                let contents: Vec<String> = contents
+                    .iter()
+                    .map(|(resource, count)| format!("{resource} has {count} resource instances"))
+                    .collect();
+                let why = format!(
+                    "the namespace still has objects in it; its deletion goes on when they are gone: {}",
+                    contents.join(", ")
+                );
+                ApiError::conflict(group, plural, name, &why)
+            }
             WriteError::Storage(why) => ApiError::internal(why),
         }
     }
@@ -218,6 +258,11 @@ pub(super) const MODIFIED: &str = "the object has been modified; please apply yo
 /// Where a Namespace itself is kept.
 pub(super) fn namespace_key(namespace: &str) -> Key {
     Key { resource: "namespaces".into(), namespace: "".into(), name: namespace.into() }
+}
+
+/// Where the definition of a custom kind is kept.
+fn definition_key(kind: &Kind) -> Key {
+    Key { resource: DEFINITIONS.into(), namespace: "".into(), name: kind.storage.clone() }
 }
 
 /// The namespace of the path and that of the object must agree.

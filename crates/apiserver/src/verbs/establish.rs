@@ -1,35 +1,170 @@
 //! CustomResourceDefinitions take effect here: their names are accepted or refused, their kinds served,
-//! and their status written. Runs after every write to a CRD and once at the start.
+//! and their status written. A task of the server does it, woken by the store, so that it happens
+//! whoever wrote the definition and whatever became of them since; writers only wait for it.
 
 use crate::crd;
-use crate::error::ApiError;
 use crate::kind::Kind;
+use crate::meta;
+use crate::registry::Registry;
 use crate::server::Server;
-use crate::store::{Change, Expect, Key, ListQuery, Write, WriteError};
+use crate::store::{
+    Change, Event, Expect, Expired, Key, ListQuery, Store, Watch, Write, WriteError,
+};
+use parking_lot::Mutex;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
 /// Where the store keeps CustomResourceDefinitions.
-const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
+pub(super) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+/// How long objects that something holds, and that nobody can reach, are left alone.
+const SWEEP_AGAIN: Duration = Duration::from_secs(5);
 
 impl Server {
     /// Whether a write to this kind changes what is served.
     pub(crate) fn defines_kinds(kind: &Kind) -> bool {
-        &*kind.storage == STORAGE
+        &*kind.storage == DEFINITIONS
+    }
+
+    /// Returns once everything that the stored CRDs say is served.
+    pub async fn establish(&self) {
+        let running = self.establishing.get_or_init(|| Establishing::start(&self.definitions));
+        let newest = self.store.changed(DEFINITIONS);
+        let mut done = running.done.clone();
+        let reached = done.wait_for(|done| done.is_some_and(|done| done >= newest)).await;
+        if reached.is_err() {
+            tracing::error!("CustomResourceDefinitions no longer take effect");
+        }
+    }
+
+    /// What comes after the commit of an object of `kind`. Nothing that goes wrong here takes the
+    /// commit back, so nobody is told.
+    pub(super) async fn take_effect(&self, kind: &Kind) {
+        if Self::defines_kinds(kind) {
+            self.establish().await;
+        }
+    }
+}
+
+/// The task that lets CRDs take effect; it ends with this handle.
+pub(crate) struct Establishing {
+    task: AbortHandle,
+    /// Up to which revision everything has taken effect.
+    done: watch::Receiver<Option<u64>>,
+}
+
+impl Establishing {
+    fn start(definitions: &Arc<Definitions>) -> Self {
+        let (done, receiver) = watch::channel(None);
+        let task = tokio::spawn(run(Arc::downgrade(definitions), done)).abort_handle();
+        Self { task, done: receiver }
+    }
+}
+
+impl Drop for Establishing {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Goes on until the server is gone, which it does not keep alive: the store's file is to be released
+/// with the server.
+async fn run(definitions: Weak<Definitions>, done: watch::Sender<Option<u64>>) {
+    while let Some(this) = definitions.upgrade() {
+        let from = this.store.revision();
+        let mut ours = this.establish().await;
+        done.send_replace(Some(from));
+        let watches = (this.store.watch(DEFINITIONS, from), this.store.watch("namespaces", from));
+        drop(this);
+        // A history that has moved on already is no harm: everything is looked at again.
+        let (Ok(mut crds), Ok(mut namespaces)) = watches else { continue };
+        loop {
+            let Some(this) = definitions.upgrade() else { return };
+            let remains = this.sweep().await;
+            drop(this);
+            tokio::select! {
+                events = crds.next() => {
+                    let Ok(events) = events else { break };
+                    let Some(this) = definitions.upgrade() else { return };
+                    // What this task itself wrote had taken effect before it was written.
+                    let foreign = events.iter().filter(|event| !ours.remove(&event.revision)).count();
+                    if foreign > 0 {
+                        ours.extend(this.establish().await);
+                    }
+                    done.send_replace(events.last().map(|event| event.revision));
+                }
+                events = going(&mut namespaces) => if events.is_err() { break },
+                // What was under way when its kind ceased to be served may land after a sweep.
+                () = tokio::time::sleep(SWEEP_AGAIN), if remains => {}
+            }
+        }
+    }
+}
+
+/// Waits until a namespace is on its way out.
+async fn going(namespaces: &mut Watch) -> Result<(), Expired> {
+    let deleting = |event: &Arc<Event>| {
+        serde_json::from_slice(&event.object).is_ok_and(|object: Value| meta::deleting(&object))
+    };
+    while !namespaces.next().await?.iter().any(deleting) {}
+    Ok(())
+}
+
+/// The stored CRDs and what they serve.
+pub(crate) struct Definitions {
+    pub(super) store: Store,
+    pub(super) registry: Arc<Registry>,
+    /// What came out of a definition last time, by its name.
+    compiled: Mutex<BTreeMap<Arc<str>, Compiled>>,
+    /// Whether a definition's deletion has begun, by its name, and at which revision of it that was
+    /// read: every create asks, and definitions are large.
+    terminating: Mutex<BTreeMap<Arc<str>, (u64, bool)>>,
+}
+
+/// What comes out of a definition: as long as its generation is the same, so is this.
+#[derive(Clone)]
+struct Compiled {
+    uid: String,
+    generation: Option<i64>,
+    kinds: Vec<Arc<Kind>>,
+    documents: Vec<Document>,
+}
+
+impl Definitions {
+    pub(crate) fn new(store: Store, registry: Arc<Registry>) -> Self {
+        let (compiled, terminating) = (Mutex::default(), Mutex::default());
+        Self { store, registry, compiled, terminating }
+    }
+
+    /// Whether the deletion of the definition at `key` has begun; nothing if there is none.
+    pub(super) fn terminating(&self, key: &Key) -> Option<bool> {
+        let entry = self.store.get(key)?;
+        if let Some((revision, known)) = self.terminating.lock().get(&key.name)
+            && *revision == entry.revision
+        {
+            return Some(*known);
+        }
+        let definition: Value = serde_json::from_slice(&entry.bytes).unwrap_or_default();
+        let deleting = meta::deleting(&definition);
+        self.terminating.lock().insert(key.name.clone(), (entry.revision, deleting));
+        Some(deleting)
     }
 
     /// Serves what the stored CRDs say. A kind is served before its status says so: who waits for
-    /// `Established` never meets a 404 afterwards.
-    pub async fn establish(&self) -> Result<(), ApiError> {
-        let _one_at_a_time = self.establishing.lock().await;
-        let mut definitions = self.stored_definitions()?;
+    /// `Established` never meets a 404 afterwards. Returns the revisions that it wrote.
+    async fn establish(&self) -> BTreeSet<u64> {
+        let mut definitions = self.stored();
         // The older definition has the names; creation times are whole seconds, so names decide ties.
         definitions.sort_by(|(_, _, a), (_, _, b)| age(a).cmp(&age(b)));
         let mut taken: BTreeMap<(String, crd::NameSpace, String), String> = BTreeMap::new();
         let hold = |taken: &mut BTreeMap<_, _>, definition: &Value| {
             let group = definition["spec"]["group"].as_str().unwrap_or_default();
             for (space, name) in crd::accepted_names(definition) {
-                let holder = crate::meta::name(definition).to_owned();
+                let holder = meta::name(definition).to_owned();
                 taken.entry((group.to_owned(), space, name)).or_insert(holder);
             }
         };
@@ -40,6 +175,7 @@ impl Server {
         let mut kinds = Vec::new();
         let mut documents = BTreeMap::new();
         let mut writes = Vec::new();
+        let mut compiled = BTreeMap::new();
         for (key, revision, mut definition) in definitions {
             let status = crd::status(
                 &definition,
@@ -55,58 +191,78 @@ impl Server {
             definition["status"] = status;
             hold(&mut taken, &definition);
             if crd::established(&definition) {
-                match crd::kinds(&definition) {
-                    Ok(list) => {
-                        documents.extend(list.iter().flat_map(|kind| openapi(&definition, kind)));
-                        kinds.extend(list);
-                    }
-                    // Stored by an older build that accepted more. It is not served; saying why is
-                    // better than refusing to start.
-                    Err(errors) => tracing::warn!(
-                        crd = %key.name, ?errors, "a stored CustomResourceDefinition is not served"
-                    ),
-                }
+                let made = self.compile(&key.name, &definition);
+                kinds.extend(made.kinds.iter().cloned());
+                documents.extend(made.documents.iter().cloned());
+                compiled.insert(key.name.clone(), made);
             }
             if changed {
                 writes.push((key, revision, definition));
             }
         }
+        *self.compiled.lock() = compiled;
         self.registry.set_custom(kinds, documents);
-        self.documents.lock().clear();
+        let mut written = BTreeSet::new();
         for (key, revision, definition) in writes {
             let change = Change::Put { object: definition, claims: Vec::new() };
             let expect = Expect::Revision(revision);
             match self.store.write(Write { key, expect, change, guards: Vec::new() }).await {
-                // Whoever wrote meanwhile establishes again.
-                Ok(_) | Err(WriteError::Conflict { .. } | WriteError::Missing) => {}
-                Err(error) => return Err(ApiError::internal(format!("{error:?}"))),
+                Ok(committed) => {
+                    written.insert(committed.entry.revision);
+                }
+                // Whoever wrote meanwhile is heard next.
+                Err(WriteError::Conflict { .. } | WriteError::Missing) => {}
+                Err(error) => {
+                    tracing::error!(%error, "the status of a CustomResourceDefinition is not written");
+                }
             }
         }
-        Ok(())
+        written
     }
 
-    fn stored_definitions(&self) -> Result<Vec<(Key, u64, Value)>, ApiError> {
-        let page = self
-            .store
-            .list(STORAGE, &ListQuery::default())
-            .map_err(|expired| ApiError::internal(format!("{expired:?}")))?;
-        page.items
-            .into_iter()
-            .map(|(key, entry)| {
-                let value = serde_json::from_slice(&entry.bytes).map_err(ApiError::internal)?;
-                Ok((key, entry.revision, value))
-            })
-            .collect()
+    /// What comes out of a definition, made anew only if its generation has changed.
+    fn compile(&self, name: &Arc<str>, definition: &Value) -> Compiled {
+        let uid = meta::uid(definition);
+        let generation = definition["metadata"]["generation"].as_i64();
+        let known = self.compiled.lock().get(name).cloned();
+        if let Some(known) =
+            known.filter(|known| known.uid == uid && known.generation == generation)
+        {
+            return known;
+        }
+        let kinds = crd::kinds(definition).unwrap_or_else(|errors| {
+            // Stored by an older build that accepted more. It is not served; saying why is better than
+            // refusing to start.
+            tracing::warn!(crd = %name, ?errors, "a stored CustomResourceDefinition is not served");
+            Vec::new()
+        });
+        let documents = kinds.iter().flat_map(|kind| openapi(definition, kind)).collect();
+        let kinds = kinds.into_iter().map(Arc::new).collect();
+        Compiled { uid: uid.to_owned(), generation, kinds, documents }
+    }
+
+    fn stored(&self) -> Vec<(Key, u64, Value)> {
+        // The present is always at hand.
+        let items = self.store.list(DEFINITIONS, &ListQuery::default()).map(|page| page.items);
+        let read =
+            |(key, entry): (Key, crate::store::Entry)| match serde_json::from_slice(&entry.bytes) {
+                Ok(value) => Some((key, entry.revision, value)),
+                Err(error) => {
+                    tracing::error!(crd = %key.name, %error, "a stored object cannot be read");
+                    None
+                }
+            };
+        items.unwrap_or_default().into_iter().filter_map(read).collect()
     }
 }
 
-type Document = (String, ((String, String), Value));
+type Document = (String, ((String, String), Arc<Value>));
 
 /// The OpenAPI definitions of a kind and of its list.
 fn openapi(definition: &Value, kind: &Kind) -> [Document; 2] {
     let document = |name: &str, schema: Value| {
         let name = crd::definition_name(&kind.group, &kind.version, name);
-        (name, ((kind.group.clone(), kind.version.clone()), schema))
+        (name, ((kind.group.clone(), kind.version.clone()), Arc::new(schema)))
     };
     [
         document(&kind.kind, crd::openapi(definition, &kind.version)),
@@ -115,5 +271,9 @@ fn openapi(definition: &Value, kind: &Kind) -> [Document; 2] {
 }
 
 fn age(definition: &Value) -> (&str, &str) {
-    (crate::meta::text(definition, "creationTimestamp"), crate::meta::name(definition))
+    (meta::text(definition, "creationTimestamp"), meta::name(definition))
 }
+
+#[cfg(test)]
+#[path = "establish_tests.rs"]
+mod tests;

@@ -76,9 +76,7 @@ impl Selection {
         self.labels.as_ref().is_none_or(|labels| labels.matches_bytes(bytes))
             && self.fields.as_ref().is_none_or(|fields| {
                 serde_json::from_slice::<Value>(bytes).is_ok_and(|mut object| {
-                    if kind.converts() {
-                        kind.rules.to_served(&mut object);
-                    }
+                    kind.serve(&mut object);
                     fields
                         .matches_with(&object, |field| kind.rules.selectable_value(&object, field))
                 })

@@ -9,11 +9,13 @@ mod establish;
 mod list;
 mod review;
 mod scale;
+mod sweep;
 mod update;
 mod watch;
 
 pub use create::Input;
 pub use delete::{DeleteOptions, Deleted, Propagation};
+pub(crate) use establish::{Definitions, Establishing};
 pub use list::{ListOptions, Listed};
 pub use review::{Identity, Review};
 pub use scale::Scaled;

@@ -10,7 +10,7 @@ use crate::http::query::FieldValidation;
 use crate::kind::Kind;
 use crate::meta;
 use crate::patch::Patch;
-use crate::server::{Server, key};
+use crate::server::{Server, Stored, key};
 use crate::store::{Change, Expect, Guard, Write, WriteError};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -96,11 +96,9 @@ impl Server {
         kind: &Kind,
         namespace: &str,
         name: &str,
-    ) -> Result<crate::server::Stored, ApiError> {
+    ) -> Result<Stored, ApiError> {
         let mut stored = self.read(kind, namespace, name)?;
-        if kind.converts() {
-            kind.rules.to_served(&mut stored.value);
-        }
+        kind.serve(&mut stored.value);
         Ok(stored)
     }
 
@@ -141,7 +139,7 @@ impl Server {
             }
             count_generation(kind, part, &mut object, &old.value);
             meta::of(&mut object).insert("resourceVersion".into(), json!(old.revision.to_string()));
-            if object == old.value && !released(kind, &object) {
+            if object == old.value && !released(kind, &object) && stored_so(kind, &object, &old) {
                 return Ok(Written { bytes: old.bytes, warnings });
             }
             let expect = Expect::Revision(old.revision);
@@ -172,9 +170,27 @@ impl Server {
         if is_namespace(kind) {
             guards.push(Guard::NamespaceEmpty(at.name.clone()));
         }
+        if Self::defines_kinds(kind) {
+            guards.push(Guard::ResourceEmpty(at.name.clone()));
+        }
         let write = Write { key: at, expect, change: Change::Delete, guards };
-        self.store.write(write).await.map(|committed| committed.entry.bytes)
+        let committed = self.store.write(write).await?;
+        self.take_effect(kind).await;
+        Ok(committed.entry.bytes)
     }
+}
+
+/// Whether storing `object` in place of `old`, which is the same when served, would change nothing. An
+/// object of another version or of an older schema is rewritten: that is how objects are migrated.
+fn stored_so(kind: &Kind, object: &Value, old: &Stored) -> bool {
+    if kind.serves_as_stored(&old.bytes) {
+        return true;
+    }
+    let mut object = object.clone();
+    if kind.converts() {
+        kind.rules.to_storage(&mut object);
+    }
+    serde_json::from_slice::<Value>(&old.bytes).is_ok_and(|stored| stored == object)
 }
 
 /// Whether nothing holds an object any more whose deletion has begun.
