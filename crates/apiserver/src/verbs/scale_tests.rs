@@ -37,7 +37,8 @@ async fn a_body_that_is_no_scale_of_this_object_changes_nothing() {
         (
             json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "other"}}),
             400,
-            "cannot be handled as a Scale",
+            "ConfigMap in version \"v1\" cannot be handled as a Scale: no kind \"ConfigMap\" is registered \
+             for version \"v1\"",
         ),
         (
             json!({"kind": "ConfigMap", "apiVersion": "autoscaling/v1", "metadata": {"name": "d"}}),
