@@ -17,7 +17,8 @@ use crate::patch::Patch;
 use crate::registry::{Document, Kinds};
 use crate::server::Server;
 use crate::verbs::{
-    DeleteOptions, Deleted, Identity, Input, ListOptions, Part, Review, WatchOptions, Written,
+    DeleteOptions, Deleted, Identity, Input, ListOptions, Part, Review, Scaled, WatchOptions,
+    Written,
 };
 use access::Access;
 use answer::Answer;
@@ -257,8 +258,12 @@ impl<'a> Call<'a> {
     }
 
     fn input(&self, kind: &Kind) -> Result<Input, ApiError> {
+        self.input_as(&kind.kind)
+    }
+
+    fn input_as(&self, kind: &str) -> Result<Input, ApiError> {
         let body = BodyType::parse(self.content_type.as_deref())?;
-        let decoded = decode::body(body, &kind.kind, &self.body)?;
+        let decoded = decode::body(body, kind, &self.body)?;
         Ok(Input { decoded, validation: self.query.field_validation })
     }
 
@@ -358,21 +363,27 @@ impl<'a> Call<'a> {
 
     async fn scale(&self, kind: &Arc<Kind>) -> Result<Response<Body>, ApiError> {
         let (namespace, name) = (self.target.namespace.as_str(), self.target.name.as_str());
-        let scale = match self.method {
-            Method::GET => self.server.scale(kind, namespace, name)?,
+        let Scaled { scale, warnings } = match self.method {
+            Method::GET => {
+                let scale = self.server.scale(kind, namespace, name)?;
+                Scaled { scale, warnings: Vec::new() }
+            }
             Method::PUT => {
-                let wanted = self.input(kind)?.decoded.value;
-                self.server.replace_scale(kind, namespace, name, &wanted).await?
+                let input = self.input_as("Scale")?;
+                self.server.replace_scale(kind, namespace, name, input).await?
             }
             Method::PATCH => {
                 let patch = self.patch(kind)?;
-                self.server.patch_scale(kind, namespace, name, &patch).await?
+                let validation = self.query.field_validation;
+                self.server.patch_scale(kind, namespace, name, &patch, validation).await?
             }
             _ => {
                 return Err(ApiError::method_not_allowed());
             }
         };
-        answer::document(&scale, self.accept)
+        let mut response = answer::document(&scale, self.accept)?;
+        answer::warn(&mut response, &warnings);
+        Ok(response)
     }
 
     fn patch(&self, kind: &Kind) -> Result<Patch, ApiError> {

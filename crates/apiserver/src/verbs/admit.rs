@@ -53,15 +53,15 @@ impl Server {
             unknown.extend(inner.into_iter().map(|path| format!("metadata.{path}")));
         }
         drop_empty_metadata(&mut value);
-        let complaints = complaints(kind, unknown, duplicates, source.as_deref());
-        match validation {
-            FieldValidation::Strict if !complaints.is_empty() => {
-                let list = complaints.join(", ");
-                Err(unhandled(kind, &format!("strict decoding error: {list}")))
-            }
-            FieldValidation::Warn => Ok(Admitted { object: value, warnings: complaints }),
-            _ => Ok(Admitted { object: value, warnings: Vec::new() }),
+        let warnings = match validation {
+            FieldValidation::Ignore => Vec::new(),
+            _ => complaints(kind, unknown, duplicates, source.as_deref()),
+        };
+        if validation == FieldValidation::Strict && !warnings.is_empty() {
+            let list = warnings.join(", ");
+            return Err(unhandled(kind, &format!("strict decoding error: {list}")));
         }
+        Ok(Admitted { object: value, warnings })
     }
 
     /// Built-in kinds are decoded into types by a real server: a value of the wrong type is a broken
@@ -137,10 +137,11 @@ fn check_type(kind: &Kind, value: &Value) -> Result<(), ApiError> {
     }
     if !given_version.is_empty() && given_version != kind.api_version() && kind.strategic {
         let version = given_version.rsplit('/').next().unwrap_or_default();
+        let given_kind = if given_kind.is_empty() { &kind.kind } else { given_kind };
         return Err(ApiError::bad_request(format!(
-            "{} in version \"{version}\" cannot be handled as a {}: no kind \"{}\" is registered for \
-             version \"{given_version}\"",
-            kind.kind, kind.kind, kind.kind
+            "{given_kind} in version \"{version}\" cannot be handled as a {}: no kind \"{given_kind}\" is \
+             registered for version \"{given_version}\"",
+            kind.kind
         )));
     }
     if !given_version.is_empty() && given_version != kind.api_version() {

@@ -36,7 +36,7 @@ impl Server {
     }
 
     /// PUT of `/scale`.
-    pub async fn put_scale(
+    pub async fn replace_scale(
         &self,
         kind: &Kind,
         namespace: &str,
@@ -60,7 +60,7 @@ impl Server {
     }
 
     /// PATCH of `/scale`.
-    pub async fn alter_scale(
+    pub async fn patch_scale(
         &self,
         kind: &Kind,
         namespace: &str,
@@ -98,32 +98,6 @@ impl Server {
         };
         let written = self.update(kind, namespace, name, Part::Object, true, &propose).await?;
         shown(kind, paths, written)
-    }
-
-    /// PUT of `/scale` by one who does not want to hear of unknown fields.
-    pub async fn replace_scale(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        name: &str,
-        scale: &Value,
-    ) -> Result<Value, ApiError> {
-        let decoded = Decoded::plain(scale.clone());
-        let input = Input { decoded, validation: FieldValidation::Ignore };
-        self.put_scale(kind, namespace, name, input).await.map(|scaled| scaled.scale)
-    }
-
-    /// PATCH of `/scale` by one who does not want to hear of unknown fields.
-    pub async fn patch_scale(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        name: &str,
-        patch: &Patch,
-    ) -> Result<Value, ApiError> {
-        let validation = FieldValidation::Ignore;
-        let scaled = self.alter_scale(kind, namespace, name, patch, validation).await?;
-        Ok(scaled.scale)
     }
 }
 

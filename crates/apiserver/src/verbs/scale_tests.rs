@@ -37,7 +37,8 @@ async fn a_body_that_is_no_scale_of_this_object_changes_nothing() {
         (
             json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "other"}}),
             400,
-            "cannot be handled as a Scale",
+            "ConfigMap in version \"v1\" cannot be handled as a Scale: no kind \"ConfigMap\" is registered \
+             for version \"v1\"",
         ),
         (
             json!({"kind": "ConfigMap", "apiVersion": "autoscaling/v1", "metadata": {"name": "d"}}),
@@ -71,7 +72,7 @@ async fn a_body_that_is_no_scale_of_this_object_changes_nothing() {
         (json!({"metadata": {"name": "d"}, "spec": {"replicas": 5_000_000_000_u64}}), 400, "int32"),
     ] {
         let input = input(&body.to_string(), FieldValidation::Strict);
-        let error = server.put_scale(&kind, "default", "d", input).await.unwrap_err();
+        let error = server.replace_scale(&kind, "default", "d", input).await.unwrap_err();
         assert_eq!(error.code, code, "{body}: {error}");
         assert!(error.message.contains(why), "{body}: {error}");
     }
@@ -83,7 +84,7 @@ async fn unknown_and_duplicate_fields_of_a_scale_are_warned_of() {
     let (server, kind) = server().await;
     let body = r#"{"metadata":{"name":"d","foo":1},"spec":{"replicas":4,"replicas":5}}"#;
     let input = input(body, FieldValidation::Warn);
-    let written = server.put_scale(&kind, "default", "d", input).await.unwrap();
+    let written = server.replace_scale(&kind, "default", "d", input).await.unwrap();
     assert_eq!(written.scale["spec"], json!({"replicas": 5}));
     assert_eq!(
         written.warnings,
@@ -117,13 +118,13 @@ async fn patches_of_a_scale_are_held_to_the_same_rules() {
     ] {
         let merge = Patch::Merge(patch.clone());
         let error =
-            server.alter_scale(&kind, "default", "d", &merge, validation).await.unwrap_err();
+            server.patch_scale(&kind, "default", "d", &merge, validation).await.unwrap_err();
         assert_eq!(error.code, code, "{patch}: {error}");
         assert!(error.message.contains(why), "{patch}: {error}");
     }
     let strategic = Patch::Strategic(json!({"spec": {"replicas": 8}}));
     let written =
-        server.alter_scale(&kind, "default", "d", &strategic, FieldValidation::Warn).await.unwrap();
+        server.patch_scale(&kind, "default", "d", &strategic, FieldValidation::Warn).await.unwrap();
     assert_eq!((&written.scale["spec"]["replicas"], written.warnings), (&json!(8), Vec::new()));
 }
 
@@ -142,7 +143,7 @@ async fn of_two_patches_that_test_the_same_count_only_one_is_applied() {
                     let patch =
                         Patch::parse("application/json-patch+json", body.as_bytes()).unwrap();
                     let warn = FieldValidation::Warn;
-                    server.alter_scale(&kind, "default", "d", &patch, warn).await.is_ok()
+                    server.patch_scale(&kind, "default", "d", &patch, warn).await.is_ok()
                 })
             })
             .collect();
