@@ -32,6 +32,9 @@ impl FieldSelector {
             let value = unescape(value)?;
             requirements.push(FieldRequirement { field: field.to_owned(), equal, value });
         }
+        // Errors name the first term as it was written; what was read is in the order of its own words,
+        // so that two spellings of one selector are equal.
+        requirements.sort_by_cached_key(ToString::to_string);
         Ok(Self { requirements })
     }
 
@@ -239,6 +242,12 @@ mod tests {
         ] {
             assert_eq!(FieldSelector::parse(text).unwrap().matches(&object), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn two_spellings_of_one_selector_are_equal() {
+        let parse = |text| FieldSelector::parse(text).unwrap();
+        assert_eq!(parse(r"a=\=,a==x"), parse(r"a=x,a==\="));
     }
 
     proptest! {

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_on_purpose_hides_or_replaces_only_what_it_names() {
+    fn a_difference_on_purpose_replaces_or_removes_only_what_it_names() {
         let step: Step = serde_json::from_value(json!({
             "about": "", "request": {"method": "GET", "path": "/"},
             "differs": [
@@ -431,9 +431,17 @@ mod tests {
         .expect("a step");
         let (expected, actual) = step.on_purpose(
             json!({"status": 200, "body": {"message": "a", "code": 1}}),
-            json!({"status": 415, "body": {"message": "b", "code": 2}}),
+            json!({"status": 415, "body": {"code": 2}}),
         );
         assert_eq!(diff::lines(&expected, &actual), ["/body/code: expected 1, got 2"]);
+        let (expected, actual) = step.on_purpose(
+            json!({"status": 200, "body": {"message": "a"}}),
+            json!({"status": 501, "body": {"message": "a"}}),
+        );
+        assert_eq!(
+            diff::lines(&expected, &actual),
+            ["/body/message: expected nothing, got \"a\"", "/status: expected 415, got 501"]
+        );
     }
 
     #[test]
