@@ -114,8 +114,8 @@ impl Up {
         let file = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned());
         println!("Kubernetes API  {url}");
         println!("State           {kept}");
-        println!("Controllers     none in this version: claims, addresses and traffic come next;");
-        println!("                Deployments and StatefulSets are stored, not run");
+        println!("Bowline's kinds stored and checked; nothing acts on them yet in this version");
+        println!("Workloads       Deployments and StatefulSets are stored, not run");
         println!();
         println!("In another terminal:");
         println!("  export KUBECONFIG={}", quoted(&file.display().to_string()));
