@@ -29,7 +29,7 @@ run: ## Build Bowline and run it in the foreground, its data in .bowline/ (Ctrl-
 test: ## Run every test; with KUBEBUILDER_ASSETS=DIR the end-to-end ones run on a real Kubernetes API.
 	@scripts/setup test
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}$${BOWLINE_TEST_KUBECONFIG:-}" ] && cargo nextest --version >/dev/null 2>&1; then \
-	  set -x; cargo nextest run --workspace && cargo test --workspace --doc; \
+	  set -x; cargo test --workspace --doc && cargo nextest run --workspace; \
 	else \
 	  set -x; cargo test --workspace; \
 	fi

@@ -12,6 +12,23 @@
 //! For the kinds and verbs it serves it answers as kube-apiserver does; what it does not implement it
 //! refuses, and never accepts and ignores. It knows no kind of any product: custom kinds arrive as
 //! CustomResourceDefinitions, rewrites of built-in kinds as a translation hook.
+//!
+//! ```
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! use bowline_apiserver::server::{Options, Server};
+//! use bowline_apiserver::store::{Limits, Store};
+//! use k8s_openapi::api::core::v1::Namespace;
+//! use std::sync::Arc;
+//!
+//! let server = Arc::new(Server::new(Store::memory(Limits::default()), Options::default())?);
+//! server.bootstrap().await?; // the namespaces that every cluster has
+//! let client = server.client(); // no socket, no TLS, no port
+//! let namespaces = kube::Api::<Namespace>::all(client).list(&Default::default()).await?;
+//! assert_eq!(namespaces.items.len(), 4);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod bootstrap;
 pub mod builtins;
