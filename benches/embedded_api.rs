@@ -20,6 +20,8 @@ const WATCHED_EVENTS: usize = 500;
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    // First, while the process holds nothing else that could be freed and used again.
+    memory().await?;
     let folder = tempfile::tempdir()?;
     let cluster = Cluster::start(ClusterOptions {
         data: Some(folder.path().join("data")),
@@ -33,7 +35,6 @@ async fn main() -> Result<()> {
     lists(&services).await?;
     watchers(&cluster, &services).await?;
     cluster.shutdown().await;
-    memory().await?;
     Ok(())
 }
 
