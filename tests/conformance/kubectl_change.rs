@@ -306,24 +306,27 @@ async fn an_editor_changes_an_object() {
 async fn objects_are_deleted_by_name_label_and_file_and_kubectl_waits_until_they_are_gone() {
     let cluster = Cluster::start().await;
     let kubectl = Kubectl::new(&cluster).await;
+    // Newer ones also say from which namespace.
+    let place = format!(" from {} namespace", kubectl.1);
+    let delete = |args: &[&str], input: &str| {
+        let args: Vec<&str> = ["delete"].iter().chain(args).copied().collect();
+        kubectl.run(&args, input).ok().replace(&place, "")
+    };
     for name in ["a", "b", "c", "d"] {
         kubectl.ok(&["create", "configmap", name]);
         kubectl.ok(&["label", "cm", name, "app=x"]);
     }
-    assert_eq!(kubectl.ok(&["delete", "cm", "a"]), "configmap \"a\" deleted\n");
-    assert_eq!(
-        kubectl.ok(&["delete", "cm/b", "cm/c"]),
-        "configmap \"b\" deleted\nconfigmap \"c\" deleted\n"
-    );
-    assert_eq!(kubectl.ok(&["delete", "cm", "-l", "app=x"]), "configmap \"d\" deleted\n");
+    assert_eq!(delete(&["cm", "a"], ""), "configmap \"a\" deleted\n");
+    assert_eq!(delete(&["cm/b", "cm/c"], ""), "configmap \"b\" deleted\nconfigmap \"c\" deleted\n");
+    assert_eq!(delete(&["cm", "-l", "app=x"], ""), "configmap \"d\" deleted\n");
     assert_eq!(kubectl.ok(&["delete", "cm", "a", "--ignore-not-found"]), "");
     let manifest = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"f"}}"#;
     kubectl.run(&["create", "-f", "-"], manifest).ok();
-    assert_eq!(kubectl.run(&["delete", "-f", "-"], manifest).ok(), "configmap \"f\" deleted\n");
+    assert_eq!(delete(&["-f", "-"], manifest), "configmap \"f\" deleted\n");
     kubectl.ok(&["run", "p", "--image=nginx"]);
     assert!(kubectl.ok(&["delete", "pod", "p", "--grace-period=0"]).starts_with("pod \"p\""));
     kubectl.ok(&["create", "configmap", "e"]);
-    assert_eq!(kubectl.ok(&["delete", "cm", "e", "--cascade=orphan"]), "configmap \"e\" deleted\n");
+    assert_eq!(delete(&["cm", "e", "--cascade=orphan"], ""), "configmap \"e\" deleted\n");
     let name = &kubectl.1;
     assert_eq!(
         cluster.kubectl(&["delete", "namespace", name], "").ok(),
