@@ -1,0 +1,21 @@
+//! Decides, with values only: which load balancer carries what, and to which members.
+//!
+//! ```text
+//!  objects ─▶ planner ─▶ plan (fragments) ─▶ shard ─▶ Plan objects       leader
+//!                │
+//!                └─▶ outcome: placed, refused, warnings ─▶ status, events, explain
+//!
+//!  plan + slices + nodes + certificates ─▶ resolver ─▶ update ─▶ a driver  agent
+//! ```
+//!
+//! Nothing here does I/O, reads a clock, is async or knows Kubernetes' types: `bowline-api` turns
+//! objects into [`objects`], the runtime carries values in and out. Time is an argument.
+
+pub mod hash;
+pub mod key;
+pub mod objects;
+pub mod outcome;
+pub mod plan;
+pub mod update;
+
+pub use key::{ConsumerKind, ConsumerRef, ObjectKey};

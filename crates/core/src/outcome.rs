@@ -1,0 +1,128 @@
+//! What became of a Service or Ingress: placed, refused, or none of ours; and what its owner should be
+//! told. Reasons are one word for programs, messages a sentence for people.
+
+use crate::key::ConsumerRef;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Why something was refused or not done as written. Each becomes the reason of a condition, an event
+/// or an entry of `LoadBalancer.status.refused`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// The load balancer that was named does not exist.
+    LoadBalancerNotFound,
+    /// The claim that was named is not bound to a load balancer.
+    ClaimNotBound,
+    /// The load balancer may not be used from this namespace.
+    NotAllowed,
+    /// The load balancer has no address yet, or none of the Service's families.
+    NoAddress,
+    /// The address that was asked for is not one of the load balancer's.
+    AddressNotAvailable,
+    /// Somebody older has the address, protocol and port.
+    PortTaken,
+    /// The host belongs to another namespace on this load balancer.
+    HostTaken,
+    /// An older Ingress has the same host and path.
+    PathTaken,
+    /// A Service, or a port of it, that a backend names does not exist.
+    BackendNotFound,
+    /// A backend that cannot be used, such as an ExternalName Service.
+    BackendNotSupported,
+    /// A TLS Secret does not exist.
+    SecretNotFound,
+    /// A TLS Secret holds no usable certificate.
+    BadCertificate,
+    /// A placement, address or host that cannot be read.
+    BadValue,
+    /// A tuning value that cannot be read: the default is used.
+    BadTuning,
+    /// The load balancer or its driver cannot do what is asked.
+    NotSupported,
+    /// The agent could not bind the address and port.
+    BindFailed,
+    /// Nodes are to be members, and the Service has no node port.
+    NoNodePort,
+}
+
+impl Reason {
+    /// Whether it is about tuning only: what it concerns is served all the same, with the default.
+    pub fn is_warning(self) -> bool {
+        matches!(self, Self::BadTuning)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A reason and a sentence that quotes what it is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Problem {
+    /// For programs.
+    pub reason: Reason,
+    /// For people.
+    pub message: Arc<str>,
+}
+
+impl Problem {
+    /// A problem; the message should quote foreign text by [`quote`].
+    pub fn new(reason: Reason, message: impl Into<Arc<str>>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
+
+/// What a user wrote, as it may stand in a message: in quotation marks, control characters escaped,
+/// cut after 100 characters.
+pub fn quote(text: &str) -> String {
+    const LONGEST: usize = 100;
+    let mut chars = text.chars();
+    let head: String = chars.by_ref().take(LONGEST).collect();
+    let more = if chars.next().is_some() { "…" } else { "" };
+    format!("{head:?}{more}")
+}
+
+/// What became of a consumer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whose.
+    pub consumer: ConsumerRef,
+    /// Where it is, or why not.
+    pub state: State,
+    /// What is not done as written although it is placed: refused hosts and paths, unreadable tuning.
+    pub problems: Vec<Problem>,
+}
+
+/// Where a consumer is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// On a load balancer.
+    Planned {
+        /// Which.
+        load_balancer: Arc<str>,
+        /// Where it can be reached once the load balancer has applied it; sorted.
+        addresses: Vec<IpAddr>,
+    },
+    /// Nowhere.
+    Refused {
+        /// The load balancer that refused it, when it got that far.
+        load_balancer: Option<Arc<str>>,
+        /// Why.
+        problem: Problem,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_text_is_short_and_on_one_line() {
+        assert_eq!(quote("a\nb"), r#""a\nb""#);
+        assert_eq!(quote(""), r#""""#);
+        assert_eq!(quote(&"x".repeat(200)), format!("\"{}\"…", "x".repeat(100)));
+    }
+}

@@ -1,0 +1,407 @@
+//! The structure of what one load balancer must do: listeners, sites with rules, pools. It is what the
+//! leader records in Plan objects and what agents read back; it never holds members or keys.
+//!
+//! The unit is the [`Fragment`]: all that one Service or Ingress wants on the load balancer. A fragment
+//! is written whole, so a rule never arrives without its pool. Fragments of several consumers meet
+//! only in sites: rules of the same host, merged by [`Rule::precedence`].
+
+mod host;
+mod names;
+mod order;
+
+pub use host::{BadHost, Host};
+pub use names::{ingress_pool, service_pool};
+pub use order::Precedence;
+
+use crate::key::ConsumerRef;
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The entry that Ingresses of a load balancer share: its HTTP and HTTPS listeners.
+pub const ENTRY_WEB: &str = "web";
+
+/// What one consumer wants on one load balancer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Fragment {
+    /// For whom.
+    pub consumer: ConsumerRef,
+    /// A consumer with very many rules has several parts, each with the pools that its rules need.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub part: u32,
+    /// Where connections are accepted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub listeners: Vec<Listener>,
+    /// Rules for requests, by host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<Site>,
+    /// Where traffic goes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<Pool>,
+}
+
+fn is_zero(part: &u32) -> bool {
+    *part == 0
+}
+
+/// An address and port where connections are accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Listener {
+    /// The address.
+    #[schemars(with = "String")]
+    pub address: IpAddr,
+    /// The port.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: u16,
+    /// What is spoken there.
+    pub protocol: ListenerProtocol,
+    /// What traffic there meets.
+    pub serves: Serves,
+}
+
+/// What a listener speaks.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum ListenerProtocol {
+    /// TCP connections, passed through.
+    Tcp,
+    /// UDP datagrams.
+    Udp,
+    /// SCTP associations; few drivers can.
+    Sctp,
+    /// HTTP/1.1 and, on request, HTTP/2 in clear text.
+    Http,
+    /// HTTP/1.1 and HTTP/2 in TLS, the certificate chosen by SNI.
+    Https,
+}
+
+impl ListenerProtocol {
+    /// The protocol whose port it takes.
+    pub fn transport(self) -> Transport {
+        match self {
+            Self::Tcp | Self::Http | Self::Https => Transport::Tcp,
+            Self::Udp => Transport::Udp,
+            Self::Sctp => Transport::Sctp,
+        }
+    }
+}
+
+/// Protocols with ports, as Kubernetes spells them.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+/// What traffic at a listener meets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Serves {
+    /// All of it goes to this pool (TCP, UDP, SCTP).
+    Pool(Arc<str>),
+    /// Requests go through the sites of this entry (HTTP, HTTPS).
+    Entry(Arc<str>),
+}
+
+/// The rules of one host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Site {
+    /// At which listeners: those that serve this entry.
+    pub entry: Arc<str>,
+    /// For which host.
+    #[schemars(with = "String")]
+    pub host: Host,
+    /// How the host is served over TLS. Left out: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<SiteTls>,
+    /// The rules, the first to be tried first.
+    pub rules: Vec<Rule>,
+}
+
+/// How a host is served over TLS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SiteTls {
+    /// Which certificate. Left out: there is none that can be used, and handshakes for the host fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<CertificateRef>,
+    /// Whether requests in clear text are sent to HTTPS instead of being served.
+    pub redirect: bool,
+}
+
+/// A certificate by its hash, never by its key.
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub struct CertificateRef {
+    /// The SHA-256 of chain and key, in hexadecimal: another certificate is another hash.
+    pub hash: Arc<str>,
+}
+
+/// What happens to the requests that match.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Rule {
+    /// The path.
+    pub path: PathMatch,
+    /// The method. Left out: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Arc<str>>,
+    /// Headers that must be there; names in lower case.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<ValueMatch>,
+    /// Query parameters that must be there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub query: Vec<ValueMatch>,
+    /// What happens.
+    pub action: Action,
+}
+
+/// A condition on the path of a request.
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub struct PathMatch {
+    /// How it is compared.
+    pub kind: PathKind,
+    /// With what.
+    pub value: Arc<str>,
+}
+
+/// How a path is compared.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub enum PathKind {
+    /// The whole path, byte for byte.
+    Exact,
+    /// Element by element: `/a` matches `/a` and `/a/b`, not `/ab`.
+    Prefix,
+    /// A regular expression over the whole path.
+    Regex,
+}
+
+/// A condition on a header or query parameter.
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub struct ValueMatch {
+    /// Its name.
+    pub name: Arc<str>,
+    /// How it is compared.
+    pub kind: ValueKind,
+    /// With what.
+    pub value: Arc<str>,
+}
+
+/// How a header or query parameter is compared.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub enum ValueKind {
+    /// The whole value.
+    Exact,
+    /// A regular expression over the whole value.
+    Regex,
+}
+
+/// What happens to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    /// It goes to one of these pools, by weight.
+    Forward(Vec<WeightedPool>),
+    /// The client is sent elsewhere.
+    Redirect(Redirect),
+    /// It is answered with this status.
+    Respond(u16),
+}
+
+/// A pool and its share of the requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WeightedPool {
+    /// The pool's name.
+    pub pool: Arc<str>,
+    /// Its share, relative to the others'.
+    pub weight: u32,
+}
+
+/// Where a client is sent; what is left out stays as in the request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Redirect {
+    /// `http` or `https`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<Arc<str>>,
+    /// The host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Arc<str>>,
+    /// The port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// The path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<Arc<str>>,
+    /// The status: 301, 302, 303, 307 or 308.
+    pub status: u16,
+}
+
+/// A Service port as a destination, and how its members are to be treated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Pool {
+    /// Its name: unique on the load balancer, see [`service_pool`] and [`ingress_pool`].
+    pub name: Arc<str>,
+    /// Whose members.
+    pub service: ServicePortRef,
+    /// Pods, or the nodes they run on.
+    pub backends: Backends,
+    /// How connections or requests are spread.
+    pub algorithm: Algorithm,
+    /// How a client stays with a member. Left out: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistence: Option<Persistence>,
+    /// Whether members see the load balancer's address instead of the client's.
+    pub snat: bool,
+    /// Whether members are told the client's address in a PROXY protocol v2 header.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub proxy_protocol: bool,
+    /// What members of an HTTP rule speak.
+    pub speaks: Speaks,
+    /// Clients that may use it. Left out: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
+    pub source_ranges: Vec<IpNet>,
+    /// How long things may take.
+    #[serde(default, skip_serializing_if = "Timeouts::is_default")]
+    pub timeouts: Timeouts,
+    /// Whether members are checked beside their readiness. Left out: only those that failed, until
+    /// they answer again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<HealthCheck>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// A port of a Service. Members are found by the name that EndpointSlices give the port.
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub struct ServicePortRef {
+    /// The Service's namespace.
+    pub namespace: Arc<str>,
+    /// The Service's name.
+    pub name: Arc<str>,
+    /// The port's name; empty for the only port of a Service.
+    pub port: Arc<str>,
+    /// The port's protocol.
+    pub protocol: Transport,
+}
+
+/// What the members of a pool are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Backends {
+    /// Pods at their own addresses.
+    Pods,
+    /// Nodes at this node port.
+    Nodes(NodeBackends),
+}
+
+/// Nodes as members.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeBackends {
+    /// The node port.
+    pub node_port: u16,
+    /// Only nodes with a ready Pod of the Service: `externalTrafficPolicy: Local`.
+    pub local_only: bool,
+}
+
+/// How connections or requests are spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Algorithm {
+    /// In turn, by weight.
+    #[default]
+    RoundRobin,
+    /// To the member with the fewest connections for its weight.
+    LeastConnections,
+    /// By the client's address, so that a lost member moves only its own clients.
+    SourceIp,
+}
+
+/// How a client stays with a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Persistence {
+    /// What a client is known by.
+    pub by: PersistenceKey,
+    /// For how many seconds after its last connection or request.
+    pub timeout_seconds: u32,
+}
+
+/// What a client is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PersistenceKey {
+    /// Its address.
+    SourceIp,
+    /// A cookie (HTTP only).
+    Cookie,
+}
+
+/// What members of an HTTP rule speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Speaks {
+    /// HTTP/1.1, and WebSocket by upgrade.
+    #[default]
+    Http1,
+    /// HTTP/2 in clear text: `appProtocol: kubernetes.io/h2c`.
+    H2c,
+}
+
+/// How long things may take; what is left out is the driver's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Timeouts {
+    /// Milliseconds to connect to a member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connect_ms: Option<u32>,
+    /// Milliseconds that a member may be silent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend_ms: Option<u32>,
+    /// Seconds that connections of a removed member live on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_seconds: Option<u32>,
+}
+
+impl Timeouts {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How members are checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthCheck {
+    /// The path of an HTTP check. Left out: a TCP connection is enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http_path: Option<Arc<str>>,
+    /// Milliseconds between checks.
+    pub interval_ms: u32,
+    /// Failures in a row after which a member gets no traffic.
+    pub fall: u8,
+    /// Successes in a row after which it gets traffic again.
+    pub rise: u8,
+}

@@ -1,0 +1,32 @@
+//! Drivers: each keeps one kind of load balancer in step with a resolved plan. A driver sees
+//! [`Update`]s, never a Kubernetes object, and answers with what it could not do.
+//!
+//! One module a driver; the agent chooses one by the source of its load balancer.
+
+#[cfg(feature = "builtin")]
+pub mod builtin;
+
+use bowline_core::update::{Report, Update};
+use std::future::Future;
+
+/// Keeps a load balancer in step.
+pub trait Driver: Send {
+    /// Applies a difference. What concerns single objects is in the report; an error means that
+    /// nothing is known about the rest, and that the caller should come again with everything.
+    fn apply(&mut self, update: &Update) -> impl Future<Output = Result<Report, Error>> + Send;
+
+    /// Stops accepting, lets what is under way end within the grace, then stops.
+    fn drain(&mut self, grace: std::time::Duration) -> impl Future<Output = ()> + Send;
+}
+
+/// Why an update was not applied.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing}: {cause}")]
+pub struct Error {
+    /// What was being done, and to what.
+    pub doing: String,
+    /// What went wrong.
+    pub cause: String,
+    /// Whether the same update may succeed later.
+    pub retry: bool,
+}
