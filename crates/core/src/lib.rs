@@ -16,6 +16,8 @@ pub mod key;
 pub mod objects;
 pub mod outcome;
 pub mod plan;
+pub mod planner;
+pub mod resolver;
 pub mod update;
 
 pub use key::{ConsumerKind, ConsumerRef, ObjectKey};

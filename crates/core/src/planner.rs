@@ -1,0 +1,87 @@
+//! The leader's index: which consumer is on which load balancer, and what it wants there. It is told
+//! of objects one by one and plans again only what an object touches.
+
+use crate::key::{ConsumerRef, ObjectKey};
+use crate::objects::{Ingress, IngressClass, LoadBalancer, Namespace, Service, TlsSecret};
+use crate::outcome::Outcome;
+use crate::plan::Fragment;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What the planner is set to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// Whether Services without a class are ours.
+    pub default_class: bool,
+    /// Where consumers go that ask for nothing in particular.
+    pub default_load_balancer: Option<Arc<str>>,
+}
+
+/// Kinds that the planner is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Service.
+    Service,
+    /// Ingress.
+    Ingress,
+    /// IngressClass.
+    IngressClass,
+    /// Secret of type kubernetes.io/tls.
+    TlsSecret,
+    /// Namespace.
+    Namespace,
+    /// LoadBalancer.
+    LoadBalancer,
+}
+
+/// An object that the planner is told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// A Service.
+    Service(Service),
+    /// An Ingress.
+    Ingress(Ingress),
+    /// An IngressClass.
+    IngressClass(IngressClass),
+    /// A TLS Secret.
+    TlsSecret(TlsSecret),
+    /// A Namespace.
+    Namespace(Namespace),
+    /// A LoadBalancer.
+    LoadBalancer(LoadBalancer),
+}
+
+/// What the planner is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// All objects of a kind follow; those that do not are gone.
+    Begin(Kind),
+    /// An object as it is now.
+    Apply(Box<Object>),
+    /// An object is gone.
+    Delete(Kind, ObjectKey),
+    /// All objects of a kind have been told.
+    Done(Kind),
+    /// The addresses that the agent of a load balancer without fixed ones reports.
+    Reported(Arc<str>, Vec<IpAddr>),
+}
+
+/// What is different since the planner was last asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Fragments by load balancer; sorted.
+    pub fragments: Vec<FragmentChange>,
+    /// What became of consumers; sorted. None: it is gone, or is no longer ours.
+    pub outcomes: Vec<(ConsumerRef, Option<Outcome>)>,
+}
+
+/// A fragment that is different.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FragmentChange {
+    /// On which load balancer.
+    pub load_balancer: Arc<str>,
+    /// Whose.
+    pub consumer: ConsumerRef,
+    /// Its parts now; empty: it is gone.
+    pub parts: Vec<Arc<Fragment>>,
+}
