@@ -56,7 +56,12 @@ impl Up {
 
     async fn serve(self, objects: Vec<manifests::Manifest>) -> anyhow::Result<()> {
         let interrupted = shutdown_signal()?;
-        let options = EmbeddedOptions { data: self.data.clone(), listen: self.listen };
+        let options = EmbeddedOptions {
+            data: self.data.clone(),
+            listen: self.listen,
+            dual_stack: true,
+            loopback_endpoints: true,
+        };
         let cluster = embedded::start(options).await?;
         let file = self.kubeconfig_file();
         if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {

@@ -2,11 +2,15 @@
 //! installed and accepts the older spellings that Bowline translates.
 
 use crate::apply::{self, ApplyError};
+use bowline_apiserver::builtins::ServiceNetwork;
 use bowline_apiserver::cluster::{Cluster, ClusterOptions, StartError};
 use bowline_apiserver::server::Options;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// IPv6 cluster addresses, for who asks for them: a unique local network of the size that Kubernetes allows.
+const CLUSTER_V6: &str = "fd00:10:96::/108";
 
 /// How to start it.
 #[derive(Clone, Debug)]
@@ -15,11 +19,20 @@ pub struct EmbeddedOptions {
     pub data: Option<PathBuf>,
     /// Where it listens; port 0 takes any that is free.
     pub listen: SocketAddr,
+    /// Whether Services may have IPv6 cluster addresses beside IPv4 ones.
+    pub dual_stack: bool,
+    /// Whether Pods may be at loopback addresses, which a real server does not let into EndpointSlices.
+    pub loopback_endpoints: bool,
 }
 
 impl Default for EmbeddedOptions {
     fn default() -> Self {
-        Self { data: None, listen: SocketAddr::from(([127, 0, 0, 1], 0)) }
+        Self {
+            data: None,
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            dual_stack: false,
+            loopback_endpoints: false,
+        }
     }
 }
 
@@ -36,14 +49,20 @@ pub enum EmbeddedError {
 
 /// Starts a cluster that serves Bowline's kinds.
 pub async fn start(options: EmbeddedOptions) -> Result<Cluster, EmbeddedError> {
+    let mut services = ServiceNetwork {
+        loopback_endpoints: options.loopback_endpoints,
+        ..ServiceNetwork::default()
+    };
+    if options.dual_stack
+        && let Ok(network) = CLUSTER_V6.parse()
+    {
+        services.cluster_cidrs.push(network);
+    }
     let cluster = Cluster::start(ClusterOptions {
         name: "bowline".to_owned(),
         data: options.data,
         listen: options.listen,
-        server: Options {
-            translate: Some(Arc::new(bowline_api::translate::translate)),
-            ..Options::default()
-        },
+        server: Options { services, translate: Some(Arc::new(bowline_api::translate::translate)) },
         ..ClusterOptions::default()
     })
     .await?;

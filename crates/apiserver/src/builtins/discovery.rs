@@ -12,7 +12,10 @@ use serde_json::{Value, json};
 use std::net::IpAddr;
 
 /// The rules of EndpointSlices.
-pub struct EndpointSliceRules;
+pub struct EndpointSliceRules {
+    /// Whether endpoints may be on loopback, which no real server allows.
+    pub loopback: bool,
+}
 
 impl Rules for EndpointSliceRules {
     fn default(&self, object: &mut Value) {
@@ -38,7 +41,7 @@ impl Rules for EndpointSliceRules {
         found.one_of("addressType", kind, &["FQDN", "IPv4", "IPv6"]);
         slice_ports(object, &mut found);
         if old.is_none_or(|old| old["endpoints"] != object["endpoints"]) {
-            endpoints(object, kind, &mut found);
+            endpoints(object, kind, self.loopback, &mut found);
         }
         if let Some(old) = old {
             found.immutable("addressType", &object["addressType"], &old["addressType"]);
@@ -80,7 +83,7 @@ fn slice_ports(object: &Value, found: &mut Findings) {
     }
 }
 
-fn endpoints(object: &Value, kind: &str, found: &mut Findings) {
+fn endpoints(object: &Value, kind: &str, loopback: bool, found: &mut Findings) {
     let endpoints = list(object, "endpoints");
     if endpoints.len() > 1000 {
         found.push(FieldError::too_many("endpoints", endpoints.len(), 1000));
@@ -96,7 +99,7 @@ fn endpoints(object: &Value, kind: &str, found: &mut Findings) {
             found.push(FieldError::too_many(field.as_str(), addresses.len(), 100));
         }
         for (j, address) in addresses.into_iter().enumerate() {
-            check_address(address, kind, &field, j, found);
+            check_address(address, kind, loopback, &format!("{field}[{j}]"), &field, found);
         }
         if let Some(node) = endpoint["nodeName"].as_str() {
             found.each(&format!("{at}.nodeName"), node, names::is_dns1123_subdomain(node));
@@ -114,21 +117,27 @@ fn endpoints(object: &Value, kind: &str, found: &mut Findings) {
     }
 }
 
-fn check_address(address: &str, kind: &str, at: &str, i: usize, found: &mut Findings) {
-    let field = format!("{at}[{i}]");
+fn check_address(
+    address: &str,
+    kind: &str,
+    loopback: bool,
+    field: &str,
+    at: &str,
+    found: &mut Findings,
+) {
     let mut wrong = match kind {
-        "IPv4" => ip::check(&field, address, &[]),
+        "IPv4" => ip::check(field, address, &[]),
         "IPv6" => {
-            let mut wrong = ip::check(&field, address, &[]);
+            let mut wrong = ip::check(field, address, &[]);
             let canonical = ip::parse(address).map(|ip| ip.to_string()).unwrap_or_default();
             if wrong.is_empty() && canonical != address {
                 let words = format!("must be in canonical form (\"{canonical}\")");
-                wrong.push(FieldError::invalid(field.as_str(), &json!(address), words));
+                wrong.push(FieldError::invalid(field, &json!(address), words));
             }
             wrong
         }
         "FQDN" => {
-            fully_qualified(address, &field, found);
+            fully_qualified(address, field, found);
             return;
         }
         _ => return,
@@ -137,7 +146,10 @@ fn check_address(address: &str, kind: &str, at: &str, i: usize, found: &mut Find
         if ip::parse(address).is_some_and(|ip| matches!(ip, IpAddr::V6(_)) != (kind == "IPv6")) {
             found.invalid(at, address, format!("must be an {kind} address"));
         }
-        wrong = ip::check_endpoint(&field, address);
+        let here = || ip::parse(address).is_some_and(|ip| ip.is_loopback());
+        if !(loopback && here()) {
+            wrong = ip::check_endpoint(field, address);
+        }
     }
     found.extend(wrong);
 }
@@ -262,17 +274,20 @@ fn subset_port(port: &Value, name_required: bool, at: &str, found: &mut Findings
 mod tests {
     use super::*;
 
+    /// As a real server has them.
+    const REAL: EndpointSliceRules = EndpointSliceRules { loopback: false };
+
     fn said(object: Value, old: Option<&Value>) -> Vec<String> {
         let mut object = object;
-        EndpointSliceRules.default(&mut object);
-        EndpointSliceRules.validate(&object, old).iter().map(ToString::to_string).collect()
+        REAL.default(&mut object);
+        REAL.validate(&object, old).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn ports_are_named_and_tcp_unless_said_otherwise() {
         let mut slice =
             json!({"ports": [{"port": 80}], "endpoints": [{"addresses": ["192.0.2.1"]}]});
-        EndpointSliceRules.default(&mut slice);
+        REAL.default(&mut slice);
         assert_eq!(
             slice,
             json!({"ports": [{"port": 80, "name": "", "protocol": "TCP"}],
@@ -318,6 +333,19 @@ mod tests {
             ]
         );
         assert_eq!(slice("", "x"), ["addressType: Required value"]);
+    }
+
+    #[test]
+    fn endpoints_on_loopback_need_a_server_that_was_told_to_take_them() {
+        let rules = EndpointSliceRules { loopback: true };
+        let said = |kind: &str, address: &str| {
+            let slice = json!({"addressType": kind, "endpoints": [{"addresses": [address]}]});
+            rules.validate(&slice, None).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(said("IPv4", "127.0.0.1"), Vec::<String>::new());
+        assert_eq!(said("IPv6", "::1"), Vec::<String>::new());
+        assert_eq!(said("IPv6", "127.0.0.1").len(), 1);
+        assert_eq!(said("IPv4", "169.254.1.1").len(), 1);
     }
 
     #[test]
@@ -380,8 +408,8 @@ mod tests {
         let old = json!({"metadata": {"labels": {"a": "b"}}, "endpoints": []});
         let mut new = old.clone();
         new["metadata"]["annotations"] = json!({"x": "y"});
-        assert!(!EndpointSliceRules.generation_changes(&new, &old));
+        assert!(!REAL.generation_changes(&new, &old));
         new["endpoints"] = json!([{}]);
-        assert!(EndpointSliceRules.generation_changes(&new, &old));
+        assert!(REAL.generation_changes(&new, &old));
     }
 }

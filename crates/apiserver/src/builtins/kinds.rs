@@ -239,7 +239,9 @@ const ENTRIES: &[Entry] = &[
         group: "discovery.k8s.io",
         kind: "EndpointSlice",
         plural: "endpointslices",
-        rules: |_| Arc::new(discovery::EndpointSliceRules),
+        rules: |network| {
+            Arc::new(discovery::EndpointSliceRules { loopback: network.loopback_endpoints })
+        },
         ..NAMESPACED
     },
     Entry {

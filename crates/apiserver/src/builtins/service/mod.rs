@@ -21,19 +21,26 @@ use ipnet::IpNet;
 use serde_json::Value;
 use std::ops::RangeInclusive;
 
-/// From where Services get their cluster IPs and node ports.
+/// From where Services get their cluster IPs and node ports, and where their endpoints may be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceNetwork {
     /// One network, or two of different families for dual stack. The first is the default family.
     pub cluster_cidrs: Vec<IpNet>,
     /// Ports that are opened on every node.
     pub node_ports: RangeInclusive<u16>,
+    /// Whether EndpointSlices may name loopback addresses. A real server never lets them, because each
+    /// node has a loopback of its own; it makes sense only where all is on one machine.
+    pub loopback_endpoints: bool,
 }
 
 impl Default for ServiceNetwork {
     fn default() -> Self {
         let cidr = ipnet::Ipv4Net::new(std::net::Ipv4Addr::new(10, 96, 0, 0), 12);
-        Self { cluster_cidrs: cidr.into_iter().map(IpNet::V4).collect(), node_ports: 30000..=32767 }
+        Self {
+            cluster_cidrs: cidr.into_iter().map(IpNet::V4).collect(),
+            node_ports: 30000..=32767,
+            loopback_endpoints: false,
+        }
     }
 }
 
