@@ -1,10 +1,32 @@
 //! The agent's index: joins the plan of one load balancer with EndpointSlices, Nodes and certificates
 //! into what a driver applies. It touches only pools whose members an event may have changed.
+//!
+//! Events only mark what they may change; [`Resolver::take`] looks at what is marked, so a burst of
+//! events is one update. The runtime's agent feeds it; it does no I/O.
 
+mod endpoints;
+mod listeners;
+mod members;
+mod names;
+mod nodes;
+mod pieces;
+mod pools;
+mod shards;
+mod sites;
+#[cfg(test)]
+mod tests;
+
+use crate::hash::PlanHash;
 use crate::key::ObjectKey;
 use crate::objects::{Node, Slice};
 use crate::plan::Fragment;
-use crate::update::Certificate;
+use crate::update::{Certificate, Update};
+use endpoints::Endpoints;
+use listeners::Listeners;
+use nodes::Nodes;
+use pools::Pools;
+use shards::{Shards, Swap};
+use sites::Sites;
 use std::sync::Arc;
 
 /// Kinds that the resolver is told of.
@@ -45,4 +67,173 @@ pub enum Event {
     Delete(Kind, ObjectKey),
     /// All objects of a kind have been told.
     Done(Kind),
+}
+
+/// Joins what it is told, and says what is different.
+#[derive(Debug, Default)]
+pub struct Resolver {
+    shards: Shards,
+    endpoints: Endpoints,
+    nodes: Nodes,
+    pools: Pools,
+    sites: Sites,
+    listeners: Listeners,
+    cycles: Cycles,
+    /// The hash that the driver was given last. None: it was given nothing yet.
+    given: Option<PlanHash>,
+    visited: u64,
+}
+
+/// How far the listing of a kind is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cycle {
+    /// What objects are marked with that have been told since the last Begin.
+    epoch: u32,
+    /// Whether all objects have been told once.
+    synced: bool,
+}
+
+#[derive(Debug, Default)]
+struct Cycles([Cycle; 4]);
+
+impl Cycles {
+    fn of(&mut self, kind: Kind) -> &mut Cycle {
+        &mut self.0[kind as usize]
+    }
+}
+
+impl Resolver {
+    /// One that has been told nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in what is told. Nothing is resolved before [`Self::take`].
+    pub fn handle(&mut self, event: Event) {
+        match event {
+            Event::Begin(kind) => self.cycles.of(kind).epoch += 1,
+            Event::Apply(object) => self.apply(object),
+            Event::Delete(kind, key) => self.delete(kind, &key),
+            Event::Done(kind) => self.done(kind),
+        }
+    }
+
+    fn apply(&mut self, object: Object) {
+        match object {
+            Object::Shard(name, fragments) => {
+                let epoch = self.cycles.of(Kind::Shard).epoch;
+                let swaps = self.shards.apply(&name, fragments, epoch);
+                self.swap(swaps);
+            }
+            Object::Slice(slice) => {
+                let epoch = self.cycles.of(Kind::Slice).epoch;
+                self.endpoints.apply(slice, epoch, &mut self.pools.dirty);
+            }
+            Object::Node(node) => {
+                let epoch = self.cycles.of(Kind::Node).epoch;
+                if self.nodes.apply(node, epoch) {
+                    self.pools.touch_nodes();
+                }
+            }
+            Object::Certificates(name, certificates) => {
+                let epoch = self.cycles.of(Kind::Certificates).epoch;
+                self.sites.apply_secret(&name, certificates, epoch);
+            }
+        }
+    }
+
+    fn delete(&mut self, kind: Kind, key: &ObjectKey) {
+        match kind {
+            Kind::Shard => {
+                let swaps = self.shards.delete(&key.name);
+                self.swap(swaps);
+            }
+            Kind::Slice => self.endpoints.delete(key, &mut self.pools.dirty),
+            Kind::Node => {
+                if self.nodes.delete(&key.name) {
+                    self.pools.touch_nodes();
+                }
+            }
+            Kind::Certificates => self.sites.delete_secret(&key.name),
+        }
+    }
+
+    fn done(&mut self, kind: Kind) {
+        let cycle = self.cycles.of(kind);
+        cycle.synced = true;
+        let epoch = cycle.epoch;
+        match kind {
+            Kind::Shard => {
+                let swaps = self.shards.sweep(epoch);
+                self.swap(swaps);
+            }
+            Kind::Slice => self.endpoints.sweep(epoch, &mut self.pools.dirty),
+            Kind::Node => {
+                if self.nodes.sweep(epoch) {
+                    self.pools.touch_nodes();
+                }
+            }
+            Kind::Certificates => self.sites.sweep_secrets(epoch),
+        }
+    }
+
+    fn swap(&mut self, swaps: Vec<Swap>) {
+        for Swap { old, new } in swaps {
+            if let Some(part) = old {
+                self.pools.remove(&part);
+                self.sites.remove(&part);
+                self.listeners.remove(&part);
+            }
+            if let Some(part) = new {
+                self.pools.add(&part);
+                self.sites.add(&part);
+                self.listeners.add(&part);
+            }
+        }
+    }
+
+    /// Whether every kind that matters has been told completely once: nodes matter only while a pool
+    /// has them as members. Before that an update may lack what is already running.
+    pub fn synced(&self) -> bool {
+        let synced = |kind: Kind| self.cycles.0[kind as usize].synced;
+        synced(Kind::Shard)
+            && synced(Kind::Slice)
+            && synced(Kind::Certificates)
+            && (synced(Kind::Node) || !self.needs_nodes())
+    }
+
+    /// Whether some pool has nodes as members.
+    pub fn needs_nodes(&self) -> bool {
+        self.pools.with_nodes()
+    }
+
+    /// The difference since it was asked before; on the first call, everything. None: the driver has
+    /// all of it already.
+    pub fn take(&mut self) -> Option<Update> {
+        let mut update = Update { hash: self.shards.hash(), ..Update::default() };
+        self.visited += self.pools.take(
+            &mut self.endpoints,
+            &self.nodes,
+            &mut self.listeners.dirty,
+            &mut update,
+        );
+        self.sites.take(&mut update);
+        self.listeners.take(&mut self.pools, &mut update);
+        let before = self.given.replace(update.hash);
+        (before != Some(update.hash) || !update.is_empty()).then_some(update)
+    }
+
+    /// Everything that [`Self::take`] has given so far, for a driver that has to start over.
+    pub fn snapshot(&self) -> Update {
+        let mut update = Update { hash: self.given.unwrap_or_default(), ..Update::default() };
+        self.pools.snapshot(&mut update);
+        self.sites.snapshot(&mut update);
+        self.listeners.snapshot(&mut update);
+        update
+    }
+
+    /// How many pools have been looked at since the beginning: the work that events caused.
+    pub fn visited(&self) -> u64 {
+        self.visited
+    }
 }

@@ -1,0 +1,115 @@
+//! From endpoints and nodes to the members of a pool, and from two lists of members to their
+//! difference.
+
+use super::endpoints::Endpoints;
+use super::nodes::Nodes;
+use crate::plan::{Backends, Pool};
+use crate::update::{Member, MemberChange, MemberState};
+use std::cmp::Ordering;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The members of a pool now, sorted by address.
+pub(super) fn resolve(pool: &Pool, endpoints: &Endpoints, nodes: &Nodes) -> Arc<[Member]> {
+    let members = match &pool.backends {
+        Backends::Pods => endpoints.pods(&pool.service),
+        Backends::Nodes(to) => {
+            let member =
+                |ip, state| Member { address: SocketAddr::new(ip, to.node_port), weight: 1, state };
+            if to.local_only {
+                let local = endpoints.nodes(&pool.service).into_iter();
+                local
+                    .flat_map(|(node, state)| nodes.of(node).map(move |ip| member(ip, state)))
+                    .collect()
+            } else {
+                nodes.all().map(|ip| member(ip, MemberState::Ready)).collect()
+            }
+        }
+    };
+    settle(members).into()
+}
+
+/// One member per address, a ready one before a draining one. Where nobody is ready, those that still
+/// serve take new traffic: better than nothing, as kube-proxy does.
+fn settle(mut members: Vec<Member>) -> Vec<Member> {
+    members.sort_unstable_by_key(|member| (member.address, member.state));
+    members.dedup_by_key(|member| member.address);
+    if !members.iter().any(|member| member.state == MemberState::Ready) {
+        members.iter_mut().for_each(|member| member.state = MemberState::Ready);
+    }
+    members
+}
+
+/// What is different, by merging two sorted lists.
+pub(super) fn diff(pool: Arc<str>, old: &[Member], members: Arc<[Member]>) -> MemberChange {
+    let (mut added, mut changed, mut removed) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut before, mut after) = (old.iter().peekable(), members.iter().peekable());
+    loop {
+        let order = match (before.peek(), after.peek()) {
+            (None, None) => break,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(old), Some(new)) => old.address.cmp(&new.address),
+        };
+        match order {
+            Ordering::Less => removed.extend(before.next()),
+            Ordering::Greater => added.extend(after.next()),
+            Ordering::Equal => {
+                let (old, new) = (before.next(), after.next());
+                changed.extend(new.filter(|_| old != new));
+            }
+        }
+    }
+    drop(after);
+    MemberChange { pool, members, added, changed, removed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use MemberState::{Draining, Ready};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn member(last: u8, state: MemberState) -> Member {
+        Member { address: ([10, 0, 0, last], 80).into(), weight: 1, state }
+    }
+
+    #[test]
+    fn an_address_counts_once_and_ready_wins_over_draining() {
+        let seen =
+            vec![member(2, Draining), member(1, Ready), member(2, Ready), member(3, Draining)];
+        let settled = vec![member(1, Ready), member(2, Ready), member(3, Draining)];
+        assert_eq!(settle(seen), settled);
+    }
+
+    #[test]
+    fn draining_members_take_new_traffic_where_nobody_is_ready() {
+        assert_eq!(settle(vec![member(1, Draining)]), vec![member(1, Ready)]);
+    }
+
+    fn members() -> impl Strategy<Value = Vec<Member>> {
+        let state = prop_oneof![Just(Ready), Just(Draining)];
+        prop::collection::btree_map(0u8..12, state, 0..12)
+            .prop_map(|all| all.into_iter().map(|(last, state)| member(last, state)).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn the_difference_applied_to_the_old_gives_the_new(old in members(), new in members()) {
+            let change = diff("p".into(), &old, new.clone().into());
+            let mut map: BTreeMap<_, _> = old.iter().map(|m| (m.address, *m)).collect();
+            for gone in &change.removed {
+                prop_assert_eq!(map.remove(&gone.address), Some(*gone));
+            }
+            for added in &change.added {
+                prop_assert_eq!(map.insert(added.address, *added), None);
+            }
+            for changed in &change.changed {
+                let before = map.insert(changed.address, *changed);
+                prop_assert!(before.is_some_and(|before| before != *changed));
+            }
+            prop_assert_eq!(map.into_values().collect::<Vec<_>>(), new);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Nodes that may be members, with the address they are reached at in each family.
+
+use crate::objects::Node;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Usable nodes by name.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    nodes: BTreeMap<Arc<str>, (u32, Addresses)>,
+}
+
+/// The first address of each family.
+type Addresses = [Option<IpAddr>; 2];
+
+impl Nodes {
+    /// Takes a node as it is now. True: what it means for members is different.
+    pub(super) fn apply(&mut self, node: Node, epoch: u32) -> bool {
+        let first = |v4: bool| node.addresses.iter().find(|a| a.is_ipv4() == v4).copied();
+        let addresses = [first(true), first(false)];
+        if !node.usable || addresses == [None, None] {
+            return self.delete(&node.name);
+        }
+        match self.nodes.insert(node.name, (epoch, addresses)) {
+            Some((_, old)) => old != addresses,
+            None => true,
+        }
+    }
+
+    /// Forgets a node. True: it was there.
+    pub(super) fn delete(&mut self, name: &str) -> bool {
+        self.nodes.remove(name).is_some()
+    }
+
+    /// Forgets nodes that were last told in another epoch. True: there were some.
+    pub(super) fn sweep(&mut self, epoch: u32) -> bool {
+        let before = self.nodes.len();
+        self.nodes.retain(|_, (seen, _)| *seen == epoch);
+        self.nodes.len() != before
+    }
+
+    /// Where all of them are reached.
+    pub(super) fn all(&self) -> impl Iterator<Item = IpAddr> {
+        self.nodes.values().flat_map(|(_, addresses)| addresses.iter().flatten().copied())
+    }
+
+    /// Where one of them is reached.
+    pub(super) fn of(&self, name: &str) -> impl Iterator<Item = IpAddr> {
+        self.nodes.get(name).into_iter().flat_map(|(_, all)| all.iter().flatten().copied())
+    }
+}

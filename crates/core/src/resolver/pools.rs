@@ -1,0 +1,186 @@
+//! Pools with their members, as the driver has them and as they should be.
+
+use super::endpoints::Endpoints;
+use super::members;
+use super::nodes::Nodes;
+use super::pieces::Pieces;
+use super::shards::Part;
+use crate::plan::{Backends, Pool};
+use crate::update::{Change, ListenerKey, Member, Update};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// All pools by name, and those that have to be looked at.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    pools: BTreeMap<Arc<str>, Entry>,
+    /// Pools to look at before the next update.
+    pub(super) dirty: BTreeSet<Arc<str>>,
+    /// How often a fragment asks for nodes as members.
+    with_nodes: usize,
+    nodes_changed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    pieces: Pieces,
+    /// Listeners that are held back while there is no pool.
+    listeners: Vec<ListenerKey>,
+    given: Option<Given>,
+}
+
+/// What the driver has.
+#[derive(Debug)]
+struct Given {
+    pool: Arc<Pool>,
+    members: Arc<[Member]>,
+}
+
+impl Pools {
+    /// Adds the pools of a fragment.
+    pub(super) fn add(&mut self, part: &Arc<Part>) {
+        for (index, pool) in part.pools.iter().enumerate() {
+            self.pools.entry(pool.name.clone()).or_default().pieces.add(part, index);
+            self.dirty.insert(pool.name.clone());
+            self.with_nodes += usize::from(has_nodes(pool));
+        }
+    }
+
+    /// Takes out the pools of a fragment.
+    pub(super) fn remove(&mut self, part: &Arc<Part>) {
+        for pool in &part.pools {
+            if let Some(entry) = self.pools.get_mut(&pool.name) {
+                entry.pieces.remove(part);
+            }
+            self.dirty.insert(pool.name.clone());
+            self.with_nodes -= usize::from(has_nodes(pool));
+        }
+    }
+
+    /// Whether some pool has nodes as members.
+    pub(super) fn with_nodes(&self) -> bool {
+        self.with_nodes > 0
+    }
+
+    /// Nodes are different: pools that have them as members are looked at again.
+    pub(super) fn touch_nodes(&mut self) {
+        self.nodes_changed = true;
+    }
+
+    /// Whether the driver has a pool.
+    pub(super) fn is_given(&self, name: &str) -> bool {
+        self.pools.get(name).is_some_and(|entry| entry.given.is_some())
+    }
+
+    /// From now on a listener has to be looked at when the pool comes or goes.
+    pub(super) fn watch(&mut self, name: Arc<str>, listener: ListenerKey) {
+        self.pools.entry(name).or_default().listeners.push(listener);
+    }
+
+    /// Undoes [`Self::watch`].
+    pub(super) fn unwatch(&mut self, name: &str, listener: ListenerKey) {
+        if let Some(entry) = self.pools.get_mut(name) {
+            entry.listeners.retain(|other| *other != listener);
+            self.tidy(name);
+        }
+    }
+
+    /// Brings dirty pools up to date and says what is different; listeners that may come or go with
+    /// them go into `listeners`. Returns how many pools it looked at.
+    pub(super) fn take(
+        &mut self,
+        endpoints: &mut Endpoints,
+        nodes: &Nodes,
+        listeners: &mut BTreeSet<ListenerKey>,
+        update: &mut Update,
+    ) -> u64 {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        if std::mem::take(&mut self.nodes_changed) && self.with_nodes > 0 {
+            let given = |entry: &Entry| entry.given.as_ref().is_some_and(|g| has_nodes(&g.pool));
+            let pools = self.pools.iter().filter(|(_, entry)| given(entry));
+            dirty.extend(pools.map(|(name, _)| name.clone()));
+        }
+        let visited = dirty.len() as u64;
+        for name in dirty {
+            let Some(entry) = self.pools.get_mut(&name) else { continue };
+            let before = entry.given.take();
+            let wanted = entry.pieces.first().map(|(part, index)| part.pools[index].clone());
+            if before.is_some() != wanted.is_some() {
+                listeners.extend(&entry.listeners);
+            }
+            relink(endpoints, &name, before.as_ref().map(|given| &given.pool), wanted.as_ref());
+            let Some(pool) = wanted else {
+                if before.is_some() {
+                    update.pools.push(Change::Remove(name.clone()));
+                }
+                self.tidy(&name);
+                continue;
+            };
+            let mut members = members::resolve(&pool, endpoints, nodes);
+            let (same_pool, old) = match before {
+                Some(before) => (before.pool == pool, before.members),
+                None => (false, Arc::default()),
+            };
+            if !same_pool {
+                update.pools.push(Change::Put(name.clone(), pool.clone()));
+            }
+            if old == members {
+                members = old.clone();
+            }
+            // A pool that is put is given its members along with it, the same ones too.
+            let nothing = members.is_empty() && old.is_empty();
+            if !nothing && (!same_pool || !Arc::ptr_eq(&old, &members)) {
+                update.members.push(members::diff(name.clone(), &old, members.clone()));
+            }
+            entry.given = Some(Given { pool, members });
+        }
+        visited
+    }
+
+    /// All that the driver has.
+    pub(super) fn snapshot(&self, update: &mut Update) {
+        for (name, given) in self.pools.iter().filter_map(|(n, e)| Some((n, e.given.as_ref()?))) {
+            update.pools.push(Change::Put(name.clone(), given.pool.clone()));
+            if !given.members.is_empty() {
+                update.members.push(members::diff(name.clone(), &[], given.members.clone()));
+            }
+        }
+    }
+
+    fn tidy(&mut self, name: &str) {
+        let unused = |entry: &Entry| {
+            entry.pieces.is_empty() && entry.listeners.is_empty() && entry.given.is_none()
+        };
+        if self.pools.get(name).is_some_and(unused) {
+            self.pools.remove(name);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.pools.is_empty() && self.with_nodes == 0
+    }
+}
+
+fn has_nodes(pool: &Pool) -> bool {
+    matches!(pool.backends, Backends::Nodes(_))
+}
+
+/// Lets slices of the pool's Service, and of no other, touch the pool.
+fn relink(
+    endpoints: &mut Endpoints,
+    name: &Arc<str>,
+    old: Option<&Arc<Pool>>,
+    new: Option<&Arc<Pool>>,
+) {
+    let (old, new) = (old.map(|pool| &pool.service), new.map(|pool| &pool.service));
+    if old == new {
+        return;
+    }
+    if let Some(port) = new {
+        endpoints.link(port, name.clone());
+    }
+    if let Some(port) = old {
+        endpoints.unlink(port, name);
+    }
+}

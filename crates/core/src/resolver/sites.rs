@@ -1,0 +1,229 @@
+//! Sites with the rules of all who have some for the host, and the certificates that they refer to.
+
+use super::pieces::Pieces;
+use super::shards::Part;
+use crate::plan::{CertificateRef, SiteTls};
+use crate::update::{Certificate, Change, ResolvedSite, SiteKey, Update};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// All sites and certificates, and those that have to be looked at.
+#[derive(Debug, Default)]
+pub(super) struct Sites {
+    sites: BTreeMap<SiteKey, Entry>,
+    dirty: BTreeSet<SiteKey>,
+    secrets: BTreeMap<Arc<str>, (u32, ByName)>,
+    certificates: BTreeMap<Arc<str>, Held>,
+    dirty_certificates: BTreeSet<Arc<str>>,
+}
+
+type ByName = BTreeMap<Arc<str>, Arc<Certificate>>;
+
+#[derive(Debug, Default)]
+struct Entry {
+    pieces: Pieces,
+    given: Option<Arc<ResolvedSite>>,
+    /// Certificates that it uses, or waits for.
+    certificates: BTreeSet<Arc<str>>,
+}
+
+/// A certificate: who has it, who uses it or waits for it, and what the driver has. The plan alone says
+/// when it is no longer used: a Secret that lost it does not cut off the hosts that still have it.
+#[derive(Debug, Default)]
+struct Held {
+    /// By name of the Secret; the lowest counts.
+    secrets: ByName,
+    sites: BTreeSet<SiteKey>,
+    given: Option<Arc<Certificate>>,
+}
+
+impl Held {
+    fn newest(&self) -> Option<&Arc<Certificate>> {
+        self.secrets.values().next().or(self.given.as_ref())
+    }
+}
+
+impl Sites {
+    /// Adds the sites of a fragment.
+    pub(super) fn add(&mut self, part: &Arc<Part>) {
+        for (index, (key, _)) in part.sites.iter().enumerate() {
+            self.sites.entry(key.clone()).or_default().pieces.add(part, index);
+            self.dirty.insert(key.clone());
+        }
+    }
+
+    /// Takes out the sites of a fragment.
+    pub(super) fn remove(&mut self, part: &Arc<Part>) {
+        for (key, _) in &part.sites {
+            if let Some(entry) = self.sites.get_mut(key) {
+                entry.pieces.remove(part);
+            }
+            self.dirty.insert(key.clone());
+        }
+    }
+
+    /// Takes a Secret as it is now.
+    pub(super) fn apply_secret(
+        &mut self,
+        name: &Arc<str>,
+        certificates: Vec<(Arc<str>, Arc<Certificate>)>,
+        epoch: u32,
+    ) {
+        let (_, mut old) = self.secrets.remove(name).unwrap_or_default();
+        let mut new = ByName::new();
+        for (hash, certificate) in certificates {
+            if old.remove(&hash).as_ref() != Some(&certificate) {
+                let held = self.certificates.entry(hash.clone()).or_default();
+                held.secrets.insert(name.clone(), certificate.clone());
+                self.dirty_certificates.insert(hash.clone());
+            }
+            new.insert(hash, certificate);
+        }
+        old.keys().for_each(|hash| self.withdraw(name, hash));
+        self.secrets.insert(name.clone(), (epoch, new));
+    }
+
+    /// Forgets a Secret.
+    pub(super) fn delete_secret(&mut self, name: &str) {
+        if let Some((_, certificates)) = self.secrets.remove(name) {
+            certificates.keys().for_each(|hash| self.withdraw(name, hash));
+        }
+    }
+
+    /// Forgets Secrets that were last told in another epoch.
+    pub(super) fn sweep_secrets(&mut self, epoch: u32) {
+        let stale = self.secrets.iter().filter(|(_, (seen, _))| *seen != epoch);
+        let gone: Vec<Arc<str>> = stale.map(|(name, _)| name.clone()).collect();
+        gone.iter().for_each(|name| self.delete_secret(name));
+    }
+
+    fn withdraw(&mut self, secret: &str, hash: &Arc<str>) {
+        if let Some(held) = self.certificates.get_mut(hash) {
+            held.secrets.remove(secret);
+        }
+        self.dirty_certificates.insert(hash.clone());
+    }
+
+    /// Brings dirty sites and certificates up to date and says what is different.
+    pub(super) fn take(&mut self, update: &mut Update) {
+        for hash in &self.dirty_certificates {
+            let sites = self.certificates.get(hash).into_iter().flat_map(|held| &held.sites);
+            self.dirty.extend(sites.cloned());
+        }
+        for key in std::mem::take(&mut self.dirty) {
+            update.sites.extend(self.take_site(key));
+        }
+        for hash in std::mem::take(&mut self.dirty_certificates) {
+            update.certificates.extend(self.take_certificate(hash));
+        }
+    }
+
+    fn take_site(&mut self, key: SiteKey) -> Option<Change<SiteKey, Arc<ResolvedSite>>> {
+        let entry = self.sites.get_mut(&key)?;
+        let before = entry.given.take();
+        let mut uses = BTreeSet::new();
+        let change = if entry.pieces.is_empty() {
+            before.map(|_| Change::Remove(key.clone()))
+        } else {
+            let mut site = merge(&entry.pieces);
+            uses.extend(certificate(site.tls.as_ref()).cloned());
+            keep_certificate(&mut site, before.as_deref(), &self.certificates);
+            uses.extend(certificate(site.tls.as_ref()).cloned());
+            match before {
+                Some(before) if *before == site => {
+                    entry.given = Some(before);
+                    None
+                }
+                _ => {
+                    let site = Arc::new(site);
+                    entry.given = Some(site.clone());
+                    Some(Change::Put(key.clone(), site))
+                }
+            }
+        };
+        for hash in uses.difference(&entry.certificates) {
+            self.certificates.entry(hash.clone()).or_default().sites.insert(key.clone());
+            self.dirty_certificates.insert(hash.clone());
+        }
+        for hash in entry.certificates.difference(&uses) {
+            if let Some(held) = self.certificates.get_mut(hash) {
+                held.sites.remove(&key);
+            }
+            self.dirty_certificates.insert(hash.clone());
+        }
+        entry.certificates = uses;
+        if entry.pieces.is_empty() {
+            self.sites.remove(&key);
+        }
+        change
+    }
+
+    fn take_certificate(&mut self, hash: Arc<str>) -> Option<Change<Arc<str>, Arc<Certificate>>> {
+        let held = self.certificates.get_mut(&hash)?;
+        let wanted = held.newest().filter(|_| !held.sites.is_empty()).cloned();
+        let unused = held.secrets.is_empty() && held.sites.is_empty();
+        let change = match (&held.given, &wanted) {
+            (Some(before), Some(now)) if before == now => None,
+            (_, Some(now)) => Some(Change::Put(hash.clone(), now.clone())),
+            (Some(_), None) => Some(Change::Remove(hash.clone())),
+            (None, None) => None,
+        };
+        held.given = wanted;
+        if unused {
+            self.certificates.remove(&hash);
+        }
+        change
+    }
+
+    /// All that the driver has.
+    pub(super) fn snapshot(&self, update: &mut Update) {
+        let given =
+            |(hash, held): (&Arc<str>, &Held)| Some(Change::Put(hash.clone(), held.given.clone()?));
+        update.certificates.extend(self.certificates.iter().filter_map(given));
+        let given =
+            |(key, entry): (&SiteKey, &Entry)| Some(Change::Put(key.clone(), entry.given.clone()?));
+        update.sites.extend(self.sites.iter().filter_map(given));
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.sites.is_empty() && self.secrets.is_empty() && self.certificates.is_empty()
+    }
+}
+
+fn certificate(tls: Option<&SiteTls>) -> Option<&Arc<str>> {
+    tls?.certificate.as_ref().map(|certificate| &certificate.hash)
+}
+
+/// The rules of all, the more specific first; TLS as the first consumer has it that has any.
+fn merge(pieces: &Pieces) -> ResolvedSite {
+    let sites = || pieces.iter().map(|(part, index)| (&part.key.0, &part.sites[index].1));
+    let tls = sites().find_map(|(_, site)| site.tls.clone());
+    let mut rules: Vec<_> = sites()
+        .flat_map(|(consumer, site)| site.rules.iter().map(move |rule| (rule, consumer)))
+        .map(|(rule, consumer)| (rule.precedence(), rule, consumer))
+        .collect();
+    // Stable: rules of equal precedence stay in the order of their consumers.
+    rules.sort_by(|a, b| a.0.cmp(&b.0));
+    let rules = rules.into_iter().map(|(_, rule, consumer)| (rule.clone(), consumer.clone()));
+    ResolvedSite { tls, rules: rules.collect() }
+}
+
+/// A renewed certificate may be named before it has come, since plan and Secrets are watched apart.
+/// Until then the host keeps the one that it has.
+fn keep_certificate(
+    site: &mut ResolvedSite,
+    before: Option<&ResolvedSite>,
+    certificates: &BTreeMap<Arc<str>, Held>,
+) {
+    let is_here =
+        |hash: &Arc<str>| certificates.get(hash).is_some_and(|held| held.newest().is_some());
+    let Some(wanted) = certificate(site.tls.as_ref()) else { return };
+    if is_here(wanted) {
+        return;
+    }
+    let had = before.and_then(|before| certificate(before.tls.as_ref()));
+    if let (Some(had), Some(tls)) = (had.filter(|hash| is_here(hash)), &mut site.tls) {
+        tls.certificate = Some(CertificateRef { hash: had.clone() });
+    }
+}
