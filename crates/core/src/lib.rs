@@ -11,6 +11,7 @@
 //! Nothing here does I/O, reads a clock, is async or knows Kubernetes' types: `bowline-api` turns
 //! objects into [`objects`], the runtime carries values in and out. Time is an argument.
 
+pub mod backoff;
 pub mod hash;
 pub mod key;
 pub mod objects;

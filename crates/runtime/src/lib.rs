@@ -1,7 +1,15 @@
-//! Wires Bowline's parts together. Today that is the embedded cluster: the API server with Bowline's own
-//! kinds, its translations of older spellings, and the manifests that a user gave. Rules live in
-//! `bowline-api` and below; here things are started, asked and stopped.
+//! Wires Bowline's parts together: the embedded cluster, watches, election, queues, writers of status
+//! and the admin endpoint. Rules live in `bowline-core` and `bowline-api`; here things are started,
+//! asked and stopped.
 
+pub mod admin;
 pub mod apply;
 pub mod embedded;
 pub mod manifests;
+pub mod metrics;
+pub mod observe;
+mod random;
+pub mod roles;
+pub mod watch;
+
+pub use roles::{AgentOptions, Context, ControllerOptions, RoleError};

@@ -1,0 +1,200 @@
+//! What Bowline counts and times. One registry per process; roles hold a handle and never fail because
+//! of it. Names are part of the product: docs/metrics.md lists them.
+
+use parking_lot::RwLock;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+type Label = [(&'static str, String); 1];
+
+/// The metrics of a process.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Arc<RwLock<Registry>>,
+    queue_depth: Family<Label, Gauge>,
+    phases: [Histogram; 4],
+    event_to_applied: Histogram,
+    members: Gauge,
+    errors: Family<Label, Counter>,
+    leader: Gauge,
+    watch_restarts: Family<Label, Counter>,
+}
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The planner.
+    Plan,
+    /// The resolver, told of events.
+    Resolve,
+    /// The resolver, asked for a difference.
+    Diff,
+    /// The driver.
+    Apply,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("bowline");
+        let seconds = || Histogram::new(exponential_buckets(0.000_01, 4.0, 11));
+        let [plan, resolve, diff, apply] = [seconds(), seconds(), seconds(), seconds()];
+        let metrics = Self {
+            queue_depth: Family::default(),
+            phases: [plan.clone(), resolve.clone(), diff.clone(), apply.clone()],
+            event_to_applied: seconds(),
+            members: Gauge::default(),
+            errors: Family::default(),
+            leader: Gauge::default(),
+            watch_restarts: Family::default(),
+            registry: Arc::default(),
+        };
+        let of = |what| format!("Seconds that {what} took");
+        registry.register(
+            "queue_depth",
+            "What waits to be written or applied, by queue",
+            metrics.queue_depth.clone(),
+        );
+        registry.register("plan_seconds", of("planning a burst of events"), plan);
+        registry.register("resolve_seconds", of("taking in a burst of events"), resolve);
+        registry.register("diff_seconds", of("finding the difference for the driver"), diff);
+        registry.register("apply_seconds", of("the driver"), apply);
+        registry.register(
+            "event_to_applied_seconds",
+            of("it from the arrival of the first event of a burst until it was applied"),
+            metrics.event_to_applied.clone(),
+        );
+        registry.register("members", "Members of all pools", metrics.members.clone());
+        registry.register("errors", "What went wrong, by reason", metrics.errors.clone());
+        registry.register(
+            "leader",
+            "1 while this process is the leader among the controllers",
+            metrics.leader.clone(),
+        );
+        registry.register(
+            "watch_restarts",
+            "Watches that broke off and were begun again, by kind",
+            metrics.watch_restarts.clone(),
+        );
+        *metrics.registry.write() = registry;
+        metrics
+    }
+}
+
+impl Metrics {
+    /// Lets somebody else add metrics, such as the proxy.
+    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
+        add(&mut self.registry.write());
+    }
+
+    /// All of them, in the text format of OpenMetrics.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing into a String cannot fail.
+        let _ = encode(&mut text, &self.registry.read());
+        text
+    }
+
+    /// How much waits in a queue.
+    pub fn queue(&self, queue: &str, depth: usize) {
+        let depth = i64::try_from(depth).unwrap_or(i64::MAX);
+        self.queue_depth.get_or_create(&[("queue", queue.to_owned())]).set(depth);
+    }
+
+    /// Times some work.
+    pub fn time<T>(&self, phase: Phase, work: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let result = work();
+        self.took(phase, begun.elapsed());
+        result
+    }
+
+    /// A phase took so long.
+    pub fn took(&self, phase: Phase, time: Duration) {
+        let index = match phase {
+            Phase::Plan => 0,
+            Phase::Resolve => 1,
+            Phase::Diff => 2,
+            Phase::Apply => 3,
+        };
+        self.phases[index].observe(time.as_secs_f64());
+    }
+
+    /// So long after an event arrived its effect was in force.
+    pub fn applied_after(&self, time: Duration) {
+        self.event_to_applied.observe(time.as_secs_f64());
+    }
+
+    /// How many members there are.
+    pub fn members(&self, count: usize) {
+        self.members.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Something went wrong, for this reason.
+    pub fn error(&self, reason: impl Into<String>) {
+        self.errors.get_or_create(&[("reason", reason.into())]).inc();
+    }
+
+    /// Whether this process is the leader.
+    pub fn leads(&self, leads: bool) {
+        self.leader.set(leads.into());
+    }
+
+    /// A watch broke off.
+    pub fn watch_restarted(&self, kind: &str) {
+        self.watch_restarts.get_or_create(&[("kind", kind.to_owned())]).inc();
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_of_ours_begins_with_bowline() {
+        let metrics = Metrics::default();
+        metrics.queue("edge", 1);
+        metrics.error("BindFailed");
+        metrics.watch_restarted("Service");
+        let text = metrics.text();
+        let names: Vec<_> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE "))
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "bowline_queue_depth",
+                "bowline_plan_seconds",
+                "bowline_resolve_seconds",
+                "bowline_diff_seconds",
+                "bowline_apply_seconds",
+                "bowline_event_to_applied_seconds",
+                "bowline_members",
+                "bowline_errors",
+                "bowline_leader",
+                "bowline_watch_restarts",
+            ]
+        );
+    }
+
+    #[test]
+    fn errors_are_counted_by_reason() {
+        let metrics = Metrics::default();
+        metrics.error("BindFailed");
+        metrics.error("BindFailed");
+        assert!(metrics.text().contains("bowline_errors_total{reason=\"BindFailed\"} 2"));
+    }
+}

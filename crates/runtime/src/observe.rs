@@ -1,0 +1,139 @@
+//! What happened, for people who look on: one line a change, as `bowline up` prints it. Roles tell it in
+//! passing; nobody has to listen, and who listens too slowly misses lines but stops nobody.
+
+use bowline_core::key::{ConsumerRef, ObjectKey};
+use bowline_core::outcome::Problem;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use tokio::sync::broadcast;
+
+/// A change that a person may want to see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A load balancer accepts connections somewhere.
+    Opened {
+        /// The address and port with its protocol, such as `127.0.0.1:8080/TCP`.
+        listener: String,
+    },
+    /// A load balancer no longer accepts connections somewhere.
+    Closed {
+        /// The address and port with its protocol.
+        listener: String,
+    },
+    /// The members of a Service's pools are others.
+    Members {
+        /// The Service.
+        service: ObjectKey,
+        /// How many there were.
+        before: usize,
+        /// How many there are.
+        after: usize,
+    },
+    /// Rules of a host are others.
+    Site {
+        /// The host.
+        host: String,
+        /// How many rules it has now; none: it is gone.
+        rules: usize,
+    },
+    /// A consumer can be reached.
+    Live {
+        /// Which.
+        consumer: ConsumerRef,
+        /// Where.
+        addresses: Vec<IpAddr>,
+    },
+    /// A consumer was refused, or not all is as it asks.
+    Refused {
+        /// Which.
+        consumer: ConsumerRef,
+        /// Why.
+        problem: Problem,
+    },
+    /// This process is now the leader, or no longer.
+    Leading(bool),
+    /// Something failed that will be tried again.
+    Trouble(String),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Opened { listener } => write!(f, "listener {listener} open"),
+            Self::Closed { listener } => write!(f, "listener {listener} closed"),
+            Self::Members { service, before, after } => {
+                let word = if *after == 1 { "member" } else { "members" };
+                write!(f, "{service}: {before} → {after} {word}")
+            }
+            Self::Site { host, rules: 0 } => write!(f, "host {host}: gone"),
+            Self::Site { host, rules: 1 } => write!(f, "host {host}: 1 rule"),
+            Self::Site { host, rules } => write!(f, "host {host}: {rules} rules"),
+            Self::Live { consumer, addresses } => {
+                write!(f, "{consumer} is live at ")?;
+                let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+                f.write_str(&texts.join(", "))
+            }
+            Self::Refused { consumer, problem } => {
+                write!(f, "{consumer}: {}: {}", problem.reason, problem.message)
+            }
+            Self::Leading(true) => f.write_str("this controller leads"),
+            Self::Leading(false) => f.write_str("this controller no longer leads"),
+            Self::Trouble(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Where roles tell changes, and where listeners come from.
+#[derive(Clone, Debug)]
+pub struct Changes {
+    sender: broadcast::Sender<Arc<Change>>,
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self { sender: broadcast::Sender::new(1024) }
+    }
+}
+
+impl Changes {
+    /// Hears of all changes from now on.
+    pub fn listen(&self) -> broadcast::Receiver<Arc<Change>> {
+        self.sender.subscribe()
+    }
+
+    /// Whether somebody listens: what costs work to say is said only then.
+    pub fn is_heard(&self) -> bool {
+        self.sender.receiver_count() > 0
+    }
+
+    /// Tells those who listen, if any.
+    pub fn tell(&self, change: Change) {
+        // Nobody listening is the normal case.
+        let _ = self.sender.send(Arc::new(change));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_read_as_short_lines() {
+        let service = ObjectKey::new("shop", "web");
+        let lines = [
+            Change::Members { service, before: 3, after: 2 },
+            Change::Opened { listener: "127.0.0.1:8080/TCP".to_owned() },
+            Change::Site { host: "shop.example".to_owned(), rules: 1 },
+        ]
+        .map(|change| change.to_string());
+        assert_eq!(
+            lines,
+            [
+                "shop/web: 3 → 2 members",
+                "listener 127.0.0.1:8080/TCP open",
+                "host shop.example: 1 rule",
+            ]
+        );
+    }
+}

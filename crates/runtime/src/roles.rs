@@ -1,0 +1,126 @@
+//! What a role is started with. `bowline controller` and `bowline agent` start one each, `bowline up`
+//! both in one process, with the same metrics, readiness and changes.
+
+use crate::admin::Readiness;
+use crate::metrics::Metrics;
+use crate::observe::Changes;
+use bowline_api::names;
+use std::net::IpAddr;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// What the roles of a process share. Cloning it shares it.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Where they count.
+    pub metrics: Metrics,
+    /// Where they say that they are ready.
+    pub readiness: Readiness,
+    /// Where they tell what happens.
+    pub changes: Changes,
+    /// True once they are to stop.
+    pub shutdown: watch::Receiver<bool>,
+}
+
+impl Context {
+    /// A context, and what stops its roles: send true.
+    pub fn new() -> (Self, watch::Sender<bool>) {
+        let (stop, shutdown) = watch::channel(false);
+        let context = Self {
+            metrics: Metrics::default(),
+            readiness: Readiness::default(),
+            changes: Changes::default(),
+            shutdown,
+        };
+        (context, stop)
+    }
+
+    /// Returns when the roles are to stop.
+    pub async fn stopped(&self) {
+        let mut shutdown = self.shutdown.clone();
+        // A sender that is gone can no longer change its mind: that too means to stop.
+        let _ = shutdown.wait_for(|stop| *stop).await;
+    }
+}
+
+/// How the controller is started.
+#[derive(Clone, Debug)]
+pub struct ControllerOptions {
+    /// Bowline's own namespace.
+    pub namespace: String,
+    /// The mark of this cluster on what is owned elsewhere. None: the uid of namespace kube-system.
+    pub cluster_id: Option<String>,
+    /// Whether Services without a class are ours.
+    pub default_class: bool,
+    /// Where consumers go that ask for nothing in particular.
+    pub default_load_balancer: Option<String>,
+    /// Whether controllers choose a leader. Off, all of them write; every write is safe with that.
+    pub election: bool,
+    /// Who this process is among the controllers: unique.
+    pub identity: String,
+}
+
+impl Default for ControllerOptions {
+    fn default() -> Self {
+        Self {
+            namespace: names::NAMESPACE.to_owned(),
+            cluster_id: None,
+            default_class: false,
+            default_load_balancer: None,
+            election: true,
+            identity: identity(),
+        }
+    }
+}
+
+/// How an agent is started.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// Whose agent it is.
+    pub load_balancer: String,
+    /// Bowline's own namespace.
+    pub namespace: String,
+    /// The addresses that it reports for a load balancer without fixed ones.
+    pub addresses: Vec<IpAddr>,
+    /// Who this process is.
+    pub identity: String,
+    /// How long what is under way may take when it stops.
+    pub grace: Duration,
+}
+
+impl AgentOptions {
+    /// The agent of a load balancer, else with defaults.
+    pub fn new(load_balancer: impl Into<String>) -> Self {
+        Self {
+            load_balancer: load_balancer.into(),
+            namespace: names::NAMESPACE.to_owned(),
+            addresses: Vec::new(),
+            identity: identity(),
+            grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why a role does not start, or ended by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum RoleError {
+    /// Something that is needed before anything else cannot be had from the API.
+    #[error("{doing}: {source}")]
+    Api {
+        /// What was being done.
+        doing: String,
+        /// What the API said.
+        source: Box<kube::Error>,
+    },
+}
+
+/// A name for this process that no other has: the host's name and a random part.
+fn identity() -> String {
+    let host = std::env::var("HOSTNAME")
+        .ok()
+        .or_else(|| std::fs::read_to_string("/etc/hostname").ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "bowline".to_owned());
+    format!("{host}_{:08x}", crate::random::number())
+}
