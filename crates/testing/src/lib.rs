@@ -12,17 +12,24 @@
 //! own. Nothing here skips: what is missing fails, with the command that installs it.
 #![allow(clippy::expect_used, clippy::panic, reason = "a test support crate fails by panicking")]
 
+mod backend;
+mod certificate;
 mod cluster;
+mod dial;
 mod embedded;
 mod http;
 mod janitor;
 mod kubectl;
+pub mod net;
 mod pki;
 mod real;
 pub mod transcript;
 mod wait;
 
+pub use backend::{Backend, Echo, Preamble};
+pub use certificate::{Authority, Issued};
 pub use cluster::{Access, Cluster, Flavour};
+pub use dial::{Answer, Dial, Io, Line, Request, Session, WebSocket, ask};
 pub use http::{Call, Reply};
 pub use janitor::{Scratch, Service};
 pub use kubectl::Output;

@@ -1,0 +1,65 @@
+//! Certificates for TLS tests: an authority of the test's own, what it signs, and what trusts it.
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore};
+use std::sync::Arc;
+
+/// Signs certificates for the hosts of one test.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+}
+
+/// A certificate and its key, as they stand in a Secret.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    /// The certificate, as PEM.
+    pub certificate: String,
+    /// Its key, as PEM.
+    pub key: String,
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Authority {
+    /// A new authority.
+    pub fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "traffic test CA");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::generate().expect("generate a key");
+        let certificate = params.self_signed(&key).expect("sign the CA").der().clone();
+        Self { issuer: Issuer::new(params, key), certificate }
+    }
+
+    /// A certificate for these hosts; each call makes another one.
+    pub fn issue(&self, hosts: &[&str]) -> Issued {
+        let hosts: Vec<_> = hosts.iter().map(|&host| host.to_owned()).collect();
+        let params = CertificateParams::new(hosts).expect("host names");
+        let key = KeyPair::generate().expect("generate a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("sign a certificate");
+        Issued { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    /// How a client that trusts this authority alone speaks TLS, and what it offers by ALPN.
+    pub fn trusted(&self, alpn: &[&str]) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone()).expect("a usable CA");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("protocol versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        // Every connection shows its certificate: a resumed one would show the old one.
+        config.resumption = rustls::client::Resumption::disabled();
+        Arc::new(config)
+    }
+}
