@@ -19,6 +19,7 @@ pub mod outcome;
 pub mod plan;
 pub mod planner;
 pub mod resolver;
+pub mod shard;
 pub mod update;
 
 pub use key::{ConsumerKind, ConsumerRef, ObjectKey};

@@ -1,5 +1,34 @@
 //! The leader's index: which consumer is on which load balancer, and what it wants there. It is told
 //! of objects one by one and plans again only what an object touches.
+//!
+//! ```text
+//!  handle: store ── equal? nothing ── different ─▶ reverse edges ─▶ dirty
+//!
+//!  take:   dirty ─▶ seat: ours? placement, may it? ─▶ wanted ports, hosts, paths
+//!                                                        │ a winner changed: its contenders
+//!                ─▶ build: objects + won ports and hosts ─▶ fragment, outcome
+//!                                                        │ different from before
+//!                ─▶ output: changes, hash, certificates
+//! ```
+
+mod build;
+mod directory;
+mod few;
+mod index;
+mod output;
+mod parts;
+mod placement;
+mod pools;
+mod ports;
+mod seat;
+mod service;
+mod store;
+mod who;
+
+#[cfg(test)]
+mod tests;
+
+pub use index::Planner;
 
 use crate::key::{ConsumerRef, ObjectKey};
 use crate::objects::{Ingress, IngressClass, LoadBalancer, Namespace, Service, TlsSecret};

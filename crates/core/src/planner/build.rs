@@ -1,0 +1,64 @@
+//! What planning one consumer yields, before it is compared with what was planned for it before.
+
+use super::who::Who;
+use crate::key::ObjectKey;
+use crate::objects::LoadBalancer;
+use crate::outcome::{Outcome, Problem, Reason, State};
+use crate::plan::Fragment;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// As many problems of one consumer are told; more help nobody.
+const MOST_PROBLEMS: usize = 32;
+
+/// A load balancer that somebody is placed on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target<'a> {
+    pub(super) lb: &'a LoadBalancer,
+    /// Its addresses, sorted.
+    pub(super) addresses: &'a [IpAddr],
+}
+
+impl Target<'_> {
+    pub(super) fn problem(&self, reason: Reason, what: impl std::fmt::Display) -> Problem {
+        let message = format!("load balancer {} {what}", crate::outcome::quote(&self.lb.name));
+        Problem::new(reason, message)
+    }
+}
+
+/// What a consumer has on its load balancer.
+#[derive(Debug)]
+pub(super) struct Built {
+    /// Where it can be reached, sorted; or why nowhere.
+    pub(super) addresses: Result<Vec<IpAddr>, Problem>,
+    /// Its fragment, in parts. None when it is refused.
+    pub(super) parts: Vec<Fragment>,
+    /// What is not done as written.
+    pub(super) problems: Vec<Problem>,
+    /// Certificates that its sites need: by hash, and the Secret that has it.
+    pub(super) certificates: BTreeSet<(Arc<str>, ObjectKey)>,
+}
+
+impl Built {
+    pub(super) fn refused(problem: Problem, problems: Vec<Problem>) -> Self {
+        Self { addresses: Err(problem), parts: Vec::new(), problems, certificates: BTreeSet::new() }
+    }
+}
+
+/// The outcome of a consumer; its problems sorted, each once, and not too many.
+pub(super) fn outcome(who: &Who, uid: &Arc<str>, state: State, problems: Vec<Problem>) -> Outcome {
+    let mut problems = problems;
+    problems.sort_unstable();
+    problems.dedup();
+    if let State::Refused { problem, .. } = &state {
+        problems.retain(|other| other != problem);
+    }
+    if problems.len() > MOST_PROBLEMS {
+        let more = problems.len() - MOST_PROBLEMS;
+        let reason = problems[MOST_PROBLEMS].reason;
+        problems.truncate(MOST_PROBLEMS);
+        problems.push(Problem::new(reason, format!("and {more} more")));
+    }
+    Outcome { consumer: who.with_uid(uid), state, problems }
+}

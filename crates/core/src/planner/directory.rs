@@ -1,0 +1,86 @@
+//! The load balancers: by name, by claim, by source, and the external ones. It finds the one that a
+//! consumer asks for; whether the consumer may use it is [`super::placement`]'s to say.
+
+use super::few::Edges;
+use super::store::{Replaced, Store};
+use crate::key::ObjectKey;
+use crate::objects::LoadBalancer;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    pub(super) store: Store<Arc<str>, LoadBalancer>,
+    claims: Edges<ObjectKey, Arc<str>>,
+    sources: Edges<Arc<str>, Arc<str>>,
+    external: BTreeSet<Arc<str>>,
+    reported: FxHashMap<Arc<str>, Vec<IpAddr>>,
+}
+
+impl Directory {
+    /// Follows a change of the store. One that is being deleted is found by its name only.
+    pub(super) fn follow(&mut self, change: &Replaced<LoadBalancer>) {
+        if let Some(old) = change.old.as_deref().filter(|lb| !lb.deleting) {
+            if let Some((claim, _)) = &old.claim {
+                self.claims.remove(claim, &old.name);
+            }
+            self.sources.remove(&old.source, &old.name);
+            self.external.remove(&old.name);
+        }
+        if let Some(new) = change.new.as_deref().filter(|lb| !lb.deleting) {
+            if let Some((claim, _)) = &new.claim {
+                self.claims.insert(claim.clone(), new.name.clone());
+            }
+            self.sources.insert(new.source.clone(), new.name.clone());
+            if new.external {
+                self.external.insert(new.name.clone());
+            }
+        }
+    }
+
+    pub(super) fn by_name(&self, name: &str) -> Option<&Arc<LoadBalancer>> {
+        self.store.get(name)
+    }
+
+    /// The one whose claimRef names this claim; of several the first by name.
+    pub(super) fn by_claim(&self, claim: &ObjectKey) -> Option<&Arc<LoadBalancer>> {
+        self.store.get(self.claims.first(claim)?)
+    }
+
+    /// Those with this source, by name.
+    pub(super) fn by_source(&self, source: &str) -> impl Iterator<Item = &Arc<LoadBalancer>> {
+        self.sources.of(source).filter_map(|name| self.store.get(name))
+    }
+
+    /// The external one, while there is exactly one.
+    pub(super) fn only_external(&self) -> Option<&Arc<LoadBalancer>> {
+        let name = self.external.first().filter(|_| self.external.len() == 1)?;
+        self.store.get(name)
+    }
+
+    /// Takes down what an agent reports. Whether the load balancer has other addresses now.
+    pub(super) fn report(&mut self, name: Arc<str>, mut addresses: Vec<IpAddr>) -> bool {
+        addresses.sort_unstable();
+        addresses.dedup();
+        let fixed = self.store.get(&name).is_some_and(|lb| !lb.addresses.is_empty());
+        let old = if addresses.is_empty() {
+            self.reported.remove(&name)
+        } else {
+            self.reported.insert(name.clone(), addresses)
+        };
+        !fixed && self.reported.get(&name) != old.as_ref()
+    }
+
+    /// Its addresses, sorted: fixed ones, else those that its agent reports.
+    pub(super) fn addresses(&self, lb: &LoadBalancer) -> Vec<IpAddr> {
+        if lb.addresses.is_empty() {
+            return self.reported.get(&lb.name).cloned().unwrap_or_default();
+        }
+        let mut addresses = lb.addresses.clone();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+}

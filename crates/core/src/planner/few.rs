@@ -1,0 +1,128 @@
+//! An ordered set that mostly has one element, and a map to such sets. Contenders and reverse edges
+//! are that: ten thousand Services with a port each should not cost ten thousand tree nodes.
+
+use rustc_hash::FxHashMap;
+use std::borrow::Borrow;
+use std::collections::BTreeSet;
+use std::hash::Hash;
+
+/// An ordered set that is never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Few<V> {
+    One(V),
+    Many(BTreeSet<V>),
+}
+
+impl<V: Ord> Few<V> {
+    pub(super) fn first(&self) -> Option<&V> {
+        self.iter().next()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &V> {
+        let (one, many) = match self {
+            Self::One(value) => (Some(value), None),
+            Self::Many(values) => (None, Some(values)),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    fn insert(self, value: V) -> Self {
+        match self {
+            Self::One(one) if one == value => Self::One(one),
+            Self::One(one) => Self::Many(BTreeSet::from([one, value])),
+            Self::Many(mut values) => {
+                values.insert(value);
+                Self::Many(values)
+            }
+        }
+    }
+
+    fn remove(self, value: &V) -> Option<Self> {
+        match self {
+            Self::One(one) => (one != *value).then_some(Self::One(one)),
+            Self::Many(mut values) => {
+                values.remove(value);
+                match values.len() {
+                    0 => None,
+                    1 => values.pop_first().map(Self::One),
+                    _ => Some(Self::Many(values)),
+                }
+            }
+        }
+    }
+}
+
+/// From a key to the set of those that have to do with it.
+#[derive(Debug)]
+pub(super) struct Edges<K, V>(FxHashMap<K, Few<V>>);
+
+impl<K, V> Default for Edges<K, V> {
+    fn default() -> Self {
+        Self(FxHashMap::default())
+    }
+}
+
+impl<K: Hash + Eq, V: Ord> Edges<K, V> {
+    pub(super) fn insert(&mut self, key: K, value: V) {
+        let set = match self.0.remove(&key) {
+            Some(set) => set.insert(value),
+            None => Few::One(value),
+        };
+        self.0.insert(key, set);
+    }
+
+    pub(super) fn remove(&mut self, key: &K, value: &V) {
+        if let Some((key, set)) = self.0.remove_entry(key)
+            && let Some(rest) = set.remove(value)
+        {
+            self.0.insert(key, rest);
+        }
+    }
+
+    pub(super) fn first<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.0.get(key)?.first()
+    }
+
+    pub(super) fn of<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> impl Iterator<Item = &V>
+    where
+        K: Borrow<Q>,
+    {
+        self.0.get(key).into_iter().flat_map(Few::iter)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn edges_are_a_map_of_ordered_sets(
+            steps in prop::collection::vec((any::<bool>(), 0..3u8, 0..4u8), 0..40),
+        ) {
+            let (mut edges, mut model) = (Edges::default(), BTreeMap::<u8, BTreeSet<u8>>::new());
+            for (insert, key, value) in steps {
+                if insert {
+                    edges.insert(key, value);
+                    model.entry(key).or_default().insert(value);
+                } else {
+                    edges.remove(&key, &value);
+                    model.entry(key).or_default().remove(&value);
+                }
+                let values: Vec<_> = edges.of(&key).collect();
+                prop_assert_eq!(values, model[&key].iter().collect::<Vec<_>>());
+                prop_assert_eq!(edges.first(&key), model[&key].first());
+                prop_assert_eq!(edges.is_empty(), model.values().all(BTreeSet::is_empty));
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What has been planned: outcomes by consumer; fragments, hash, certificates and consumers by load
+//! balancer. It compares what is planned now with what was, and keeps the difference.
+
+use super::build::{Built, outcome};
+use super::placement::Refusal;
+use super::who::Who;
+use super::{Changes, FragmentChange};
+use crate::hash::PlanHash;
+use crate::key::{ConsumerRef, ObjectKey};
+use crate::outcome::{Outcome, Problem, State};
+use crate::plan::Fragment;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    planned: BTreeMap<Who, Kept>,
+    by_lb: BTreeMap<Arc<str>, OnLb>,
+    changes: Changes,
+}
+
+/// What is planned for one consumer.
+#[derive(Debug, PartialEq)]
+pub(super) struct Planned {
+    outcome: Outcome,
+    parts: Vec<Arc<Fragment>>,
+    certificates: BTreeSet<(Arc<str>, ObjectKey)>,
+}
+
+impl Planned {
+    /// For a consumer that got as far as a load balancer.
+    pub(super) fn built(who: &Who, uid: &Arc<str>, lb: &Arc<str>, built: Built) -> Self {
+        let state = match built.addresses {
+            Ok(addresses) => State::Planned { load_balancer: lb.clone(), addresses },
+            Err(problem) => State::Refused { load_balancer: Some(lb.clone()), problem },
+        };
+        Self {
+            outcome: outcome(who, uid, state, built.problems),
+            parts: built.parts.into_iter().map(Arc::new).collect(),
+            certificates: built.certificates,
+        }
+    }
+
+    /// For a consumer that did not.
+    pub(super) fn refused(
+        who: &Who,
+        uid: &Arc<str>,
+        refusal: Refusal,
+        problems: Vec<Problem>,
+    ) -> Self {
+        let Refusal { load_balancer, problem } = refusal;
+        let state = State::Refused { load_balancer, problem };
+        Self {
+            outcome: outcome(who, uid, state, problems),
+            parts: Vec::new(),
+            certificates: BTreeSet::new(),
+        }
+    }
+
+    fn load_balancer(&self) -> Option<&Arc<str>> {
+        match &self.outcome.state {
+            State::Planned { load_balancer, .. } => Some(load_balancer),
+            State::Refused { load_balancer, .. } => load_balancer.as_ref(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Kept {
+    planned: Planned,
+    /// Of its parts.
+    hash: PlanHash,
+}
+
+impl Kept {
+    fn new(planned: Planned) -> Self {
+        let hash = planned
+            .parts
+            .iter()
+            .fold(PlanHash::default(), |sum, part| sum.plus(PlanHash::of(part)));
+        Self { planned, hash }
+    }
+}
+
+/// What is planned for one load balancer.
+#[derive(Debug, Default)]
+struct OnLb {
+    /// Those who are on it, or were refused by it.
+    consumers: BTreeSet<Who>,
+    hash: PlanHash,
+    /// How many consumers need a certificate from a Secret.
+    certificates: BTreeMap<(Arc<str>, ObjectKey), usize>,
+}
+
+impl Output {
+    /// This is now planned for a consumer; None: nothing, it is gone or not ours.
+    pub(super) fn set(&mut self, who: Who, new: Option<Planned>) {
+        let old = self.planned.remove(&who);
+        if old.as_ref().map(|kept| &kept.planned) == new.as_ref() {
+            self.planned.extend(old.map(|kept| (who, kept)));
+            return;
+        }
+        if let Some(old) = &old {
+            self.leave(&who, old);
+        }
+        self.tell(old.as_ref().map(|kept| &kept.planned), new.as_ref());
+        if let Some(planned) = new {
+            let kept = match old {
+                Some(old) if old.planned.parts == planned.parts => {
+                    Kept { planned: Planned { parts: old.planned.parts, ..planned }, ..old }
+                }
+                _ => Kept::new(planned),
+            };
+            self.enter(&who, &kept);
+            self.planned.insert(who, kept);
+        }
+    }
+
+    fn enter(&mut self, who: &Who, kept: &Kept) {
+        let Some(lb) = kept.planned.load_balancer() else { return };
+        let on = self.by_lb.entry(lb.clone()).or_default();
+        on.consumers.insert(who.clone());
+        on.hash = on.hash.plus(kept.hash);
+        for certificate in &kept.planned.certificates {
+            *on.certificates.entry(certificate.clone()).or_default() += 1;
+        }
+    }
+
+    fn leave(&mut self, who: &Who, kept: &Kept) {
+        let Some(lb) = kept.planned.load_balancer() else { return };
+        let Some(on) = self.by_lb.get_mut(lb) else { return };
+        on.consumers.remove(who);
+        on.hash = on.hash.minus(kept.hash);
+        for certificate in &kept.planned.certificates {
+            if let Some(count) = on.certificates.get_mut(certificate) {
+                *count -= 1;
+                if *count == 0 {
+                    on.certificates.remove(certificate);
+                }
+            }
+        }
+        if on.consumers.is_empty() {
+            self.by_lb.remove(lb);
+        }
+    }
+
+    fn tell(&mut self, old: Option<&Planned>, new: Option<&Planned>) {
+        let place = |planned: &Planned| {
+            let lb = planned.load_balancer().filter(|_| !planned.parts.is_empty())?;
+            Some((lb.clone(), planned.outcome.consumer.clone()))
+        };
+        let (was, is) = (old.and_then(place), new.and_then(place));
+        let same_place = was == is;
+        let mut tell =
+            |place: Option<(Arc<str>, ConsumerRef)>, parts| {
+                self.changes.fragments.extend(place.map(|(load_balancer, consumer)| {
+                    FragmentChange { load_balancer, consumer, parts }
+                }));
+            };
+        if !same_place {
+            tell(was, Vec::new());
+        }
+        if !same_place || old.map(|it| &it.parts) != new.map(|it| &it.parts) {
+            tell(is, new.map(|it| it.parts.clone()).unwrap_or_default());
+        }
+        let (was, is) = (old.map(|it| &it.outcome), new.map(|it| &it.outcome));
+        if let Some(was) = was
+            && is.map(|is| &is.consumer) != Some(&was.consumer)
+        {
+            self.changes.outcomes.push((was.consumer.clone(), None));
+        }
+        if let Some(is) = is.filter(|is| was != Some(is)) {
+            self.changes.outcomes.push((is.consumer.clone(), Some(is.clone())));
+        }
+    }
+
+    /// What is different since it was last asked.
+    pub(super) fn take(&mut self) -> Changes {
+        let mut changes = std::mem::take(&mut self.changes);
+        changes
+            .fragments
+            .sort_by(|a, b| (&a.load_balancer, &a.consumer).cmp(&(&b.load_balancer, &b.consumer)));
+        changes.outcomes.sort_by(|a, b| a.0.cmp(&b.0));
+        changes
+    }
+
+    pub(super) fn outcome(&self, who: &Who) -> Option<&Outcome> {
+        self.planned.get(who).map(|kept| &kept.planned.outcome)
+    }
+
+    pub(super) fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        self.planned.values().map(|kept| &kept.planned.outcome)
+    }
+
+    pub(super) fn parts(&self, who: &Who) -> &[Arc<Fragment>] {
+        self.planned.get(who).map(|kept| &*kept.planned.parts).unwrap_or_default()
+    }
+
+    /// Those who are on a load balancer or were refused by it.
+    pub(super) fn consumers(&self, lb: &str) -> impl Iterator<Item = &Who> {
+        self.by_lb.get(lb).into_iter().flat_map(|on| &on.consumers)
+    }
+
+    pub(super) fn hash(&self, lb: &str) -> PlanHash {
+        self.by_lb.get(lb).map(|on| on.hash).unwrap_or_default()
+    }
+
+    pub(super) fn certificates(&self, lb: &str) -> BTreeMap<Arc<str>, Vec<ObjectKey>> {
+        let mut certificates = BTreeMap::<_, Vec<_>>::new();
+        for (hash, secret) in self.by_lb.get(lb).into_iter().flat_map(|on| on.certificates.keys()) {
+            certificates.entry(hash.clone()).or_default().push(secret.clone());
+        }
+        certificates
+    }
+}

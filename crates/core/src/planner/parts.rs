@@ -1,0 +1,127 @@
+//! Splits a fragment that would not fit into a Plan object beside others: each part has some of the
+//! listeners and rules, and the pools that these need.
+
+use crate::outcome::{Problem, Reason};
+use crate::plan::{Action, Fragment, Listener, Pool, Rule, Serves, Site};
+use crate::shard::json_size;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A part grows no further than this.
+const PART: usize = 128 * 1024;
+
+/// The largest part that is recorded. Only a single rule or pool can be larger than [`PART`].
+const LARGEST: usize = 256 * 1024;
+
+/// The fragment in parts, numbered from 0; mostly one. An error when a single piece is too large.
+pub(super) fn split(fragment: Fragment) -> Result<Vec<Fragment>, Problem> {
+    if json_size(&fragment) <= PART {
+        return Ok(vec![fragment]);
+    }
+    let mut splitter = Splitter::new(&fragment);
+    for listener in &fragment.listeners {
+        splitter.listener(listener);
+    }
+    for site in &fragment.sites {
+        for rule in &site.rules {
+            splitter.rule(site, rule);
+        }
+    }
+    let parts = splitter.finish();
+    match parts.iter().map(json_size).max() {
+        Some(largest) if largest > LARGEST => Err(Problem::new(
+            Reason::NotSupported,
+            format!("a part of it takes {largest} bytes in a plan: at most {LARGEST} are possible"),
+        )),
+        _ => Ok(parts),
+    }
+}
+
+struct Splitter<'a> {
+    pools: BTreeMap<&'a str, &'a Pool>,
+    empty: Fragment,
+    done: Vec<Fragment>,
+    part: Fragment,
+    has: BTreeSet<Arc<str>>,
+    size: usize,
+}
+
+impl<'a> Splitter<'a> {
+    fn new(fragment: &'a Fragment) -> Self {
+        let empty = Fragment {
+            consumer: fragment.consumer.clone(),
+            part: 0,
+            listeners: Vec::new(),
+            sites: Vec::new(),
+            pools: Vec::new(),
+        };
+        Self {
+            pools: fragment.pools.iter().map(|pool| (&*pool.name, pool)).collect(),
+            done: Vec::new(),
+            part: empty.clone(),
+            has: BTreeSet::new(),
+            size: json_size(&empty),
+            empty,
+        }
+    }
+
+    fn listener(&mut self, listener: &Listener) {
+        let needs: Vec<&Arc<str>> = match &listener.serves {
+            Serves::Pool(pool) => vec![pool],
+            Serves::Entry(_) => Vec::new(),
+        };
+        self.make_room(json_size(listener), &needs);
+        self.part.listeners.push(listener.clone());
+    }
+
+    fn rule(&mut self, site: &Site, rule: &Rule) {
+        let needs: Vec<&Arc<str>> = match &rule.action {
+            Action::Forward(pools) => pools.iter().map(|weighted| &weighted.pool).collect(),
+            Action::Redirect(_) | Action::Respond(_) => Vec::new(),
+        };
+        let header = Site { rules: Vec::new(), ..site.clone() };
+        self.make_room(json_size(rule) + json_size(&header), &needs);
+        match self.part.sites.last_mut() {
+            Some(last) if last.host == site.host && last.entry == site.entry => {
+                last.rules.push(rule.clone());
+            }
+            _ => self.part.sites.push(Site { rules: vec![rule.clone()], ..header }),
+        }
+    }
+
+    /// Starts a new part where this one would grow too large, and brings the pools along.
+    fn make_room(&mut self, piece: usize, needs: &[&Arc<str>]) {
+        let mut size = self.size + piece + self.missing(needs);
+        if size > PART && (!self.part.listeners.is_empty() || !self.part.sites.is_empty()) {
+            self.close();
+            size = self.size + piece + self.missing(needs);
+        }
+        self.size = size;
+        for name in needs {
+            if let Some(pool) = self.pools.get(&***name)
+                && self.has.insert((*name).clone())
+            {
+                self.part.pools.push((*pool).clone());
+            }
+        }
+    }
+
+    fn missing(&self, needs: &[&Arc<str>]) -> usize {
+        let missing = needs.iter().filter(|name| !self.has.contains(**name));
+        missing.filter_map(|name| self.pools.get(&***name)).map(|pool| json_size(*pool)).sum()
+    }
+
+    fn close(&mut self) {
+        let mut part = std::mem::replace(&mut self.part, self.empty.clone());
+        part.part = self.done.len().try_into().unwrap_or(u32::MAX);
+        part.pools.sort_by(|a, b| a.name.cmp(&b.name));
+        self.done.push(part);
+        self.has.clear();
+        self.size = json_size(&self.empty);
+    }
+
+    fn finish(mut self) -> Vec<Fragment> {
+        self.close();
+        self.done
+    }
+}

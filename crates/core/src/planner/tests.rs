@@ -1,0 +1,4 @@
+//! What the planner makes of whole worlds of objects.
+
+mod make;
+mod services;

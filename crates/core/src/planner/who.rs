@@ -1,0 +1,58 @@
+//! Consumers inside the planner: by kind and name, and by age where they contend.
+
+use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use crate::objects::Timestamp;
+use std::fmt;
+use std::sync::Arc;
+
+/// A consumer, whatever its uid: one that is made anew takes the place of the old one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Who {
+    pub(super) kind: ConsumerKind,
+    pub(super) key: ObjectKey,
+}
+
+impl Who {
+    pub(super) fn service(key: &ObjectKey) -> Self {
+        Self { kind: ConsumerKind::Service, key: key.clone() }
+    }
+
+    #[expect(dead_code, reason = "Ingresses come next")]
+    pub(super) fn ingress(key: &ObjectKey) -> Self {
+        Self { kind: ConsumerKind::Ingress, key: key.clone() }
+    }
+
+    #[expect(dead_code, reason = "Ingresses come next")]
+    pub(super) fn load_balancer(name: &Arc<str>) -> Self {
+        Self { kind: ConsumerKind::LoadBalancer, key: ObjectKey::new("", name.clone()) }
+    }
+
+    pub(super) fn with_uid(&self, uid: &Arc<str>) -> ConsumerRef {
+        ConsumerRef {
+            kind: self.kind,
+            namespace: self.key.namespace.clone(),
+            name: self.key.name.clone(),
+            uid: uid.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.key)
+    }
+}
+
+/// What contenders are ordered by: the first one wins.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Age {
+    pub(super) created: Timestamp,
+    pub(super) key: ObjectKey,
+}
+
+/// Somebody who wants a port, and since when.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Contender {
+    pub(super) age: Age,
+    pub(super) who: Who,
+}
