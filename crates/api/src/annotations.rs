@@ -57,6 +57,13 @@ pub const PROXY_PROTOCOL: Key = key("bowline.dev/proxy-protocol");
 pub const PERSISTENCE: Key = key("bowline.dev/persistence");
 /// How long a client stays with a member.
 pub const PERSISTENCE_TIMEOUT: Key = key("bowline.dev/persistence-timeout");
+/// Whether clear-text requests for hosts with TLS are sent to HTTPS.
+pub const HTTPS_REDIRECT: Key = key("bowline.dev/https-redirect");
+/// How members are checked beside their readiness.
+pub const HEALTH_CHECK: Key = key("bowline.dev/health-check");
+/// Clients that may use a Service, where `spec.loadBalancerSourceRanges` does not say so. Kubernetes'
+/// own key of old.
+pub const SOURCE_RANGES: Key = key("service.beta.kubernetes.io/load-balancer-source-ranges");
 /// How many bits per second a consumer will use.
 pub const NETWORK_BANDWIDTH: Key = key("bowline.dev/network-bandwidth");
 /// How many operations per second a consumer will use.
@@ -90,6 +97,9 @@ pub const ALL: &[Key] = &[
     PROXY_PROTOCOL,
     PERSISTENCE,
     PERSISTENCE_TIMEOUT,
+    HTTPS_REDIRECT,
+    HEALTH_CHECK,
+    SOURCE_RANGES,
     NETWORK_BANDWIDTH,
     NETWORK_IOPS,
     IP_PER_POD,

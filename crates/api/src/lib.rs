@@ -8,6 +8,7 @@
 //!    └─ source, selector, quantity, duration, condition: what kinds have in common
 //!  names, annotations     every fixed string, once
 //!  translate              IPPerPod, Ingress spec.loadBalancer
+//!  convert                objects, ours and Kubernetes' own ─▶ the values that `bowline-core` decides with
 //! ```
 //!
 //! Nothing here talks to a server, keeps state or decides anything. The types say what a valid
@@ -28,6 +29,7 @@ pub mod annotations;
 pub mod claim;
 pub mod class;
 pub mod condition;
+pub mod convert;
 pub mod crds;
 pub mod duration;
 pub mod external_ip;

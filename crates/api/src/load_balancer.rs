@@ -107,6 +107,7 @@ use std::net::IpAddr;
         .message("exactly one source is needed: builtin, bareMetalLoadBalancer, template, external, awsLoadBalancer or gceLoadBalancer"),
     validation = Rule::new("has(self.builtin) == has(oldSelf.builtin) && has(self.bareMetalLoadBalancer) == has(oldSelf.bareMetalLoadBalancer) && has(self.template) == has(oldSelf.template) && has(self.external) == has(oldSelf.external) && has(self.awsLoadBalancer) == has(oldSelf.awsLoadBalancer) && has(self.gceLoadBalancer) == has(oldSelf.gceLoadBalancer)")
         .message("the source cannot be changed: make a new LoadBalancer"),
+    validation = Rule::new("self.httpPort != self.httpsPort").message("httpPort and httpsPort must differ"),
 )]
 pub struct LoadBalancerSpec {
     /// What it can carry. Consumers are admitted until their requests fill it. Left out: no limit.
@@ -129,6 +130,14 @@ pub struct LoadBalancerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object_name")]
     pub address_pool: Option<String>,
+    /// The port at which Ingresses on it are served in clear text. Default: 80.
+    #[serde(default = "http")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub http_port: u16,
+    /// The port at which Ingresses on it are served over TLS. Default: 443.
+    #[serde(default = "https")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub https_port: u16,
     /// What happens when its claim is deleted. Retain (the default): it waits for a person. Recycle: its
     /// configuration is wiped and it can be claimed again. Delete: it is deleted.
     #[serde(default)]
@@ -152,6 +161,14 @@ pub struct LoadBalancerSpec {
     /// Exactly one source.
     #[serde(flatten)]
     pub source: LoadBalancerSource,
+}
+
+fn http() -> u16 {
+    80
+}
+
+fn https() -> u16 {
+    443
 }
 
 /// Who can reach a load balancer or an address.

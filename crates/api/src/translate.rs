@@ -218,7 +218,8 @@ fn is_dns_label(text: &str) -> bool {
     named(text, 63, |c| ends(c) || c == b'-', ends)
 }
 
-fn is_object_name(text: &str) -> bool {
+/// A DNS subdomain: the name of most objects.
+pub(crate) fn is_object_name(text: &str) -> bool {
     text.len() <= 253
         && text.split('.').all(|label| {
             let ends = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();

@@ -1,0 +1,30 @@
+//! Kubernetes objects, ours and its own, as the values that `bowline-core` decides with: one file a
+//! kind. What a user wrote is read here, once; what cannot be read becomes a [`Problem`] that quotes it
+//! and says what is accepted, never a guess and never a panic. The runtime calls these on every event
+//! and drops the object.
+
+mod ingress;
+mod ingress_class;
+mod load_balancer;
+mod namespace;
+mod node;
+mod read;
+mod secret;
+mod service;
+mod slice;
+mod tuning;
+
+pub use ingress::ingress;
+pub use ingress_class::ingress_class;
+pub use load_balancer::load_balancer;
+pub use namespace::namespace;
+pub use node::node;
+pub use secret::{TYPE_TLS, certificates, certificates_data, tls_secret};
+pub use service::service;
+pub use slice::{LABEL_SERVICE_NAME, slice};
+
+#[cfg(doc)]
+use bowline_core::outcome::Problem;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,124 @@
+//! Ingresses. A host or path that cannot be read is left out and reported; the others are served.
+
+use super::read::{
+    Annotations, INGRESS_PLACEMENT, bad_value, created, deleting, key, placement, port, uid,
+};
+use super::tuning::{On, redirect, tuning};
+use bowline_core::objects::{self, Backend, BackendPort};
+use bowline_core::outcome::Problem;
+use bowline_core::plan::{Host, PathKind, PathMatch};
+use k8s_openapi::api::networking::v1::{
+    HTTPIngressPath, Ingress, IngressBackend, IngressRule, IngressSpec, IngressTLS,
+};
+use std::sync::Arc;
+
+/// The longest path of a rule, in bytes. A Plan holds them all.
+const LONGEST_PATH: usize = 4096;
+
+/// What the planner knows of an Ingress.
+pub fn ingress(ingress: &Ingress) -> objects::Ingress {
+    let (no_spec, no_annotations) = (IngressSpec::default(), Annotations::new());
+    let spec = ingress.spec.as_ref().unwrap_or(&no_spec);
+    let meta = &ingress.metadata;
+    let all = meta.annotations.as_ref().unwrap_or(&no_annotations);
+    let mut problems = Vec::new();
+    let tuning = tuning(all, On::Ingress, &mut problems);
+    let redirect = redirect(all, &mut problems);
+    let rules = spec.rules.iter().flatten();
+    let rules = rules.filter_map(|written| rule(written, &mut problems)).collect();
+    let tls = spec.tls.iter().flatten();
+    let tls = tls.filter_map(|written| ingress_tls(written, &mut problems)).collect();
+    objects::Ingress {
+        key: key(meta),
+        uid: uid(meta),
+        created: created(meta),
+        deleting: deleting(meta),
+        class: spec.ingress_class_name.as_deref().map(Into::into),
+        placement: placement(all, INGRESS_PLACEMENT),
+        tuning,
+        redirect,
+        default_backend: spec.default_backend.as_ref().map(|b| backend(b, &mut problems)),
+        rules,
+        tls,
+        problems,
+    }
+}
+
+fn rule(written: &IngressRule, problems: &mut Vec<Problem>) -> Option<objects::IngressRule> {
+    let host = host("spec.rules.host", written.host.as_deref().unwrap_or_default(), problems)?;
+    let paths = written.http.iter().flat_map(|http| &http.paths);
+    Some(objects::IngressRule {
+        host,
+        paths: paths.filter_map(|written| path(written, problems)).collect(),
+    })
+}
+
+fn host(field: &str, text: &str, problems: &mut Vec<Problem>) -> Option<Host> {
+    text.parse::<Host>().map_err(|bad| problems.push(bad_value(field, text, &bad.to_string()))).ok()
+}
+
+fn path(written: &HTTPIngressPath, problems: &mut Vec<Problem>) -> Option<objects::IngressPath> {
+    let kind = match written.path_type.as_str() {
+        "Exact" => PathKind::Exact,
+        "Prefix" | "ImplementationSpecific" | "" => PathKind::Prefix,
+        other => {
+            let why = "is not Exact, Prefix or ImplementationSpecific";
+            problems.push(bad_value("spec.rules.http.paths.pathType", other, why));
+            return None;
+        }
+    };
+    let value = match written.path.as_deref() {
+        None | Some("") => "/",
+        Some(path) => path,
+    };
+    if !is_path(value) {
+        let why = "is not a path: it begins with '/' and has no spaces or control characters, at \
+                   most 4096 bytes";
+        problems.push(bad_value("spec.rules.http.paths.path", value, why));
+        return None;
+    }
+    Some(objects::IngressPath {
+        path: PathMatch { kind, value: value.into() },
+        backend: backend(&written.backend, problems),
+    })
+}
+
+fn is_path(text: &str) -> bool {
+    text.starts_with('/')
+        && text.len() <= LONGEST_PATH
+        && !text.chars().any(|c| c.is_control() || c.is_whitespace())
+}
+
+/// A port that cannot be read is named by a number that no port has: its path is answered with an
+/// error, instead of being left to the next shorter one.
+fn backend(written: &IngressBackend, problems: &mut Vec<Problem>) -> Backend {
+    const NO_PORT: BackendPort = BackendPort::Number(0);
+    let Some(service) = &written.service else { return Backend { service: None, port: NO_PORT } };
+    let named = service.port.as_ref().and_then(|port| port.name.as_deref());
+    let number = service.port.as_ref().and_then(|port| port.number);
+    let port = match (named.filter(|name| !name.is_empty()), number) {
+        (Some(name), _) => BackendPort::Name(name.into()),
+        (None, number) => {
+            let number = number.unwrap_or_default();
+            port(number).map(BackendPort::Number).unwrap_or_else(|| {
+                let why = "is not a port: a number from 1 to 65535";
+                problems.push(bad_value("backend.service.port.number", &number.to_string(), why));
+                NO_PORT
+            })
+        }
+    };
+    Backend { service: Some(service.name.as_str().into()), port }
+}
+
+/// An entry none of whose hosts can be read stands for no host, where one without hosts stands for all.
+fn ingress_tls(written: &IngressTLS, problems: &mut Vec<Problem>) -> Option<objects::IngressTls> {
+    let texts = written.hosts.as_deref().unwrap_or_default();
+    let hosts: Vec<Host> =
+        texts.iter().filter_map(|text| host("spec.tls.hosts", text, problems)).collect();
+    if hosts.is_empty() && !texts.is_empty() {
+        return None;
+    }
+    let secret: Option<Arc<str>> =
+        written.secret_name.as_deref().filter(|name| !name.is_empty()).map(Into::into);
+    Some(objects::IngressTls { hosts, secret })
+}

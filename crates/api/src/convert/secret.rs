@@ -1,0 +1,151 @@
+//! Certificates: from users' Secrets of type `kubernetes.io/tls`, and into and out of the Secrets of our
+//! own by which agents get them. What leaves here is written anew from what was read, so that equal
+//! hashes mean equal bytes and nothing but a chain and a key ever reaches a proxy. No key is ever
+//! part of a message.
+
+use super::read::key;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bowline_core::objects;
+use bowline_core::outcome::{Problem, Reason, quote};
+use bowline_core::update::Certificate;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// The type of Secrets with a certificate and its key.
+pub const TYPE_TLS: &str = "kubernetes.io/tls";
+
+/// What the planner knows of a TLS Secret, and the certificate itself for those who pass it on.
+pub fn tls_secret(secret: &Secret) -> (objects::TlsSecret, Option<Arc<Certificate>>) {
+    let read = read(secret);
+    let (certificate, whole) = match read {
+        Ok((hash, certificate)) => (Ok(hash), Some(Arc::new(certificate))),
+        Err(why) => (Err(Problem::new(Reason::BadCertificate, why)), None),
+    };
+    (objects::TlsSecret { key: key(&secret.metadata), certificate }, whole)
+}
+
+/// The certificates in a Secret of our own, by hash. An entry that is not what its hash says is left out.
+pub fn certificates(secret: &Secret) -> Vec<(Arc<str>, Arc<Certificate>)> {
+    let entries = secret.data.iter().flatten();
+    entries
+        .filter_map(|(name, ByteString(bytes))| {
+            let (hash, certificate) = Pair::parse(bytes, bytes).ok()?.written();
+            (*hash == **name).then(|| (hash, Arc::new(certificate)))
+        })
+        .collect()
+}
+
+/// The data of a Secret of our own with these certificates: an entry for each hash, chain before key.
+pub fn certificates_data<'a>(
+    certificates: impl IntoIterator<Item = (&'a Arc<str>, &'a Arc<Certificate>)>,
+) -> BTreeMap<String, ByteString> {
+    certificates
+        .into_iter()
+        .map(|(hash, certificate)| {
+            let pem = [certificate.chain.as_bytes(), certificate.key.as_bytes()].concat();
+            (hash.to_string(), ByteString(pem))
+        })
+        .collect()
+}
+
+fn read(secret: &Secret) -> Result<(Arc<str>, Certificate), String> {
+    let type_ = secret.type_.as_deref().unwrap_or("Opaque");
+    if type_ != TYPE_TLS {
+        return Err(format!("the Secret is of type {}, not {TYPE_TLS}", quote(type_)));
+    }
+    let pair = Pair::parse(entry(secret, "tls.crt")?, entry(secret, "tls.key")?)?;
+    pair.check()?;
+    Ok(pair.written())
+}
+
+fn entry<'a>(secret: &'a Secret, name: &str) -> Result<&'a [u8], String> {
+    match secret.data.as_ref().and_then(|data| data.get(name)) {
+        Some(ByteString(bytes)) if !bytes.is_empty() => Ok(bytes),
+        Some(_) => Err(format!("{name} is empty")),
+        None => Err(format!("{name} is missing")),
+    }
+}
+
+/// A chain and a key.
+struct Pair {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Pair {
+    fn parse(chain: &[u8], key: &[u8]) -> Result<Self, String> {
+        let chain = CertificateDer::pem_slice_iter(chain)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| "tls.crt is not PEM: a section does not end or is not base64")?;
+        if chain.is_empty() {
+            return Err("tls.crt has no section BEGIN CERTIFICATE".into());
+        }
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
+            "tls.key has no readable section BEGIN PRIVATE KEY, BEGIN RSA PRIVATE KEY or BEGIN EC \
+             PRIVATE KEY"
+        })?;
+        Ok(Self { chain, key })
+    }
+
+    /// Whether a server could show the first certificate: its key is of a known kind and belongs to it.
+    fn check(&self) -> Result<(), String> {
+        let signing = rustls::crypto::ring::sign::any_supported_type(&self.key)
+            .map_err(|_| "tls.key is not an RSA, ECDSA (P-256, P-384) or Ed25519 key")?;
+        match CertifiedKey::new(self.chain.clone(), signing).keys_match() {
+            Ok(()) => Ok(()),
+            Err(rustls::Error::InconsistentKeys(_)) => {
+                Err("tls.key does not belong to the first certificate of tls.crt".into())
+            }
+            Err(_) => Err("the first certificate of tls.crt cannot be read as X.509".into()),
+        }
+    }
+
+    /// The hash, and the PEM written anew.
+    fn written(&self) -> (Arc<str>, Certificate) {
+        let mut digest = Sha256::new();
+        let mut count = |bytes: &[u8]| {
+            digest.update((bytes.len() as u64).to_be_bytes());
+            digest.update(bytes);
+        };
+        let mut chain = String::new();
+        for certificate in &self.chain {
+            count(certificate);
+            pem(&mut chain, "CERTIFICATE", certificate);
+        }
+        let label = match &self.key {
+            PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+            PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+            _ => "PRIVATE KEY",
+        };
+        count(label.as_bytes());
+        count(self.key.secret_der());
+        let mut key = String::new();
+        pem(&mut key, label, self.key.secret_der());
+        let mut hash = String::with_capacity(64);
+        for byte in digest.finalize() {
+            // Writing into a String cannot fail.
+            let _ = write!(hash, "{byte:02x}");
+        }
+        (hash.into(), Certificate { chain: chain.into(), key: key.into() })
+    }
+}
+
+fn pem(into: &mut String, label: &str, der: &[u8]) {
+    let encoded = STANDARD.encode(der);
+    let _ = writeln!(into, "-----BEGIN {label}-----");
+    let mut rest = encoded.as_str();
+    while !rest.is_empty() {
+        let (line, after) = rest.split_at(rest.len().min(64));
+        let _ = writeln!(into, "{line}");
+        rest = after;
+    }
+    let _ = writeln!(into, "-----END {label}-----");
+}

@@ -1,0 +1,208 @@
+//! Services. Annotations come before the fields that say the same; source ranges that cannot be read
+//! close the Service, they never open it.
+
+use super::read::{
+    Annotations, SERVICE_PLACEMENT, bad_value, created, deleting, flag, key, placement, port,
+    transport, tuned, uid,
+};
+use super::tuning::{On, SOURCE_IP_SECONDS, tuning};
+use crate::annotations::{self, BACKEND_TIMEOUT, IP_PER_POD, SOURCE_RANGES, VIP};
+use crate::names::{CLASS_IP_PER_POD, CLASS_LOAD_BALANCER};
+use bowline_core::objects::{self, Exposure, Family, ServiceClass};
+use bowline_core::outcome::Problem;
+use bowline_core::plan::Timeouts;
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The most milliseconds that a member may be silent: a day.
+const LONGEST_TIMEOUT_MS: u32 = 24 * 3600 * 1000;
+
+/// What the planner knows of a Service.
+pub fn service(service: &Service) -> objects::Service {
+    let (no_spec, no_annotations) = (ServiceSpec::default(), Annotations::new());
+    let spec = service.spec.as_ref().unwrap_or(&no_spec);
+    let meta = &service.metadata;
+    let all = meta.annotations.as_ref().unwrap_or(&no_annotations);
+    let exposure = exposure(spec);
+    let mut problems = Vec::new();
+    let ports = spec.ports.iter().flatten();
+    let ports = ports.filter_map(|port| service_port(port, &mut problems)).collect();
+    let affinity = affinity(spec);
+    let on = match exposure {
+        Exposure::LoadBalancer | Exposure::NodePort => On::Service(affinity),
+        Exposure::ClusterIp | Exposure::ExternalName => On::Backend(affinity),
+    };
+    let (class, unclear) = class(spec, all);
+    objects::Service {
+        key: key(meta),
+        uid: uid(meta),
+        created: created(meta),
+        deleting: deleting(meta),
+        exposure,
+        class,
+        ports,
+        families: families(spec),
+        local_only: spec.external_traffic_policy.as_deref() == Some("Local"),
+        source_ranges: source_ranges(spec, all),
+        placement: unclear.map_or_else(|| placement(all, SERVICE_PLACEMENT), Err),
+        vips: vips(spec, all),
+        tuning: tuning(all, on, &mut problems),
+        timeouts: tuned(all, &BACKEND_TIMEOUT, &mut problems, |found| timeouts(found.value))
+            .unwrap_or_default(),
+        problems,
+    }
+}
+
+fn exposure(spec: &ServiceSpec) -> Exposure {
+    match spec.type_.as_deref() {
+        Some("LoadBalancer") => Exposure::LoadBalancer,
+        Some("NodePort") => Exposure::NodePort,
+        Some("ExternalName") => Exposure::ExternalName,
+        _ => Exposure::ClusterIp,
+    }
+}
+
+/// The class, and what keeps the Service from being placed: whether somebody wants an address per Pod
+/// must be known before anything is given.
+fn class(spec: &ServiceSpec, all: &Annotations) -> (ServiceClass, Option<Problem>) {
+    let class = match spec.load_balancer_class.as_deref() {
+        None | Some("") => ServiceClass::Unset,
+        Some(CLASS_LOAD_BALANCER) => ServiceClass::LoadBalancer,
+        Some(CLASS_IP_PER_POD) => ServiceClass::IpPerPod,
+        Some(_) => return (ServiceClass::Foreign, None),
+    };
+    let Some(found) = annotations::read(all, &IP_PER_POD) else { return (class, None) };
+    match flag(found) {
+        Ok(true) => (ServiceClass::IpPerPod, None),
+        Ok(false) => (class, None),
+        Err(why) => (class, Some(bad_value(found.key, found.value, &why))),
+    }
+}
+
+fn service_port(
+    written: &ServicePort,
+    problems: &mut Vec<Problem>,
+) -> Option<objects::ServicePort> {
+    let name = written.name.as_deref().unwrap_or_default();
+    let Some(number) = port(written.port) else {
+        let why = "is not a port: a number from 1 to 65535";
+        problems.push(bad_value("spec.ports.port", &written.port.to_string(), why));
+        return None;
+    };
+    let Some(transport) = transport(written.protocol.as_deref()) else {
+        let protocol = written.protocol.as_deref().unwrap_or_default();
+        problems.push(bad_value("spec.ports.protocol", protocol, "is not TCP, UDP or SCTP"));
+        return None;
+    };
+    Some(objects::ServicePort {
+        name: name.into(),
+        number,
+        transport,
+        node_port: written.node_port.and_then(port),
+        h2c: written.app_protocol.as_deref() == Some("kubernetes.io/h2c"),
+    })
+}
+
+/// Servers fill in `ipFamilies` where a Service has an address; before that its own addresses tell.
+fn families(spec: &ServiceSpec) -> Vec<Family> {
+    let named = spec.ip_families.iter().flatten().filter_map(|family| match family.as_str() {
+        "IPv4" => Some(Family::V4),
+        "IPv6" => Some(Family::V6),
+        _ => None,
+    });
+    let own = spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip);
+    let own = own.filter_map(|ip| ip.parse().ok().map(Family::of));
+    let mut families = Vec::new();
+    for family in named {
+        if !families.contains(&family) {
+            families.push(family);
+        }
+    }
+    if families.is_empty() {
+        for family in own {
+            if !families.contains(&family) {
+                families.push(family);
+            }
+        }
+    }
+    if families.is_empty() {
+        families.push(Family::V4);
+    }
+    families
+}
+
+/// The seconds of `sessionAffinity: ClientIP`.
+fn affinity(spec: &ServiceSpec) -> Option<u32> {
+    (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| {
+        spec.session_affinity_config
+            .as_ref()
+            .and_then(|config| config.client_ip.as_ref()?.timeout_seconds)
+            .and_then(|seconds| u32::try_from(seconds).ok())
+            .filter(|seconds| *seconds > 0)
+            .unwrap_or(SOURCE_IP_SECONDS)
+    })
+}
+
+/// The field before the annotation, as Kubernetes itself has it. An annotation of spaces says nothing.
+fn source_ranges(spec: &ServiceSpec, all: &Annotations) -> Result<Vec<IpNet>, Problem> {
+    let field = "spec.loadBalancerSourceRanges";
+    let written = spec.load_balancer_source_ranges.as_deref().unwrap_or_default();
+    if !written.is_empty() {
+        return written.iter().map(|text| range(field, text)).collect();
+    }
+    match annotations::read(all, &SOURCE_RANGES) {
+        Some(found) if !found.value.trim().is_empty() => {
+            found.value.split(',').map(|text| range(found.key, text)).collect()
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+fn range(field: &str, text: &str) -> Result<IpNet, Problem> {
+    let read = text.trim().parse::<IpNet>().map(|net| net.trunc());
+    read.map_err(|_| bad_value(field, text, "is not a network such as 203.0.113.0/24"))
+}
+
+/// Annotations in their order, `spec.loadBalancerIP` last.
+fn vips(spec: &ServiceSpec, all: &Annotations) -> Result<Vec<IpAddr>, Problem> {
+    let field = spec.load_balancer_ip.as_deref().filter(|ip| !ip.is_empty());
+    let (key, value) = match (annotations::read(all, &VIP), field) {
+        (Some(found), _) => (found.key, found.value),
+        (None, Some(ip)) => ("spec.loadBalancerIP", ip),
+        (None, None) => return Ok(Vec::new()),
+    };
+    let mut vips: Vec<IpAddr> = Vec::new();
+    for text in value.split(',') {
+        let Ok(ip) = text.trim().parse::<IpAddr>() else {
+            let why = "is not an address such as 203.0.113.10, nor one of each family with a comma";
+            return Err(bad_value(key, value, why));
+        };
+        if vips.iter().any(|other| other.is_ipv4() == ip.is_ipv4()) {
+            return Err(bad_value(
+                key,
+                value,
+                "has two addresses of one family: write one of each",
+            ));
+        }
+        vips.push(ip);
+    }
+    Ok(vips)
+}
+
+/// kube2lb's map of port name to milliseconds.
+fn timeouts(json: &str) -> Result<BTreeMap<Arc<str>, Timeouts>, String> {
+    let read = serde_json::from_str::<BTreeMap<String, u32>>(json).ok();
+    read.filter(|map| map.values().all(|ms| (1..=LONGEST_TIMEOUT_MS).contains(ms)))
+        .map(|map| {
+            let timeouts = |ms| Timeouts { backend_ms: Some(ms), ..Timeouts::default() };
+            map.into_iter().map(|(port, ms)| (port.into(), timeouts(ms))).collect()
+        })
+        .ok_or_else(|| {
+            "is not a JSON map of port names to milliseconds from 1 to 86400000, such as \
+             {\"http\":5000}"
+                .into()
+        })
+}
