@@ -3,6 +3,13 @@
 //! It is told what to do by [`Update`]s, which it swaps in memory: no restart, and no connection is
 //! dropped because something else changed. It knows neither Kubernetes nor files.
 
+pub mod metrics;
+pub mod pool;
+pub mod proxy_protocol;
+pub mod router;
+pub mod tcp;
+pub mod udp;
+
 use bowline_core::update::{Report, Update};
 use std::time::Duration;
 

@@ -1,0 +1,470 @@
+//! A pool as traffic meets it: who takes the next connection or request, who is left out because it
+//! failed, and which client belongs to whom. Members and configuration are swapped while it runs;
+//! counters, health and ties of members that stay are kept. It opens no client's connection itself:
+//! the HTTP, TCP and UDP parts pick here and report back.
+
+mod check;
+mod cookie;
+mod least;
+mod passive;
+mod ranges;
+mod rendezvous;
+mod rotation;
+mod server;
+mod sticky;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use cookie::CookieKey;
+
+use arc_swap::{ArcSwap, Guard};
+use bowline_core::plan::{self, Persistence, PersistenceKey, Transport};
+use bowline_core::update::{Member, MemberChange, MemberState};
+use parking_lot::Mutex;
+use ranges::Ranges;
+use server::Server;
+use std::collections::HashMap;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use sticky::Sticky;
+use table::{Entry, Table};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+/// How long connections of a removed member live on where the plan does not say.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// Where traffic goes.
+#[derive(Debug)]
+pub struct Pool {
+    settings: ArcSwap<Settings>,
+    table: ArcSwap<Table>,
+    /// Whose turn it is.
+    counter: AtomicU64,
+    sticky: Mutex<Sticky>,
+    key: Arc<CookieKey>,
+    cookie_name: OnceLock<String>,
+    /// Held while members, their health or the settings change.
+    members: Mutex<Members>,
+}
+
+#[derive(Debug)]
+struct Settings {
+    config: Arc<plan::Pool>,
+    ranges: Ranges,
+}
+
+#[derive(Debug, Default)]
+struct Members {
+    list: Arc<[Member]>,
+    /// Those of the list, in its order.
+    servers: Vec<Arc<Server>>,
+    /// Those that were removed and may still have connections.
+    leaving: HashMap<SocketAddr, Arc<Server>>,
+}
+
+/// Who wants to be served.
+#[derive(Clone, Copy, Debug)]
+pub struct Client<'a> {
+    /// Its address.
+    pub addr: IpAddr,
+    /// The value of the cookie called [`Pool::cookie_name`] that it sent.
+    pub cookie: Option<&'a str>,
+}
+
+/// What went wrong with a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It could not be connected to.
+    Connect,
+    /// It broke the connection before it had answered.
+    Reset,
+    /// It did not answer in time.
+    Timeout,
+    /// It answered with this status. It is counted, but a member that answers is alive, and what it
+    /// answers may be the client's doing: nobody is left out for it.
+    Status(u16),
+}
+
+/// Whether a member takes new clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Condition {
+    /// It does.
+    Ready,
+    /// It is going away.
+    Draining,
+    /// Its failures put it out until it answers again.
+    Ejected,
+    /// Health checks say that it does not answer.
+    Down,
+}
+
+/// What was counted for a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberStats {
+    /// Which.
+    pub address: SocketAddr,
+    /// Whether it takes new clients.
+    pub condition: Condition,
+    /// Connections or requests that it has now.
+    pub active: usize,
+    /// Connections or requests that it was given.
+    pub picks: u64,
+    /// Those that failed.
+    pub failures: u64,
+    /// How often it was put out.
+    pub ejections: u64,
+}
+
+impl Pool {
+    /// A pool without members, whose cookies are signed with a key of this process. Health checks run
+    /// on the tokio runtime that members are set in.
+    pub fn new(config: Arc<plan::Pool>) -> Arc<Self> {
+        static KEY: OnceLock<Arc<CookieKey>> = OnceLock::new();
+        Self::with_key(config, KEY.get_or_init(|| Arc::new(CookieKey::random())).clone())
+    }
+
+    /// A pool without members, whose cookies are signed with this key.
+    pub fn with_key(config: Arc<plan::Pool>, key: Arc<CookieKey>) -> Arc<Self> {
+        let table = Table::new(Box::default(), config.algorithm);
+        let mut start = [0; 4];
+        // If there is no randomness, proxies that start together begin with the same member.
+        let _ = getrandom::fill(&mut start);
+        Arc::new(Self {
+            settings: ArcSwap::from_pointee(Settings::new(config)),
+            table: ArcSwap::from_pointee(table),
+            counter: AtomicU64::new(u64::from(u32::from_ne_bytes(start))),
+            sticky: Mutex::default(),
+            key,
+            cookie_name: OnceLock::new(),
+            members: Mutex::default(),
+        })
+    }
+
+    /// What the plan says of it.
+    pub fn config(&self) -> Arc<plan::Pool> {
+        self.settings.load().config.clone()
+    }
+
+    /// Replaces what the plan says; members stay.
+    pub fn set_config(self: &Arc<Self>, config: Arc<plan::Pool>) {
+        let mut members = self.members.lock();
+        let before = self.config();
+        if before.persistence != config.persistence {
+            *self.sticky.lock() = Sticky::default();
+        }
+        let recheck = before.health_check != config.health_check
+            || before.proxy_protocol != config.proxy_protocol
+            || before.speaks != config.speaks;
+        self.settings.store(Arc::new(Settings::new(config)));
+        if recheck {
+            for server in &members.servers {
+                let mut health = server.health();
+                health.down = false;
+                if let Some(checker) = health.checker.take() {
+                    checker.abort();
+                }
+            }
+        }
+        self.publish(&mut members);
+    }
+
+    /// Brings members in and out. Removed ones get nothing new, and what they have ends after the
+    /// pool's drain time.
+    pub fn set_members(self: &Arc<Self>, change: &MemberChange) {
+        self.replace_members(change.members.clone());
+    }
+
+    /// Lets go of all members, as when the pool is removed: what they have drains.
+    pub fn retire(self: &Arc<Self>) {
+        self.replace_members(Arc::default());
+    }
+
+    fn replace_members(self: &Arc<Self>, list: Arc<[Member]>) {
+        let now = Instant::now();
+        let mut members = self.members.lock();
+        let mut list: Vec<Member> = list.to_vec();
+        list.sort_by_key(|member| member.address);
+        list.dedup_by_key(|member| member.address);
+        members.leaving.retain(|_, server| server.ends().is_none_or(|ends| now < ends));
+        let mut before: HashMap<_, _> =
+            members.servers.drain(..).map(|server| (server.address, server)).collect();
+        let servers = list.iter().map(|member| {
+            let address = member.address;
+            before.remove(&address).unwrap_or_else(|| match members.leaving.remove(&address) {
+                Some(server) => {
+                    server.come_back();
+                    server
+                }
+                None => Arc::new(Server::new(address)),
+            })
+        });
+        let servers = servers.collect();
+        let ends = now + self.drain_time();
+        for (address, server) in before {
+            server.leave(ends);
+            members.leaving.insert(address, server);
+        }
+        members.servers = servers;
+        members.list = list.into();
+        self.publish(&mut members);
+    }
+
+    fn drain_time(&self) -> Duration {
+        let seconds = self.settings.load().config.timeouts.drain_seconds;
+        seconds.map_or(DRAIN, |seconds| Duration::from_secs(u64::from(seconds)))
+    }
+
+    /// Makes the table anew from members, their health and the settings, and sees to their checks.
+    fn publish(self: &Arc<Self>, members: &mut Members) {
+        let config = self.config();
+        let entries = members.list.iter().zip(&members.servers).map(|(member, server)| Entry {
+            server: server.clone(),
+            weight: member.weight,
+            state: member.state,
+            healthy: server.health().is_good(),
+        });
+        let mut table = Table::new(entries.collect(), config.algorithm);
+        if config.persistence.is_some_and(|p| p.by == PersistenceKey::Cookie) {
+            table = table.with_ids(&self.key, &config.name);
+        }
+        self.table.store(Arc::new(table));
+        if config.health_check.is_none() {
+            return;
+        }
+        // Where there is no runtime, as in a test of values, nobody is checked.
+        let Ok(runtime) = Handle::try_current() else { return };
+        for server in &members.servers {
+            let mut health = server.health();
+            if health.checker.is_none() {
+                let watch = check::watch(Arc::downgrade(self), server.clone(), config.clone());
+                health.checker = Some(runtime.spawn(watch).abort_handle());
+            }
+        }
+    }
+
+    /// Whether clients at this address may use it.
+    pub fn allows(&self, client: IpAddr) -> bool {
+        self.settings.load().ranges.admit(client)
+    }
+
+    /// The name of the cookie that ties clients to its members.
+    pub fn cookie_name(&self) -> &str {
+        self.cookie_name.get_or_init(|| self.key.cookie_name(&self.settings.load().config.name))
+    }
+
+    /// The member for a client, other than the excluded ones (those that it was tried on in vain).
+    /// None where there is nobody.
+    pub fn pick(self: &Arc<Self>, client: &Client<'_>, exclude: &[SocketAddr]) -> Option<Pick> {
+        let settings = self.settings.load();
+        let table = self.table.load();
+        let choose = || table.choose(client.addr, exclude, &self.counter);
+        let (server, cookie) = match settings.config.persistence {
+            None => (choose()?, None),
+            Some(Persistence { by: PersistenceKey::SourceIp, timeout_seconds }) => {
+                let timeout = Duration::from_secs(u64::from(timeout_seconds));
+                let address = client.addr.to_canonical();
+                let now = Instant::now();
+                let mut sticky = self.sticky.lock();
+                let tied = sticky.get(address, timeout, now);
+                let server = tied.and_then(|at| table.tied(at, exclude)).or_else(choose)?;
+                sticky.put(address, server.address, timeout, now);
+                (server, None)
+            }
+            Some(Persistence { by: PersistenceKey::Cookie, timeout_seconds }) => {
+                self.pick_by_cookie(&settings, &table, client, exclude, timeout_seconds, choose)?
+            }
+        };
+        server.begin();
+        Some(Pick { pool: self.clone(), server: server.clone(), cookie })
+    }
+
+    fn pick_by_cookie<'a>(
+        &self,
+        settings: &Settings,
+        table: &'a Guard<Arc<Table>>,
+        client: &Client<'_>,
+        exclude: &[SocketAddr],
+        timeout_seconds: u32,
+        choose: impl FnOnce() -> Option<&'a Arc<Server>>,
+    ) -> Option<(&'a Arc<Server>, Option<String>)> {
+        let pool = &*settings.config.name;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let timeout = u64::from(timeout_seconds.max(1));
+        let read = client.cookie.and_then(|cookie| self.key.read(pool, cookie, now));
+        let tied = read.and_then(|(id, ends)| Some((table.named(&id, exclude)?, ends)));
+        // A cookie lasts a little longer than the timeout, so that it need not be set again on every
+        // request to last for the timeout after each.
+        let lasts = timeout + timeout.div_ceil(8);
+        match tied {
+            Some((server, ends)) if ends >= now + timeout => Some((server, None)),
+            tied => {
+                let server = tied.map(|(server, _)| server).or_else(choose)?;
+                let id = server.id.get_or_init(|| self.key.member_id(pool, server.address));
+                let value = self.key.sign(pool, id, now + lasts);
+                let name = self.cookie_name();
+                let cookie =
+                    format!("{name}={value}; Path=/; Max-Age={lasts}; HttpOnly; SameSite=Lax");
+                Some((server, Some(cookie)))
+            }
+        }
+    }
+
+    /// Resolves when the member has been removed and its drain time is over; at once for an address
+    /// that is no member.
+    pub fn cancelled(
+        &self,
+        member: SocketAddr,
+    ) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let members = self.members.lock();
+        let server = match members.list.binary_search_by_key(&member, |m| m.address) {
+            Ok(index) => members.servers.get(index),
+            Err(_) => members.leaving.get(&member),
+        };
+        let ended = server.map(|server| server.ended());
+        async move {
+            if let Some(ended) = ended {
+                ended.await;
+            }
+        }
+    }
+
+    /// What was counted for each member.
+    pub fn stats(&self) -> Vec<MemberStats> {
+        let table = self.table.load();
+        table.all.iter().map(|entry| stats(&entry.server, entry.state)).collect()
+    }
+
+    fn succeeded(&self, server: &Server) {
+        server.health().passive.succeeded();
+    }
+
+    fn failed(self: &Arc<Self>, server: &Arc<Server>, failure: Failure) {
+        server.failures.fetch_add(1, Ordering::Relaxed);
+        if matches!(failure, Failure::Status(_)) {
+            return;
+        }
+        let now = Instant::now();
+        if !server.health().passive.failed(now) {
+            return;
+        }
+        let mut members = self.members.lock();
+        let out = members.servers.iter().filter(|s| s.health().passive.is_out()).count();
+        // Members that cannot be connected to are left out however many they are; if that is all,
+        // the table uses all. What else goes wrong may be the clients' doing, and costs at most half.
+        if failure != Failure::Connect && (out + 1) * 2 > members.servers.len() {
+            return;
+        }
+        if server.ends().is_some() {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        let hold = server.health().passive.put_out(now);
+        server.ejections.fetch_add(1, Ordering::Relaxed);
+        let by_tcp = self.settings.load().config.service.protocol == Transport::Tcp;
+        let probe = check::probe(Arc::downgrade(self), server.clone(), hold, by_tcp);
+        server.health().prober = Some(runtime.spawn(probe).abort_handle());
+        tracing::debug!(pool = %self.settings.load().config.name, member = %server.address, "member left out");
+        self.publish(&mut members);
+    }
+
+    /// A member that was put out answers.
+    fn let_in(self: &Arc<Self>, server: &Server) {
+        let mut members = self.members.lock();
+        server.health().passive.let_in(Instant::now());
+        self.publish(&mut members);
+    }
+
+    /// Health checks found a member to answer, or not.
+    fn checked(self: &Arc<Self>, server: &Server, up: bool) {
+        let mut members = self.members.lock();
+        server.health().down = !up;
+        self.publish(&mut members);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Tasks hold their member: without this they would go on until they next look for the pool.
+        let members = self.members.get_mut();
+        for server in members.servers.iter().chain(members.leaving.values()) {
+            server.health().stop_tasks();
+        }
+    }
+}
+
+impl Settings {
+    fn new(config: Arc<plan::Pool>) -> Self {
+        Self { ranges: Ranges::new(&config.source_ranges), config }
+    }
+}
+
+fn stats(server: &Server, state: MemberState) -> MemberStats {
+    let health = server.health();
+    let condition = match state {
+        _ if health.passive.is_out() => Condition::Ejected,
+        _ if health.down => Condition::Down,
+        MemberState::Draining => Condition::Draining,
+        MemberState::Ready => Condition::Ready,
+    };
+    drop(health);
+    MemberStats {
+        address: server.address,
+        condition,
+        active: server.active.load(Ordering::Relaxed),
+        picks: server.picks.load(Ordering::Relaxed),
+        failures: server.failures.load(Ordering::Relaxed),
+        ejections: server.ejections.load(Ordering::Relaxed),
+    }
+}
+
+/// A member that was chosen. It counts as a connection or request of the member while it lives.
+#[derive(Debug)]
+pub struct Pick {
+    pool: Arc<Pool>,
+    server: Arc<Server>,
+    cookie: Option<String>,
+}
+
+impl Pick {
+    /// Where to connect.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+
+    /// The value of a `Set-Cookie` header that ties the client to the member, where one is due. Over
+    /// TLS `; Secure` should be added.
+    pub fn cookie_to_set(&self) -> Option<String> {
+        self.cookie.clone()
+    }
+
+    /// Its pool.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The member did what was asked.
+    pub fn succeeded(&self) {
+        self.pool.succeeded(&self.server);
+    }
+
+    /// The member did not.
+    pub fn failed(&self, failure: Failure) {
+        self.pool.failed(&self.server, failure);
+    }
+
+    /// Resolves when the member has been removed and its drain time is over.
+    pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.server.ended()
+    }
+}
+
+impl Drop for Pick {
+    fn drop(&mut self) {
+        self.server.end();
+    }
+}

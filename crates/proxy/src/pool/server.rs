@@ -1,0 +1,125 @@
+//! What is known of one member for as long as it is in a pool, and while it drains after that: its
+//! counters, its health and when its connections must end. Weight and state are the table's.
+
+use super::cookie::MemberId;
+use super::passive::Passive;
+use parking_lot::Mutex;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) active: AtomicUsize,
+    pub(crate) picks: AtomicU64,
+    pub(crate) failures: AtomicU64,
+    pub(crate) ejections: AtomicU64,
+    pub(super) id: OnceLock<MemberId>,
+    health: Mutex<Health>,
+    /// When what it has must end; none while it is in the pool.
+    ends: watch::Sender<Option<Instant>>,
+}
+
+/// Why a member may be left out although it is ready.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    pub(super) passive: Passive,
+    /// Active checks say that it does not answer.
+    pub(super) down: bool,
+    pub(super) checker: Option<AbortHandle>,
+    pub(super) prober: Option<AbortHandle>,
+}
+
+impl Health {
+    pub(super) fn is_good(&self) -> bool {
+        !self.down && !self.passive.is_out()
+    }
+
+    pub(super) fn stop_tasks(&mut self) {
+        for task in [self.checker.take(), self.prober.take()].into_iter().flatten() {
+            task.abort();
+        }
+    }
+}
+
+impl Server {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            active: AtomicUsize::new(0),
+            picks: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            ejections: AtomicU64::new(0),
+            id: OnceLock::new(),
+            health: Mutex::default(),
+            ends: watch::Sender::new(None),
+        }
+    }
+
+    pub(super) fn health(&self) -> parking_lot::MutexGuard<'_, Health> {
+        self.health.lock()
+    }
+
+    pub(super) fn begin(&self) {
+        self.active.fetch_add(1, Ordering::Relaxed);
+        self.picks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn end(&self) {
+        self.active.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// It left the pool: what it has ends then.
+    pub(super) fn leave(&self, ends: Instant) {
+        self.health().stop_tasks();
+        self.ends.send_replace(Some(ends));
+    }
+
+    /// It is back before it was forgotten; what was held against it is not.
+    pub(super) fn come_back(&self) {
+        let mut health = self.health();
+        health.stop_tasks();
+        *health = Health::default();
+        drop(health);
+        self.ends.send_replace(None);
+    }
+
+    pub(super) fn ends(&self) -> Option<Instant> {
+        *self.ends.borrow()
+    }
+
+    /// Resolves once its drain time is over.
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let mut ends = self.ends.subscribe();
+        async move {
+            loop {
+                let end = *ends.borrow_and_update();
+                let changed = match end {
+                    None => ends.changed().await,
+                    Some(end) => tokio::select! {
+                        () = sleep_until(end) => return,
+                        changed = ends.changed() => changed,
+                    },
+                };
+                if changed.is_err() {
+                    // Nobody can bring it back any more.
+                    if let Some(end) = end {
+                        sleep_until(end).await;
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.health.get_mut().stop_tasks();
+    }
+}

@@ -1,0 +1,189 @@
+//! TCP connections: each is given a member of the pool and passed through, both ways, until both
+//! sides are done. It never looks into the bytes. Listeners accept and call [`serve`].
+
+mod pump;
+#[cfg(test)]
+mod tests;
+
+use crate::metrics::ListenerStats;
+use crate::pool::{Client, Failure, Pick, Pool};
+use crate::proxy_protocol::{Carrier, Header};
+use pump::Pumped;
+use socket2::{SockRef, TcpKeepalive};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+
+/// How many members are tried before a client is sent away.
+const TRIES: usize = 3;
+/// After so long without a byte the other side is asked whether it is there.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// What connections may take.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// One for each connection at a time; a connection that finds none is closed at once.
+    pub connections: Arc<Semaphore>,
+    /// How long connecting to a member may take, where the plan does not say.
+    pub connect: Duration,
+    /// How long a connection may be silent both ways, where the plan does not say.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: Arc::new(Semaphore::new(10_000)),
+            connect: Duration::from_secs(5),
+            idle: Duration::from_secs(3600),
+        }
+    }
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Both sides were done.
+    Closed,
+    /// One side broke it.
+    Broken,
+    /// Neither side said anything for too long.
+    Idle,
+    /// The member was removed and its drain time is over.
+    Drained,
+    /// The proxy stops.
+    Stopped,
+    /// The client may not use the pool.
+    Forbidden,
+    /// There were too many connections.
+    TooMany,
+    /// No member could be connected to.
+    NoMember,
+}
+
+/// Serves one connection to its end. The shutdown is over when it turns true or its sender is gone:
+/// then the connection is closed.
+pub async fn serve(
+    client: TcpStream,
+    client_addr: SocketAddr,
+    local_addr: SocketAddr,
+    pool: Arc<Pool>,
+    limits: &Limits,
+    stats: &Arc<ListenerStats>,
+    mut shutdown: watch::Receiver<bool>,
+) -> Ended {
+    let refusal = if !pool.allows(client_addr.ip()) {
+        Err(Ended::Forbidden)
+    } else {
+        limits.connections.try_acquire().map_err(|_| Ended::TooMany)
+    };
+    let _permit = match refusal {
+        Ok(permit) => permit,
+        Err(ended) => {
+            ListenerStats::add(&stats.refused, 1);
+            reset(&client);
+            return ended;
+        }
+    };
+    let _active = stats.begin();
+    tune(&client);
+    tokio::select! {
+        ended = pass(client, client_addr, local_addr, &pool, limits, stats) => ended,
+        _ = shutdown.wait_for(|stop| *stop) => Ended::Stopped,
+    }
+}
+
+async fn pass(
+    mut client: TcpStream,
+    client_addr: SocketAddr,
+    local_addr: SocketAddr,
+    pool: &Arc<Pool>,
+    limits: &Limits,
+    stats: &ListenerStats,
+) -> Ended {
+    let config = pool.config();
+    let patience = config.timeouts.connect_ms.map_or(limits.connect, millis);
+    let Some((pick, mut member)) = connect(pool, client_addr, patience).await else {
+        reset(&client);
+        return Ended::NoMember;
+    };
+    let cancelled = pick.cancelled();
+    let work = async {
+        if config.proxy_protocol {
+            let header = Header::new(client_addr, local_addr, Carrier::Stream);
+            if member.write_all(&header).await.is_err() {
+                pick.failed(Failure::Reset);
+                return Ended::Broken;
+            }
+        }
+        let idle = config.timeouts.backend_ms.map_or(limits.idle, millis);
+        let pumped = pump::pump(&mut client, &mut member, idle, stats).await;
+        match pumped {
+            Pumped::MemberBroke { answered: false } => pick.failed(Failure::Reset),
+            Pumped::Done | Pumped::MemberBroke { .. } => pick.succeeded(),
+            Pumped::ClientBroke | Pumped::Idle => {}
+        }
+        match pumped {
+            Pumped::Done => Ended::Closed,
+            Pumped::Idle => Ended::Idle,
+            Pumped::ClientBroke | Pumped::MemberBroke { .. } => Ended::Broken,
+        }
+    };
+    tokio::select! {
+        ended = work => {
+            // What one side was told by a reset, the other is told too.
+            if ended == Ended::Broken {
+                reset(&client);
+            }
+            ended
+        }
+        () = cancelled => Ended::Drained,
+    }
+}
+
+/// A member and a connection to it. Nothing was sent to those that could not be connected to, so
+/// trying another is safe.
+async fn connect(
+    pool: &Arc<Pool>,
+    client: SocketAddr,
+    patience: Duration,
+) -> Option<(Pick, TcpStream)> {
+    let mut tried = Vec::new();
+    while tried.len() < TRIES {
+        let pick = pool.pick(&Client { addr: client.ip(), cookie: None }, &tried)?;
+        match timeout(patience, TcpStream::connect(pick.address())).await {
+            Ok(Ok(stream)) => {
+                tune(&stream);
+                return Some((pick, stream));
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(member = %pick.address(), %error, "cannot connect");
+                pick.failed(Failure::Connect);
+            }
+            Err(_) => pick.failed(Failure::Connect),
+        }
+        tried.push(pick.address());
+    }
+    None
+}
+
+fn millis(ms: u32) -> Duration {
+    Duration::from_millis(u64::from(ms))
+}
+
+/// Small writes go out at once, and a peer that vanished is noticed. A socket that refuses either
+/// still works.
+fn tune(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4);
+    let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
+}
+
+/// The connection is reset when it is dropped, so that its client does not wait.
+fn reset(stream: &TcpStream) {
+    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+}

@@ -1,0 +1,214 @@
+//! UDP datagrams: those of one client go to one member, through a socket of their own, and what comes
+//! back goes to the client from the listening address. A session ends when it is idle, when its member
+//! is gone and drained, or when it is the oldest and there is no room. Listeners bind and call
+//! [`serve`].
+
+mod sessions;
+#[cfg(test)]
+mod tests;
+
+use crate::metrics::ListenerStats;
+use crate::pool::{Client, Failure, Pick, Pool};
+use crate::proxy_protocol::{Carrier, Header};
+use arc_swap::ArcSwap;
+use sessions::{Session, Sessions};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+/// The largest datagram there is.
+const LARGEST: usize = 65_535;
+/// So many datagrams are taken before others get a turn.
+const BATCH: usize = 64;
+
+/// What sessions may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How many there may be; each has a socket.
+    pub sessions: usize,
+    /// How long one may be silent.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { sessions: 2_000, idle: Duration::from_secs(30) }
+    }
+}
+
+/// Serves a socket until the shutdown turns true or its sender is gone. New sessions go to the pool
+/// that is in place when they begin.
+pub async fn serve(
+    socket: Arc<UdpSocket>,
+    pool: Arc<ArcSwap<Pool>>,
+    limits: Limits,
+    stats: Arc<ListenerStats>,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let Ok(local) = socket.local_addr() else { return };
+    let sessions = Arc::new(Sessions::new(limits.sessions));
+    let mut listener =
+        Listener { socket, local, pool, limits, stats, sessions, tasks: JoinSet::new() };
+    tokio::select! {
+        () = listener.run() => {}
+        _ = shutdown.wait_for(|stop| *stop) => {}
+    }
+}
+
+struct Listener {
+    socket: Arc<UdpSocket>,
+    local: SocketAddr,
+    pool: Arc<ArcSwap<Pool>>,
+    limits: Limits,
+    stats: Arc<ListenerStats>,
+    sessions: Arc<Sessions>,
+    /// Ended with the listener.
+    tasks: JoinSet<()>,
+}
+
+impl Listener {
+    async fn run(&mut self) {
+        let mut buffer = vec![0; LARGEST];
+        loop {
+            if self.socket.readable().await.is_err() {
+                return;
+            }
+            for _ in 0..BATCH {
+                match self.socket.try_recv_from(&mut buffer) {
+                    Ok((length, client)) => self.datagram(client, &buffer[..length]),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    // Such as a client that refused what it was sent.
+                    Err(_) => {}
+                }
+            }
+            while self.tasks.try_join_next().is_some() {}
+            tokio::task::coop::consume_budget().await;
+        }
+    }
+
+    fn datagram(&mut self, client: SocketAddr, bytes: &[u8]) {
+        let pool = self.pool.load();
+        if !pool.allows(client.ip()) {
+            ListenerStats::add(&self.stats.refused, 1);
+            return;
+        }
+        ListenerStats::add(&self.stats.bytes_in, bytes.len() as u64);
+        if let Some(session) = self.sessions.get(client) {
+            if session.belongs_to(&pool) {
+                session.send(bytes);
+                return;
+            }
+        }
+        let Some(session) = self.begin(&pool, client) else {
+            ListenerStats::add(&self.stats.refused, 1);
+            return;
+        };
+        session.send(bytes);
+    }
+
+    fn begin(&mut self, pool: &Arc<Pool>, client: SocketAddr) -> Option<Arc<Session>> {
+        let pick = pool.pick(&Client { addr: client.ip(), cookie: None }, &[])?;
+        let upstream = match connect(pick.address()) {
+            Ok(upstream) => upstream,
+            Err(error) => {
+                tracing::debug!(member = %pick.address(), %error, "cannot open a socket");
+                return None;
+            }
+        };
+        let header = pool
+            .config()
+            .proxy_protocol
+            .then(|| Header::new(client, self.local, Carrier::Datagram));
+        let session = Arc::new(Session::new(upstream, Arc::downgrade(pool), header));
+        self.sessions.put(client, session.clone());
+        let (socket, stats) = (self.socket.clone(), self.stats.clone());
+        let (sessions, idle) = (self.sessions.clone(), self.limits.idle);
+        let mine = session.clone();
+        self.tasks.spawn(async move {
+            let _active = stats.begin();
+            answer(&mine, client, &socket, &pick, idle, &stats).await;
+            sessions.remove(client, &mine);
+        });
+        Some(session)
+    }
+}
+
+/// Sends what the member answers to the client until the session is over.
+async fn answer(
+    session: &Session,
+    client: SocketAddr,
+    socket: &UdpSocket,
+    pick: &Pick,
+    idle: Duration,
+    stats: &ListenerStats,
+) {
+    let cancelled = pick.cancelled();
+    tokio::pin!(cancelled);
+    loop {
+        let ends = session.last_used() + idle;
+        tokio::select! {
+            ready = session.upstream.readable() => {
+                if ready.is_err() {
+                    return;
+                }
+                match relay(session, client, socket, stats).await {
+                    Ok(()) => pick.succeeded(),
+                    Err(_) => return pick.failed(Failure::Connect),
+                }
+            }
+            () = sleep_until(ends) => {
+                if session.last_used() + idle <= tokio::time::Instant::now() {
+                    return;
+                }
+            }
+            () = &mut cancelled => return,
+            () = session.evicted() => return,
+        }
+    }
+}
+
+/// Passes on what is there; an error is the member's.
+async fn relay(
+    session: &Session,
+    client: SocketAddr,
+    socket: &UdpSocket,
+    stats: &ListenerStats,
+) -> io::Result<()> {
+    for _ in 0..BATCH {
+        let datagram = sessions::with_buffer(|buffer| match session.upstream.try_recv(buffer) {
+            // Most are passed on at once and never copied.
+            Ok(length) => match socket.try_send_to(&buffer[..length], client) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    Ok(Some((length, Some(buffer[..length].to_vec()))))
+                }
+                _ => Ok(Some((length, None))),
+            },
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        })?;
+        let Some((length, rest)) = datagram else { return Ok(()) };
+        session.touch();
+        ListenerStats::add(&stats.bytes_out, length as u64);
+        if let Some(rest) = rest {
+            // What cannot be sent is lost, as datagrams may be.
+            let _ = socket.send_to(&rest, client).await;
+        }
+    }
+    Ok(())
+}
+
+fn connect(member: SocketAddr) -> io::Result<UdpSocket> {
+    let any = match member {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    let socket = std::net::UdpSocket::bind(any)?;
+    socket.connect(member)?;
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(socket)
+}

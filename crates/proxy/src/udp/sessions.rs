@@ -1,0 +1,153 @@
+//! The sessions of a UDP listener, by client. There is room for a fixed number: the oldest that was
+//! not used since it was last looked at makes room for a new one.
+
+use crate::pool::Pool;
+use crate::proxy_protocol::Header;
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// So many sessions in use are passed over before one is made to go all the same.
+const CHANCES: usize = 8;
+
+thread_local! {
+    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; super::LARGEST].into());
+}
+
+/// Lends the thread's buffer.
+pub(super) fn with_buffer<T>(f: impl FnOnce(&mut [u8]) -> T) -> T {
+    BUFFER.with_borrow_mut(|buffer| f(buffer))
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) upstream: UdpSocket,
+    pool: Weak<Pool>,
+    header: Option<Header>,
+    start: Instant,
+    /// Milliseconds after the start.
+    used: AtomicU64,
+    evicted: Notify,
+}
+
+impl Session {
+    pub(super) fn new(upstream: UdpSocket, pool: Weak<Pool>, header: Option<Header>) -> Self {
+        Self {
+            upstream,
+            pool,
+            header,
+            start: Instant::now(),
+            used: AtomicU64::new(0),
+            evicted: Notify::new(),
+        }
+    }
+
+    pub(super) fn belongs_to(&self, pool: &Arc<Pool>) -> bool {
+        std::ptr::eq(self.pool.as_ptr(), Arc::as_ptr(pool))
+    }
+
+    /// Sends to the member. What does not fit its socket's buffer is lost, as datagrams may be.
+    pub(super) fn send(&self, bytes: &[u8]) {
+        self.touch();
+        let _ = match &self.header {
+            None => self.upstream.try_send(bytes),
+            Some(header) => self.upstream.try_send(&[header, bytes].concat()),
+        };
+    }
+
+    pub(super) fn touch(&self) {
+        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.used.store(now, Ordering::Relaxed);
+    }
+
+    pub(super) fn last_used(&self) -> Instant {
+        self.start + Duration::from_millis(self.used.load(Ordering::Relaxed))
+    }
+
+    /// Resolves when the session must make room.
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Sessions {
+    limit: usize,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    by_client: HashMap<SocketAddr, Arc<Session>>,
+    /// The oldest first, with when it had been used last when it came to its place. Sessions that
+    /// ended may still be here.
+    order: VecDeque<(SocketAddr, Weak<Session>, u64)>,
+}
+
+impl Sessions {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit: limit.max(1), table: Mutex::default() }
+    }
+
+    pub(super) fn get(&self, client: SocketAddr) -> Option<Arc<Session>> {
+        self.table.lock().by_client.get(&client).cloned()
+    }
+
+    /// Puts a session in; one of the same client, and one that must make room, are told to end.
+    pub(super) fn put(&self, client: SocketAddr, session: Arc<Session>) {
+        let mut table = self.table.lock();
+        if table.by_client.len() >= self.limit && !table.by_client.contains_key(&client) {
+            table.make_room();
+        }
+        // Entries of sessions that ended by themselves are swept once they are half of all.
+        if table.order.len() >= self.limit * 2 {
+            table.order.retain(|(_, session, _)| session.strong_count() > 0);
+        }
+        table.order.push_back((client, Arc::downgrade(&session), 0));
+        if let Some(before) = table.by_client.insert(client, session) {
+            before.evicted.notify_one();
+        }
+    }
+
+    /// Takes the session out, unless the client has another by now.
+    pub(super) fn remove(&self, client: SocketAddr, session: &Arc<Session>) {
+        let mut table = self.table.lock();
+        if table.by_client.get(&client).is_some_and(|current| Arc::ptr_eq(current, session)) {
+            table.by_client.remove(&client);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.table.lock().by_client.len()
+    }
+}
+
+impl Table {
+    fn make_room(&mut self) {
+        let mut chances = CHANCES;
+        while let Some((client, session, seen)) = self.order.pop_front() {
+            let Some(session) = session.upgrade() else { continue };
+            let current = self.by_client.get(&client);
+            if !current.is_some_and(|current| Arc::ptr_eq(current, &session)) {
+                continue;
+            }
+            let used = session.used.load(Ordering::Relaxed);
+            if used > seen && chances > 0 {
+                chances -= 1;
+                self.order.push_back((client, Arc::downgrade(&session), used));
+                continue;
+            }
+            self.by_client.remove(&client);
+            session.evicted.notify_one();
+            return;
+        }
+    }
+}
