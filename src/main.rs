@@ -1,6 +1,7 @@
 //! `bowline`: one binary for every role. Reads the command line and hands over; no rule lives here.
 
 mod cli;
+mod demo;
 
 fn main() -> std::process::ExitCode {
     cli::run()

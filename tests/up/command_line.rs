@@ -30,12 +30,14 @@ fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
 fn help_names_every_command_and_flag() {
     let help = run(&["--help"]);
     assert!(help.status.success());
-    for word in ["up", "crds", "--log", "--version", "BOWLINE_LOG"] {
+    for word in ["up", "crds", "--log-level", "--log-format", "--version", "BOWLINE_LOG", "--demo"]
+    {
         assert!(said(&help).contains(word), "{word}: {}", said(&help));
     }
     let help = run(&["up", "--help"]);
     assert!(help.status.success());
-    for word in ["--data", "--listen", "--kubeconfig", "-f", "--filename", "127.0.0.1:6443"] {
+    let flags = ["--demo", "--data", "--listen", "--kubeconfig", "-f", "--filename", "--address"];
+    for word in flags.into_iter().chain(["--http-port", "127.0.0.1:6443", "Examples:"]) {
         assert!(said(&help).contains(word), "{word}: {}", said(&help));
     }
     let help = run(&["crds", "--help"]);
@@ -50,7 +52,10 @@ fn a_command_line_that_makes_no_sense_is_refused_with_help() {
         &["up", "--listen", "127.0.0.1"],
         &["up", "--sideways"],
         &["up", "extra"],
+        &["up", "--http-port", "0"],
         &["--log", "=[", "crds"],
+        &["crds", "--log-level", "=["],
+        &["crds", "--log-format", "sideways"],
     ] {
         let output = run(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));

@@ -62,7 +62,12 @@ pub fn read(path: &Path) -> Result<Vec<Manifest>, ManifestError> {
 fn read_file(path: &Path) -> Result<Vec<Manifest>, ManifestError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| ManifestError::Unreadable { path: path.to_owned(), source })?;
-    let documents = bowline_apiserver::yaml::documents(&text)
+    parse(path, &text)
+}
+
+/// Reads the text of a file; `path` is what it is called in errors.
+pub fn parse(path: &Path, text: &str) -> Result<Vec<Manifest>, ManifestError> {
+    let documents = bowline_apiserver::yaml::documents(text)
         .map_err(|why| ManifestError::Malformed { path: path.to_owned(), why })?;
     let mut all = Vec::new();
     for (index, value) in documents.into_iter().enumerate() {

@@ -1,18 +1,38 @@
-//! `bowline up`: a Kubernetes API with Bowline's kinds, on a machine that has nothing but this binary.
+//! `bowline up`: a Kubernetes API with Bowline's kinds, the roles that act on them and a load balancer,
+//! on a machine that has nothing but this binary.
 
+mod greeting;
+mod local;
+
+use crate::cli::paint::Paint;
+use crate::demo;
 use anyhow::Context as _;
 use bowline_runtime::apply::{self, Applied};
 use bowline_runtime::embedded::{self, EmbeddedOptions};
-use bowline_runtime::manifests;
+use bowline_runtime::manifests::{self, Manifest};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use tokio::sync::{mpsc, watch};
 
 /// Run everything on this machine, with nothing to install.
 ///
-/// Serves the Kubernetes API over TLS on loopback, installs Bowline's kinds, applies the manifests that
-/// you name and writes a kubeconfig. Runs until Ctrl-C; with --data the next start has everything back.
+/// Serves the Kubernetes API over TLS on loopback, installs Bowline's kinds, and runs the controller and
+/// a load balancer called "local". Applies the manifests that you name and writes a kubeconfig. Runs
+/// until Ctrl-C; with --data the next start has everything back.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bowline up --demo                           three web servers behind one address
+  bowline up --data DIR -f manifests/         yours, and back after a restart
+  bowline up --address 192.0.2.10 --http-port 80 --https-port 443
+                                              the entrance of a network, as root")]
 pub(super) struct Up {
+    /// Run three small web servers behind a Service and an Ingress, to play with
+    #[arg(long)]
+    demo: bool,
+
     /// Keep all state in this folder (made with mode 0700) [default: in memory, gone at the end]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -29,6 +49,9 @@ pub(super) struct Up {
     /// Apply this manifest, or every manifest in this folder; may be repeated
     #[arg(short = 'f', long = "filename", value_name = "MANIFEST_OR_DIR")]
     filename: Vec<PathBuf>,
+
+    #[command(flatten)]
+    local: local::Local,
 }
 
 impl Up {
@@ -54,7 +77,7 @@ impl Up {
         }
     }
 
-    async fn serve(self, objects: Vec<manifests::Manifest>) -> anyhow::Result<()> {
+    async fn serve(self, objects: Vec<Manifest>) -> anyhow::Result<()> {
         let interrupted = shutdown_signal()?;
         let options = EmbeddedOptions {
             data: self.data.clone(),
@@ -70,11 +93,26 @@ impl Up {
         }
         let kubeconfig = cluster.kubeconfig();
         bowline_apiserver::pki::write_private(&file, kubeconfig.as_bytes())?;
-        let result = self.apply(&cluster.client(), &objects).await;
+        let (say, mut said) = mpsc::unbounded_channel();
+        let (stop, stopped) = watch::channel(false);
+        let kubelet = self
+            .demo
+            .then(|| tokio::spawn(demo::Kubelet::run(cluster.client(), say, stopped.clone())));
+        let result = self.set_up(&cluster.client(), &objects).await;
         if result.is_ok() {
             self.greet(&cluster.url(), &file);
-            interrupted.await;
+            let mut interrupted = std::pin::pin!(interrupted);
+            loop {
+                tokio::select! {
+                    () = &mut interrupted => break,
+                    Some(line) = said.recv() => println!("{}", Paint::stdout().bad(line)),
+                }
+            }
             println!("\nStopping.");
+        }
+        let _ = stop.send(true);
+        if let Some(kubelet) = kubelet {
+            let _ = kubelet.await;
         }
         cluster.shutdown().await;
         // Without data the credentials die with the process; a kubeconfig that points nowhere would only
@@ -86,48 +124,54 @@ impl Up {
         result
     }
 
-    async fn apply(
-        &self,
-        client: &kube::Client,
-        objects: &[manifests::Manifest],
-    ) -> anyhow::Result<()> {
+    async fn set_up(&self, client: &Client, objects: &[Manifest]) -> anyhow::Result<()> {
+        self.local.ensure(client).await?;
         for manifest in objects {
-            let object = &manifest.object;
-            let applied = apply::object(client, object).await.with_context(|| {
-                format!("{}, document {}", manifest.file.display(), manifest.document)
-            })?;
-            let kind = object["kind"].as_str().unwrap_or_default();
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            let word = match applied {
-                Applied::Created => "created",
-                Applied::Configured => "configured",
-                Applied::Unchanged => "unchanged",
-            };
-            println!("{kind}/{name} {word}");
-            if matches!(kind, "Deployment" | "StatefulSet") {
-                println!("  (stored only: nothing here runs {kind}s)");
+            apply(client, manifest).await?;
+        }
+        // A Pod that was deleted stays deleted over a restart: the demo is set up once.
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        if self.demo
+            && namespaces.get_opt("demo").await.context("cannot look for the demo")?.is_none()
+        {
+            for manifest in demo::objects()? {
+                apply(client, &manifest).await?;
             }
         }
         Ok(())
     }
 
     fn greet(&self, url: &str, kubeconfig: &Path) {
-        let kept = match &self.data {
-            Some(data) => format!("kept in {}", data.display()),
-            None => "in memory, gone at the end (keep it with --data DIR)".to_owned(),
+        let greeting = greeting::Greeting {
+            api: url.to_owned(),
+            data: self.data.clone(),
+            kubeconfig: std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned()),
+            load_balancers: Vec::new(),
+            admin: None,
+            demo: self.demo,
         };
-        let file = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned());
-        println!("Kubernetes API  {url}");
-        println!("State           {kept}");
-        println!("Bowline's kinds stored and checked; nothing acts on them yet in this version");
-        println!("Workloads       Deployments and StatefulSets are stored, not run");
-        println!();
-        println!("In another terminal:");
-        println!("  export KUBECONFIG={}", quoted(&file.display().to_string()));
-        println!("  kubectl get lb,lbc,svc -A");
-        println!();
-        println!("Ctrl-C stops it.");
+        print!("{}", greeting.text(Paint::stdout()));
     }
+}
+
+/// Brings one object to the API, and says what became of it.
+async fn apply(client: &Client, manifest: &Manifest) -> anyhow::Result<()> {
+    let object = &manifest.object;
+    let applied = apply::object(client, object)
+        .await
+        .with_context(|| format!("{}, document {}", manifest.file.display(), manifest.document))?;
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let word = match applied {
+        Applied::Created => "created",
+        Applied::Configured => "configured",
+        Applied::Unchanged => "unchanged",
+    };
+    println!("{kind}/{name} {word}");
+    if matches!(kind, "Deployment" | "StatefulSet") {
+        println!("  (stored only: nothing here runs {kind}s)");
+    }
+    Ok(())
 }
 
 /// Refuses to write over a kubeconfig that leads elsewhere: it may be the only key to other clusters.
@@ -146,16 +190,6 @@ fn check_replaceable(file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A path as a shell reads it back.
-fn quoted(path: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:".contains(c);
-    if path.chars().all(plain) {
-        path.to_owned()
-    } else {
-        format!("'{}'", path.replace('\'', r"'\''"))
-    }
-}
-
 /// Resolves on Ctrl-C or SIGTERM. The handlers are in place when this returns, so that a signal during
 /// the start is not lost.
 fn shutdown_signal() -> anyhow::Result<impl Future<Output = ()>> {
@@ -168,15 +202,4 @@ fn shutdown_signal() -> anyhow::Result<impl Future<Output = ()>> {
             _ = terminate.recv() => {}
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quoted;
-
-    #[test]
-    fn a_path_with_spaces_and_quotes_survives_the_shell() {
-        assert_eq!(quoted("/tmp/a-b.c"), "/tmp/a-b.c");
-        assert_eq!(quoted("/tmp/it's me"), r"'/tmp/it'\''s me'");
-    }
 }

@@ -1,0 +1,50 @@
+//! Where the log goes, and in which form. Called once, before anything that could log.
+
+use std::io::IsTerminal as _;
+use tracing_subscriber::EnvFilter;
+
+/// How much is logged, and how.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Log")]
+pub(super) struct Log {
+    /// What to log, as in RUST_LOG (for example: info, debug, bowline_runtime=debug)
+    #[arg(
+        long = "log-level",
+        visible_alias = "log",
+        global = true,
+        env = "BOWLINE_LOG",
+        value_name = "FILTER"
+    )]
+    level: Option<String>,
+
+    /// Lines for people, or one JSON object a line
+    #[arg(long = "log-format", global = true, value_enum, default_value_t, value_name = "FORM")]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, clap::ValueEnum)]
+enum Format {
+    /// Lines for people.
+    #[default]
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Log {
+    /// Logs to standard error from now on; at `default` unless a level was given. The error says what is
+    /// wrong with it.
+    pub(super) fn start(&self, default: &str) -> Result<(), String> {
+        let level = self.level.as_deref().unwrap_or(default);
+        let filter = EnvFilter::try_new(level)
+            .map_err(|error| format!("--log-level {level:?}: {error}; try info or debug"))?;
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        match self.format {
+            Format::Human => {
+                log.with_ansi(super::paint::wanted(std::io::stderr().is_terminal())).init()
+            }
+            Format::Json => log.json().init(),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! What `bowline up` says when everything runs: what is where, and what to type next. Pure text.
+
+use crate::cli::paint::Paint;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// What there is to say.
+pub(super) struct Greeting {
+    /// `https://…` of the Kubernetes API.
+    pub(super) api: String,
+    /// Where the state is kept.
+    pub(super) data: Option<PathBuf>,
+    /// The file that leads to the API; absolute.
+    pub(super) kubeconfig: PathBuf,
+    /// The load balancers that run here.
+    pub(super) load_balancers: Vec<Serving>,
+    /// Where health and metrics are.
+    pub(super) admin: Option<SocketAddr>,
+    /// Whether the demo runs.
+    pub(super) demo: bool,
+}
+
+/// A load balancer that runs in this process.
+pub(super) struct Serving {
+    pub(super) name: String,
+    pub(super) addresses: Vec<std::net::IpAddr>,
+    pub(super) http_port: u16,
+    pub(super) https_port: u16,
+}
+
+impl Greeting {
+    /// The text; it ends with the line that says how to stop.
+    pub(super) fn text(&self, paint: Paint) -> String {
+        let mut out = String::new();
+        let mut row = |what: &str, value: &str| {
+            let _ = writeln!(out, "{}{value}", paint.strong(format!("{what:<16}")));
+        };
+        row("Kubernetes API", &self.api);
+        match &self.data {
+            Some(data) => row("State", &format!("kept in {}", data.display())),
+            None => row("State", "in memory, gone at the end (keep it with --data DIR)"),
+        }
+        for (index, one) in self.load_balancers.iter().enumerate() {
+            row(if index == 0 { "Load balancer" } else { "" }, &one.text());
+        }
+        if let Some(admin) = self.admin {
+            row("Metrics", &format!("http://{admin}/metrics"));
+        }
+        row("Workloads", "Deployments and StatefulSets are stored, not run");
+        out.push('\n');
+        if self.demo {
+            self.demo(&mut out, paint);
+        }
+        let file = quoted(&self.kubeconfig.display().to_string());
+        let _ = writeln!(out, "In another terminal:");
+        let _ = writeln!(out, "  export KUBECONFIG={file}");
+        let next = if self.demo {
+            "kubectl -n demo delete pod hello-2   # and curl again"
+        } else {
+            "kubectl get lb,svc,ingress -A"
+        };
+        let _ = writeln!(out, "  {next}");
+        out.push('\n');
+        let _ = writeln!(out, "{}", paint.faint("Ctrl-C stops it."));
+        out
+    }
+
+    fn demo(&self, out: &mut String, paint: Paint) {
+        let Some(first) = self.load_balancers.first() else { return };
+        let Some(address) = first.addresses.first() else { return };
+        let service = format!("curl http://{}/", SocketAddr::new(*address, 8000));
+        let ingress = format!("curl http://hello.localhost:{}/", first.http_port);
+        let _ =
+            writeln!(out, "Three small web servers run as Pods of the namespace demo. Ask them:");
+        for (command, what) in
+            [(service, "Service demo/hello, in turn"), (ingress, "Ingress demo/hello, by name")]
+        {
+            let _ = writeln!(
+                out,
+                "  {}  {}",
+                paint.good(format!("{command:<35}")),
+                paint.faint(format!("# {what}"))
+            );
+        }
+        out.push('\n');
+    }
+}
+
+impl Serving {
+    fn text(&self) -> String {
+        let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
+        let at =
+            if addresses.is_empty() { "no address yet".to_owned() } else { addresses.join(", ") };
+        format!(
+            "{}: {at}; Ingresses at {} and {} (TLS)",
+            self.name, self.http_port, self.https_port
+        )
+    }
+}
+
+/// A path as a shell reads it back.
+fn quoted(path: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:".contains(c);
+    if path.chars().all(plain) {
+        path.to_owned()
+    } else {
+        format!("'{}'", path.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_with_spaces_and_quotes_survives_the_shell() {
+        assert_eq!(quoted("/tmp/a-b.c"), "/tmp/a-b.c");
+        assert_eq!(quoted("/tmp/it's me"), r"'/tmp/it'\''s me'");
+    }
+
+    fn greeting(demo: bool) -> Greeting {
+        Greeting {
+            api: "https://127.0.0.1:6443".into(),
+            data: demo.then(|| "data".into()),
+            kubeconfig: "/home/me/kubeconfig".into(),
+            load_balancers: vec![Serving {
+                name: "local".into(),
+                addresses: vec![[127, 0, 0, 1].into(), std::net::Ipv6Addr::LOCALHOST.into()],
+                http_port: 8080,
+                https_port: 8443,
+            }],
+            admin: Some(([127, 0, 0, 1], 9180).into()),
+            demo,
+        }
+    }
+
+    #[test]
+    fn it_says_what_runs_where_and_what_to_type() {
+        assert_eq!(
+            greeting(true).text(Paint::plain()),
+            "\
+Kubernetes API  https://127.0.0.1:6443
+State           kept in data
+Load balancer   local: 127.0.0.1, ::1; Ingresses at 8080 and 8443 (TLS)
+Metrics         http://127.0.0.1:9180/metrics
+Workloads       Deployments and StatefulSets are stored, not run
+
+Three small web servers run as Pods of the namespace demo. Ask them:
+  curl http://127.0.0.1:8000/          # Service demo/hello, in turn
+  curl http://hello.localhost:8080/    # Ingress demo/hello, by name
+
+In another terminal:
+  export KUBECONFIG=/home/me/kubeconfig
+  kubectl -n demo delete pod hello-2   # and curl again
+
+Ctrl-C stops it.
+"
+        );
+    }
+
+    #[test]
+    fn without_the_demo_there_is_less_to_say_and_80_columns_are_enough_for_all() {
+        let plain = greeting(false).text(Paint::plain());
+        assert!(plain.contains("in memory") && !plain.contains("demo"), "{plain}");
+        for line in plain.lines().chain(greeting(true).text(Paint::plain()).lines()) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+}

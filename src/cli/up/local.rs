@@ -1,0 +1,130 @@
+//! The load balancer that `bowline up` brings along, so that a Service is reachable with nothing else
+//! written. It is made once; from then on it belongs to the user, and only flags change it.
+
+use anyhow::Context as _;
+use bowline_api::LoadBalancer;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+
+/// Its name.
+pub(super) const NAME: &str = "local";
+
+const HTTP_PORT: u16 = 8080;
+const HTTPS_PORT: u16 = 8443;
+
+/// What the load balancer `local` is like. A flag that is left out leaves it as it is.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "The load balancer \"local\"")]
+pub(super) struct Local {
+    /// Address that it has; may be repeated [default: 127.0.0.1, and ::1 where there is IPv6]
+    #[arg(long = "address", value_name = "IP")]
+    addresses: Vec<IpAddr>,
+
+    /// Port on which Ingresses are served in clear text [default: 8080, which needs no root]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    http_port: Option<u16>,
+
+    /// Port on which Ingresses are served over TLS [default: 8443]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    https_port: Option<u16>,
+}
+
+impl Local {
+    /// Makes it where it is missing, and brings it to what the flags say.
+    pub(super) async fn ensure(&self, client: &kube::Client) -> anyhow::Result<()> {
+        let api: Api<LoadBalancer> = Api::all(client.clone());
+        let doing = || format!("cannot set up the load balancer {NAME:?}");
+        if api.get_opt(NAME).await.with_context(doing)?.is_some() {
+            let changes = self.changes();
+            if changes != json!({}) {
+                let patch = Patch::Merge(json!({"spec": changes}));
+                api.patch(NAME, &PatchParams::default(), &patch).await.with_context(doing)?;
+            }
+            return Ok(());
+        }
+        let object = serde_json::from_value(self.object(has_ipv6())).with_context(doing)?;
+        api.create(&PostParams::default(), &object).await.with_context(doing)?;
+        Ok(())
+    }
+
+    /// What the flags say about one that is there.
+    fn changes(&self) -> Value {
+        let mut spec = json!({});
+        if !self.addresses.is_empty() {
+            spec["addresses"] = json!(self.addresses);
+        }
+        if let Some(port) = self.http_port {
+            spec["httpPort"] = json!(port);
+        }
+        if let Some(port) = self.https_port {
+            spec["httpsPort"] = json!(port);
+        }
+        spec
+    }
+
+    fn object(&self, ipv6: bool) -> Value {
+        let mut spec = json!({
+            "builtin": {},
+            "addresses": addresses(ipv6),
+            "allowedNamespaces": {"from": "All"},
+            "httpPort": HTTP_PORT,
+            "httpsPort": HTTPS_PORT,
+        });
+        if let (Some(spec), Value::Object(changes)) = (spec.as_object_mut(), self.changes()) {
+            spec.extend(changes);
+        }
+        json!({
+            "apiVersion": "bowline.dev/v1alpha1",
+            "kind": "LoadBalancer",
+            "metadata": {"name": NAME},
+            "spec": spec,
+        })
+    }
+}
+
+fn addresses(ipv6: bool) -> Vec<IpAddr> {
+    let v6 = ipv6.then_some(IpAddr::V6(Ipv6Addr::LOCALHOST));
+    std::iter::once(IpAddr::V4(Ipv4Addr::LOCALHOST)).chain(v6).collect()
+}
+
+/// Whether this machine has an IPv6 loopback.
+fn has_ipv6() -> bool {
+    TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_open_to_all_namespaces_on_loopback_and_flags_come_first() {
+        let plain = Local { addresses: Vec::new(), http_port: None, https_port: None };
+        assert_eq!(
+            plain.object(true)["spec"],
+            json!({
+                "builtin": {}, "addresses": ["127.0.0.1", "::1"], "allowedNamespaces": {"from": "All"},
+                "httpPort": 8080, "httpsPort": 8443,
+            })
+        );
+        assert_eq!(plain.changes(), json!({}));
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let told = Local { addresses: vec![address], http_port: Some(80), https_port: None };
+        assert_eq!(told.changes(), json!({"addresses": ["192.0.2.1"], "httpPort": 80}));
+        assert_eq!(
+            told.object(true)["spec"],
+            json!({
+                "builtin": {}, "addresses": ["192.0.2.1"], "allowedNamespaces": {"from": "All"},
+                "httpPort": 80, "httpsPort": 8443,
+            })
+        );
+    }
+
+    #[test]
+    fn what_is_written_is_a_load_balancer() {
+        let plain = Local { addresses: Vec::new(), http_port: None, https_port: None };
+        let read: LoadBalancer =
+            serde_json::from_value(plain.object(false)).expect("a LoadBalancer");
+        assert_eq!(read.spec.addresses, addresses(false));
+    }
+}
