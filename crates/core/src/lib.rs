@@ -11,13 +11,16 @@
 //! Nothing here does I/O, reads a clock, is async or knows Kubernetes' types: `bowline-api` turns
 //! objects into [`objects`], the runtime carries values in and out. Time is an argument.
 
+pub mod announce;
 pub mod backoff;
+pub mod election;
 pub mod hash;
 pub mod key;
 pub mod objects;
 pub mod outcome;
 pub mod plan;
 pub mod planner;
+pub mod programmed;
 pub mod resolver;
 pub mod shard;
 pub mod update;

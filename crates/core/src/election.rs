@@ -1,0 +1,350 @@
+//! Who leads: one of several processes, by a Lease, as client-go elects. It decides what to read and
+//! write and when to lead; the runtime does it, and never acts as leader unless [`Elector::leads`].
+//!
+//! No clock of another machine counts. A lease has run out when *we* have seen it unchanged for its
+//! whole duration on our monotonic clock. A leader counts its own time from when it *sent* the renewal
+//! that succeeded, and stops at the renew deadline, which is shorter. So two never lead at once, as long
+//! as monotonic clocks do not differ in rate by more than duration to deadline (15 to 10), go on while a
+//! machine sleeps, and the server refuses a write under an old resourceVersion. A process that was
+//! stopped stops leading with its first step after that, before anything else.
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who we are, and how long things last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Our identity: no other process may ever have it.
+    pub identity: Arc<str>,
+    /// How long others wait for us.
+    pub lease: Duration,
+    /// How long we lead without having renewed; shorter than the lease.
+    pub renew_deadline: Duration,
+    /// How long between attempts.
+    pub retry: Duration,
+}
+
+impl Config {
+    /// As client-go has it: 15, 10 and 2 seconds.
+    pub fn new(identity: impl Into<Arc<str>>) -> Self {
+        Self {
+            identity: identity.into(),
+            lease: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        }
+    }
+
+    /// A request without an answer for so long is given up.
+    fn patience(&self) -> Duration {
+        self.renew_deadline / 2
+    }
+}
+
+/// What a Lease says. Every difference is a sign of life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Who holds it; None: nobody.
+    pub holder: Option<Arc<str>>,
+    /// `renewTime` as written; it is never read as a time.
+    pub renewed: Arc<str>,
+    /// For how long.
+    pub duration: Duration,
+    /// `leaseTransitions`.
+    pub transitions: u32,
+    /// Its resourceVersion.
+    pub version: Arc<str>,
+}
+
+/// What a Lease shall say. The writer adds `renewTime`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The holder; None: it is let go.
+    pub holder: Option<Arc<str>>,
+    /// For how long.
+    pub duration: Duration,
+    /// `leaseTransitions`.
+    pub transitions: u32,
+    /// Whether `acquireTime` is now too.
+    pub acquired: bool,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Stop acting as leader. It comes before any request of the same step.
+    StopLeading,
+    /// Act as leader while [`Elector::leads`].
+    StartLeading,
+    /// Send this and answer with [`Event::Answer`] of the same id.
+    Send(u64, Request),
+    /// We have let go, once what was sent is answered. Nothing more will come.
+    Ended,
+}
+
+/// What to ask the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Read the Lease.
+    Read,
+    /// Create it.
+    Create(Wanted),
+    /// Change it, under this resourceVersion.
+    Update(Arc<str>, Wanted),
+}
+
+/// What the API server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The Lease as it is, read or written.
+    Lease(Record),
+    /// It does not exist.
+    NotFound,
+    /// Somebody else wrote before us, or created it.
+    Conflict,
+    /// It is not known whether anything happened.
+    Failed,
+}
+
+/// What happens to an elector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It is time, see [`Elector::wake`].
+    Tick,
+    /// A request was answered.
+    Answer(u64, Answer),
+    /// We are shutting down: let go.
+    Release,
+}
+
+/// Takes part in an election.
+#[derive(Debug)]
+pub struct Elector {
+    config: Config,
+    /// The record, and when we first saw it so.
+    observed: Option<(Record, Duration)>,
+    /// Until when we lead.
+    until: Option<Duration>,
+    pending: Option<Pending>,
+    /// When to try next.
+    next: Duration,
+    /// Whether the resourceVersion that we know may be an old one.
+    unsure: bool,
+    leaving: Leaving,
+    last_id: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    id: u64,
+    sent: Duration,
+    write: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    No,
+    Asked,
+    Ended,
+}
+
+impl Elector {
+    /// One that has seen nothing yet. It acts with its first [`Event::Tick`].
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            observed: None,
+            until: None,
+            pending: None,
+            next: Duration::ZERO,
+            unsure: true,
+            leaving: Leaving::No,
+            last_id: 0,
+        }
+    }
+
+    /// Whether we lead at this moment.
+    pub fn leads(&self, now: Duration) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// Who holds the Lease, as far as we know.
+    pub fn holder(&self) -> Option<&Arc<str>> {
+        self.observed.as_ref().and_then(|(record, _)| record.holder.as_ref())
+    }
+
+    /// When the next [`Event::Tick`] is due. None: never.
+    pub fn wake(&self) -> Option<Duration> {
+        if self.leaving == Leaving::Ended {
+            return None;
+        }
+        let work = match self.pending {
+            Some(pending) => pending.sent + self.config.patience(),
+            None => self.next,
+        };
+        Some(self.until.map_or(work, |until| until.min(work)))
+    }
+
+    /// Something happens at `now`, on a monotonic clock. `jitter`, from 0 to 1, spreads attempts.
+    pub fn step(&mut self, event: Event, now: Duration, jitter: f64) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        if self.until.is_some() && !self.leads(now) {
+            self.stop(&mut effects);
+        }
+        if self.leaving == Leaving::Ended {
+            return effects;
+        }
+        if self.pending.is_some_and(|pending| now >= pending.sent + self.config.patience()) {
+            self.pending = None;
+            self.unsure = true;
+        }
+        match event {
+            Event::Tick => {}
+            Event::Release => {
+                self.stop(&mut effects);
+                self.leaving = Leaving::Asked;
+                self.next = now;
+            }
+            Event::Answer(id, answer) => {
+                let Some(pending) = self.pending.filter(|pending| pending.id == id) else {
+                    return effects;
+                };
+                self.pending = None;
+                self.answered(pending, answer, now, jitter, &mut effects);
+            }
+        }
+        if self.pending.is_none() && now >= self.next {
+            self.act(now, &mut effects);
+        }
+        effects
+    }
+
+    fn answered(
+        &mut self,
+        pending: Pending,
+        answer: Answer,
+        now: Duration,
+        jitter: f64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let retry = self.config.retry;
+        match answer {
+            Answer::Lease(record) => {
+                let ours = self.is_ours(&record);
+                self.observe(record, now, effects);
+                self.unsure = false;
+                if pending.write && ours && self.leaving == Leaving::No {
+                    let until = pending.sent + self.config.renew_deadline;
+                    let starts = self.until.is_none() && now < until;
+                    self.until = (now < until).then_some(until);
+                    effects.extend(starts.then_some(Effect::StartLeading));
+                    self.next = (pending.sent + retry).max(now);
+                } else if pending.write {
+                    self.next = now;
+                } else {
+                    self.decide(true, now, jitter, effects);
+                }
+            }
+            Answer::NotFound if !pending.write && self.leaving == Leaving::No => {
+                self.stop(effects);
+                self.decide(false, now, jitter, effects);
+            }
+            Answer::NotFound | Answer::Conflict => {
+                self.unsure = true;
+                self.next = now;
+            }
+            Answer::Failed => {
+                self.unsure = true;
+                self.next = now + retry;
+            }
+        }
+    }
+
+    /// It is time to do something.
+    fn act(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        match &self.observed {
+            _ if self.leaving == Leaving::Asked => self.let_go(now, effects),
+            Some((record, _)) if self.until.is_some() && !self.unsure => {
+                let wanted = self.wanted(record.transitions, false);
+                self.send(Request::Update(record.version.clone(), wanted), now, effects);
+            }
+            _ => self.send(Request::Read, now, effects),
+        }
+    }
+
+    /// The Lease has just been read: take it if it may be taken, else wait.
+    fn decide(&mut self, exists: bool, now: Duration, jitter: f64, effects: &mut Vec<Effect>) {
+        if self.leaving == Leaving::Asked {
+            return self.let_go(now, effects);
+        }
+        let ours = self.observed.as_ref().is_some_and(|(record, _)| self.is_ours(record));
+        // A Lease that somebody deleted still binds those who saw it: its holder may lead on.
+        let others = self.observed.as_ref().filter(|(record, _)| record.holder.is_some() && !ours);
+        let runs_out = others.map_or(now, |(record, seen)| *seen + record.duration);
+        if now < runs_out {
+            let spread = self.config.retry.mul_f64(1.0 + 0.2 * jitter.clamp(0.0, 1.0));
+            self.next = (now + spread).min(runs_out);
+            return;
+        }
+        let request = match &self.observed {
+            Some((record, _)) if exists => {
+                let transitions = record.transitions.saturating_add(u32::from(!ours));
+                Request::Update(record.version.clone(), self.wanted(transitions, !ours))
+            }
+            _ => Request::Create(self.wanted(0, true)),
+        };
+        self.send(request, now, effects);
+    }
+
+    fn let_go(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        match &self.observed {
+            Some((record, _)) if self.is_ours(record) && !self.unsure => {
+                let wanted = Wanted { holder: None, ..self.wanted(record.transitions, false) };
+                self.send(Request::Update(record.version.clone(), wanted), now, effects);
+            }
+            _ => {}
+        }
+        // One attempt is enough: should it fail, the lease runs out.
+        self.leaving = Leaving::Ended;
+        effects.push(Effect::Ended);
+    }
+
+    /// Takes note of a record. Only a record that is different counts as a sign of life.
+    fn observe(&mut self, record: Record, now: Duration, effects: &mut Vec<Effect>) {
+        if !self.is_ours(&record) {
+            self.stop(effects);
+        }
+        let seen = match &self.observed {
+            Some((old, seen)) if *old == record => *seen,
+            _ => now,
+        };
+        self.observed = Some((record, seen));
+    }
+
+    fn stop(&mut self, effects: &mut Vec<Effect>) {
+        if self.until.take().is_some() {
+            effects.push(Effect::StopLeading);
+        }
+    }
+
+    fn is_ours(&self, record: &Record) -> bool {
+        record.holder.as_ref() == Some(&self.config.identity)
+    }
+
+    fn wanted(&self, transitions: u32, acquired: bool) -> Wanted {
+        let holder = Some(self.config.identity.clone());
+        Wanted { holder, duration: self.config.lease, transitions, acquired }
+    }
+
+    fn send(&mut self, request: Request, now: Duration, effects: &mut Vec<Effect>) {
+        self.last_id += 1;
+        let write = !matches!(request, Request::Read);
+        self.pending = Some(Pending { id: self.last_id, sent: now, write });
+        effects.push(Effect::Send(self.last_id, request));
+    }
+}

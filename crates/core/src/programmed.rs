@@ -1,0 +1,213 @@
+//! What an agent's Lease proves: whether its load balancer runs the plan of now, and which consumers
+//! are in force. The leader keeps the last hashes of each plan, so that a Lease that is a little behind
+//! still counts for those that did not change since.
+
+use crate::hash::PlanHash;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Hashes that are remembered per load balancer.
+const REMEMBERED: usize = 64;
+
+/// The last hashes of each plan, each with the number of the change that led to it.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    plans: BTreeMap<Arc<str>, VecDeque<(PlanHash, u64)>>,
+}
+
+/// What a Lease says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The plan that is applied.
+    pub hash: Option<PlanHash>,
+    /// Why the plan after it could not be.
+    pub error: Option<Arc<str>>,
+    /// How long we have seen the Lease unrenewed, on our own clock.
+    pub age: Duration,
+    /// How long a renewal counts.
+    pub lasts: Duration,
+}
+
+/// What follows from a Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether the load balancer runs.
+    pub phase: Phase,
+    /// Up to which change the plan is applied, as far as it is known.
+    pub applied: Option<u64>,
+}
+
+impl Verdict {
+    /// Whether a consumer that last changed with this change is in force. A silent agent takes nothing
+    /// back: what it applied goes on, and the phase says that nobody watches over it.
+    pub fn covers(&self, changed: u64) -> bool {
+        self.applied.is_some_and(|applied| changed <= applied)
+    }
+}
+
+/// Whether a load balancer runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// A live agent has applied the plan of now.
+    Running,
+    /// It does not, or it is not known.
+    Pending(Pending),
+}
+
+/// Why a load balancer does not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pending {
+    /// There is no plan yet.
+    NoPlan,
+    /// No agent has ever said anything.
+    NoAgent,
+    /// The agent has not renewed its Lease in time.
+    AgentSilent,
+    /// The agent could not apply the plan.
+    AgentFailed(Arc<str>),
+    /// The agent has not applied the plan of now yet.
+    AgentBehind,
+}
+
+impl Pending {
+    /// One word for programs.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NoPlan => "NoPlan",
+            Self::NoAgent => "NoAgent",
+            Self::AgentSilent => "AgentSilent",
+            Self::AgentFailed(_) => "AgentFailed",
+            Self::AgentBehind => "AgentBehind",
+        }
+    }
+}
+
+impl fmt::Display for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPlan => f.write_str("there is no plan yet"),
+            Self::NoAgent => f.write_str("no agent has reported yet"),
+            Self::AgentSilent => f.write_str("the agent has stopped reporting"),
+            Self::AgentFailed(error) => write!(f, "the agent could not apply the plan: {error}"),
+            Self::AgentBehind => f.write_str("the agent has not applied the current plan yet"),
+        }
+    }
+}
+
+impl History {
+    /// Notes the hash of a plan after a change. Changes are numbered upwards.
+    pub fn record(&mut self, load_balancer: &Arc<str>, hash: PlanHash, change: u64) {
+        let plans = self.plans.entry(load_balancer.clone()).or_default();
+        match plans.back_mut() {
+            Some((last, number)) if *last == hash => *number = change,
+            _ => plans.push_back((hash, change)),
+        }
+        if plans.len() > REMEMBERED {
+            plans.pop_front();
+        }
+    }
+
+    /// Forgets a load balancer.
+    pub fn forget(&mut self, load_balancer: &str) {
+        self.plans.remove(load_balancer);
+    }
+
+    /// What a Lease proves; None: there is no Lease.
+    pub fn judge(&self, load_balancer: &str, claim: Option<&Claim>) -> Verdict {
+        let plans = self.plans.get(load_balancer);
+        let hash = claim.and_then(|claim| claim.hash);
+        // The newest of equal plans: what is in force does not depend on how it came about.
+        let applied = plans.into_iter().flatten().rev().find(|(seen, _)| Some(*seen) == hash);
+        let applied = applied.map(|(_, change)| *change);
+        let now = plans.and_then(|plans| plans.back()).map(|(hash, _)| *hash);
+        let pending = match (now, claim) {
+            (None, _) => Some(Pending::NoPlan),
+            (_, None) => Some(Pending::NoAgent),
+            (_, Some(claim)) if claim.age > claim.lasts => Some(Pending::AgentSilent),
+            (_, Some(Claim { error: Some(error), .. })) => {
+                Some(Pending::AgentFailed(error.clone()))
+            }
+            (now, Some(_)) if now != hash => Some(Pending::AgentBehind),
+            _ => None,
+        };
+        Verdict { phase: pending.map_or(Phase::Running, Phase::Pending), applied }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(n: u8) -> PlanHash {
+        format!("{n:064x}").parse().unwrap()
+    }
+
+    fn history(hashes: &[u8]) -> History {
+        let mut history = History::default();
+        for (change, n) in (1..).zip(hashes) {
+            history.record(&"lb".into(), hash(*n), change);
+        }
+        history
+    }
+
+    fn claim(n: u8) -> Claim {
+        let (age, lasts) = (Duration::from_secs(2), Duration::from_secs(15));
+        Claim { hash: Some(hash(n)), error: None, age, lasts }
+    }
+
+    fn pending(pending: Pending, applied: Option<u64>) -> Verdict {
+        Verdict { phase: Phase::Pending(pending), applied }
+    }
+
+    #[test]
+    fn a_live_agent_with_the_plan_of_now_runs() {
+        let verdict = history(&[1, 2]).judge("lb", Some(&claim(2)));
+        assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(2) });
+        assert!(verdict.covers(2) && !verdict.covers(3));
+    }
+
+    #[test]
+    fn an_older_plan_still_proves_what_has_not_changed_since() {
+        let verdict = history(&[1, 2, 3]).judge("lb", Some(&claim(2)));
+        assert_eq!(verdict, pending(Pending::AgentBehind, Some(2)));
+        assert!(verdict.covers(1) && verdict.covers(2) && !verdict.covers(3));
+    }
+
+    #[test]
+    fn a_plan_that_nobody_remembers_proves_nothing() {
+        let long: Vec<u8> = (1..=65).collect();
+        let expected = pending(Pending::AgentBehind, None);
+        assert_eq!(history(&long).judge("lb", Some(&claim(1))), expected);
+        assert_eq!(history(&long).judge("lb", Some(&claim(99))), expected);
+    }
+
+    #[test]
+    fn silence_and_errors_are_not_running_but_take_nothing_back() {
+        let history = history(&[1]);
+        let silent = Claim { age: Duration::from_secs(16), ..claim(1) };
+        assert_eq!(history.judge("lb", Some(&silent)), pending(Pending::AgentSilent, Some(1)));
+        let failed = Claim { error: Some("no room".into()), ..claim(1) };
+        let expected = pending(Pending::AgentFailed("no room".into()), Some(1));
+        assert_eq!(history.judge("lb", Some(&failed)), expected);
+    }
+
+    #[test]
+    fn without_plan_or_lease_nothing_runs() {
+        assert_eq!(history(&[]).judge("lb", Some(&claim(1))), pending(Pending::NoPlan, None));
+        assert_eq!(history(&[1]).judge("lb", None), pending(Pending::NoAgent, None));
+    }
+
+    #[test]
+    fn a_plan_that_comes_back_counts_as_its_newest_change() {
+        let verdict = history(&[1, 2, 1]).judge("lb", Some(&claim(1)));
+        assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(3) });
+    }
+
+    #[test]
+    fn a_change_that_leaves_the_plan_as_it_is_needs_no_new_report() {
+        let verdict = history(&[1, 1]).judge("lb", Some(&claim(1)));
+        assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(2) });
+    }
+}
