@@ -11,6 +11,8 @@ mod names;
 mod nodes;
 mod pieces;
 mod pools;
+#[cfg(test)]
+mod properties;
 mod shards;
 mod sites;
 #[cfg(test)]
@@ -235,5 +237,14 @@ impl Resolver {
     /// How many pools have been looked at since the beginning: the work that events caused.
     pub fn visited(&self) -> u64 {
         self.visited
+    }
+
+    /// Whether nothing is kept of anything.
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
+        self.pools.is_empty()
+            && self.sites.is_empty()
+            && self.listeners.is_empty()
+            && self.endpoints.is_empty()
     }
 }
