@@ -2,11 +2,11 @@
 //! counters; they are read here when somebody asks, so that counting costs no look-up and nothing is
 //! left of a pool or listener that is gone.
 
-use crate::pool::{Condition, Pool};
+use crate::pool::{Condition, MemberStats, Pool};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::MetricType::{self, Counter, Gauge};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use std::collections::BTreeMap;
@@ -53,7 +53,8 @@ impl Drop for Active {
     }
 }
 
-/// Finds the counters of all pools and listeners. Clones are the same.
+/// Finds the counters of all pools and listeners, for a registry with the prefix `bowline`. Clones
+/// are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     sources: Arc<Mutex<Sources>>,
@@ -97,136 +98,204 @@ struct ListenerLabels {
     protocol: &'static str,
 }
 
-/// All samples of one metric.
-struct Samples<L> {
-    name: &'static str,
-    help: &'static str,
-    gauge: bool,
-    values: Vec<(Arc<L>, u64)>,
-}
-
-impl<L: EncodeLabelSet> Samples<L> {
-    fn encode(self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let kind = if self.gauge { MetricType::Gauge } else { MetricType::Counter };
-        let mut family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
-        for (labels, value) in self.values {
-            let sample = family.encode_family(&*labels)?;
-            if self.gauge {
-                ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(sample)?;
-            } else {
-                ConstCounter::new(value).encode(sample)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn samples<L>(name: &'static str, help: &'static str, gauge: bool) -> Samples<L> {
-    Samples { name, help, gauge, values: Vec::new() }
-}
-
 impl Metrics {
-    fn live(&self) -> (Vec<Arc<Pool>>, Vec<(ListenerLabels, Arc<ListenerStats>)>) {
+    fn live_pools(&self) -> Vec<(Arc<str>, Arc<Pool>)> {
         let mut sources = self.sources.lock();
         sources.pools.retain(|_, pool| pool.strong_count() > 0);
+        let pools = sources.pools.iter();
+        pools.filter_map(|(name, pool)| Some((name.clone(), pool.upgrade()?))).collect()
+    }
+
+    fn live_listeners(&self) -> Vec<(ListenerLabels, Arc<ListenerStats>)> {
+        let mut sources = self.sources.lock();
         sources.listeners.retain(|_, stats| stats.strong_count() > 0);
-        let pools = sources.pools.values().filter_map(Weak::upgrade).collect();
         let listeners = sources.listeners.iter().filter_map(|((at, protocol), stats)| {
             let labels = ListenerLabels { address: at.to_string(), protocol };
             Some((labels, stats.upgrade()?))
         });
-        (pools, listeners.collect())
+        listeners.collect()
     }
+}
+
+/// A metric that things with counters have.
+struct Family<T> {
+    name: &'static str,
+    help: &'static str,
+    kind: MetricType,
+    read: fn(&T) -> u64,
+}
+
+const MEMBER: [Family<MemberStats>; 5] = [
+    Family {
+        name: "proxy_member_picks",
+        help: "Connections or requests given to a member",
+        kind: Counter,
+        read: |member| member.picks,
+    },
+    Family {
+        name: "proxy_member_failures",
+        help: "Connections or requests that a member failed",
+        kind: Counter,
+        read: |member| member.failures,
+    },
+    Family {
+        name: "proxy_member_ejections",
+        help: "How often a member was left out for its failures",
+        kind: Counter,
+        read: |member| member.ejections,
+    },
+    Family {
+        name: "proxy_member_active",
+        help: "Connections or requests that a member has now",
+        kind: Gauge,
+        read: |member| member.active as u64,
+    },
+    Family {
+        name: "proxy_member_healthy",
+        help: "Whether a member answers (1) or is ejected or down (0)",
+        kind: Gauge,
+        read: |member| u64::from(is_healthy(member)),
+    },
+];
+
+const POOL: [Family<(Condition, u64)>; 1] = [Family {
+    name: "proxy_pool_members",
+    help: "Members of a pool by state",
+    kind: Gauge,
+    read: |(_, count)| *count,
+}];
+
+const LISTENER: [Family<Arc<ListenerStats>>; 5] = [
+    Family {
+        name: "proxy_listener_accepted",
+        help: "Connections or sessions begun",
+        kind: Counter,
+        read: |stats| stats.accepted.load(Ordering::Relaxed),
+    },
+    Family {
+        name: "proxy_listener_refused",
+        help: "Connections, or datagrams without a session, turned away",
+        kind: Counter,
+        read: |stats| stats.refused.load(Ordering::Relaxed),
+    },
+    Family {
+        name: "proxy_listener_active",
+        help: "Connections or sessions that go on",
+        kind: Gauge,
+        read: |stats| stats.active.load(Ordering::Relaxed),
+    },
+    Family {
+        name: "proxy_listener_bytes_in",
+        help: "Bytes from clients",
+        kind: Counter,
+        read: |stats| stats.bytes_in.load(Ordering::Relaxed),
+    },
+    Family {
+        name: "proxy_listener_bytes_out",
+        help: "Bytes to clients",
+        kind: Counter,
+        read: |stats| stats.bytes_out.load(Ordering::Relaxed),
+    },
+];
+
+/// Draining is no illness.
+fn is_healthy(member: &MemberStats) -> bool {
+    matches!(member.condition, Condition::Ready | Condition::Draining)
+}
+
+fn encode<T, L: EncodeLabelSet>(
+    families: &[Family<T>],
+    things: &[(L, T)],
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    for Family { name, help, kind, read } in families {
+        let mut family = encoder.encode_descriptor(name, help, None, *kind)?;
+        for (labels, thing) in things {
+            let sample = family.encode_family(labels)?;
+            match kind {
+                Counter => ConstCounter::new(read(thing)).encode(sample)?,
+                _ => {
+                    ConstGauge::new(i64::try_from(read(thing)).unwrap_or(i64::MAX))
+                        .encode(sample)?;
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (pools, listeners) = self.live();
-
-        let mut picks = samples(
-            "bowline_proxy_member_picks",
-            "Connections or requests given to a member",
-            false,
-        );
-        let mut failures = samples(
-            "bowline_proxy_member_failures",
-            "Connections or requests that a member failed",
-            false,
-        );
-        let mut ejections = samples(
-            "bowline_proxy_member_ejections",
-            "How often a member was left out for its failures",
-            false,
-        );
-        let mut active = samples(
-            "bowline_proxy_member_active",
-            "Connections or requests that a member has now",
-            true,
-        );
-        let mut healthy = samples(
-            "bowline_proxy_member_healthy",
-            "Whether a member takes traffic (1) or is ejected or down (0)",
-            true,
-        );
-        let mut members = samples("bowline_proxy_pool_members", "Members of a pool by state", true);
-        for pool in &pools {
-            let name = pool.config().name.to_string();
-            let mut states = [("ready", 0), ("draining", 0), ("ejected", 0), ("down", 0)];
-            for member in pool.stats() {
-                states[match member.condition {
-                    Condition::Ready => 0,
-                    Condition::Draining => 1,
-                    Condition::Ejected => 2,
-                    Condition::Down => 3,
-                }]
-                .1 += 1;
-                // Members that never had traffic would be most of the output, and say nothing.
-                let good = matches!(member.condition, Condition::Ready | Condition::Draining);
-                if member.picks == 0 && good {
-                    continue;
-                }
-                let labels = Arc::new(MemberLabels {
-                    pool: name.clone(),
-                    member: member.address.to_string(),
-                });
-                picks.values.push((labels.clone(), member.picks));
-                failures.values.push((labels.clone(), member.failures));
-                ejections.values.push((labels.clone(), member.ejections));
-                active.values.push((labels.clone(), member.active as u64));
-                healthy.values.push((labels, u64::from(good)));
+        let (mut members, mut counts) = (Vec::new(), Vec::new());
+        for (name, pool) in self.live_pools() {
+            let stats = pool.stats();
+            for (condition, state) in [
+                (Condition::Ready, "ready"),
+                (Condition::Draining, "draining"),
+                (Condition::Ejected, "ejected"),
+                (Condition::Down, "down"),
+            ] {
+                let count = stats.iter().filter(|member| member.condition == condition).count();
+                let labels = StateLabels { pool: name.to_string(), state };
+                counts.push((labels, (condition, count as u64)));
             }
-            for (state, count) in states {
-                members.values.push((Arc::new(StateLabels { pool: name.clone(), state }), count));
-            }
+            // Members that never had traffic would be most of the output, and say nothing.
+            let telling = stats.into_iter().filter(|stats| stats.picks > 0 || !is_healthy(stats));
+            members.extend(telling.map(|stats| {
+                let member = stats.address.to_string();
+                (MemberLabels { pool: name.to_string(), member }, stats)
+            }));
         }
-        for family in [picks, failures, ejections, active, healthy] {
-            family.encode(&mut encoder)?;
-        }
-        members.encode(&mut encoder)?;
+        encode(&MEMBER, &members, &mut encoder)?;
+        encode(&POOL, &counts, &mut encoder)?;
+        encode(&LISTENER, &self.live_listeners(), &mut encoder)
+    }
+}
 
-        type Read = fn(&ListenerStats) -> &AtomicU64;
-        let families: [(&str, &str, bool, Read); 5] = [
-            ("bowline_proxy_listener_accepted", "Connections or sessions begun", false, |s| {
-                &s.accepted
-            }),
-            ("bowline_proxy_listener_refused", "Connections or sessions turned away", false, |s| {
-                &s.refused
-            }),
-            ("bowline_proxy_listener_active", "Connections or sessions that go on", true, |s| {
-                &s.active
-            }),
-            ("bowline_proxy_listener_bytes_in", "Bytes from clients", false, |s| &s.bytes_in),
-            ("bowline_proxy_listener_bytes_out", "Bytes to clients", false, |s| &s.bytes_out),
-        ];
-        let listeners: Vec<_> = listeners.into_iter().map(|(l, s)| (Arc::new(l), s)).collect();
-        for (name, help, gauge, read) in families {
-            let mut family = samples(name, help, gauge);
-            family.values = listeners
-                .iter()
-                .map(|(labels, stats)| (labels.clone(), read(stats).load(Ordering::Relaxed)))
-                .collect();
-            family.encode(&mut encoder)?;
-        }
-        Ok(())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Client;
+    use crate::pool::tests::{change, config, member};
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
+    fn printed(metrics: &Metrics) -> String {
+        let mut registry = Registry::with_prefix("bowline");
+        registry.register_collector(Box::new(metrics.clone()));
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect()
+    }
+
+    #[test]
+    fn members_with_traffic_states_and_listeners_are_shown_and_nothing_is_left_of_what_is_gone() {
+        let metrics = Metrics::default();
+        let pool = Pool::new(config("p"));
+        metrics.add_pool(&pool);
+        pool.set_members(&change(&[member("10.0.0.1:80")]));
+        let pick = pool.pick(&Client { addr: [192, 0, 2, 1].into(), cookie: None }, &[]).unwrap();
+        let stats = metrics.listener("192.0.2.9:53".parse().unwrap(), "udp");
+        ListenerStats::add(&stats.bytes_in, 7);
+        assert_eq!(
+            printed(&metrics),
+            "bowline_proxy_member_picks_total{pool=\"p\",member=\"10.0.0.1:80\"} 1\n\
+             bowline_proxy_member_failures_total{pool=\"p\",member=\"10.0.0.1:80\"} 0\n\
+             bowline_proxy_member_ejections_total{pool=\"p\",member=\"10.0.0.1:80\"} 0\n\
+             bowline_proxy_member_active{pool=\"p\",member=\"10.0.0.1:80\"} 1\n\
+             bowline_proxy_member_healthy{pool=\"p\",member=\"10.0.0.1:80\"} 1\n\
+             bowline_proxy_pool_members{pool=\"p\",state=\"ready\"} 1\n\
+             bowline_proxy_pool_members{pool=\"p\",state=\"draining\"} 0\n\
+             bowline_proxy_pool_members{pool=\"p\",state=\"ejected\"} 0\n\
+             bowline_proxy_pool_members{pool=\"p\",state=\"down\"} 0\n\
+             bowline_proxy_listener_accepted_total{address=\"192.0.2.9:53\",protocol=\"udp\"} 0\n\
+             bowline_proxy_listener_refused_total{address=\"192.0.2.9:53\",protocol=\"udp\"} 0\n\
+             bowline_proxy_listener_active{address=\"192.0.2.9:53\",protocol=\"udp\"} 0\n\
+             bowline_proxy_listener_bytes_in_total{address=\"192.0.2.9:53\",protocol=\"udp\"} 7\n\
+             bowline_proxy_listener_bytes_out_total{address=\"192.0.2.9:53\",protocol=\"udp\"} 0\n"
+        );
+        drop((pick, pool, stats));
+        assert_eq!(printed(&metrics), "");
+        assert!(metrics.sources.lock().pools.is_empty());
     }
 }

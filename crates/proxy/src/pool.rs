@@ -14,7 +14,7 @@ mod server;
 mod sticky;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use cookie::CookieKey;
 

@@ -92,23 +92,17 @@ impl Listener {
     }
 
     fn datagram(&mut self, client: SocketAddr, bytes: &[u8]) {
-        let pool = self.pool.load();
+        let pool = self.pool.load_full();
         if !pool.allows(client.ip()) {
             ListenerStats::add(&self.stats.refused, 1);
             return;
         }
         ListenerStats::add(&self.stats.bytes_in, bytes.len() as u64);
-        if let Some(session) = self.sessions.get(client) {
-            if session.belongs_to(&pool) {
-                session.send(bytes);
-                return;
-            }
+        let current = self.sessions.get(client).filter(|session| session.belongs_to(&pool));
+        match current.or_else(|| self.begin(&pool, client)) {
+            Some(session) => session.send(bytes),
+            None => ListenerStats::add(&self.stats.refused, 1),
         }
-        let Some(session) = self.begin(&pool, client) else {
-            ListenerStats::add(&self.stats.refused, 1);
-            return;
-        };
-        session.send(bytes);
     }
 
     fn begin(&mut self, pool: &Arc<Pool>, client: SocketAddr) -> Option<Arc<Session>> {

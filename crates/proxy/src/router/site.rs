@@ -97,7 +97,7 @@ impl Compiled {
     fn parameter(&self, wanted: &ValueMatch, request: &Request<'_>) -> bool {
         let pairs = request.query.unwrap_or_default().split('&');
         let mut pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        let found = pairs.find(|(name, _)| unescape(name) == &*wanted.name);
+        let found = pairs.find(|(name, _)| unescape(name) == *wanted.name);
         found.is_some_and(|(_, value)| self.value(wanted, &unescape(value)))
     }
 

@@ -123,11 +123,6 @@ impl Sessions {
             table.by_client.remove(&client);
         }
     }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.table.lock().by_client.len()
-    }
 }
 
 impl Table {
