@@ -1,12 +1,15 @@
 //! The CustomResourceDefinitions of all our kinds, as `bowline crds` prints them, as `deploy/crds` holds
 //! them and as `bowline up` installs them. Made from the Rust types; nothing is written by hand twice.
 
-use crate::{Address, AddressPool, ExternalIP, LoadBalancer, LoadBalancerClaim, LoadBalancerClass};
+use crate::{
+    Address, AddressPool, ExternalIP, LoadBalancer, LoadBalancerClaim, LoadBalancerClass, Plan,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Every definition, in a fixed order.
 pub fn all() -> Vec<CustomResourceDefinition> {
@@ -17,6 +20,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         AddressPool::crd(),
         Address::crd(),
         ExternalIP::crd(),
+        Plan::crd(),
     ];
     for version in all.iter_mut().flat_map(|crd| &mut crd.spec.versions) {
         if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
@@ -63,11 +67,21 @@ fn whole_numbers(value: &mut Value) {
 
 /// Makes of the derived schema what a person would have written: no null where absence says the same,
 /// no title that repeats the type's name, no format that Kubernetes does not know, no `oneOf` that a
-/// rule says in words, and descriptions as running text.
+/// rule or a number of properties says as well, and descriptions as running text.
 fn tidy(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.title = None;
-    schema.one_of = None;
+    if let Some(choices) = schema.one_of.take()
+        && let Some(properties) = &schema.properties
+    {
+        let chosen = choices.iter().flat_map(|choice| choice.required.iter().flatten());
+        if properties.keys().eq(chosen.collect::<BTreeSet<_>>()) {
+            (schema.min_properties, schema.max_properties) = (Some(1), Some(1));
+        }
+    }
+    if schema.format.as_deref() == Some("uint32") {
+        schema.maximum.get_or_insert(u32::MAX.into());
+    }
     if let Some(values) = &mut schema.enum_ {
         values.retain(|JSON(value)| !value.is_null());
     }

@@ -4,7 +4,7 @@
 //! ```text
 //!  load_balancer, claim, class ──┐  one file a kind; the derive makes its schema
 //!  address_pool, address,        ├─▶ crds ─▶ deploy/crds, `bowline crds`, `bowline up`
-//!  external_ip ──────────────────┘
+//!  external_ip, plan ────────────┘
 //!    └─ source, selector, quantity, duration, condition: what kinds have in common
 //!  names, annotations     every fixed string, once
 //!  translate              IPPerPod, Ingress spec.loadBalancer
@@ -35,6 +35,7 @@ pub mod duration;
 pub mod external_ip;
 pub mod load_balancer;
 pub mod names;
+pub mod plan;
 pub mod quantity;
 mod schema;
 pub mod selector;
@@ -47,3 +48,4 @@ pub use claim::{LoadBalancerClaim, LoadBalancerClaimSpec, LoadBalancerClaimStatu
 pub use class::{LoadBalancerClass, LoadBalancerClassSpec, LoadBalancerClassStatus};
 pub use external_ip::{ExternalIP, ExternalIPSpec, ExternalIPStatus};
 pub use load_balancer::{LoadBalancer, LoadBalancerSpec, LoadBalancerStatus};
+pub use plan::{Plan, PlanSpec};

@@ -1,6 +1,9 @@
 //! Every fixed name that Bowline writes into a cluster, once: finalizers, condition types and reasons,
-//! Leases, field managers, classes. No other module spells one out. Annotation keys are in
+//! Leases, Plans, Secrets, field managers, classes. No other module spells one out. Annotation keys are in
 //! [`crate::annotations`].
+
+use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 
 /// The API group of our kinds.
 pub const GROUP: &str = "bowline.dev";
@@ -37,6 +40,14 @@ pub const REASON_AVAILABLE: &str = "Available";
 pub const REASON_BOUND: &str = "Bound";
 /// Reason of Bound on a LoadBalancer: the claim that had it is gone.
 pub const REASON_RELEASED: &str = "Released";
+/// Reason of Programmed: the present plan is in force.
+pub const REASON_PROGRAMMED: &str = "Programmed";
+/// Reason of Programmed: an agent is there and has not applied the present plan yet.
+pub const REASON_PENDING: &str = "Pending";
+/// Reason of Programmed: no agent reports, or none has for too long.
+pub const REASON_NO_AGENT: &str = "NoAgent";
+/// Reason of Programmed: the agent reports that it cannot apply the plan.
+pub const REASON_AGENT_FAILED: &str = "AgentFailed";
 /// Reason of Programmed: this build has no driver for the source.
 pub const REASON_NO_DRIVER: &str = "NoDriver";
 
@@ -50,7 +61,124 @@ pub const MANAGER_CLI: &str = "bowline";
 /// The Lease by which controllers choose their leader.
 pub const LEASE_CONTROLLER: &str = "bowline-controller";
 
+/// Annotation of an agent's Lease: the hash of the plan that it has applied.
+pub const ANNOTATION_PLAN_HASH: &str = "bowline.dev/plan-hash";
+/// Annotation of an agent's Lease: why it cannot apply the plan. Not there: it can.
+pub const ANNOTATION_ERROR: &str = "bowline.dev/error";
+/// Annotation of an agent's Lease: what it could not do and for whom, as a JSON list of the first 50.
+pub const ANNOTATION_REFUSED: &str = "bowline.dev/refused";
+/// Annotation of an agent's Lease: the addresses of a load balancer without fixed ones, with commas.
+pub const ANNOTATION_ADDRESSES: &str = "bowline.dev/addresses";
+
+/// Label of Plans and of our Secrets with certificates: the load balancer they are for, by
+/// [`load_balancer_label`].
+pub const LABEL_LOAD_BALANCER: &str = "bowline.dev/load-balancer";
+/// The type of our Secrets with certificates.
+pub const SECRET_TYPE_CERTIFICATES: &str = "bowline.dev/certificates";
+
+/// The longest name of an object.
+const LONGEST_NAME: usize = 253;
+/// The longest value of a label.
+const LONGEST_LABEL: usize = 63;
+
 /// The Lease in which the agent of a load balancer reports.
 pub fn agent_lease(load_balancer: &str) -> String {
-    format!("bowline-agent-{load_balancer}")
+    const PREFIX: &str = "bowline-agent-";
+    format!("{PREFIX}{}", fitted(load_balancer, LONGEST_NAME - PREFIX.len()))
+}
+
+/// The n-th Plan of a load balancer. The number is always there, so that `edge-1` has no Plan of `edge`.
+pub fn plan_name(load_balancer: &str, index: u32) -> String {
+    numbered("", load_balancer, index)
+}
+
+/// Which Plan of its load balancer one of this name is; none for names that [`plan_name`] does not make.
+pub fn plan_index(name: &str) -> Option<u32> {
+    let (_, number) = name.rsplit_once('-')?;
+    number.parse().ok().filter(|index: &u32| index.to_string() == number)
+}
+
+/// The n-th Secret of ours with certificates of a load balancer. The number is always there, so that
+/// the agent of `edge-1` may read no Secret of `edge`.
+pub fn certificates_secret(load_balancer: &str, index: u32) -> String {
+    numbered("bowline-tls-", load_balancer, index)
+}
+
+/// The value of [`LABEL_LOAD_BALANCER`] for a load balancer.
+pub fn load_balancer_label(load_balancer: &str) -> String {
+    fitted(load_balancer, LONGEST_LABEL).into_owned()
+}
+
+fn numbered(prefix: &str, load_balancer: &str, index: u32) -> String {
+    const NUMBER: usize = "-4294967295".len();
+    let name = fitted(load_balancer, LONGEST_NAME - prefix.len() - NUMBER);
+    format!("{prefix}{name}-{index}")
+}
+
+/// A name as it is or, where it is too long, its beginning and a hash of the whole.
+fn fitted(name: &str, room: usize) -> Cow<'_, str> {
+    if name.len() <= room {
+        return name.into();
+    }
+    let hash = Sha256::digest(name);
+    let hash = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>();
+    let head: String = name.chars().take(room - hash.len() - 1).collect();
+    // A name part neither ends in a hyphen nor is empty.
+    format!("{}-{hash}", head.trim_end_matches(['-', '.'])).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::translate::is_object_name;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_of_load_balancers_are_in_the_names_of_what_is_theirs() {
+        assert_eq!(agent_lease("edge"), "bowline-agent-edge");
+        assert_eq!(plan_name("edge", 0), "edge-0");
+        assert_eq!(certificates_secret("edge", 1), "bowline-tls-edge-1");
+        assert_eq!(certificates_secret("edge-1", 0), "bowline-tls-edge-1-0");
+        assert_eq!(load_balancer_label("edge"), "edge");
+    }
+
+    #[test]
+    fn only_the_number_that_was_written_is_read_back() {
+        for (name, index) in [
+            ("edge-0", Some(0)),
+            ("a-b-17", Some(17)),
+            ("edge-00", None),
+            ("edge-+1", None),
+            ("edge-4294967296", None),
+            ("edge-", None),
+            ("edge", None),
+            ("", None),
+        ] {
+            assert_eq!(plan_index(name), index, "{name:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_load_balancer_is_called_what_is_its_own_has_a_name_that_servers_take(
+            name in "[a-z0-9]([-.]?[a-z0-9]){0,126}", index: u32,
+        ) {
+            for made in
+                [agent_lease(&name), plan_name(&name, index), certificates_secret(&name, index)]
+            {
+                prop_assert!(is_object_name(&made), "{}", made);
+            }
+            prop_assert_eq!(plan_index(&plan_name(&name, index)), Some(index));
+            let label = load_balancer_label(&name);
+            prop_assert!(label.len() <= 63 && is_object_name(&label), "{}", label);
+        }
+
+        #[test]
+        fn long_names_stay_apart(tail in "[a-z0-9]{1,8}", other in "[a-z0-9]{1,8}") {
+            prop_assume!(tail != other);
+            let name = |tail: &str| format!("{}{tail}", "a".repeat(245));
+            prop_assert_ne!(plan_name(&name(&tail), 0), plan_name(&name(&other), 0));
+            prop_assert_ne!(load_balancer_label(&name(&tail)), load_balancer_label(&name(&other)));
+        }
+    }
 }

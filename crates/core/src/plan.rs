@@ -259,7 +259,7 @@ pub struct Redirect {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Pool {
-    /// Its name: unique on the load balancer, see [`service_pool`] and [`ingress_pool`].
+    /// Its name, unique on the load balancer.
     pub name: Arc<str>,
     /// Whose members.
     pub service: ServicePortRef,
@@ -309,14 +309,43 @@ pub struct ServicePortRef {
     pub protocol: Transport,
 }
 
-/// What the members of a pool are.
+/// What the members of a pool are. Written as `{pods: {}}` or `{nodes: {…}}`: a field of a Kubernetes
+/// object has one type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(from = "WrittenBackends", into = "WrittenBackends")]
 pub enum Backends {
     /// Pods at their own addresses.
     Pods,
     /// Nodes at this node port.
     Nodes(NodeBackends),
+}
+
+/// What the members are: Pods, or the nodes they run on.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+enum WrittenBackends {
+    /// Pods at their own addresses. It has no fields.
+    Pods {},
+    /// Nodes at this node port.
+    Nodes(NodeBackends),
+}
+
+impl From<WrittenBackends> for Backends {
+    fn from(written: WrittenBackends) -> Self {
+        match written {
+            WrittenBackends::Pods {} => Self::Pods,
+            WrittenBackends::Nodes(nodes) => Self::Nodes(nodes),
+        }
+    }
+}
+
+impl From<Backends> for WrittenBackends {
+    fn from(backends: Backends) -> Self {
+        match backends {
+            Backends::Pods => Self::Pods {},
+            Backends::Nodes(nodes) => Self::Nodes(nodes),
+        }
+    }
 }
 
 /// Nodes as members.

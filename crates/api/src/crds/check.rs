@@ -98,6 +98,12 @@ fn values(schema: &Value, value: &Value, at: &str, wrong: &mut Vec<(String, Stri
             }
         }
         Value::Object(members) => {
+            let count = members.len() as f64;
+            if bound("minProperties").is_some_and(|min| count < min)
+                || bound("maxProperties").is_some_and(|max| count > max)
+            {
+                wrong.push((at.to_owned(), "wrong number of properties".into()));
+            }
             for name in schema["required"].as_array().into_iter().flatten() {
                 if !members.contains_key(name.as_str().unwrap()) {
                     wrong.push((join(at, name.as_str().unwrap()), "Required value".into()));
