@@ -14,15 +14,22 @@
 mod build;
 mod directory;
 mod few;
+mod hosts;
 mod index;
+mod ingress;
 mod output;
 mod parts;
 mod placement;
 mod pools;
 mod ports;
+mod read;
+mod routes;
 mod seat;
 mod service;
 mod store;
+mod stores;
+mod tls;
+mod web;
 mod who;
 
 #[cfg(test)]

@@ -2,23 +2,22 @@
 //! plans that again when it is asked. All decisions are made in the modules beside it.
 
 use super::build::Target;
-use super::directory::Directory;
+use super::few::Edges;
+use super::ingress::{self, Around};
 use super::output::{Output, Planned};
-use super::placement::{Ask, Refusal, ask_of_service, place};
+use super::placement::{Ask, Refusal, ask_of_ingress, ask_of_service, place};
 use super::seat::{Placed, Seat, Seats, Wants};
-use super::store::{Replaced, Store};
+use super::store::Replaced;
+use super::stores::{Changed, Stores};
+use super::web::{self, Web};
 use super::who::{Age, Who};
-use super::{Changes, Config, Event, Kind, Object, service};
-use crate::hash::PlanHash;
-use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
-use crate::objects::{
-    Exposure, Ingress, IngressClass, LoadBalancer, Namespace, Service, TlsSecret,
-};
-use crate::outcome::{Outcome, State};
-use crate::plan::Fragment;
-use std::collections::{BTreeMap, BTreeSet};
+use super::{Changes, Config, Event, routes, service};
+use crate::key::{ConsumerKind, ObjectKey};
+use crate::objects::{Ingress, LoadBalancer, Namespace, Timestamp};
+use crate::outcome::Problem;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::mem::take;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Decides which consumer is on which load balancer, and what each has there.
@@ -28,19 +27,18 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Planner {
     config: Config,
-    services: Store<ObjectKey, Service>,
-    ingresses: Store<ObjectKey, Ingress>,
-    classes: Store<Arc<str>, IngressClass>,
-    secrets: Store<ObjectKey, TlsSecret>,
-    namespaces: Store<Arc<str>, Namespace>,
-    directory: Directory,
+    pub(super) stores: Stores,
+    ingresses_by_service: Edges<ObjectKey, ObjectKey>,
+    ingresses_by_secret: Edges<ObjectKey, ObjectKey>,
+    ingresses_by_class: Edges<Arc<str>, ObjectKey>,
     seats: Seats,
+    webs: FxHashMap<Arc<str>, Web>,
     /// Those whose seat may be another one.
     to_seat: BTreeSet<Who>,
     /// Those whose fragment or outcome may be different.
     to_build: BTreeSet<Who>,
-    output: Output,
-    visited: u64,
+    pub(super) output: Output,
+    pub(super) visited: u64,
 }
 
 impl Planner {
@@ -52,142 +50,110 @@ impl Planner {
     /// Takes in an event. An object that is as it was changes nothing.
     pub fn handle(&mut self, event: Event) {
         match event {
-            Event::Begin(kind) => self.begin(kind),
-            Event::Apply(object) => self.apply(*object),
-            Event::Delete(kind, key) => self.delete(kind, &key),
-            Event::Done(kind) => self.done(kind),
+            Event::Begin(kind) => self.stores.begin(kind),
+            Event::Apply(object) => {
+                let changed = self.stores.apply(*object);
+                changed.iter().for_each(|changed| self.follow(changed));
+            }
+            Event::Delete(kind, key) => {
+                let changed = self.stores.delete(kind, &key);
+                changed.iter().for_each(|changed| self.follow(changed));
+            }
+            Event::Done(kind) => {
+                let changed = self.stores.done(kind);
+                changed.iter().for_each(|changed| self.follow(changed));
+            }
             Event::Reported(name, addresses) => {
-                if self.directory.report(name.clone(), addresses)
-                    && let Some(lb) = self.directory.by_name(&name).cloned()
+                let directory = &mut self.stores.directory;
+                if directory.report(name.clone(), addresses)
+                    && let Some(lb) = directory.by_name(&name).cloned()
                 {
-                    self.load_balancer_touched(&lb);
+                    self.touch_load_balancer(&lb);
                 }
             }
         }
     }
 
-    fn begin(&mut self, kind: Kind) {
-        match kind {
-            Kind::Service => self.services.begin(),
-            Kind::Ingress => self.ingresses.begin(),
-            Kind::IngressClass => self.classes.begin(),
-            Kind::TlsSecret => self.secrets.begin(),
-            Kind::Namespace => self.namespaces.begin(),
-            Kind::LoadBalancer => self.directory.store.begin(),
-        }
-    }
-
-    fn apply(&mut self, object: Object) {
-        match object {
-            Object::Service(it) => {
-                let change = self.services.apply(it.key.clone(), it);
-                change.iter().for_each(|change| self.service_changed(change));
+    /// Marks what a changed object touches.
+    fn follow(&mut self, changed: &Changed) {
+        match changed {
+            Changed::Service(change) => {
+                let Some(service) = change.either() else { return };
+                self.touch(Who::service(&service.key));
+                let ingresses = self.ingresses_by_service.of(&service.key);
+                self.to_build.extend(ingresses.map(Who::ingress));
             }
-            Object::Ingress(it) => {
-                let change = self.ingresses.apply(it.key.clone(), it);
-                change.iter().for_each(|change| self.ingress_changed(change));
+            Changed::Ingress(change) => self.follow_ingress(change),
+            Changed::IngressClass(change) => {
+                let Some(class) = change.either() else { return };
+                let ingresses = self.ingresses_by_class.of(&class.name);
+                self.to_seat.extend(ingresses.map(Who::ingress));
             }
-            Object::IngressClass(it) => {
-                let change = self.classes.apply(it.name.clone(), it);
-                change.iter().for_each(|change| self.class_changed(change));
+            Changed::TlsSecret(change) => {
+                let Some(secret) = change.either() else { return };
+                let ingresses = self.ingresses_by_secret.of(&secret.key).map(Who::ingress);
+                let ingresses: Vec<_> = ingresses.collect();
+                ingresses.into_iter().for_each(|who| self.touch(who));
             }
-            Object::TlsSecret(it) => {
-                let change = self.secrets.apply(it.key.clone(), it);
-                change.iter().for_each(|change| self.secret_changed(change));
+            Changed::Namespace(change) => {
+                let Some(namespace) = change.either() else { return };
+                self.follow_namespace(namespace);
             }
-            Object::Namespace(it) => {
-                let change = self.namespaces.apply(it.name.clone(), it);
-                change.iter().for_each(|change| self.namespace_changed(change));
-            }
-            Object::LoadBalancer(it) => {
-                let change = self.directory.store.apply(it.name.clone(), it);
-                change.iter().for_each(|change| self.load_balancer_changed(change));
+            Changed::LoadBalancer(change) => {
+                self.stores.directory.follow(change);
+                for lb in [&change.old, &change.new].into_iter().flatten() {
+                    self.touch_load_balancer(lb);
+                }
             }
         }
     }
 
-    fn delete(&mut self, kind: Kind, key: &ObjectKey) {
-        match kind {
-            Kind::Service => {
-                let change = self.services.delete(key);
-                change.iter().for_each(|change| self.service_changed(change));
+    fn follow_ingress(&mut self, change: &Replaced<Ingress>) {
+        if let Some(old) = &change.old {
+            for service in services(old) {
+                self.ingresses_by_service.remove(&service, &old.key);
             }
-            Kind::Ingress => {
-                let change = self.ingresses.delete(key);
-                change.iter().for_each(|change| self.ingress_changed(change));
+            for secret in secrets(old) {
+                self.ingresses_by_secret.remove(&secret, &old.key);
             }
-            Kind::IngressClass => {
-                let change = self.classes.delete(&key.name);
-                change.iter().for_each(|change| self.class_changed(change));
+            if let Some(class) = &old.class {
+                self.ingresses_by_class.remove(class, &old.key);
             }
-            Kind::TlsSecret => {
-                let change = self.secrets.delete(key);
-                change.iter().for_each(|change| self.secret_changed(change));
+        }
+        if let Some(new) = &change.new {
+            for service in services(new) {
+                self.ingresses_by_service.insert(service, new.key.clone());
             }
-            Kind::Namespace => {
-                let change = self.namespaces.delete(&key.name);
-                change.iter().for_each(|change| self.namespace_changed(change));
+            for secret in secrets(new) {
+                self.ingresses_by_secret.insert(secret, new.key.clone());
             }
-            Kind::LoadBalancer => {
-                let change = self.directory.store.delete(&key.name);
-                change.iter().for_each(|change| self.load_balancer_changed(change));
+            if let Some(class) = &new.class {
+                self.ingresses_by_class.insert(class.clone(), new.key.clone());
             }
+        }
+        if let Some(ingress) = change.either() {
+            self.touch(Who::ingress(&ingress.key));
         }
     }
 
-    fn done(&mut self, kind: Kind) {
-        match kind {
-            Kind::Service => {
-                self.services.sweep().iter().for_each(|change| self.service_changed(change));
-            }
-            Kind::Ingress => {
-                self.ingresses.sweep().iter().for_each(|change| self.ingress_changed(change));
-            }
-            Kind::IngressClass => {
-                self.classes.sweep().iter().for_each(|change| self.class_changed(change));
-            }
-            Kind::TlsSecret => {
-                self.secrets.sweep().iter().for_each(|change| self.secret_changed(change));
-            }
-            Kind::Namespace => {
-                self.namespaces.sweep().iter().for_each(|change| self.namespace_changed(change));
-            }
-            Kind::LoadBalancer => {
-                let gone = self.directory.store.sweep();
-                gone.iter().for_each(|change| self.load_balancer_changed(change));
-            }
-        }
-    }
-
-    fn service_changed(&mut self, change: &Replaced<Service>) {
-        if let Some(service) = change.new.as_ref().or(change.old.as_ref()) {
-            self.touch(Who::service(&service.key));
-        }
-    }
-
-    fn ingress_changed(&mut self, _change: &Replaced<Ingress>) {}
-
-    fn class_changed(&mut self, _change: &Replaced<IngressClass>) {}
-
-    fn secret_changed(&mut self, _change: &Replaced<TlsSecret>) {}
-
-    fn namespace_changed(&mut self, change: &Replaced<Namespace>) {
-        let Some(namespace) = change.new.as_ref().or(change.old.as_ref()) else { return };
+    /// The labels of a namespace say where its consumers may be, not whether they are ours.
+    fn follow_namespace(&mut self, namespace: &Namespace) {
         let first = ObjectKey::new(namespace.name.clone(), "");
-        let inside = |key: &ObjectKey| key.namespace == namespace.name;
-        let services = self.services.range(first.clone()..).map(|(key, _)| key);
-        let services = services.take_while(|key| inside(key)).map(Who::service);
+        let inside = |key: &&ObjectKey| key.namespace == namespace.name;
+        let services = self.stores.services.range(first.clone()..).map(|(key, _)| key);
+        let services = services.take_while(inside).map(Who::service);
         self.to_seat.extend(services.filter(|who| self.seats.get(who).is_some()));
+        let ingresses = self.stores.ingresses.range(first..).map(|(key, _)| key);
+        let ingresses = ingresses.take_while(inside).map(Who::ingress);
+        self.to_seat.extend(ingresses.filter(|who| self.seats.get(who).is_some()));
     }
 
-    fn load_balancer_changed(&mut self, change: &Replaced<LoadBalancer>) {
-        self.directory.follow(change);
-        for lb in [&change.old, &change.new].into_iter().flatten() {
-            self.load_balancer_touched(lb);
-        }
+    fn touch(&mut self, who: Who) {
+        self.to_seat.insert(who.clone());
+        self.to_build.insert(who);
     }
 
-    fn load_balancer_touched(&mut self, lb: &LoadBalancer) {
+    fn touch_load_balancer(&mut self, lb: &LoadBalancer) {
         let asks = [
             Some(Ask::Name(lb.name.clone())),
             Some(Ask::Source(lb.source.clone())),
@@ -198,11 +164,7 @@ impl Planner {
             self.to_seat.extend(self.seats.asking(ask).cloned());
             self.to_build.extend(self.seats.asking(ask).cloned());
         }
-    }
-
-    fn touch(&mut self, who: Who) {
-        self.to_seat.insert(who.clone());
-        self.to_build.insert(who);
+        self.to_build.insert(Who::load_balancer(&lb.name));
     }
 
     /// Plans what the events since the last call touch, and says what is different. Several changes
@@ -212,6 +174,17 @@ impl Planner {
             let seat = self.seat(&who);
             self.seats.set(&who, seat, &mut self.to_build);
         }
+        // Load balancers come second: their listeners are as old as their oldest Ingress.
+        for who in self.load_balancers_to_build() {
+            let seat = self.seat_web(&who);
+            self.seats.set(&who, seat, &mut self.to_build);
+        }
+        // And their listeners are planned first: Ingresses are reached where these are.
+        for who in self.load_balancers_to_build() {
+            self.to_build.remove(&who);
+            let planned = self.build_web(&who);
+            self.output.set(who, planned);
+        }
         for who in take(&mut self.to_build) {
             let planned = self.build(&who);
             self.output.set(who, planned);
@@ -219,35 +192,50 @@ impl Planner {
         self.output.take()
     }
 
+    fn load_balancers_to_build(&self) -> Vec<Who> {
+        let first = Who::load_balancer(&"".into());
+        self.to_build.range(first..).cloned().collect()
+    }
+
     fn seat(&mut self, who: &Who) -> Option<(Option<Ask>, Seat)> {
         self.visited += 1;
+        let stores = &self.stores;
         match who.kind {
             ConsumerKind::Service => {
-                let service = self.services.get(&who.key)?;
+                let service = stores.services.get(&who.key)?;
                 let ask = ask_of_service(service, &self.config)?;
                 Some(self.place(ask, who, service.created, |target| {
                     service::wants(service, target).map(Wants::Ports)
                 }))
             }
-            ConsumerKind::Ingress | ConsumerKind::LoadBalancer => None,
+            ConsumerKind::Ingress => {
+                let ingress = stores.ingresses.get(&who.key)?;
+                let class = stores.classes.get(ingress.class.as_ref()?).map(|class| &**class);
+                let ask = ask_of_ingress(ingress, class, &self.config)?;
+                let secret = |key: &ObjectKey| stores.secrets.get(key).map(|secret| &**secret);
+                Some(self.place(ask, who, ingress.created, |target| {
+                    routes::wants(ingress, target, secret).map(Wants::Hosts)
+                }))
+            }
+            ConsumerKind::LoadBalancer => None,
         }
     }
 
     fn place(
         &self,
-        ask: Result<Ask, crate::outcome::Problem>,
+        ask: Result<Ask, Problem>,
         who: &Who,
-        created: i64,
-        wants: impl Fn(Target<'_>) -> Result<Wants, crate::outcome::Problem>,
+        created: Timestamp,
+        wants: impl Fn(Target<'_>) -> Result<Wants, Problem>,
     ) -> (Option<Ask>, Seat) {
         let ask = match ask {
             Ok(ask) => ask,
             Err(problem) => return (None, Seat::Refused(Refusal::nowhere(problem))),
         };
-        let namespace = &who.key.namespace;
-        let labels = self.namespaces.get(namespace).map(|it| &**it);
-        let seat = place(&ask, namespace, labels, &self.directory).and_then(|lb| {
-            let target = Target { lb, addresses: &self.directory.addresses(lb) };
+        let (namespace, directory) = (&who.key.namespace, &self.stores.directory);
+        let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
+        let seat = place(&ask, namespace, labels, directory).and_then(|lb| {
+            let target = Target { lb, addresses: &directory.addresses(lb) };
             let wants = wants(target).map_err(|problem| Refusal::by(lb, problem))?;
             let age = Age { created, key: who.key.clone() };
             Ok(Placed { lb: lb.name.clone(), age, wants })
@@ -255,120 +243,90 @@ impl Planner {
         (Some(ask), seat.map_or_else(Seat::Refused, Seat::Placed))
     }
 
+    fn seat_web(&mut self, who: &Who) -> Option<(Option<Ask>, Seat)> {
+        self.visited += 1;
+        let directory = &self.stores.directory;
+        let lb = directory.by_name(&who.key.name)?;
+        let oldest = self.seats.ground(&lb.name)?.ingresses.first()?;
+        let wants = web::wants(Target { lb, addresses: &directory.addresses(lb) });
+        let placed =
+            Placed { lb: lb.name.clone(), age: oldest.clone(), wants: Wants::Ports(wants) };
+        Some((None, Seat::Placed(placed)))
+    }
+
+    fn build_web(&mut self, who: &Who) -> Option<Planned> {
+        self.visited += 1;
+        let name = &who.key.name;
+        let built = self.seats.get(who).and_then(|_| {
+            let directory = &self.stores.directory;
+            let lb = directory.by_name(name)?;
+            let ground = self.seats.ground(name)?;
+            let target = Target { lb, addresses: &directory.addresses(lb) };
+            let (built, web) = web::build(target, |key| ground.ports.holder(key));
+            Some((Planned::built(who, &lb.uid, name, built), web))
+        });
+        let (planned, web) = built.unzip();
+        let before = match &web {
+            Some(web) => self.webs.insert(name.clone(), web.clone()),
+            None => self.webs.remove(name),
+        };
+        if before != web
+            && let Some(ground) = self.seats.ground(name)
+        {
+            self.to_build.extend(ground.ingresses.iter().map(|age| Who::ingress(&age.key)));
+        }
+        planned
+    }
+
     fn build(&mut self, who: &Who) -> Option<Planned> {
         self.visited += 1;
         let seat = self.seats.get(who)?;
-        match who.kind {
-            ConsumerKind::Service => {
-                let service = self.services.get(&who.key)?;
-                let placed = match seat {
-                    Seat::Placed(placed) => placed,
-                    Seat::Refused(refusal) => {
-                        let problems = service.problems.clone();
-                        return Some(Planned::refused(
-                            who,
-                            &service.uid,
-                            refusal.clone(),
-                            problems,
-                        ));
-                    }
-                };
-                let lb = self.directory.by_name(&placed.lb)?;
-                let ground = self.seats.ground(&placed.lb)?;
-                let target = Target { lb, addresses: &self.directory.addresses(lb) };
-                let built = service::build(service, target, |key| ground.ports.holder(key));
-                Some(Planned::built(who, &service.uid, &placed.lb, built))
+        let stores = &self.stores;
+        let service = stores.services.get(&who.key).filter(|_| who.kind == ConsumerKind::Service);
+        let ingress = stores.ingresses.get(&who.key).filter(|_| who.kind == ConsumerKind::Ingress);
+        let (uid, problems) = match (service, ingress) {
+            (Some(service), _) => (&service.uid, &service.problems),
+            (None, Some(ingress)) => (&ingress.uid, &ingress.problems),
+            (None, None) => return None,
+        };
+        let placed = match seat {
+            Seat::Placed(placed) => placed,
+            Seat::Refused(refusal) => {
+                return Some(Planned::refused(who, uid, refusal.clone(), problems.clone()));
             }
-            ConsumerKind::Ingress | ConsumerKind::LoadBalancer => None,
-        }
+        };
+        let lb = stores.directory.by_name(&placed.lb)?;
+        let ground = self.seats.ground(&placed.lb)?;
+        let target = Target { lb, addresses: &stores.directory.addresses(lb) };
+        let built = match (service, ingress) {
+            (Some(service), _) => service::build(service, target, |key| ground.ports.holder(key)),
+            (None, ingress) => ingress::build(
+                ingress?,
+                &Around {
+                    target,
+                    hosts: &ground.hosts,
+                    web: self.webs.get(&placed.lb)?,
+                    service: |key: &ObjectKey| stores.services.get(key).map(|it| &**it),
+                    secret: |key: &ObjectKey| stores.secrets.get(key).map(|it| &**it),
+                },
+            ),
+        };
+        Some(Planned::built(who, uid, &placed.lb, built))
     }
+}
 
-    /// Whether all objects of every kind have been told: before that a plan lacks something.
-    pub fn is_complete(&self) -> bool {
-        self.services.is_listed()
-            && self.ingresses.is_listed()
-            && self.classes.is_listed()
-            && self.secrets.is_listed()
-            && self.namespaces.is_listed()
-            && self.directory.store.is_listed()
-    }
+/// The Services that an Ingress names.
+fn services(ingress: &Ingress) -> BTreeSet<ObjectKey> {
+    let paths = ingress.rules.iter().flat_map(|rule| &rule.paths);
+    let backends = paths.map(|path| &path.backend).chain(&ingress.default_backend);
+    let names: BTreeSet<_> = backends.filter_map(|backend| backend.service.as_ref()).collect();
+    let namespace = &ingress.key.namespace;
+    names.into_iter().map(|name| ObjectKey::new(namespace.clone(), name.clone())).collect()
+}
 
-    /// What became of a consumer. None: there is none, or it is not ours.
-    pub fn outcome(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<&Outcome> {
-        self.output.outcome(&Who { kind, key: key.clone() })
-    }
-
-    /// What became of all consumers, sorted.
-    pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
-        self.output.outcomes()
-    }
-
-    /// Whether the addresses of a consumer belong into its status: not those of a NodePort Service,
-    /// nor of what is not ours.
-    pub fn has_status_address(&self, kind: ConsumerKind, key: &ObjectKey) -> bool {
-        let ours = self.outcome(kind, key).is_some();
-        ours && match kind {
-            ConsumerKind::Service => {
-                self.services.get(key).is_some_and(|it| it.exposure == Exposure::LoadBalancer)
-            }
-            ConsumerKind::Ingress => true,
-            ConsumerKind::LoadBalancer => false,
-        }
-    }
-
-    /// The plan of a load balancer, sorted by consumer and part.
-    pub fn fragments(&self, lb: &str) -> impl Iterator<Item = &Arc<Fragment>> {
-        self.output.consumers(lb).flat_map(|who| self.output.parts(who))
-    }
-
-    /// What is planned for one consumer, in parts.
-    pub fn parts(&self, kind: ConsumerKind, key: &ObjectKey) -> &[Arc<Fragment>] {
-        self.output.parts(&Who { kind, key: key.clone() })
-    }
-
-    /// The hash of a load balancer's plan: the sum of its fragments' hashes.
-    pub fn hash(&self, lb: &str) -> PlanHash {
-        self.output.hash(lb)
-    }
-
-    /// The Services and Ingresses that are planned on a load balancer, sorted.
-    pub fn consumers(&self, lb: &str) -> impl Iterator<Item = &ConsumerRef> {
-        self.on(lb).filter_map(|outcome| {
-            let planned = matches!(outcome.state, State::Planned { .. });
-            let itself = outcome.consumer.kind == ConsumerKind::LoadBalancer;
-            (planned && !itself).then_some(&outcome.consumer)
-        })
-    }
-
-    /// What became of those whom a load balancer refused, in whole or in part; sorted.
-    pub fn refused(&self, lb: &str) -> impl Iterator<Item = &Outcome> {
-        self.on(lb).filter(|outcome| {
-            matches!(outcome.state, State::Refused { .. })
-                || outcome.problems.iter().any(|problem| !problem.reason.is_warning())
-        })
-    }
-
-    fn on(&self, lb: &str) -> impl Iterator<Item = &Outcome> {
-        self.output.consumers(lb).filter_map(|who| self.output.outcome(who))
-    }
-
-    /// All load balancers, sorted by name.
-    pub fn load_balancers(&self) -> impl Iterator<Item = &Arc<LoadBalancer>> {
-        self.directory.store.iter()
-    }
-
-    /// The addresses of a load balancer, sorted: its fixed ones, else those that its agent reports.
-    pub fn addresses(&self, lb: &LoadBalancer) -> Vec<IpAddr> {
-        self.directory.addresses(lb)
-    }
-
-    /// The certificates that a load balancer's plan needs, by hash, and the Secrets that have each.
-    pub fn certificates(&self, lb: &str) -> BTreeMap<Arc<str>, Vec<ObjectKey>> {
-        self.output.certificates(lb)
-    }
-
-    /// How many times a consumer was looked at so far: what an event costs.
-    pub fn visited(&self) -> u64 {
-        self.visited
-    }
+/// The Secrets that an Ingress names.
+fn secrets(ingress: &Ingress) -> BTreeSet<ObjectKey> {
+    let names = ingress.tls.iter().filter_map(|entry| entry.secret.as_ref());
+    let namespace = &ingress.key.namespace;
+    names.map(|name| ObjectKey::new(namespace.clone(), name.clone())).collect()
 }

@@ -67,7 +67,6 @@ pub(super) fn ask_of_service(service: &Service, config: &Config) -> Option<Resul
 }
 
 /// What an Ingress asks for, itself or by its class. None: it is not ours.
-#[expect(dead_code, reason = "Ingresses come next")]
 pub(super) fn ask_of_ingress(
     ingress: &Ingress,
     class: Option<&IngressClass>,

@@ -30,7 +30,6 @@ pub(super) fn for_listener(service: &Service, port: &ServicePort, target: Target
 }
 
 /// The pool of a Service port behind an Ingress; what the Ingress does not say, the Service does.
-#[expect(dead_code, reason = "Ingresses come next")]
 pub(super) fn for_ingress(
     ingress: &ObjectKey,
     tuning: &Tuning,

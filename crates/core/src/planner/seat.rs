@@ -2,9 +2,12 @@
 //! whom a move touches: only those who want the same port, host or path.
 
 use super::few::Edges;
+use super::hosts::{HostWant, Hosts};
 use super::placement::{Ask, Refusal};
 use super::ports::Ports;
 use super::who::{Age, Contender, Who};
+use crate::key::ConsumerKind;
+use crate::plan::Host;
 use crate::update::ListenerKey;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,17 +34,22 @@ pub(super) struct Placed {
 pub(super) enum Wants {
     /// Listeners, sorted.
     Ports(Vec<ListenerKey>),
+    /// Hosts with their paths and TLS.
+    Hosts(BTreeMap<Host, HostWant>),
 }
 
 /// What is contended for on one load balancer.
 #[derive(Debug, Default)]
 pub(super) struct Ground {
     pub(super) ports: Ports,
+    pub(super) hosts: Hosts,
+    /// The Ingresses on it, the oldest first.
+    pub(super) ingresses: BTreeSet<Age>,
 }
 
 impl Ground {
     fn is_empty(&self) -> bool {
-        self.ports.is_empty()
+        self.ports.is_empty() && self.hosts.is_empty() && self.ingresses.is_empty()
     }
 }
 
@@ -86,11 +94,7 @@ impl Seats {
         if let Some((Some(ask), _)) = &seat {
             self.asks.insert(ask.clone(), who.clone());
         }
-        let placed = |seat: &Option<(Option<Ask>, Seat)>| match seat {
-            Some((_, Seat::Placed(placed))) => Some(placed.clone()),
-            _ => None,
-        };
-        self.contend(who, placed(&old).as_ref(), placed(&seat).as_ref(), touched);
+        self.contend(who, old.as_ref().and_then(placed), seat.as_ref().and_then(placed), touched);
         self.seats.extend(seat.map(|seat| (who.clone(), seat)));
     }
 
@@ -101,35 +105,80 @@ impl Seats {
         new: Option<&Placed>,
         touched: &mut BTreeSet<Who>,
     ) {
-        let stays = old.zip(new).is_some_and(|(old, new)| old.lb == new.lb && old.age == new.age);
-        let ports = |placed: Option<&Placed>| -> BTreeSet<ListenerKey> {
-            match placed.map(|placed| &placed.wants) {
-                Some(Wants::Ports(keys)) => keys.iter().copied().collect(),
-                None => BTreeSet::new(),
+        match (old, new) {
+            (Some(old), Some(new)) if old.lb == new.lb && old.age == new.age => {
+                self.change(who, (&old.lb, &old.age), Some(&old.wants), Some(&new.wants), touched);
             }
-        };
+            _ => {
+                if let Some(old) = old {
+                    self.change(who, (&old.lb, &old.age), Some(&old.wants), None, touched);
+                }
+                if let Some(new) = new {
+                    self.change(who, (&new.lb, &new.age), None, Some(&new.wants), touched);
+                }
+            }
+        }
+    }
+
+    /// Changes what somebody of one age wants on one load balancer.
+    fn change(
+        &mut self,
+        who: &Who,
+        (lb, age): (&Arc<str>, &Age),
+        old: Option<&Wants>,
+        new: Option<&Wants>,
+        touched: &mut BTreeSet<Who>,
+    ) {
+        let ground = self.grounds.entry(lb.clone()).or_default();
         let (before, after) = (ports(old), ports(new));
-        let kept: BTreeSet<_> =
-            if stays { before.intersection(&after).copied().collect() } else { BTreeSet::new() };
-        if let Some(old) = old
-            && let Some(ground) = self.grounds.get_mut(&old.lb)
-        {
-            let me = Contender { age: old.age.clone(), who: who.clone() };
-            for key in before.difference(&kept) {
-                ground.ports.leave(*key, &me, touched);
+        let me = Contender { age: age.clone(), who: who.clone() };
+        for key in before.difference(&after) {
+            ground.ports.leave(*key, &me, touched);
+        }
+        for key in after.difference(&before) {
+            ground.ports.enter(*key, &me, touched);
+        }
+        let none = BTreeMap::new();
+        let (before, after) = (hosts(old).unwrap_or(&none), hosts(new).unwrap_or(&none));
+        for host in before.keys().chain(after.keys().filter(|host| !before.contains_key(host))) {
+            let (was, is) = (before.get(host), after.get(host));
+            if was != is {
+                ground.hosts.change(age, host, was, is, touched);
             }
         }
-        if let Some(new) = new {
-            let ground = self.grounds.entry(new.lb.clone()).or_default();
-            let me = Contender { age: new.age.clone(), who: who.clone() };
-            for key in after.difference(&kept) {
-                ground.ports.enter(*key, &me, touched);
+        if who.kind == ConsumerKind::Ingress {
+            let oldest = ground.ingresses.first().cloned();
+            match new {
+                Some(_) => ground.ingresses.insert(age.clone()),
+                None => ground.ingresses.remove(age),
+            };
+            if oldest.as_ref() != ground.ingresses.first() {
+                touched.insert(Who::load_balancer(lb));
             }
         }
-        if let Some(old) = old
-            && self.grounds.get(&old.lb).is_some_and(Ground::is_empty)
-        {
-            self.grounds.remove(&old.lb);
+        if ground.is_empty() {
+            self.grounds.remove(lb);
         }
+    }
+}
+
+fn placed((_, seat): &(Option<Ask>, Seat)) -> Option<&Placed> {
+    match seat {
+        Seat::Placed(placed) => Some(placed),
+        Seat::Refused(_) => None,
+    }
+}
+
+fn ports(wants: Option<&Wants>) -> BTreeSet<ListenerKey> {
+    match wants {
+        Some(Wants::Ports(keys)) => keys.iter().copied().collect(),
+        _ => BTreeSet::new(),
+    }
+}
+
+fn hosts(wants: Option<&Wants>) -> Option<&BTreeMap<Host, HostWant>> {
+    match wants {
+        Some(Wants::Hosts(hosts)) => Some(hosts),
+        _ => None,
     }
 }

@@ -27,6 +27,13 @@ pub(super) struct Replaced<T> {
     pub(super) new: Option<Arc<T>>,
 }
 
+impl<T> Replaced<T> {
+    /// The object as it is, or as it last was.
+    pub(super) fn either(&self) -> Option<&T> {
+        self.new.as_deref().or(self.old.as_deref())
+    }
+}
+
 impl<K, T> Default for Store<K, T> {
     fn default() -> Self {
         Self { entries: BTreeMap::new(), epoch: 0, listed: false }

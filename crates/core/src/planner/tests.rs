@@ -1,4 +1,6 @@
 //! What the planner makes of whole worlds of objects.
 
+mod ingresses;
 mod make;
+mod placements;
 mod services;

@@ -17,12 +17,10 @@ impl Who {
         Self { kind: ConsumerKind::Service, key: key.clone() }
     }
 
-    #[expect(dead_code, reason = "Ingresses come next")]
     pub(super) fn ingress(key: &ObjectKey) -> Self {
         Self { kind: ConsumerKind::Ingress, key: key.clone() }
     }
 
-    #[expect(dead_code, reason = "Ingresses come next")]
     pub(super) fn load_balancer(name: &Arc<str>) -> Self {
         Self { kind: ConsumerKind::LoadBalancer, key: ObjectKey::new("", name.clone()) }
     }

@@ -2,11 +2,12 @@
 
 use crate::key::{ConsumerKind, ObjectKey};
 use crate::objects::{
-    AllowedNamespaces, Exposure, Family, LoadBalancer, Placement, Service, ServiceClass,
-    ServicePort, Tuning,
+    AllowedNamespaces, Backend, BackendPort, ClassParameters, Exposure, Family, Ingress,
+    IngressClass, IngressPath, IngressRule, IngressTls, LoadBalancer, Namespace, Placement,
+    Service, ServiceClass, ServicePort, TlsSecret, Tuning,
 };
 use crate::outcome::{Outcome, Reason, State};
-use crate::plan::Transport;
+use crate::plan::{Action, PathKind, PathMatch, Transport};
 use crate::planner::{Config, Event, Object, Planner};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -71,17 +72,80 @@ pub(super) fn lb(name: &str) -> LoadBalancer {
     }
 }
 
-impl From<Service> for Object {
-    fn from(it: Service) -> Self {
-        Self::Service(it)
+/// A path `/a`, or `=/a` for the path alone.
+pub(super) fn path(text: &str) -> PathMatch {
+    match text.strip_prefix('=') {
+        Some(text) => PathMatch { kind: PathKind::Exact, value: text.into() },
+        None => PathMatch { kind: PathKind::Prefix, value: text.into() },
     }
 }
 
-impl From<LoadBalancer> for Object {
-    fn from(it: LoadBalancer) -> Self {
-        Self::LoadBalancer(it)
+/// A backend: the Service's name, and a port's name or number.
+pub(super) fn backend(text: &str) -> Backend {
+    let (service, port) = text.split_once(':').unwrap();
+    let number = port.parse().map(BackendPort::Number);
+    Backend {
+        service: Some(service.into()),
+        port: number.unwrap_or_else(|_| BackendPort::Name(port.into())),
     }
 }
+
+pub(super) fn rule(host: &str, paths: &[(&str, &str)]) -> IngressRule {
+    let to = |(at, to): &(&str, &str)| IngressPath { path: path(at), backend: backend(to) };
+    IngressRule { host: host.parse().unwrap(), paths: paths.iter().map(to).collect() }
+}
+
+/// An Ingress of our class `web`, that names `lb`.
+pub(super) fn ingress(name: &str, rules: Vec<IngressRule>) -> Ingress {
+    Ingress {
+        key: key(name),
+        uid: format!("uid-of-{name}").into(),
+        created: 0,
+        deleting: false,
+        class: Some("web".into()),
+        placement: Ok(Placement::LoadBalancer("lb".into())),
+        tuning: Tuning::default(),
+        redirect: true,
+        default_backend: None,
+        rules,
+        tls: Vec::new(),
+        problems: Vec::new(),
+    }
+}
+
+pub(super) fn tls(hosts: &[&str], secret: &str) -> IngressTls {
+    IngressTls {
+        hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
+        secret: Some(secret.into()),
+    }
+}
+
+/// A Secret whose certificate has the hash `hash`.
+pub(super) fn secret(name: &str, hash: &str) -> TlsSecret {
+    TlsSecret { key: key(name), certificate: Ok(hash.into()) }
+}
+
+/// Our IngressClass.
+pub(super) fn class(name: &str) -> IngressClass {
+    IngressClass { name: name.into(), ours: true, parameters: Ok(ClassParameters::None) }
+}
+
+/// A Namespace with one label, `label: VALUE`.
+pub(super) fn namespace(name: &str, label: &str) -> Namespace {
+    Namespace { name: name.into(), labels: [("label".into(), label.into())].into() }
+}
+
+macro_rules! objects {
+    ($($kind:ident)*) => { $(
+        impl From<$kind> for Object {
+            fn from(it: $kind) -> Self {
+                Self::$kind(it)
+            }
+        }
+    )* };
+}
+
+objects! { Service Ingress IngressClass TlsSecret Namespace LoadBalancer }
 
 pub(super) fn apply(planner: &mut Planner, object: impl Into<Object>) {
     planner.handle(Event::Apply(Box::new(object.into())));
@@ -113,6 +177,27 @@ pub(super) fn state(outcome: Option<&Outcome>) -> String {
 
 pub(super) fn service_state(planner: &Planner, name: &str) -> String {
     state(planner.outcome(ConsumerKind::Service, &key(name)))
+}
+
+pub(super) fn ingress_state(planner: &Planner, name: &str) -> String {
+    state(planner.outcome(ConsumerKind::Ingress, &key(name)))
+}
+
+/// The rules of an Ingress, a line each: `shop.example /a -> ingress/a/x/shop/p80`.
+pub(super) fn rules(planner: &Planner, name: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for site in planner.parts(ConsumerKind::Ingress, &key(name)).iter().flat_map(|it| &it.sites) {
+        for rule in &site.rules {
+            let equal = if rule.path.kind == PathKind::Exact { "=" } else { "" };
+            let action = match &rule.action {
+                Action::Forward(pools) => pools[0].pool.to_string(),
+                Action::Respond(status) => status.to_string(),
+                Action::Redirect(_) => unreachable!("Ingresses redirect by their sites"),
+            };
+            lines.push(format!("{} {equal}{} -> {action}", site.host, rule.path.value));
+        }
+    }
+    lines
 }
 
 pub(super) fn reasons(planner: &Planner, kind: ConsumerKind, name: &str) -> Vec<Reason> {

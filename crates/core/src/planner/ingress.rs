@@ -1,0 +1,207 @@
+//! An Ingress on a load balancer: its fragment, once it is known which hosts and paths it has. Pure
+//! functions.
+
+use super::build::{Built, Target};
+use super::hosts::Hosts;
+use super::routes::routes;
+use super::web::Web;
+use super::who::Who;
+use super::{parts, pools, tls};
+use crate::key::ObjectKey;
+use crate::objects::{Backend, BackendPort, Exposure, Ingress, Service, ServicePort, TlsSecret};
+use crate::outcome::{Problem, Reason, quote};
+use crate::plan::{
+    Action, ENTRY_WEB, Fragment, Host, PathMatch, Pool, Rule, Site, Transport, WeightedPool,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What a rule answers whose backend cannot be used.
+const UNAVAILABLE: u16 = 503;
+
+/// What an Ingress is planned with.
+pub(super) struct Around<'a, S, T> {
+    pub(super) target: Target<'a>,
+    pub(super) hosts: &'a Hosts,
+    pub(super) web: &'a Web,
+    pub(super) service: S,
+    pub(super) secret: T,
+}
+
+/// The fragment of an Ingress.
+pub(super) fn build<'a, S, T>(ingress: &Ingress, around: &Around<'a, S, T>) -> Built
+where
+    S: Fn(&ObjectKey) -> Option<&'a Service>,
+    T: Fn(&ObjectKey) -> Option<&'a TlsSecret>,
+{
+    let routes = routes(ingress, around.target);
+    let mut problems = ingress.problems.clone();
+    problems.extend(routes.problems);
+    let (offers, tls_problems) = tls::offers(ingress, routes.hosts.keys(), &around.secret);
+    problems.extend(tls_problems);
+    let reached = match &around.web.reached {
+        Ok(reached) => reached.clone(),
+        Err(problem) => return Built::refused(problem.clone(), problems),
+    };
+
+    let mut backends = Backends { ingress, around, pools: BTreeMap::new(), known: BTreeMap::new() };
+    let mut sites = Vec::new();
+    let mut taken = Vec::new();
+    let mut certificates = BTreeSet::new();
+    for (host, paths) in routes.hosts {
+        let namespace = &ingress.key.namespace;
+        match around.hosts.owner(&host) {
+            Some(owner) if owner == namespace => {}
+            owner => {
+                taken.push(host_taken(&host, owner));
+                continue;
+            }
+        }
+        let mut rules = Vec::new();
+        for (path, backend) in paths {
+            match around.hosts.holder(&host, namespace, &path) {
+                Some(holder) if *holder == ingress.key => {
+                    let action = backends.action(backend, &mut problems);
+                    let (method, headers, query) = (None, Vec::new(), Vec::new());
+                    rules.push(Rule { path, method, headers, query, action });
+                }
+                holder => taken.push(path_taken(&host, &path, holder)),
+            }
+        }
+        if rules.is_empty() {
+            continue;
+        }
+        rules.sort_by_cached_key(Rule::precedence);
+        let chosen = around.hosts.tls(&host);
+        if let (Some(own), Some((by, offer))) = (offers.get(&host), chosen)
+            && own.site != offer.site
+        {
+            taken.push(tls_taken(&host, by));
+        }
+        let tls = chosen.map(|(_, offer)| offer.site.clone());
+        let certificate = tls.as_ref().and_then(|tls| tls.certificate.as_ref());
+        let secret = chosen.and_then(|(_, offer)| offer.secret.clone());
+        certificates.extend(certificate.map(|it| it.hash.clone()).zip(secret));
+        sites.push(Site { entry: ENTRY_WEB.into(), host, tls, rules });
+    }
+
+    if sites.is_empty() {
+        let none = || Problem::new(Reason::BackendNotFound, "no rule has a backend");
+        let first = taken.first().cloned().unwrap_or_else(none);
+        problems.extend(taken);
+        return Built::refused(first, problems);
+    }
+    problems.extend(taken);
+    problems.extend(around.web.http.iter().cloned());
+    if sites.iter().any(|site| site.tls.is_some()) {
+        problems.extend(around.web.https.iter().cloned());
+    }
+    let fragment = Fragment {
+        consumer: Who::ingress(&ingress.key).with_uid(&ingress.uid),
+        part: 0,
+        listeners: Vec::new(),
+        sites,
+        pools: backends.pools.into_values().collect(),
+    };
+    match parts::split(fragment) {
+        Ok(parts) => Built { addresses: Ok(reached), parts, problems, certificates },
+        Err(problem) => Built::refused(problem, problems),
+    }
+}
+
+/// The pools of an Ingress, made as its rules ask for them.
+struct Backends<'i, 'r, 'a, S, T> {
+    ingress: &'i Ingress,
+    around: &'r Around<'a, S, T>,
+    pools: BTreeMap<Arc<str>, Pool>,
+    known: BTreeMap<&'i Backend, Option<Arc<str>>>,
+}
+
+impl<'i, 'a, S, T> Backends<'i, '_, 'a, S, T>
+where
+    S: Fn(&ObjectKey) -> Option<&'a Service>,
+{
+    fn action(&mut self, backend: &'i Backend, problems: &mut Vec<Problem>) -> Action {
+        let pool = match self.known.get(backend) {
+            Some(known) => known.clone(),
+            None => {
+                let pool = self.pool(backend).map_err(|problem| problems.push(problem)).ok();
+                let name = pool.as_ref().map(|pool| pool.name.clone());
+                self.pools.extend(pool.map(|pool| (pool.name.clone(), pool)));
+                self.known.insert(backend, name.clone());
+                name
+            }
+        };
+        match pool {
+            Some(pool) => Action::Forward(vec![WeightedPool { pool, weight: 1 }]),
+            None => Action::Respond(UNAVAILABLE),
+        }
+    }
+
+    fn pool(&self, backend: &Backend) -> Result<Pool, Problem> {
+        let unsupported = |message: String| Problem::new(Reason::BackendNotSupported, message);
+        let Some(name) = &backend.service else {
+            return Err(unsupported("a resource as backend is not supported".to_owned()));
+        };
+        let key = ObjectKey::new(self.ingress.key.namespace.clone(), name.clone());
+        let service = (self.around.service)(&key).ok_or_else(|| {
+            let message = format!("Service {} does not exist", quote(name));
+            Problem::new(Reason::BackendNotFound, message)
+        })?;
+        if service.exposure == Exposure::ExternalName {
+            let message = format!("Service {} has an external name, not endpoints", quote(name));
+            return Err(unsupported(message));
+        }
+        let port = port(service, &backend.port).ok_or_else(|| {
+            let port = match &backend.port {
+                BackendPort::Name(port) => quote(port),
+                BackendPort::Number(port) => port.to_string(),
+            };
+            let message = format!("Service {} has no port {port}", quote(name));
+            Problem::new(Reason::BackendNotFound, message)
+        })?;
+        if port.transport != Transport::Tcp {
+            let message = format!("port {} of Service {} is not TCP", port.number, quote(name));
+            return Err(unsupported(message));
+        }
+        pools::ranges(service)?;
+        let target = self.around.target;
+        if !pools::reachable(port, target) {
+            let what = format!(
+                "reaches nodes, and port {} of Service {} has no node port",
+                port.number,
+                quote(name)
+            );
+            return Err(target.problem(Reason::NoNodePort, what));
+        }
+        Ok(pools::for_ingress(&self.ingress.key, &self.ingress.tuning, service, port, target))
+    }
+}
+
+/// The port of that name or number; of two with one number the one for TCP.
+fn port<'s>(service: &'s Service, named: &BackendPort) -> Option<&'s ServicePort> {
+    let fits = |port: &&ServicePort| match named {
+        BackendPort::Name(name) => port.name == *name,
+        BackendPort::Number(number) => port.number == *number,
+    };
+    let ports = || service.ports.iter().filter(fits);
+    ports().find(|port| port.transport == Transport::Tcp).or_else(|| ports().next())
+}
+
+fn host_taken(host: &Host, owner: Option<&Arc<str>>) -> Problem {
+    let owner = owner.map(|owner| quote(owner)).unwrap_or_default();
+    let host = quote(&host.to_string());
+    Problem::new(Reason::HostTaken, format!("host {host} belongs to namespace {owner}"))
+}
+
+fn path_taken(host: &Host, path: &PathMatch, holder: Option<&ObjectKey>) -> Problem {
+    let holder = holder.map(ToString::to_string).unwrap_or_default();
+    let (host, path) = (quote(&host.to_string()), quote(&path.value));
+    let message = format!("path {path} of host {host} belongs to Ingress {holder}, which is older");
+    Problem::new(Reason::PathTaken, message)
+}
+
+fn tls_taken(host: &Host, by: &ObjectKey) -> Problem {
+    let host = quote(&host.to_string());
+    Problem::new(Reason::HostTaken, format!("TLS of host {host} is as Ingress {by} has it"))
+}

@@ -1,0 +1,101 @@
+//! What the planner can be asked. It answers from what was planned when [`Planner::take`] was last
+//! called.
+
+use super::Planner;
+use super::who::Who;
+use crate::hash::PlanHash;
+use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use crate::objects::{Exposure, LoadBalancer};
+use crate::outcome::{Outcome, State};
+use crate::plan::Fragment;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+impl Planner {
+    /// Whether all objects of every kind have been told: before that a plan lacks something.
+    pub fn is_complete(&self) -> bool {
+        self.stores.are_listed()
+    }
+
+    /// What became of a consumer. None: there is none, or it is not ours.
+    pub fn outcome(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<&Outcome> {
+        self.output.outcome(&Who { kind, key: key.clone() })
+    }
+
+    /// What became of all consumers, sorted.
+    pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        self.output.outcomes()
+    }
+
+    /// Whether the addresses of a consumer belong into its status: not those of a NodePort Service,
+    /// nor of what is not ours.
+    pub fn has_status_address(&self, kind: ConsumerKind, key: &ObjectKey) -> bool {
+        let ours = self.outcome(kind, key).is_some();
+        ours && match kind {
+            ConsumerKind::Service => self
+                .stores
+                .services
+                .get(key)
+                .is_some_and(|it| it.exposure == Exposure::LoadBalancer),
+            ConsumerKind::Ingress => true,
+            ConsumerKind::LoadBalancer => false,
+        }
+    }
+
+    /// The plan of a load balancer, sorted by consumer and part.
+    pub fn fragments(&self, lb: &str) -> impl Iterator<Item = &Arc<Fragment>> {
+        self.output.consumers(lb).flat_map(|who| self.output.parts(who))
+    }
+
+    /// What is planned for one consumer, in parts.
+    pub fn parts(&self, kind: ConsumerKind, key: &ObjectKey) -> &[Arc<Fragment>] {
+        self.output.parts(&Who { kind, key: key.clone() })
+    }
+
+    /// The hash of a load balancer's plan: the sum of its fragments' hashes.
+    pub fn hash(&self, lb: &str) -> PlanHash {
+        self.output.hash(lb)
+    }
+
+    /// The Services and Ingresses that are planned on a load balancer, sorted.
+    pub fn consumers(&self, lb: &str) -> impl Iterator<Item = &ConsumerRef> {
+        self.on(lb).filter_map(|outcome| {
+            let planned = matches!(outcome.state, State::Planned { .. });
+            let itself = outcome.consumer.kind == ConsumerKind::LoadBalancer;
+            (planned && !itself).then_some(&outcome.consumer)
+        })
+    }
+
+    /// What became of those whom a load balancer refused, in whole or in part; sorted.
+    pub fn refused(&self, lb: &str) -> impl Iterator<Item = &Outcome> {
+        self.on(lb).filter(|outcome| {
+            matches!(outcome.state, State::Refused { .. })
+                || outcome.problems.iter().any(|problem| !problem.reason.is_warning())
+        })
+    }
+
+    fn on(&self, lb: &str) -> impl Iterator<Item = &Outcome> {
+        self.output.consumers(lb).filter_map(|who| self.output.outcome(who))
+    }
+
+    /// All load balancers, sorted by name.
+    pub fn load_balancers(&self) -> impl Iterator<Item = &Arc<LoadBalancer>> {
+        self.stores.directory.store.iter()
+    }
+
+    /// The addresses of a load balancer, sorted: its fixed ones, else those that its agent reports.
+    pub fn addresses(&self, lb: &LoadBalancer) -> Vec<IpAddr> {
+        self.stores.directory.addresses(lb)
+    }
+
+    /// The certificates that a load balancer's plan needs, by hash, and the Secrets that have each.
+    pub fn certificates(&self, lb: &str) -> BTreeMap<Arc<str>, Vec<ObjectKey>> {
+        self.output.certificates(lb)
+    }
+
+    /// How many times a consumer was looked at so far: what an event costs.
+    pub fn visited(&self) -> u64 {
+        self.visited
+    }
+}

@@ -1,0 +1,94 @@
+//! All objects that the planner knows, kind by kind. It turns events into differences of objects.
+
+use super::directory::Directory;
+use super::store::{Replaced, Store};
+use super::{Kind, Object};
+use crate::key::ObjectKey;
+use crate::objects::{Ingress, IngressClass, LoadBalancer, Namespace, Service, TlsSecret};
+use std::sync::Arc;
+
+#[derive(Debug, Default)]
+pub(super) struct Stores {
+    pub(super) services: Store<ObjectKey, Service>,
+    pub(super) ingresses: Store<ObjectKey, Ingress>,
+    pub(super) classes: Store<Arc<str>, IngressClass>,
+    pub(super) secrets: Store<ObjectKey, TlsSecret>,
+    pub(super) namespaces: Store<Arc<str>, Namespace>,
+    pub(super) directory: Directory,
+}
+
+/// An object that is different.
+#[derive(Debug)]
+pub(super) enum Changed {
+    Service(Replaced<Service>),
+    Ingress(Replaced<Ingress>),
+    IngressClass(Replaced<IngressClass>),
+    TlsSecret(Replaced<TlsSecret>),
+    Namespace(Replaced<Namespace>),
+    LoadBalancer(Replaced<LoadBalancer>),
+}
+
+impl Stores {
+    pub(super) fn begin(&mut self, kind: Kind) {
+        match kind {
+            Kind::Service => self.services.begin(),
+            Kind::Ingress => self.ingresses.begin(),
+            Kind::IngressClass => self.classes.begin(),
+            Kind::TlsSecret => self.secrets.begin(),
+            Kind::Namespace => self.namespaces.begin(),
+            Kind::LoadBalancer => self.directory.store.begin(),
+        }
+    }
+
+    pub(super) fn apply(&mut self, object: Object) -> Option<Changed> {
+        match object {
+            Object::Service(it) => self.services.apply(it.key.clone(), it).map(Changed::Service),
+            Object::Ingress(it) => self.ingresses.apply(it.key.clone(), it).map(Changed::Ingress),
+            Object::IngressClass(it) => {
+                self.classes.apply(it.name.clone(), it).map(Changed::IngressClass)
+            }
+            Object::TlsSecret(it) => self.secrets.apply(it.key.clone(), it).map(Changed::TlsSecret),
+            Object::Namespace(it) => {
+                self.namespaces.apply(it.name.clone(), it).map(Changed::Namespace)
+            }
+            Object::LoadBalancer(it) => {
+                self.directory.store.apply(it.name.clone(), it).map(Changed::LoadBalancer)
+            }
+        }
+    }
+
+    pub(super) fn delete(&mut self, kind: Kind, key: &ObjectKey) -> Option<Changed> {
+        match kind {
+            Kind::Service => self.services.delete(key).map(Changed::Service),
+            Kind::Ingress => self.ingresses.delete(key).map(Changed::Ingress),
+            Kind::IngressClass => self.classes.delete(&key.name).map(Changed::IngressClass),
+            Kind::TlsSecret => self.secrets.delete(key).map(Changed::TlsSecret),
+            Kind::Namespace => self.namespaces.delete(&key.name).map(Changed::Namespace),
+            Kind::LoadBalancer => self.directory.store.delete(&key.name).map(Changed::LoadBalancer),
+        }
+    }
+
+    pub(super) fn done(&mut self, kind: Kind) -> Vec<Changed> {
+        fn all<T>(gone: Vec<Replaced<T>>, kind: fn(Replaced<T>) -> Changed) -> Vec<Changed> {
+            gone.into_iter().map(kind).collect()
+        }
+        match kind {
+            Kind::Service => all(self.services.sweep(), Changed::Service),
+            Kind::Ingress => all(self.ingresses.sweep(), Changed::Ingress),
+            Kind::IngressClass => all(self.classes.sweep(), Changed::IngressClass),
+            Kind::TlsSecret => all(self.secrets.sweep(), Changed::TlsSecret),
+            Kind::Namespace => all(self.namespaces.sweep(), Changed::Namespace),
+            Kind::LoadBalancer => all(self.directory.store.sweep(), Changed::LoadBalancer),
+        }
+    }
+
+    /// Whether all objects of every kind have been told at least once.
+    pub(super) fn are_listed(&self) -> bool {
+        self.services.is_listed()
+            && self.ingresses.is_listed()
+            && self.classes.is_listed()
+            && self.secrets.is_listed()
+            && self.namespaces.is_listed()
+            && self.directory.store.is_listed()
+    }
+}

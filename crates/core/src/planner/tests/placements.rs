@@ -1,0 +1,235 @@
+//! Which load balancer a consumer goes to, and whether it may.
+
+use super::make::*;
+use crate::objects::{
+    AllowedNamespaces, ClassParameters, Ingress, IngressClass, LabelSelector, LoadBalancer,
+    Operator, Placement, Requirement, Service,
+};
+use crate::outcome::{Problem, Reason};
+use crate::planner::{Config, Event, Kind, Object, Planner};
+
+fn with_default(name: &str) -> Config {
+    Config { default_class: false, default_load_balancer: Some(name.into()) }
+}
+
+fn claimed(name: &str, claim: &str) -> LoadBalancer {
+    LoadBalancer { claim: Some((key(claim), None)), ..lb(name) }
+}
+
+fn external(name: &str) -> LoadBalancer {
+    LoadBalancer { external: true, ..lb(name) }
+}
+
+fn bad() -> Problem {
+    Problem::new(Reason::BadValue, "cannot be read")
+}
+
+#[test]
+fn where_a_service_goes() {
+    let asks = |placement| Service { placement: Ok(placement), ..service("a/x", &[80]) };
+    let named = |name: &str| asks(Placement::LoadBalancer(name.into()));
+    let by_claim = |name: &str| asks(Placement::Claim(name.into()));
+    let by_source = |source: &str| asks(Placement::Source(source.into()));
+    let anywhere = || asks(Placement::Default);
+    let vip = || Service { vips: Ok(vec![ip("192.0.2.1")]), ..anywhere() };
+    let none = Config::default;
+    let sourced = |name, source: &str| LoadBalancer { source: source.into(), ..lb(name) };
+    let nobodys = |name| LoadBalancer { allowed: AllowedNamespaces::None, ..lb(name) };
+    let leaving = |name| LoadBalancer { deleting: true, ..lb(name) };
+    let on = |name: &str| format!("{name} 192.0.2.1");
+    let cases: Vec<(&str, Config, Vec<LoadBalancer>, Service, String)> = vec![
+        ("named", none(), vec![lb("p"), lb("q")], named("q"), on("q")),
+        ("no such", none(), vec![lb("p")], named("q"), "LoadBalancerNotFound".into()),
+        ("being deleted", none(), vec![leaving("p")], named("p"), "LoadBalancerNotFound".into()),
+        ("for nobody", none(), vec![nobodys("p")], named("p"), "NotAllowed by p".into()),
+        ("claimed by it", none(), vec![claimed("p", "a/c")], named("p"), on("p")),
+        (
+            "claimed by others",
+            none(),
+            vec![claimed("p", "b/c")],
+            named("p"),
+            "NotAllowed by p".into(),
+        ),
+        ("its claim", none(), vec![lb("o"), claimed("p", "a/c")], by_claim("c"), on("p")),
+        ("others' claim", none(), vec![claimed("p", "b/c")], by_claim("c"), "ClaimNotBound".into()),
+        ("a source", none(), vec![sourced("p", "1"), sourced("q", "2")], by_source("2"), on("q")),
+        (
+            "the source it may use",
+            none(),
+            vec![nobodys("p"), lb("q")],
+            by_source(&lb("p").source),
+            on("q"),
+        ),
+        (
+            "a source for nobody",
+            none(),
+            vec![nobodys("p")],
+            by_source(&lb("p").source),
+            "NotAllowed by p".into(),
+        ),
+        ("no such source", none(), vec![lb("p")], by_source("2"), "LoadBalancerNotFound".into()),
+        ("the default", with_default("p"), vec![lb("o"), lb("p")], anywhere(), on("p")),
+        (
+            "no such default",
+            with_default("q"),
+            vec![lb("p")],
+            anywhere(),
+            "LoadBalancerNotFound".into(),
+        ),
+        (
+            "default before external",
+            with_default("p"),
+            vec![lb("p"), external("e")],
+            vip(),
+            on("p"),
+        ),
+        ("the only external", none(), vec![lb("p"), external("e")], vip(), on("e")),
+        (
+            "two external",
+            none(),
+            vec![external("d"), external("e")],
+            vip(),
+            "LoadBalancerNotFound".into(),
+        ),
+        ("no vip", none(), vec![external("e")], anywhere(), "LoadBalancerNotFound".into()),
+        (
+            "bad placement",
+            with_default("p"),
+            vec![lb("p")],
+            Service { placement: Err(bad()), ..anywhere() },
+            "BadValue".into(),
+        ),
+        (
+            "bad vip",
+            with_default("p"),
+            vec![lb("p")],
+            Service { vips: Err(bad()), ..anywhere() },
+            "BadValue".into(),
+        ),
+    ];
+    for (case, config, lbs, service, expected) in cases {
+        let service: Object = service.into();
+        let lbs = || lbs.iter().cloned().map(Object::from);
+        let first = planner(config.clone(), lbs().chain([service.clone()]).collect());
+        assert_eq!(service_state(&first, "a/x"), expected, "{case}");
+        let last = planner(config, [service].into_iter().chain(lbs()).collect());
+        assert_eq!(service_state(&last, "a/x"), expected, "{case}, load balancers later");
+    }
+}
+
+#[test]
+fn where_an_ingress_goes() {
+    let ours = |parameters| IngressClass { parameters, ..class("web") };
+    let to_lb = |name: &str| ours(Ok(ClassParameters::LoadBalancer(name.into())));
+    let to_claim = |claim| ours(Ok(ClassParameters::Claim(key(claim))));
+    let x = || ingress("a/x", vec![rule("", &[("/", "s:80")])]);
+    let anywhere = || Ingress { placement: Ok(Placement::Default), ..x() };
+    let lbs = || [lb("lb").into(), lb("p").into(), claimed("q", "a/c").into()];
+    let cases: Vec<(&str, Config, IngressClass, Ingress, &str)> = vec![
+        ("itself", with_default("p"), to_lb("p"), x(), "lb 192.0.2.1"),
+        ("by its class", with_default("lb"), to_lb("p"), anywhere(), "p 192.0.2.1"),
+        ("by its class's claim", with_default("lb"), to_claim("a/c"), anywhere(), "q 192.0.2.1"),
+        ("others' class", with_default("lb"), to_claim("b/c"), anywhere(), "NotAllowed"),
+        ("by default", with_default("p"), class("web"), anywhere(), "p 192.0.2.1"),
+        ("nowhere", Config::default(), class("web"), anywhere(), "LoadBalancerNotFound"),
+        ("bad class", with_default("p"), ours(Err(bad())), anywhere(), "BadValue"),
+        (
+            "bad placement",
+            with_default("p"),
+            class("web"),
+            Ingress { placement: Err(bad()), ..x() },
+            "BadValue",
+        ),
+        (
+            "foreign class",
+            with_default("p"),
+            IngressClass { ours: false, ..class("web") },
+            x(),
+            "not ours",
+        ),
+        ("another class", with_default("p"), class("other"), x(), "not ours"),
+        ("no class", with_default("p"), class("web"), Ingress { class: None, ..x() }, "not ours"),
+    ];
+    for (case, config, class, ingress, expected) in cases {
+        let (class, ingress): (Object, Object) = (class.into(), ingress.into());
+        let objects = lbs().into_iter().chain([class.clone(), ingress.clone()]);
+        let first = planner(config.clone(), objects.collect());
+        assert_eq!(ingress_state(&first, "a/x"), expected, "{case}");
+        let last = planner(config, [ingress, class].into_iter().chain(lbs()).collect());
+        assert_eq!(ingress_state(&last, "a/x"), expected, "{case}, class and load balancers later");
+    }
+}
+
+fn selects(operator: Operator) -> LoadBalancer {
+    let requirements = vec![Requirement { key: "label".into(), operator }];
+    LoadBalancer {
+        allowed: AllowedNamespaces::Selector(LabelSelector { requirements }),
+        ..lb("lb")
+    }
+}
+
+#[test]
+fn an_unclaimed_load_balancer_is_for_the_namespaces_that_its_selector_matches() {
+    let values = || vec!["1".into(), "2".into()];
+    for (operator, with_1, with_3) in [
+        (Operator::In(values()), true, false),
+        (Operator::NotIn(values()), false, true),
+        (Operator::Exists, true, true),
+        (Operator::DoesNotExist, false, false),
+    ] {
+        for (label, allowed) in [("1", with_1), ("3", with_3)] {
+            let objects = vec![
+                selects(operator.clone()).into(),
+                namespace("a", label).into(),
+                service("a/x", &[80]).into(),
+            ];
+            let planner = planner(Config::default(), objects);
+            let expected = if allowed { "lb 192.0.2.1" } else { "NotAllowed by lb" };
+            assert_eq!(service_state(&planner, "a/x"), expected, "{operator:?} {label}");
+        }
+    }
+}
+
+#[test]
+fn a_namespace_whose_labels_are_not_known_may_use_nothing_by_selector() {
+    let objects = vec![selects(Operator::DoesNotExist).into(), service("a/x", &[80]).into()];
+    let planner = planner(Config::default(), objects);
+    assert_eq!(service_state(&planner, "a/x"), "NotAllowed by lb");
+}
+
+fn two_namespaces() -> Planner {
+    planner(
+        Config::default(),
+        vec![
+            selects(Operator::Exists).into(),
+            class("web").into(),
+            namespace("a", "").into(),
+            namespace("ab", "").into(),
+            service("a/x", &[81]).into(),
+            ingress("a/x", vec![rule("", &[("/", "x:81")])]).into(),
+            service("ab/x", &[82]).into(),
+        ],
+    )
+}
+
+#[test]
+fn a_namespace_that_changes_its_labels_moves_its_own_consumers_only() {
+    let mut planner = two_namespaces();
+    planner.handle(Event::Delete(Kind::Namespace, key("a")));
+    planner.take();
+    assert_eq!(service_state(&planner, "a/x"), "NotAllowed by lb");
+    assert_eq!(ingress_state(&planner, "a/x"), "NotAllowed by lb");
+    assert_eq!(service_state(&planner, "ab/x"), "lb 192.0.2.1");
+}
+
+#[test]
+fn a_load_balancer_that_is_gone_takes_all_its_fragments_along() {
+    let mut planner = two_namespaces();
+    assert_eq!(planner.consumers("lb").count(), 3);
+    planner.handle(Event::Delete(Kind::LoadBalancer, key("lb")));
+    let changes = planner.take();
+    assert_eq!(changes.fragments.len(), 4);
+    assert!(changes.fragments.iter().all(|change| change.parts.is_empty()));
+    assert_eq!(service_state(&planner, "ab/x"), "LoadBalancerNotFound");
+    assert_eq!((planner.consumers("lb").count(), planner.hash("lb")), (0, Default::default()));
+}

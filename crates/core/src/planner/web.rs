@@ -1,0 +1,84 @@
+//! The HTTP and HTTPS listeners that the Ingresses of a load balancer share. They are there while it
+//! has an Ingress, and count as old as the oldest one.
+
+use super::build::{Built, Target};
+use super::ports;
+use super::who::Who;
+use crate::outcome::{Problem, Reason};
+use crate::plan::{ENTRY_WEB, Fragment, Listener, ListenerProtocol, Serves, Transport};
+use crate::update::ListenerKey;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// What Ingresses have to know of the listeners that they share.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Web {
+    /// Where there is a listener, sorted; or why there is none.
+    pub(super) reached: Result<Vec<IpAddr>, Problem>,
+    /// HTTP listeners that could not be had.
+    pub(super) http: Vec<Problem>,
+    /// HTTPS listeners that could not be had.
+    pub(super) https: Vec<Problem>,
+}
+
+/// The ports that it wants, sorted.
+pub(super) fn wants(target: Target<'_>) -> Vec<ListenerKey> {
+    let ports = BTreeSet::from([target.lb.http_port, target.lb.https_port]);
+    let keys = |address| ports.iter().map(move |port| key(address, *port));
+    target.addresses.iter().copied().flat_map(keys).collect()
+}
+
+fn key(address: IpAddr, port: u16) -> ListenerKey {
+    ListenerKey { address, port, transport: Transport::Tcp }
+}
+
+/// Its fragment, given who has which port, and what Ingresses have to know.
+pub(super) fn build<'a>(
+    target: Target<'_>,
+    holder: impl Fn(&ListenerKey) -> Option<&'a Who>,
+) -> (Built, Web) {
+    let me = Who::load_balancer(&target.lb.name);
+    let mut listeners = Vec::new();
+    let mut had = |protocol, port| {
+        let mut problems = Vec::new();
+        for address in target.addresses {
+            let key = key(*address, port);
+            match holder(&key) {
+                Some(who) if *who == me => listeners.push(Listener {
+                    address: *address,
+                    port,
+                    protocol,
+                    serves: Serves::Entry(ENTRY_WEB.into()),
+                }),
+                Some(other) => problems.push(ports::taken(&key, other)),
+                None => {}
+            }
+        }
+        problems
+    };
+    let http = had(ListenerProtocol::Http, target.lb.http_port);
+    let https = if target.lb.https_port == target.lb.http_port {
+        vec![target.problem(Reason::BadValue, "has the same port for HTTP and HTTPS")]
+    } else {
+        had(ListenerProtocol::Https, target.lb.https_port)
+    };
+    listeners.sort_by_key(ListenerKey::of);
+    let mut reached: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
+    reached.dedup();
+    let reached = match reached.is_empty() {
+        false => Ok(reached),
+        true => Err(http
+            .first()
+            .cloned()
+            .unwrap_or_else(|| target.problem(Reason::NoAddress, "has no address yet"))),
+    };
+    let consumer = me.with_uid(&target.lb.uid);
+    let fragment = Fragment { consumer, part: 0, listeners, sites: Vec::new(), pools: Vec::new() };
+    let built = Built {
+        addresses: reached.clone(),
+        parts: if reached.is_ok() { vec![fragment] } else { Vec::new() },
+        problems: http.iter().chain(&https).cloned().collect(),
+        certificates: BTreeSet::new(),
+    };
+    (built, Web { reached, http, https })
+}
