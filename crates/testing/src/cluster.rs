@@ -53,12 +53,42 @@ pub struct Cluster {
 
 static SERVER: OnceLock<Server> = OnceLock::new();
 
+/// Which addresses Services get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// IPv4 only.
+    Single,
+    /// IPv4 and, for who asks, IPv6.
+    Dual,
+}
+
 impl Cluster {
     /// The cluster that the environment asks for, started if no test of this binary has yet.
     pub async fn start() -> Self {
-        let server = tokio::task::spawn_blocking(|| SERVER.get_or_init(start))
+        Self::shared(Stack::Single).await
+    }
+
+    /// The same, with these addresses; all tests of a binary must agree on them.
+    pub async fn shared(stack: Stack) -> Self {
+        let server = tokio::task::spawn_blocking(move || SERVER.get_or_init(|| start(stack)))
             .await
             .unwrap_or_else(|e| panic!("no cluster: {e}"));
+        Self::on(server).await
+    }
+
+    /// A cluster for the caller alone: for who disturbs what others would share.
+    pub async fn own(stack: Stack) -> Self {
+        let server = tokio::task::spawn_blocking(move || &*Box::leak(Box::new(start(stack))))
+            .await
+            .unwrap_or_else(|e| panic!("no cluster: {e}"));
+        assert!(
+            server.disposable,
+            "this test needs a cluster for itself, which BOWLINE_TEST_KUBECONFIG is not"
+        );
+        Self::on(server).await
+    }
+
+    async fn on(server: &'static Server) -> Self {
         let mut kinds = vec![Access::Admin, Access::WrongToken, Access::Anonymous];
         kinds.extend(server.read_only_token.as_ref().map(|_| Access::ReadOnly));
         let mut clients = BTreeMap::new();
@@ -101,6 +131,10 @@ impl Cluster {
         let dir = self.server.scratch.path().join(unique());
         std::fs::create_dir(&dir).expect("create a scratch folder");
         dir
+    }
+
+    pub(crate) fn scratch_root(&self) -> &Scratch {
+        &self.server.scratch
     }
 
     /// A fresh namespace.
@@ -167,7 +201,7 @@ impl Server {
     }
 }
 
-fn start() -> Server {
+fn start(stack: Stack) -> Server {
     let scratch = Arc::new(Scratch::new());
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(file) = variable("BOWLINE_TEST_KUBECONFIG") {
@@ -180,8 +214,8 @@ fn start() -> Server {
         };
     }
     match variable("KUBEBUILDER_ASSETS") {
-        Some(assets) => real::start(Path::new(&assets), scratch),
-        None => embedded::start(scratch),
+        Some(assets) => real::start(Path::new(&assets), scratch, stack),
+        None => embedded::start(scratch, stack),
     }
 }
 

@@ -1,20 +1,22 @@
 //! The embedded cluster behind the harness: started in memory on a free port, on a thread with a
 //! runtime of its own because every test has another. The only file that knows its Rust API.
 
-use crate::cluster::{Flavour, Server};
+use crate::cluster::{Flavour, Server, Stack};
 use crate::janitor::Scratch;
 use bowline_runtime::embedded::{self, EmbeddedOptions};
 use std::sync::{Arc, mpsc};
 
 /// Starts the embedded cluster and waits until it answers.
-pub(crate) fn start(scratch: Arc<Scratch>) -> Server {
+pub(crate) fn start(scratch: Arc<Scratch>, stack: Stack) -> Server {
     let kubeconfig = scratch.path().join("kubeconfig");
     let (ready, started) = mpsc::channel();
     let file = kubeconfig.clone();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap_or_else(|e| panic!("no runtime: {e}"));
         runtime.block_on(async move {
-            let cluster = embedded::start(EmbeddedOptions::default())
+            let options =
+                EmbeddedOptions { dual_stack: stack == Stack::Dual, ..EmbeddedOptions::default() };
+            let cluster = embedded::start(options)
                 .await
                 .unwrap_or_else(|e| panic!("the embedded cluster does not start: {e}"));
             std::fs::write(&file, cluster.kubeconfig())

@@ -69,10 +69,22 @@ impl Scratch {
 
     /// Starts a child whose output goes to `NAME.log`.
     pub fn spawn(&self, name: &str, program: &Path, args: &[String]) -> Service {
+        self.spawn_with(name, program, args, &[])
+    }
+
+    /// The same with additional environment variables.
+    pub fn spawn_with(
+        &self,
+        name: &str,
+        program: &Path,
+        args: &[String],
+        env: &[(&str, &str)],
+    ) -> Service {
         let log = self.dir.join(format!("{name}.log"));
         let out = File::create(&log).expect("create a log file");
         let child = Command::new(program)
             .args(args)
+            .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stderr(out.try_clone().expect("share the log file"))
             .stdout(out)
@@ -113,6 +125,13 @@ impl Service {
     pub fn kill(&mut self) {
         self.child.kill().unwrap_or_else(|e| panic!("kill {}: {e}", self.name));
         self.wait();
+    }
+
+    /// Ends it if it has not ended yet.
+    pub fn end(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.kill();
+        }
     }
 
     /// Waits until it has ended by itself, and returns its exit code; `None` after a signal. Panics with

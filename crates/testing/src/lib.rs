@@ -13,6 +13,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a test support crate fails by panicking")]
 
 mod backend;
+mod bowline;
 mod certificate;
 mod cluster;
 mod dial;
@@ -20,19 +21,23 @@ mod embedded;
 mod http;
 mod janitor;
 mod kubectl;
+mod link;
 pub mod net;
+pub mod objects;
 mod pki;
 mod real;
 pub mod transcript;
 mod wait;
 
 pub use backend::{Backend, Echo, Preamble};
+pub use bowline::{Bowline, SYSTEM};
 pub use certificate::{Authority, Issued};
-pub use cluster::{Access, Cluster, Flavour};
+pub use cluster::{Access, Cluster, Flavour, Stack};
 pub use dial::{Answer, Dial, Io, Line, Request, Session, WebSocket, ask};
 pub use http::{Call, Reply};
 pub use janitor::{Scratch, Service};
 pub use kubectl::Output;
+pub use link::Link;
 pub use wait::{eventually, until};
 
 /// A short random suffix for names that must not meet another test's.

@@ -1,7 +1,7 @@
 //! A real control plane as child processes: etcd, kube-apiserver and, where it is present,
 //! kube-controller-manager, on free loopback ports with certificates and tokens made for the run.
 
-use crate::cluster::Server;
+use crate::cluster::{Server, Stack};
 use crate::janitor::{Scratch, Service};
 use crate::pki::Pki;
 use crate::wait::until;
@@ -24,7 +24,7 @@ const READER: &str = r#"{"apiVersion":"v1","kind":"List","items":[
  "subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"read-only"}]}]}"#;
 
 /// Starts the components found in `assets` and waits until they answer.
-pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>) -> Server {
+pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>, stack: Stack) -> Server {
     let apiserver = component(assets, "kube-apiserver").unwrap_or_else(|| {
         panic!(
             "KUBEBUILDER_ASSETS={} has no kube-apiserver; install one with\n  go install \
@@ -66,6 +66,8 @@ pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>) -> Server {
         &[
             format!("--etcd-servers={etcd_url}"),
             "--bind-address=127.0.0.1".into(),
+            // Else it looks for a default route, and a network of the tests' own has none.
+            "--advertise-address=127.0.0.1".into(),
             format!("--secure-port={}", secure.port()),
             format!("--tls-cert-file={}", file("server.crt", &pki.server_cert)),
             format!("--tls-private-key-file={}", file("server.key", &pki.server_key)),
@@ -79,7 +81,13 @@ pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>) -> Server {
                 "--service-account-signing-key-file={}",
                 file("accounts.key", &pki.accounts_key)
             ),
-            "--service-cluster-ip-range=10.96.0.0/12".into(),
+            format!(
+                "--service-cluster-ip-range={}",
+                match stack {
+                    Stack::Single => "10.96.0.0/12",
+                    Stack::Dual => "10.96.0.0/12,fd00:10:96::/108",
+                }
+            ),
             // Pods are made by tests, and no controller here gives their namespaces an account.
             "--disable-admission-plugins=ServiceAccount".into(),
             "--allow-privileged=true".into(),
