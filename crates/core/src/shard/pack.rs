@@ -1,0 +1,122 @@
+//! One packing: from shards as they are and items as they should be to an order of writes.
+//!
+//! Each shard is written once. The order needs no cycle because a shard that an item leaves for
+//! another one takes in nothing itself: shards that gain are written first, those that lose last.
+
+use super::{Items, Shards, Stamp, Wanted, Write};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) struct Packing<'a, K, H> {
+    from: &'a Shards<K, H>,
+    /// What is different in a shard: items put, or taken out.
+    edits: BTreeMap<u32, Wanted<K, H>>,
+    sizes: BTreeMap<u32, usize>,
+    /// Shards that items leave for another one.
+    left: BTreeSet<u32>,
+}
+
+impl<'a, K: Ord + Clone, H: PartialEq + Clone> Packing<'a, K, H> {
+    pub(super) fn new(from: &'a Shards<K, H>) -> Self {
+        let sizes = from.sizes.clone();
+        Self { from, edits: BTreeMap::new(), sizes, left: BTreeSet::new() }
+    }
+
+    pub(super) fn run(mut self, wanted: &Wanted<K, H>) -> Vec<Write<K, H>> {
+        for (key, stamp) in wanted {
+            if stamp.is_none() {
+                self.take_out(key, None);
+            }
+        }
+        let homeless: Vec<_> = wanted
+            .iter()
+            .filter_map(|(key, stamp)| Some((key, stamp.as_ref()?)))
+            .filter(|(key, stamp)| !self.keep(key, stamp))
+            .collect();
+        for key in self.from.repeated.iter().filter(|key| !wanted.contains_key(key)) {
+            self.take_out(key, self.places(key).next());
+        }
+        for (index, _) in self.from.shards.iter().filter(|(_, items)| items.is_empty()) {
+            self.edits.entry(*index).or_default();
+        }
+        for (key, stamp) in homeless {
+            let index = self.room_for(stamp.size);
+            self.put(index, key, stamp);
+        }
+        self.writes()
+    }
+
+    fn places(&self, key: &K) -> impl Iterator<Item = u32> + use<'a, K, H> {
+        self.from.places.get(key).into_iter().flatten().copied()
+    }
+
+    fn size(&self, index: u32) -> usize {
+        self.sizes.get(&index).copied().unwrap_or(0)
+    }
+
+    /// Keeps an item in the first of its places where it fits as it should be now. False: in none.
+    fn keep(&mut self, key: &K, stamp: &Stamp<H>) -> bool {
+        let mut places = self.places(key);
+        let fits = |index: &u32| {
+            let old = self.from.shards.get(index).and_then(|items| items.get(key));
+            let old_size = old.map_or(0, |old| old.size);
+            let others = self.size(*index) - old_size;
+            stamp.size <= old_size || others == 0 || others + stamp.size <= self.from.limit
+        };
+        let home = places.find(fits);
+        match home {
+            Some(home) => {
+                let old = self.from.shards.get(&home).and_then(|items| items.get(key));
+                if old != Some(stamp) {
+                    let size = self.size(home) - old.map_or(0, |old| old.size);
+                    self.sizes.insert(home, size);
+                    self.put(home, key, stamp);
+                }
+            }
+            None => self.left.extend(self.places(key)),
+        }
+        self.take_out(key, home);
+        home.is_some()
+    }
+
+    fn put(&mut self, index: u32, key: &K, stamp: &Stamp<H>) {
+        self.edits.entry(index).or_default().insert(key.clone(), Some(stamp.clone()));
+        self.sizes.insert(index, self.size(index) + stamp.size);
+    }
+
+    /// Takes an item out of all its places but one.
+    fn take_out(&mut self, key: &K, but: Option<u32>) {
+        for index in self.places(key).filter(|index| Some(*index) != but) {
+            let old = self.from.shards.get(&index).and_then(|items| items.get(key));
+            self.sizes.insert(index, self.size(index) - old.map_or(0, |old| old.size));
+            self.edits.entry(index).or_default().insert(key.clone(), None);
+        }
+    }
+
+    /// The first shard with room that nothing leaves, else a new one.
+    fn room_for(&self, size: usize) -> u32 {
+        let mut known = self.sizes.iter().filter(|(index, _)| !self.left.contains(index));
+        let room = known.find(|(_, used)| **used + size <= self.from.limit);
+        room.map(|(index, _)| *index).unwrap_or_else(|| {
+            (0..).find(|index| !self.sizes.contains_key(index)).unwrap_or(u32::MAX)
+        })
+    }
+
+    fn writes(self) -> Vec<Write<K, H>> {
+        let gains = |index: &u32, edit: &Wanted<K, H>| {
+            !self.left.contains(index) && edit.values().any(Option::is_some)
+        };
+        let (first, last): (Vec<_>, Vec<_>) =
+            self.edits.into_iter().partition(|(index, edit)| gains(index, edit));
+        let write = |(index, edit): (u32, Wanted<K, H>)| {
+            let mut items: Items<K, H> = self.from.shards.get(&index).cloned().unwrap_or_default();
+            for (key, stamp) in edit {
+                match stamp {
+                    Some(stamp) => items.insert(key, stamp),
+                    None => items.remove(&key),
+                };
+            }
+            if items.is_empty() { Write::Delete { index } } else { Write::Put { index, items } }
+        };
+        first.into_iter().chain(last).map(write).collect()
+    }
+}
