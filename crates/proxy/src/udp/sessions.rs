@@ -4,8 +4,10 @@
 use crate::pool::Pool;
 use crate::proxy_protocol::Header;
 use parking_lot::Mutex;
+use socket2::SockRef;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -56,9 +58,11 @@ impl Session {
     /// Sends to the member. What does not fit its socket's buffer is lost, as datagrams may be.
     pub(super) fn send(&self, bytes: &[u8]) {
         self.touch();
+        // Past tokio: it would not try before the new socket has been polled, and lose the first.
+        let upstream = SockRef::from(&self.upstream);
         let _ = match &self.header {
-            None => self.upstream.try_send(bytes),
-            Some(header) => self.upstream.try_send(&[header, bytes].concat()),
+            None => upstream.send(bytes),
+            Some(header) => upstream.send_vectored(&[IoSlice::new(header), IoSlice::new(bytes)]),
         };
     }
 
