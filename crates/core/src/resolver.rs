@@ -225,6 +225,13 @@ impl Resolver {
         (before != Some(update.hash) || !update.is_empty()).then_some(update)
     }
 
+    /// Certificates that sites given so far name, and that have not come: handshakes for those hosts
+    /// fail, or go on with the certificate before. Plan and Secrets are watched apart, so this is
+    /// common for a moment and a fault after that.
+    pub fn missing_certificates(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.sites.missing_certificates()
+    }
+
     /// Everything that [`Self::take`] has given so far, for a driver that has to start over.
     pub fn snapshot(&self) -> Update {
         let mut update = Update { hash: self.given.unwrap_or_default(), ..Update::default() };

@@ -100,10 +100,12 @@ fn backends() -> impl Strategy<Value = Backends> {
 }
 
 fn service_fragment() -> impl Strategy<Value = Fragment> {
-    let with = (service(), 80u16..83, backends(), any::<bool>(), any::<bool>(), any::<bool>());
-    with.prop_map(|(name, port, backends, snat, with_pool, second)| {
+    let flags = any::<(bool, bool, bool)>();
+    let with = (service(), service(), 80u16..83, backends(), flags);
+    with.prop_map(|(name, of, port, backends, (snat, with_pool, second))| {
         let mut fragment = fragment(name, port, backends);
         fragment.pools[0].snat = snat;
+        fragment.pools[0].service.name = of.into();
         if second {
             // Another object of the same name: its pool has the same name too.
             fragment.consumer.uid = "second".into();
@@ -199,6 +201,54 @@ fn perform(act: Act, cluster: &mut Cluster, resolver: &mut Resolver, driver: &mu
     }
 }
 
+/// The members of a pool, found in the obvious way.
+fn members_of(pool: &Pool, cluster: &Cluster) -> Vec<Member> {
+    let mut best = BTreeMap::new();
+    let mut see = |ip, port, state: MemberState| {
+        let known = best.entry(std::net::SocketAddr::new(ip, port)).or_insert(state);
+        *known = state.min(*known);
+    };
+    let nodes = |name: Option<&str>| {
+        let all = cluster.values().filter_map(|object| match object {
+            Object::Node(node) if node.usable => Some(node),
+            _ => None,
+        });
+        let named: Vec<_> = all.filter(|n| name.is_none_or(|name| *n.name == *name)).collect();
+        named.into_iter().map(|node| node.addresses[0]).collect::<Vec<_>>()
+    };
+    for object in cluster.values() {
+        let Object::Slice(slice) = object else { continue };
+        if slice.service.as_ref() != Some(&pool.service.name) {
+            continue;
+        }
+        for endpoint in &slice.endpoints {
+            let state = match (endpoint.ready, endpoint.serving && endpoint.terminating) {
+                (true, _) => MemberState::Ready,
+                (false, true) => MemberState::Draining,
+                (false, false) => continue,
+            };
+            match &pool.backends {
+                Backends::Pods => see(endpoint.address, slice.ports[0].number, state),
+                Backends::Nodes(to) if to.local_only => {
+                    let Some(node) = &endpoint.node else { continue };
+                    nodes(Some(node)).into_iter().for_each(|ip| see(ip, to.node_port, state));
+                }
+                Backends::Nodes(_) => {}
+            }
+        }
+    }
+    if let Backends::Nodes(NodeBackends { node_port, local_only: false }) = pool.backends {
+        nodes(None).into_iter().for_each(|ip| see(ip, node_port, MemberState::Ready));
+    }
+    let nobody = !best.values().any(|state| *state == MemberState::Ready);
+    let member = |(address, state)| Member {
+        address,
+        weight: 1,
+        state: if nobody { MemberState::Ready } else { state },
+    };
+    best.into_iter().map(member).collect()
+}
+
 fn fresh(cluster: &Cluster) -> Resolver {
     let mut resolver = Resolver::new();
     cluster.values().for_each(|object| resolver.handle(Event::Apply(object.clone())));
@@ -230,6 +280,10 @@ proptest! {
         prop_assert_eq!(&driver, &driver_of(&expected));
         prop_assert_eq!(resolver.snapshot(), expected.snapshot());
         prop_assert_eq!(resolver.needs_nodes(), expected.needs_nodes());
+        for (name, pool) in &driver.pools {
+            let members = driver.members.get(name).cloned().unwrap_or_default();
+            prop_assert_eq!(members, members_of(pool, &cluster));
+        }
 
         // Told again in full, nothing changes.
         for kind in KINDS {

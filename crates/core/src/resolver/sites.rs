@@ -175,6 +175,12 @@ impl Sites {
         change
     }
 
+    /// Certificates that a site uses or waits for and nobody has.
+    pub(super) fn missing_certificates(&self) -> impl Iterator<Item = &Arc<str>> {
+        let missing = |held: &Held| held.given.is_none() && !held.sites.is_empty();
+        self.certificates.iter().filter(move |(_, held)| missing(held)).map(|(hash, _)| hash)
+    }
+
     /// All that the driver has.
     pub(super) fn snapshot(&self, update: &mut Update) {
         let given =

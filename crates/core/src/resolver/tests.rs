@@ -397,11 +397,16 @@ fn certificates_are_put_while_a_site_refers_to_them() {
 fn a_host_keeps_its_certificate_until_the_new_one_has_come() {
     let mut resolver = resolver(vec![secret("s", &["h1"]), site_with("h1")]);
     resolver.take();
+    let missing = |resolver: &Resolver| -> Vec<String> {
+        resolver.missing_certificates().map(|hash| hash.to_string()).collect()
+    };
     resolver.handle(Event::Apply(site_with("h2")));
     let update = resolver.take().unwrap();
     assert!(update.is_empty(), "{update:?}");
+    assert_eq!(missing(&resolver), ["h2"]);
     resolver.handle(Event::Apply(secret("s", &["h1", "h2"])));
     let update = resolver.take().unwrap();
+    assert_eq!(missing(&resolver), [""; 0]);
     assert_eq!(certificates(&update), [("h1", false), ("h2", true)]);
     assert_eq!(certificate_of_only_site(&update), Some("h2"));
 }
