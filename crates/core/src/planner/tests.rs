@@ -1,6 +1,9 @@
 //! What the planner makes of whole worlds of objects.
 
+mod cost;
 mod ingresses;
 mod make;
 mod placements;
+mod properties;
 mod services;
+mod world;

@@ -1,0 +1,326 @@
+//! Small worlds of objects that collide as much as they can: few namespaces, names, ages, addresses,
+//! ports, hosts and paths. And what happens to such a world, step by step.
+
+use super::make::*;
+use crate::key::ObjectKey;
+use crate::objects::{
+    AllowedNamespaces, Backend, BackendPort, ClassParameters, Exposure, Family, Ingress,
+    IngressClass, IngressPath, IngressRule, IngressTls, LabelSelector, LoadBalancer, Operator,
+    Placement, Requirement, Service, ServiceClass, ServicePort, TlsSecret, Tuning,
+};
+use crate::outcome::{Problem, Reason};
+use crate::plan::{Algorithm, Transport};
+use crate::planner::{Config, Event, Kind, Object, Planner};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+pub(super) const KINDS: [Kind; 6] = [
+    Kind::Service,
+    Kind::Ingress,
+    Kind::IngressClass,
+    Kind::TlsSecret,
+    Kind::Namespace,
+    Kind::LoadBalancer,
+];
+
+pub(super) const LOAD_BALANCERS: [&str; 2] = ["p", "q"];
+
+/// What happens to a world.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Apply(Box<Object>),
+    Delete(Kind, ObjectKey),
+    /// A list of a kind is told again, perhaps after a first try that broke off.
+    Relist(Kind, bool),
+    Report(Arc<str>, Vec<IpAddr>),
+    /// The planner is asked.
+    Take,
+}
+
+/// The objects that are there after some steps.
+#[derive(Clone, Debug, Default)]
+pub(super) struct World {
+    pub(super) objects: BTreeMap<(Kind, ObjectKey), Object>,
+    pub(super) reported: BTreeMap<Arc<str>, Vec<IpAddr>>,
+}
+
+pub(super) fn id(object: &Object) -> (Kind, ObjectKey) {
+    match object {
+        Object::Service(it) => (Kind::Service, it.key.clone()),
+        Object::Ingress(it) => (Kind::Ingress, it.key.clone()),
+        Object::IngressClass(it) => (Kind::IngressClass, key(&it.name)),
+        Object::TlsSecret(it) => (Kind::TlsSecret, it.key.clone()),
+        Object::Namespace(it) => (Kind::Namespace, key(&it.name)),
+        Object::LoadBalancer(it) => (Kind::LoadBalancer, key(&it.name)),
+    }
+}
+
+impl World {
+    /// Takes a step, and says what the planner is told of it.
+    pub(super) fn step(&mut self, step: Step) -> Vec<Event> {
+        match step {
+            Step::Apply(object) => {
+                self.objects.insert(id(&object), (*object).clone());
+                vec![Event::Apply(object)]
+            }
+            Step::Delete(kind, key) => {
+                self.objects.remove(&(kind, key.clone()));
+                vec![Event::Delete(kind, key)]
+            }
+            Step::Relist(kind, breaks_off) => {
+                let mut events = vec![Event::Begin(kind)];
+                if breaks_off {
+                    events.extend(self.all(kind).take(1));
+                    events.push(Event::Begin(kind));
+                }
+                events.extend(self.all(kind));
+                events.push(Event::Done(kind));
+                events
+            }
+            Step::Report(lb, addresses) => {
+                self.reported.insert(lb.clone(), addresses.clone());
+                vec![Event::Reported(lb, addresses)]
+            }
+            Step::Take => Vec::new(),
+        }
+    }
+
+    /// All objects of a kind, as they are told.
+    pub(super) fn all(&self, kind: Kind) -> impl Iterator<Item = Event> {
+        let of_kind = self.objects.iter().filter(move |((of, _), _)| *of == kind);
+        of_kind.map(|(_, object)| Event::Apply(Box::new(object.clone())))
+    }
+
+    /// A planner that is told of this world from the start.
+    pub(super) fn planned(&self, config: Config) -> Planner {
+        let mut planner = Planner::new(config);
+        for kind in KINDS {
+            planner.handle(Event::Begin(kind));
+            self.all(kind).for_each(|event| planner.handle(event));
+            planner.handle(Event::Done(kind));
+        }
+        for (lb, addresses) in &self.reported {
+            planner.handle(Event::Reported(lb.clone(), addresses.clone()));
+        }
+        planner.take();
+        planner
+    }
+}
+
+pub(super) fn config() -> impl Strategy<Value = Config> {
+    (any::<bool>(), option::of(select(&LOAD_BALANCERS[..]))).prop_map(|(default_class, name)| {
+        Config { default_class, default_load_balancer: name.map(Into::into) }
+    })
+}
+
+pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let kind = || select(&KINDS[..]);
+    let step = prop_oneof![
+        12 => object().prop_map(|object| Step::Apply(Box::new(object))),
+        3 => object().prop_map(|object| { let (kind, key) = id(&object); Step::Delete(kind, key) }),
+        1 => (kind(), any::<bool>()).prop_map(|(kind, breaks)| Step::Relist(kind, breaks)),
+        1 => (lb_name(), addresses()).prop_map(|(lb, addresses)| Step::Report(lb, addresses)),
+        3 => Just(Step::Take),
+    ];
+    prop::collection::vec(step, 0..40)
+}
+
+pub(super) fn object() -> impl Strategy<Value = Object> {
+    prop_oneof![
+        4 => a_service().prop_map(Object::from),
+        4 => an_ingress().prop_map(Object::from),
+        2 => a_load_balancer().prop_map(Object::from),
+        1 => a_class().prop_map(Object::from),
+        1 => a_secret().prop_map(Object::from),
+        1 => (select(&["a", "b"][..]), select(&["1", "2"][..]))
+            .prop_map(|(name, label)| namespace(name, label).into()),
+    ]
+}
+
+fn lb_name() -> impl Strategy<Value = Arc<str>> {
+    select(&LOAD_BALANCERS[..]).prop_map(Into::into)
+}
+
+fn addresses() -> impl Strategy<Value = Vec<IpAddr>> {
+    let all = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(ip);
+    subsequence(all.to_vec(), 0..=3)
+}
+
+fn bad<T: Clone + std::fmt::Debug>(
+    good: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Result<T, Problem>> {
+    let problem = Problem::new(Reason::BadValue, "cannot be read");
+    good.prop_flat_map(
+        move |good| prop_oneof![15 => Just(Ok(good)), 1 => Just(Err(problem.clone()))],
+    )
+}
+
+fn placement() -> impl Strategy<Value = Result<Placement, Problem>> {
+    bad(prop_oneof![
+        2 => Just(Placement::Default),
+        4 => lb_name().prop_map(Placement::LoadBalancer),
+        1 => Just(Placement::Claim("c".into())),
+        1 => select(&["1", "2"][..]).prop_map(|source| Placement::Source(source.into())),
+    ])
+}
+
+fn consumer_key() -> impl Strategy<Value = ObjectKey> {
+    (select(&["a", "b"][..]), select(&["x", "y", "z"][..]))
+        .prop_map(|(namespace, name)| ObjectKey::new(namespace, name))
+}
+
+fn uid() -> impl Strategy<Value = Arc<str>> {
+    select(&["1", "1", "1", "2"][..]).prop_map(Into::into)
+}
+
+fn ports() -> impl Strategy<Value = Vec<ServicePort>> {
+    let all: Vec<ServicePort> = [(80, "web"), (80, "udp"), (443, "tls"), (53, "dns")]
+        .into_iter()
+        .map(|(number, name)| ServicePort { name: name.into(), ..port(number) })
+        .collect();
+    (subsequence(all, 1..=3), any::<bool>()).prop_map(|(mut ports, nodes)| {
+        for port in &mut ports {
+            let udp = &*port.name == "udp";
+            port.transport = if udp { Transport::Udp } else { Transport::Tcp };
+            port.node_port = port.node_port.filter(|_| nodes || udp);
+        }
+        ports
+    })
+}
+
+fn tuning() -> impl Strategy<Value = Tuning> {
+    option::of(select(&[Algorithm::RoundRobin, Algorithm::SourceIp][..]))
+        .prop_map(|algorithm| Tuning { algorithm, ..Tuning::default() })
+}
+
+prop_compose! {
+    fn a_service()(
+        key in consumer_key(),
+        uid in uid(),
+        created in 0..3i64,
+        deleting in prop::bool::weighted(0.1),
+        exposure in select(&[
+            Exposure::LoadBalancer, Exposure::LoadBalancer, Exposure::NodePort,
+            Exposure::ClusterIp, Exposure::ExternalName,
+        ][..]),
+        class in select(&[
+            ServiceClass::LoadBalancer, ServiceClass::LoadBalancer, ServiceClass::Unset,
+            ServiceClass::Foreign,
+        ][..]),
+        ports in ports(),
+        families in subsequence(vec![Family::V4, Family::V6], 1..=2),
+        source_ranges in bad(Just(Vec::new())),
+        placement in placement(),
+        vips in bad(prop_oneof![3 => Just(Vec::new()), 1 => addresses()]),
+        tuning in tuning(),
+    ) -> Service {
+        Service {
+            key, uid, created, deleting, exposure, class, ports, families, source_ranges,
+            placement, vips, tuning, ..service("a/x", &[])
+        }
+    }
+}
+
+fn a_backend() -> impl Strategy<Value = Backend> {
+    let service = option::weighted(0.9, select(&["x", "y", "z", "none"][..]));
+    let by = prop_oneof![
+        select(&[80, 443, 53][..]).prop_map(BackendPort::Number),
+        select(&["web", "udp"][..]).prop_map(|name| BackendPort::Name(name.into())),
+    ];
+    (service, by).prop_map(|(service, port)| Backend { service: service.map(Into::into), port })
+}
+
+fn a_host() -> impl Strategy<Value = crate::plan::Host> {
+    select(&["", "h.example", "h.example", "*.example", "~^a+$"][..])
+        .prop_map(|host| host.parse().unwrap())
+}
+
+fn a_rule() -> impl Strategy<Value = IngressRule> {
+    let path = (select(&["/", "/a", "/a/", "=/a"][..]), a_backend())
+        .prop_map(|(at, backend)| IngressPath { path: path(at), backend });
+    (a_host(), prop::collection::vec(path, 0..3))
+        .prop_map(|(host, paths)| IngressRule { host, paths })
+}
+
+fn a_tls() -> impl Strategy<Value = IngressTls> {
+    let secret = option::weighted(0.8, select(&["s", "t"][..]));
+    (prop::collection::vec(a_host(), 0..2), secret)
+        .prop_map(|(hosts, secret)| IngressTls { hosts, secret: secret.map(Into::into) })
+}
+
+prop_compose! {
+    fn an_ingress()(
+        key in consumer_key(),
+        uid in uid(),
+        created in 0..3i64,
+        deleting in prop::bool::weighted(0.1),
+        class in option::weighted(0.9, select(&["web", "web", "other"][..])),
+        placement in placement(),
+        tuning in tuning(),
+        redirect in any::<bool>(),
+        default_backend in option::weighted(0.3, a_backend()),
+        rules in prop::collection::vec(a_rule(), 0..3),
+        tls in prop::collection::vec(a_tls(), 0..2),
+    ) -> Ingress {
+        let class = class.map(Into::into);
+        Ingress {
+            key, uid, created, deleting, class, placement, tuning, redirect, default_backend,
+            rules, tls, problems: Vec::new(),
+        }
+    }
+}
+
+fn a_class() -> impl Strategy<Value = IngressClass> {
+    let parameters = prop_oneof![
+        3 => Just(ClassParameters::None),
+        1 => lb_name().prop_map(ClassParameters::LoadBalancer),
+        1 => Just(ClassParameters::Claim(key("a/c"))),
+    ];
+    (select(&["web", "web", "other"][..]), prop::bool::weighted(0.9), bad(parameters))
+        .prop_map(|(name, ours, parameters)| IngressClass { name: name.into(), ours, parameters })
+}
+
+fn a_secret() -> impl Strategy<Value = TlsSecret> {
+    (select(&["a/s", "a/t", "b/s"][..]), bad(select(&["h1", "h2"][..]))).prop_map(
+        |(name, certificate)| TlsSecret {
+            key: key(name),
+            certificate: certificate.map(Into::into),
+        },
+    )
+}
+
+fn allowed() -> impl Strategy<Value = AllowedNamespaces> {
+    let requirements =
+        vec![Requirement { key: "label".into(), operator: Operator::In(vec!["1".into()]) }];
+    prop_oneof![
+        3 => Just(AllowedNamespaces::All),
+        1 => Just(AllowedNamespaces::None),
+        1 => Just(AllowedNamespaces::Selector(LabelSelector { requirements })),
+    ]
+}
+
+prop_compose! {
+    fn a_load_balancer()(
+        name in lb_name(),
+        uid in uid(),
+        deleting in prop::bool::weighted(0.1),
+        addresses in addresses(),
+        http_port in select(&[80, 80, 443][..]),
+        allowed in allowed(),
+        claim in option::weighted(0.3, select(&["a/c", "b/c"][..])),
+        regex_hosts in any::<bool>(),
+        nodes in prop::bool::weighted(0.3),
+        external in prop::bool::weighted(0.3),
+        source in select(&["1", "2"][..]),
+    ) -> LoadBalancer {
+        LoadBalancer {
+            name, uid, deleting, addresses, http_port, https_port: 443, allowed,
+            claim: claim.map(|claim| (key(claim), None)), regex_hosts, nodes, external,
+            source: source.into(),
+        }
+    }
+}
