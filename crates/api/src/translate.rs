@@ -213,7 +213,8 @@ fn short(value: &Value) -> &'static str {
     }
 }
 
-fn is_dns_label(text: &str) -> bool {
+/// A DNS label: the name of a Service, or of a port.
+pub(crate) fn is_dns_label(text: &str) -> bool {
     let ends = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     named(text, 63, |c| ends(c) || c == b'-', ends)
 }

@@ -1,19 +1,23 @@
 //! Ingresses. A host or path that cannot be read is left out and reported; the others are served.
 
 use super::read::{
-    Annotations, INGRESS_PLACEMENT, bad_value, created, deleting, key, placement, port, uid,
+    Annotations, INGRESS_PLACEMENT, NOT_A_NAME, bad_value, created, deleting, key, placement, port,
+    uid,
 };
 use super::tuning::{On, redirect, tuning};
+use crate::translate::{is_dns_label, is_object_name};
 use bowline_core::objects::{self, Backend, BackendPort};
 use bowline_core::outcome::Problem;
 use bowline_core::plan::{Host, PathKind, PathMatch};
 use k8s_openapi::api::networking::v1::{
     HTTPIngressPath, Ingress, IngressBackend, IngressRule, IngressSpec, IngressTLS,
+    ServiceBackendPort,
 };
-use std::sync::Arc;
 
 /// The longest path of a rule, in bytes. A Plan holds them all.
 const LONGEST_PATH: usize = 4096;
+/// The longest host, in bytes. Only a regular expression can reach it.
+const LONGEST_HOST: usize = 1024;
 
 /// What the planner knows of an Ingress.
 pub fn ingress(ingress: &Ingress) -> objects::Ingress {
@@ -54,7 +58,11 @@ fn rule(written: &IngressRule, problems: &mut Vec<Problem>) -> Option<objects::I
 }
 
 fn host(field: &str, text: &str, problems: &mut Vec<Problem>) -> Option<Host> {
-    text.parse::<Host>().map_err(|bad| problems.push(bad_value(field, text, &bad.to_string()))).ok()
+    let read = match text.parse::<Host>() {
+        Ok(_) if text.len() > LONGEST_HOST => Err("is longer than 1024 bytes".into()),
+        read => read.map_err(|bad| bad.to_string()),
+    };
+    read.map_err(|why| problems.push(bad_value(field, text, &why))).ok()
 }
 
 fn path(written: &HTTPIngressPath, problems: &mut Vec<Problem>) -> Option<objects::IngressPath> {
@@ -89,24 +97,38 @@ fn is_path(text: &str) -> bool {
         && !text.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 
-/// A port that cannot be read is named by a number that no port has: its path is answered with an
-/// error, instead of being left to the next shorter one.
+/// What cannot be read is left without a Service, or with a number that no port has: its path is then
+/// answered with an error, instead of being left to the next shorter one.
 fn backend(written: &IngressBackend, problems: &mut Vec<Problem>) -> Backend {
     const NO_PORT: BackendPort = BackendPort::Number(0);
     let Some(service) = &written.service else { return Backend { service: None, port: NO_PORT } };
-    let named = service.port.as_ref().and_then(|port| port.name.as_deref());
-    let number = service.port.as_ref().and_then(|port| port.number);
-    let port = match (named.filter(|name| !name.is_empty()), number) {
-        (Some(name), _) => BackendPort::Name(name.into()),
-        (None, number) => {
-            let number = number.unwrap_or_default();
-            port(number).map(BackendPort::Number).unwrap_or_else(|| {
+    if !is_dns_label(&service.name) {
+        problems.push(bad_value(
+            "backend.service.name",
+            &service.name,
+            "is not the name of a Service: at most 63 lower-case letters, digits and '-'",
+        ));
+        return Backend { service: None, port: NO_PORT };
+    }
+    let read = match &service.port {
+        Some(ServiceBackendPort { name: Some(name), .. }) if !name.is_empty() => {
+            is_dns_label(name).then(|| BackendPort::Name(name.as_str().into())).ok_or_else(|| {
+                let why = "is not the name of a port: lower-case letters, digits and '-'";
+                bad_value("backend.service.port.name", name, why)
+            })
+        }
+        written => {
+            let number = written.as_ref().and_then(|port| port.number).unwrap_or_default();
+            port(number).map(BackendPort::Number).ok_or_else(|| {
                 let why = "is not a port: a number from 1 to 65535";
-                problems.push(bad_value("backend.service.port.number", &number.to_string(), why));
-                NO_PORT
+                bad_value("backend.service.port.number", &number.to_string(), why)
             })
         }
     };
+    let port = read.unwrap_or_else(|problem| {
+        problems.push(problem);
+        NO_PORT
+    });
     Backend { service: Some(service.name.as_str().into()), port }
 }
 
@@ -118,7 +140,13 @@ fn ingress_tls(written: &IngressTLS, problems: &mut Vec<Problem>) -> Option<obje
     if hosts.is_empty() && !texts.is_empty() {
         return None;
     }
-    let secret: Option<Arc<str>> =
-        written.secret_name.as_deref().filter(|name| !name.is_empty()).map(Into::into);
+    let secret = written.secret_name.as_deref().filter(|name| !name.is_empty());
+    if let Some(name) = secret.filter(|name| !is_object_name(name)) {
+        problems.push(bad_value("spec.tls.secretName", name, NOT_A_NAME));
+    }
+    let secret = secret.filter(|name| is_object_name(name)).map(Into::into);
     Some(objects::IngressTls { hosts, secret })
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,3 +47,75 @@ fn parameters(written: &IngressClassParametersReference) -> Result<ClassParamete
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convert::testing::{bad_value, object};
+
+    fn class(controller: &str, parameters: &str) -> objects::IngressClass {
+        ingress_class(&object(&format!(
+            "metadata: {{name: c}}\nspec: {{controller: {controller}, parameters: {parameters}}}"
+        )))
+    }
+
+    fn read(parameters: Result<ClassParameters, Problem>) -> objects::IngressClass {
+        objects::IngressClass { name: "c".into(), ours: true, parameters }
+    }
+
+    #[test]
+    fn parameters_name_a_load_balancer_or_a_claim_of_one_namespace() {
+        let ours = |parameters: &str| class("bowline.dev/ingress", parameters);
+        assert_eq!(ours("null"), read(Ok(ClassParameters::None)));
+        for scope in ["", ", scope: Cluster"] {
+            let lb =
+                ours(&format!("{{apiGroup: bowline.dev, kind: LoadBalancer, name: edge{scope}}}"));
+            assert_eq!(lb, read(Ok(ClassParameters::LoadBalancer("edge".into()))));
+        }
+        let claim = "{apiGroup: bowline.dev, kind: LoadBalancerClaim, name: web, namespace: shop, scope: Namespace}";
+        let expected = ClassParameters::Claim(ObjectKey::new("shop", "web"));
+        assert_eq!(ours(claim), read(Ok(expected)));
+    }
+
+    #[test]
+    fn parameters_of_another_kind_or_scope_are_refused() {
+        let scope = |kind, scope| {
+            format!(
+                "spec.parameters.scope: {scope:?} does not go with kind {kind}: a LoadBalancer has \
+                 scope Cluster, a LoadBalancerClaim scope Namespace and a namespace"
+            )
+        };
+        for (parameters, message) in [
+            (
+                "{kind: ConfigMap, name: x}",
+                "spec.parameters.apiGroup: \"\" is not bowline.dev".to_owned(),
+            ),
+            (
+                "{apiGroup: bowline.dev, kind: Address, name: x}",
+                "spec.parameters.kind: \"Address\" is neither LoadBalancer nor LoadBalancerClaim"
+                    .to_owned(),
+            ),
+            (
+                "{apiGroup: bowline.dev, kind: LoadBalancerClaim, name: x}",
+                scope("LoadBalancerClaim", "Cluster"),
+            ),
+            (
+                "{apiGroup: bowline.dev, kind: LoadBalancerClaim, name: x, scope: Namespace}",
+                scope("LoadBalancerClaim", "Namespace"),
+            ),
+            (
+                "{apiGroup: bowline.dev, kind: LoadBalancer, name: x, namespace: y, scope: Namespace}",
+                scope("LoadBalancer", "Namespace"),
+            ),
+        ] {
+            assert_eq!(class("bowline.dev/ingress", parameters), read(Err(bad_value(&message))));
+        }
+    }
+
+    #[test]
+    fn nobody_else_s_class_is_looked_into() {
+        let foreign = class("example.com/other", "{kind: ConfigMap, name: x}");
+        let expected = objects::IngressClass { ours: false, ..read(Ok(ClassParameters::None)) };
+        assert_eq!(foreign, expected);
+    }
+}

@@ -63,3 +63,101 @@ fn label_selector(selector: &LabelSelector) -> Option<objects::LabelSelector> {
     let requirements = labels.chain(expressions).collect::<Option<_>>()?;
     Some(objects::LabelSelector { requirements })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convert::testing::object;
+
+    fn read(spec: &str) -> objects::LoadBalancer {
+        load_balancer(&object(&format!("metadata: {{name: edge, uid: u1}}\nspec: {spec}")))
+    }
+
+    fn builtin() -> objects::LoadBalancer {
+        objects::LoadBalancer {
+            name: "edge".into(),
+            uid: "u1".into(),
+            deleting: false,
+            addresses: vec![],
+            http_port: 80,
+            https_port: 443,
+            allowed: objects::AllowedNamespaces::None,
+            claim: None,
+            regex_hosts: false,
+            nodes: false,
+            external: false,
+            source: "{\"builtin\":{}}".into(),
+        }
+    }
+
+    #[test]
+    fn a_load_balancer_that_says_nothing_is_for_nobody() {
+        assert_eq!(read("{builtin: {}}"), builtin());
+    }
+
+    #[test]
+    fn everything_a_load_balancer_says_is_read() {
+        let device = "{driver: Alteon, primary: {url: 'https://lb'}}";
+        let spec = format!(
+            "{{addresses: [203.0.113.10, '2001:db8::1'], httpPort: 8080, httpsPort: 8443, regexHosts: true, \
+             allowedNamespaces: {{from: All}}, claimRef: {{namespace: shop, name: web, uid: c1}}, \
+             external: {device}}}"
+        );
+        let expected = objects::LoadBalancer {
+            addresses: vec!["203.0.113.10".parse().unwrap(), "2001:db8::1".parse().unwrap()],
+            http_port: 8080,
+            https_port: 8443,
+            allowed: objects::AllowedNamespaces::All,
+            claim: Some((ObjectKey::new("shop", "web"), Some("c1".into()))),
+            regex_hosts: true,
+            nodes: true,
+            external: true,
+            source: concat!(
+                r#"{"external":{"driver":"Alteon","primary":{"url":"https://lb"},"#,
+                r#""insecureSkipVerify":false,"mode":"Failover","backends":"Nodes","#,
+                r#""onConflict":"Overwrite"}}"#
+            )
+            .into(),
+            ..builtin()
+        };
+        assert_eq!(read(&spec), expected);
+        assert!(!read(&spec.replace("driver", "backends: Pods, driver")).nodes);
+    }
+
+    #[test]
+    fn namespaces_are_selected_by_labels_and_expressions() {
+        let requirement = |key: &str, operator| Requirement { key: key.into(), operator };
+        let allowed = |selector: &str| {
+            read(&format!(
+                "{{builtin: {{}}, allowedNamespaces: {{from: Selector, selector: {selector}}}}}"
+            ))
+            .allowed
+        };
+        assert_eq!(
+            allowed(
+                "{matchLabels: {team: web}, matchExpressions: [{key: a, operator: In, values: [x, y]}, \
+                 {key: b, operator: NotIn, values: [z]}, {key: c, operator: Exists}, \
+                 {key: d, operator: DoesNotExist}]}"
+            ),
+            objects::AllowedNamespaces::Selector(objects::LabelSelector {
+                requirements: vec![
+                    requirement("team", Operator::In(vec!["web".into()])),
+                    requirement("a", Operator::In(vec!["x".into(), "y".into()])),
+                    requirement("b", Operator::NotIn(vec!["z".into()])),
+                    requirement("c", Operator::Exists),
+                    requirement("d", Operator::DoesNotExist),
+                ],
+            })
+        );
+        let everybody = objects::LabelSelector::default();
+        assert_eq!(allowed("{}"), objects::AllowedNamespaces::Selector(everybody));
+        for bad in ["In", "NotIn", "Gt", ""] {
+            let selector = format!("{{matchExpressions: [{{key: a, operator: '{bad}'}}]}}");
+            assert_eq!(allowed(&selector), objects::AllowedNamespaces::None, "{bad:?}");
+        }
+        assert_eq!(
+            read("{builtin: {}, allowedNamespaces: {from: Selector}}").allowed,
+            objects::AllowedNamespaces::None
+        );
+    }
+}

@@ -12,3 +12,16 @@ pub fn namespace(namespace: &Namespace) -> objects::Namespace {
         labels: labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convert::testing::object;
+
+    #[test]
+    fn a_namespace_has_its_labels() {
+        let read = namespace(&object("metadata: {name: shop, labels: {team: web}}"));
+        let labels = [("team".into(), "web".into())].into();
+        assert_eq!(read, objects::Namespace { name: "shop".into(), labels });
+    }
+}

@@ -53,6 +53,10 @@ pub(super) fn transport(protocol: Option<&str>) -> Option<Transport> {
     }
 }
 
+/// What is wrong with a text that names no object.
+pub(super) const NOT_A_NAME: &str =
+    "is not the name of an object: at most 253 lower-case letters, digits, '-' and '.'";
+
 /// A placement, address or host that cannot be read: nothing new is given.
 pub(super) fn bad_value(field: &str, value: &str, why: &str) -> Problem {
     Problem::new(Reason::BadValue, format!("{field}: {} {why}", quote(value)))
@@ -114,11 +118,7 @@ pub(super) fn placement(all: &Annotations, keys: &[Key]) -> Result<Placement, Pr
         });
     }
     if !is_object_name(one.value) {
-        return Err(bad_value(
-            one.key,
-            one.value,
-            "is not the name of an object: lower-case letters, digits, '-' and '.', at most 253",
-        ));
+        return Err(bad_value(one.key, one.value, NOT_A_NAME));
     }
     Ok(if one.key == LOAD_BALANCER_CLAIM.name {
         Placement::Claim(one.value.into())

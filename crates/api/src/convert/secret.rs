@@ -149,3 +149,6 @@ fn pem(into: &mut String, label: &str, der: &[u8]) {
     }
     let _ = writeln!(into, "-----END {label}-----");
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,14 +2,14 @@
 //! close the Service, they never open it.
 
 use super::read::{
-    Annotations, SERVICE_PLACEMENT, bad_value, created, deleting, flag, key, placement, port,
-    transport, tuned, uid,
+    Annotations, SERVICE_PLACEMENT, bad_tuning, bad_value, created, deleting, flag, key, placement,
+    port, transport, tuned, uid,
 };
 use super::tuning::{On, SOURCE_IP_SECONDS, tuning};
 use crate::annotations::{self, BACKEND_TIMEOUT, IP_PER_POD, SOURCE_RANGES, VIP};
 use crate::names::{CLASS_IP_PER_POD, CLASS_LOAD_BALANCER};
 use bowline_core::objects::{self, Exposure, Family, ServiceClass};
-use bowline_core::outcome::Problem;
+use bowline_core::outcome::{Problem, Reason, quote};
 use bowline_core::plan::Timeouts;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// The most milliseconds that a member may be silent: a day.
 const LONGEST_TIMEOUT_MS: u32 = 24 * 3600 * 1000;
+/// The most source ranges of a Service: each of its pools has them all.
+const MOST_RANGES: usize = 1000;
 
 /// What the planner knows of a Service.
 pub fn service(service: &Service) -> objects::Service {
@@ -29,7 +31,7 @@ pub fn service(service: &Service) -> objects::Service {
     let exposure = exposure(spec);
     let mut problems = Vec::new();
     let ports = spec.ports.iter().flatten();
-    let ports = ports.filter_map(|port| service_port(port, &mut problems)).collect();
+    let ports: Vec<_> = ports.filter_map(|port| service_port(port, &mut problems)).collect();
     let affinity = affinity(spec);
     let on = match exposure {
         Exposure::LoadBalancer | Exposure::NodePort => On::Service(affinity),
@@ -43,15 +45,14 @@ pub fn service(service: &Service) -> objects::Service {
         deleting: deleting(meta),
         exposure,
         class,
-        ports,
         families: families(spec),
         local_only: spec.external_traffic_policy.as_deref() == Some("Local"),
         source_ranges: source_ranges(spec, all),
         placement: unclear.map_or_else(|| placement(all, SERVICE_PLACEMENT), Err),
         vips: vips(spec, all),
         tuning: tuning(all, on, &mut problems),
-        timeouts: tuned(all, &BACKEND_TIMEOUT, &mut problems, |found| timeouts(found.value))
-            .unwrap_or_default(),
+        timeouts: timeouts(all, &ports, &mut problems),
+        ports,
         problems,
     }
 }
@@ -148,16 +149,23 @@ fn affinity(spec: &ServiceSpec) -> Option<u32> {
 
 /// The field before the annotation, as Kubernetes itself has it. An annotation of spaces says nothing.
 fn source_ranges(spec: &ServiceSpec, all: &Annotations) -> Result<Vec<IpNet>, Problem> {
-    let field = "spec.loadBalancerSourceRanges";
     let written = spec.load_balancer_source_ranges.as_deref().unwrap_or_default();
-    if !written.is_empty() {
-        return written.iter().map(|text| range(field, text)).collect();
-    }
-    match annotations::read(all, &SOURCE_RANGES) {
-        Some(found) if !found.value.trim().is_empty() => {
-            found.value.split(',').map(|text| range(found.key, text)).collect()
+    let ranges: Result<Vec<IpNet>, Problem> = if !written.is_empty() {
+        written.iter().map(|text| range("spec.loadBalancerSourceRanges", text)).collect()
+    } else {
+        match annotations::read(all, &SOURCE_RANGES) {
+            Some(found) if !found.value.trim().is_empty() => {
+                found.value.split(',').map(|text| range(found.key, text)).collect()
+            }
+            _ => Ok(Vec::new()),
         }
-        _ => Ok(Vec::new()),
+    };
+    match ranges {
+        Ok(ranges) if ranges.len() > MOST_RANGES => Err(Problem::new(
+            Reason::BadValue,
+            format!("{} source ranges are more than {MOST_RANGES}", ranges.len()),
+        )),
+        ranges => ranges,
     }
 }
 
@@ -192,17 +200,39 @@ fn vips(spec: &ServiceSpec, all: &Annotations) -> Result<Vec<IpAddr>, Problem> {
     Ok(vips)
 }
 
-/// kube2lb's map of port name to milliseconds.
-fn timeouts(json: &str) -> Result<BTreeMap<Arc<str>, Timeouts>, String> {
-    let read = serde_json::from_str::<BTreeMap<String, u32>>(json).ok();
-    read.filter(|map| map.values().all(|ms| (1..=LONGEST_TIMEOUT_MS).contains(ms)))
-        .map(|map| {
-            let timeouts = |ms| Timeouts { backend_ms: Some(ms), ..Timeouts::default() };
-            map.into_iter().map(|(port, ms)| (port.into(), timeouts(ms))).collect()
-        })
-        .ok_or_else(|| {
-            "is not a JSON map of port names to milliseconds from 1 to 86400000, such as \
-             {\"http\":5000}"
-                .into()
-        })
+/// kube2lb's map of port name to milliseconds. A name that no port has is reported, and the others count.
+fn timeouts(
+    all: &Annotations,
+    ports: &[objects::ServicePort],
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<Arc<str>, Timeouts> {
+    let read = tuned(all, &BACKEND_TIMEOUT, problems, |found| {
+        let map = serde_json::from_str::<BTreeMap<String, u32>>(found.value).ok();
+        map.filter(|map| map.values().all(|ms| (1..=LONGEST_TIMEOUT_MS).contains(ms))).ok_or_else(
+            || {
+                "is not a JSON map of port names to milliseconds from 1 to 86400000, such as \
+                 {\"http\":5000}"
+                    .into()
+            },
+        )
+    });
+    let mut timeouts = BTreeMap::new();
+    let mut strangers = Vec::new();
+    for (name, ms) in read.into_iter().flatten() {
+        match ports.iter().find(|port| *port.name == *name) {
+            Some(port) => {
+                let timeout = Timeouts { backend_ms: Some(ms), ..Timeouts::default() };
+                timeouts.insert(port.name.clone(), timeout);
+            }
+            None => strangers.push(name),
+        }
+    }
+    if let (Some(name), Some(found)) = (strangers.first(), annotations::read(all, &BACKEND_TIMEOUT))
+    {
+        problems.push(bad_tuning(found, &format!("names {}, no port of the Service", quote(name))));
+    }
+    timeouts
 }
+
+#[cfg(test)]
+mod tests;

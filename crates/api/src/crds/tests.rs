@@ -223,12 +223,23 @@ fn what_a_server_accepts_reads_into_the_types_and_back_unchanged() {
 
 #[test]
 fn the_examples_are_valid() {
-    let mut kinds = Vec::new();
-    for entry in std::fs::read_dir(repository().join("examples")).unwrap() {
-        kinds.extend(valid_kinds(&std::fs::read_to_string(entry.unwrap().path()).unwrap()));
-    }
+    let files = manifests(&repository().join("examples"));
+    let mut kinds: Vec<_> = files
+        .iter()
+        .flat_map(|file| valid_kinds(&std::fs::read_to_string(file).unwrap()))
+        .collect();
     kinds.sort();
+    kinds.dedup();
     assert_eq!(kinds, ["AddressPool", "LoadBalancer", "LoadBalancerClaim", "LoadBalancerClass"]);
+}
+
+/// All manifests in a folder and below it.
+fn manifests(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| if path.is_dir() { manifests(&path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
+        .collect()
 }
 
 #[test]
