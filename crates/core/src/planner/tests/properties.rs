@@ -18,7 +18,8 @@ use std::sync::Arc;
 struct Snapshot {
     fragments: BTreeMap<(Arc<str>, ConsumerRef), Vec<Arc<Fragment>>>,
     outcomes: BTreeMap<ConsumerRef, Outcome>,
-    plans: Vec<(PlanHash, BTreeMap<Arc<str>, Vec<ObjectKey>>)>,
+    hashes: [PlanHash; 2],
+    certificates: [BTreeMap<Arc<str>, Vec<ObjectKey>>; 2],
 }
 
 fn snapshot(planner: &Planner) -> Snapshot {
@@ -32,7 +33,8 @@ fn snapshot(planner: &Planner) -> Snapshot {
     Snapshot {
         fragments,
         outcomes: planner.outcomes().map(|it| (it.consumer.clone(), it.clone())).collect(),
-        plans: LOAD_BALANCERS.map(|lb| (planner.hash(lb), planner.certificates(lb))).to_vec(),
+        hashes: LOAD_BALANCERS.map(|lb| planner.hash(lb)),
+        certificates: LOAD_BALANCERS.map(|lb| planner.certificates(lb)),
     }
 }
 
