@@ -2,6 +2,7 @@
 
 mod cli;
 mod demo;
+mod view;
 
 fn main() -> std::process::ExitCode {
     cli::run()

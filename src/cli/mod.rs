@@ -1,8 +1,13 @@
 //! The command line: one module a command. Reads flags, starts what they ask for, says what went wrong.
 
+mod connect;
 mod crds;
+mod explain;
 mod log;
+mod look;
 mod paint;
+mod plan;
+mod status;
 mod up;
 
 use clap::{Parser, Subcommand};
@@ -29,6 +34,12 @@ struct Cli {
 enum Command {
     /// Run everything on this machine, with nothing to install
     Up(Box<up::Up>),
+    /// Show what would change compared to what is recorded
+    Plan(plan::PlanCommand),
+    /// Say why a Service, an Ingress or a load balancer is where it is, or is not
+    Explain(explain::Explain),
+    /// Show the load balancers, who is on them and whether all is in force
+    Status(status::StatusCommand),
     /// Print the CustomResourceDefinitions of Bowline's kinds
     Crds(crds::Crds),
 }
@@ -41,11 +52,14 @@ pub(crate) fn run() -> ExitCode {
         return ExitCode::from(2);
     }
     let done = match cli.command {
-        Command::Up(command) => command.run(),
-        Command::Crds(command) => command.run(),
+        Command::Up(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Plan(command) => command.run(),
+        Command::Explain(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Status(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Crds(command) => command.run().map(|()| ExitCode::SUCCESS),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("bowline: {error:#}");
             ExitCode::FAILURE

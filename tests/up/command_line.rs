@@ -30,8 +30,18 @@ fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
 fn help_names_every_command_and_flag() {
     let help = run(&["--help"]);
     assert!(help.status.success());
-    for word in ["up", "crds", "--log-level", "--log-format", "--version", "BOWLINE_LOG", "--demo"]
-    {
+    for word in [
+        "up",
+        "plan",
+        "explain",
+        "status",
+        "crds",
+        "--log-level",
+        "--log-format",
+        "--version",
+        "BOWLINE_LOG",
+        "--demo",
+    ] {
         assert!(said(&help).contains(word), "{word}: {}", said(&help));
     }
     let help = run(&["up", "--help"]);
@@ -39,6 +49,14 @@ fn help_names_every_command_and_flag() {
     let flags = ["--demo", "--data", "--listen", "--kubeconfig", "-f", "--filename", "--address"];
     for word in flags.into_iter().chain(["--http-port", "127.0.0.1:6443", "Examples:"]) {
         assert!(said(&help).contains(word), "{word}: {}", said(&help));
+    }
+    let looks = ["-o", "--kubeconfig", "--context", "--namespace", "--default-class", "Examples:"];
+    for command in ["plan", "explain", "status"] {
+        let help = run(&[command, "--help"]);
+        assert!(help.status.success());
+        for word in looks.into_iter().chain(["--default-load-balancer", "bowline-system"]) {
+            assert!(said(&help).contains(word), "{command} {word}: {}", said(&help));
+        }
     }
     let help = run(&["crds", "--help"]);
     assert!(help.status.success() && said(&help).contains("--dir"), "{}", said(&help));
@@ -53,6 +71,10 @@ fn a_command_line_that_makes_no_sense_is_refused_with_help() {
         &["up", "--sideways"],
         &["up", "extra"],
         &["up", "--http-port", "0"],
+        &["explain"],
+        &["explain", "web"],
+        &["explain", "pod/web"],
+        &["status", "-o", "yaml"],
         &["--log", "=[", "crds"],
         &["crds", "--log-level", "=["],
         &["crds", "--log-format", "sideways"],

@@ -70,6 +70,11 @@ pub const ANNOTATION_REFUSED: &str = "bowline.dev/refused";
 /// Annotation of an agent's Lease: the addresses of a load balancer without fixed ones, with commas.
 pub const ANNOTATION_ADDRESSES: &str = "bowline.dev/addresses";
 
+/// Annotation of the controllers' Lease: `true` where Services without a class are served.
+pub const ANNOTATION_DEFAULT_CLASS: &str = "bowline.dev/default-class";
+/// Annotation of the controllers' Lease: where consumers go that ask for nothing in particular.
+pub const ANNOTATION_DEFAULT_LOAD_BALANCER: &str = "bowline.dev/default-load-balancer";
+
 /// Label of Plans and of our Secrets with certificates: the load balancer they are for, by
 /// [`load_balancer_label`].
 pub const LABEL_LOAD_BALANCER: &str = "bowline.dev/load-balancer";

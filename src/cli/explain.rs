@@ -1,0 +1,99 @@
+//! `bowline explain`: why one object is where it is, or is not.
+
+use super::look::Look;
+use crate::view::explain::{Explanation, Subject};
+use anyhow::bail;
+use bowline_core::key::ObjectKey;
+use std::str::FromStr;
+
+/// Say why a Service, an Ingress or a load balancer is where it is, or is not.
+///
+/// Shows how its load balancer was found, where it listens, its rules, pools and members, what was
+/// refused and why, and whether the agent has applied it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bowline explain service/web -n shop
+  bowline explain ing/web -n shop -o json
+  bowline explain lb/local")]
+pub(super) struct Explain {
+    /// What to explain: service/NAME (svc), ingress/NAME (ing) or loadbalancer/NAME (lb)
+    #[arg(value_name = "KIND/NAME")]
+    object: Object,
+
+    /// The namespace of the object [default: the one of the kubeconfig's context]
+    #[arg(short = 'n', long = "object-namespace", value_name = "NAME")]
+    object_namespace: Option<String>,
+
+    #[command(flatten)]
+    look: Look,
+}
+
+/// A kind and a name.
+#[derive(Clone, Debug, PartialEq)]
+struct Object {
+    subject: Subject,
+    name: String,
+}
+
+impl FromStr for Object {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const FORM: &str = "write service/NAME, ingress/NAME or loadbalancer/NAME";
+        let (kind, name) = text.split_once('/').ok_or(FORM)?;
+        if name.is_empty() || name.contains('/') {
+            return Err(FORM.to_owned());
+        }
+        // As kubectl prints them: service/web, ingress.networking.k8s.io/web.
+        let kind = kind.split('.').next().unwrap_or_default().to_ascii_lowercase();
+        let subject = match kind.as_str() {
+            "service" | "services" | "svc" => Subject::Service,
+            "ingress" | "ingresses" | "ing" => Subject::Ingress,
+            "loadbalancer" | "loadbalancers" | "lb" => Subject::LoadBalancer,
+            _ => return Err(format!("{kind:?} cannot be explained; {FORM}")),
+        };
+        Ok(Self { subject, name: name.to_owned() })
+    }
+}
+
+impl Explain {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let Self { object, object_namespace, look } = self;
+        look.block_on(async |look, client| {
+            let facts = look.facts(&client).await?;
+            let namespace = match object.subject {
+                Subject::LoadBalancer => String::new(),
+                _ => object_namespace.unwrap_or_else(|| client.default_namespace().to_owned()),
+            };
+            let key = ObjectKey::new(namespace, object.name.as_str());
+            let Some(explanation) = Explanation::of(&facts, object.subject, &key) else {
+                match object.subject {
+                    Subject::LoadBalancer => {
+                        bail!("there is no load balancer {key}; see bowline status")
+                    }
+                    subject => bail!("there is no {subject:?} {key}; name its namespace with -n"),
+                }
+            };
+            look.print(&explanation, || explanation.text())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_named_as_kubectl_names_them() {
+        let read = |text: &str| text.parse::<Object>();
+        let object = |subject, name: &str| Ok(Object { subject, name: name.to_owned() });
+        assert_eq!(read("svc/web"), object(Subject::Service, "web"));
+        assert_eq!(read("Service/web"), object(Subject::Service, "web"));
+        assert_eq!(read("ingress.networking.k8s.io/web"), object(Subject::Ingress, "web"));
+        assert_eq!(read("loadbalancer.bowline.dev/edge"), object(Subject::LoadBalancer, "edge"));
+        for wrong in ["web", "pod/web", "svc/", "svc/a/b", ""] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

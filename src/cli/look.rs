@@ -1,0 +1,83 @@
+//! What the commands share that look at a cluster and print: its flags, the one list of its objects, and
+//! the two forms of output.
+
+use super::connect::Connect;
+use crate::view::{Facts, Lists};
+use anyhow::Context as _;
+use kube::Client;
+use serde::Serialize;
+use std::io::Write as _;
+
+/// How to look at a cluster. Reading is all that is done, and all that needs to be allowed.
+#[derive(Debug, clap::Args)]
+pub(super) struct Look {
+    /// Print text, or JSON for programs
+    #[arg(short = 'o', long, value_enum, default_value_t, value_name = "FORM")]
+    output: Output,
+
+    /// Take Services without a class for Bowline's, or not [default: as the controller does]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    default_class: Option<bool>,
+
+    /// Where those go that name no load balancer [default: as the controller does]
+    #[arg(long, value_name = "NAME")]
+    default_load_balancer: Option<String>,
+
+    #[command(flatten)]
+    connect: Connect,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, clap::ValueEnum)]
+pub(super) enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl Look {
+    /// Runs `show` with a client, on a small runtime.
+    pub(super) fn block_on<T>(
+        &self,
+        show: impl AsyncFnOnce(&Self, Client) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the async runtime")?;
+        runtime.block_on(async { show(self, self.connect.client().await?).await })
+    }
+
+    /// What is known about the cluster now.
+    pub(super) async fn facts(&self, client: &Client) -> anyhow::Result<Facts> {
+        let lists = Lists::read(client, &self.connect.namespace).await?;
+        Ok(Facts::new(
+            lists,
+            self.default_class,
+            self.default_load_balancer.as_deref(),
+            k8s_openapi::jiff::Timestamp::now(),
+        ))
+    }
+
+    /// Prints in the form that was asked for.
+    pub(super) fn print(
+        &self,
+        value: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> anyhow::Result<()> {
+        let printed = match self.output {
+            Output::Text => text(),
+            Output::Json => {
+                let mut json = serde_json::to_string_pretty(value).context("cannot write JSON")?;
+                json.push('\n');
+                json
+            }
+        };
+        match std::io::stdout().lock().write_all(printed.as_bytes()) {
+            // `bowline status | head` is no failure.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            result => result.context("cannot write to standard output"),
+        }
+    }
+}

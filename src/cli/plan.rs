@@ -1,0 +1,35 @@
+//! `bowline plan`: what the leader would record now, beside what is recorded.
+
+use super::look::Look;
+use crate::view::plan::Difference;
+use std::process::ExitCode;
+
+/// Show what would change compared to what is recorded.
+///
+/// Lists the cluster's objects once, plans them as the controller does, and compares the result with the
+/// recorded Plans. Changes nothing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bowline plan
+  bowline plan -o json | jq '.loadBalancers[].consumers[].change'
+  bowline plan --exit-code --default-load-balancer edge")]
+pub(super) struct PlanCommand {
+    /// End with code 1 if something would change
+    #[arg(long)]
+    exit_code: bool,
+
+    #[command(flatten)]
+    look: Look,
+}
+
+impl PlanCommand {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        self.look.block_on(async |look, client| {
+            let difference = Difference::of(&look.facts(&client).await?);
+            look.print(&difference, || difference.text())?;
+            let differs = self.exit_code && !difference.is_empty();
+            Ok(if differs { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        })
+    }
+}

@@ -1,0 +1,285 @@
+//! Why a Service, an Ingress or a load balancer is where it is, as values: what `bowline explain -o json`
+//! prints. Pure.
+
+use super::facts::{AgentRefusal, Facts};
+use super::members::{MemberView, members};
+use super::status::{AppliedView, LoadBalancerView};
+use super::{explain_text, why, words};
+use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::outcome::{Problem, State};
+use bowline_core::plan::{Fragment, Pool, Serves};
+use serde::Serialize;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What is to be explained.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Subject {
+    Service,
+    Ingress,
+    LoadBalancer,
+}
+
+/// An explanation.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Explanation {
+    Consumer(Box<ConsumerView>),
+    LoadBalancer(Box<LoadBalancerView>),
+}
+
+/// Where a Service or Ingress is, or why it is nowhere.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ConsumerView {
+    pub(super) kind: ConsumerKind,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) state: StateView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) load_balancer: Option<String>,
+    /// One word, when it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    /// How its load balancer was found, or why it has none.
+    pub(super) why: String,
+    /// What would help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remedy: Option<String>,
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) listeners: Vec<ListenerView>,
+    pub(super) hosts: Vec<HostView>,
+    pub(super) pools: Vec<PoolView>,
+    pub(super) problems: Vec<ProblemView>,
+    /// Whether the Plan objects have it as it is planned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) recorded: Option<RecordedView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) applied: Option<AppliedView>,
+    pub(super) notes: Vec<String>,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) enum StateView {
+    Planned,
+    Refused,
+    NotOurs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) enum RecordedView {
+    Yes,
+    Differs,
+    No,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct ListenerView {
+    /// `127.0.0.1:80/TCP`.
+    pub(super) at: String,
+    /// The pool, or none where rules decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pool: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct HostView {
+    pub(super) host: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tls: Option<String>,
+    pub(super) rules: Vec<RuleView>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct RuleView {
+    #[serde(rename = "match")]
+    pub(super) matches: String,
+    pub(super) to: String,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct PoolView {
+    pub(super) name: String,
+    pub(super) treatment: String,
+    pub(super) members: Vec<MemberView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct ProblemView {
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+impl From<&Problem> for ProblemView {
+    fn from(problem: &Problem) -> Self {
+        Self { reason: problem.reason.to_string(), message: problem.message.to_string() }
+    }
+}
+
+impl From<&AgentRefusal> for ProblemView {
+    fn from(refusal: &AgentRefusal) -> Self {
+        Self { reason: refusal.reason.clone(), message: refusal.message.clone() }
+    }
+}
+
+impl Explanation {
+    /// Explains an object; None: there is no such object.
+    pub(crate) fn of(facts: &Facts, subject: Subject, key: &ObjectKey) -> Option<Self> {
+        match subject {
+            Subject::Service if facts.services.contains_key(key) => {
+                Some(Self::Consumer(Box::new(consumer(facts, ConsumerKind::Service, key))))
+            }
+            Subject::Ingress if facts.ingresses.contains_key(key) => {
+                Some(Self::Consumer(Box::new(consumer(facts, ConsumerKind::Ingress, key))))
+            }
+            Subject::LoadBalancer => LoadBalancerView::of(facts, &key.name)
+                .map(|view| Self::LoadBalancer(Box::new(view))),
+            Subject::Service | Subject::Ingress => None,
+        }
+    }
+
+    /// The explanation for people.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Consumer(view) => explain_text::consumer(view),
+            Self::LoadBalancer(view) => explain_text::load_balancer(view),
+        }
+    }
+}
+
+fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView {
+    let mut view = ConsumerView {
+        kind,
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
+        state: StateView::NotOurs,
+        load_balancer: None,
+        reason: None,
+        why: String::new(),
+        remedy: None,
+        addresses: Vec::new(),
+        listeners: Vec::new(),
+        hosts: Vec::new(),
+        pools: Vec::new(),
+        problems: Vec::new(),
+        recorded: None,
+        applied: None,
+        notes: facts.notes.clone(),
+    };
+    let Some(outcome) = facts.planner.outcome(kind, key) else {
+        let not_ours = match kind {
+            ConsumerKind::Ingress => why::ingress_is_not_ours(facts, key),
+            _ => why::service_is_not_ours(facts, key),
+        };
+        view.why = not_ours.why;
+        view.remedy = not_ours.remedy;
+        return view;
+    };
+    view.why = why::asked(facts, kind, key);
+    view.problems = facts.problems(outcome).map(ProblemView::from).collect();
+    match &outcome.state {
+        State::Refused { load_balancer, problem } => {
+            view.state = StateView::Refused;
+            view.load_balancer = load_balancer.as_deref().map(str::to_owned);
+            view.reason = Some(problem.reason.to_string());
+            view.problems.insert(0, problem.into());
+        }
+        State::Planned { load_balancer, addresses } => {
+            view.state = StateView::Planned;
+            view.load_balancer = Some(load_balancer.to_string());
+            view.addresses.clone_from(addresses);
+            let parts = facts.planner.parts(kind, key);
+            view.listeners = listeners(facts, kind, load_balancer, parts);
+            view.hosts = hosts(parts);
+            view.pools = pools(facts, parts);
+            view.recorded = Some(recorded(facts, load_balancer, parts));
+            let applied = AppliedView::of(facts, load_balancer);
+            let refused = facts.agents.get(&**load_balancer).map(|agent| &agent.refused);
+            let ours = refused.into_iter().flatten().filter(|it| it.consumer == outcome.consumer);
+            view.problems.extend(ours.map(ProblemView::from));
+            view.applied = Some(applied);
+        }
+    }
+    view
+}
+
+/// Where a consumer can be reached: at listeners of its own, or at those that its load balancer's
+/// Ingresses share.
+fn listeners(
+    facts: &Facts,
+    kind: ConsumerKind,
+    load_balancer: &Arc<str>,
+    parts: &[Arc<Fragment>],
+) -> Vec<ListenerView> {
+    let shared =
+        facts.planner.parts(ConsumerKind::LoadBalancer, &ObjectKey::new("", load_balancer.clone()));
+    let parts = if kind == ConsumerKind::Ingress { shared } else { parts };
+    all_listeners(parts)
+}
+
+/// The listeners of some fragments.
+pub(super) fn all_listeners(parts: &[Arc<Fragment>]) -> Vec<ListenerView> {
+    let pools: Vec<&Pool> = parts.iter().flat_map(|part| &part.pools).collect();
+    let name = |wanted: &str| {
+        let found = pools.iter().find(|pool| &*pool.name == wanted);
+        found.map_or_else(|| wanted.to_owned(), |pool| words::pool_name(pool))
+    };
+    let all = parts.iter().flat_map(|part| &part.listeners);
+    all.map(|listener| ListenerView {
+        at: words::listener_at(listener),
+        pool: match &listener.serves {
+            Serves::Pool(pool) => Some(name(pool)),
+            Serves::Entry(_) => None,
+        },
+    })
+    .collect()
+}
+
+fn hosts(parts: &[Arc<Fragment>]) -> Vec<HostView> {
+    let mut all = Vec::new();
+    for part in parts {
+        let name = |wanted: &str| {
+            let found = part.pools.iter().find(|pool| &*pool.name == wanted);
+            found.map_or_else(|| wanted.to_owned(), words::pool_name)
+        };
+        for site in &part.sites {
+            let rules = site.rules.iter().map(|rule| RuleView {
+                matches: words::rule_match(rule),
+                to: words::rule_action(rule, name),
+            });
+            all.push(HostView {
+                host: site.host.to_string(),
+                tls: words::tls(site),
+                rules: rules.collect(),
+            });
+        }
+    }
+    all
+}
+
+fn pools(facts: &Facts, parts: &[Arc<Fragment>]) -> Vec<PoolView> {
+    let members = members(facts, parts);
+    let all = parts.iter().flat_map(|part| &part.pools);
+    all.map(|pool| PoolView {
+        name: words::pool_name(pool),
+        treatment: words::treatment(pool),
+        members: members.get(&pool.name).cloned().unwrap_or_default(),
+    })
+    .collect()
+}
+
+fn recorded(facts: &Facts, load_balancer: &str, parts: &[Arc<Fragment>]) -> RecordedView {
+    let Some(consumer) = parts.first().map(|part| &part.consumer) else { return RecordedView::No };
+    let recorded = facts.recorded.get(load_balancer);
+    match recorded.and_then(|recorded| recorded.fragments.get(consumer)) {
+        None => RecordedView::No,
+        Some(found) => {
+            let same = found
+                .iter()
+                .map(|it| facts.comparable(it))
+                .eq(parts.iter().map(|it| facts.comparable(it)));
+            if same { RecordedView::Yes } else { RecordedView::Differs }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The text of `bowline explain`. Pure.
+
+use super::explain::{ConsumerView, ListenerView, PoolView, RecordedView, StateView};
+use super::status::LoadBalancerView;
+use super::status_text::{applied, consumers, notes, refusal};
+use super::words::{bullet, columns, count, row};
+use std::fmt::Write as _;
+
+/// A Service or Ingress.
+pub(super) fn consumer(view: &ConsumerView) -> String {
+    let mut out = String::new();
+    let whole = format!("{} {}/{}", view.kind, view.namespace, view.name);
+    let load_balancer = view.load_balancer.as_deref();
+    let headline = match (view.state, load_balancer) {
+        (StateView::NotOurs, _) => format!("{whole} is not Bowline's"),
+        (StateView::Refused, Some(name)) => format!("{whole} was refused by load balancer {name}"),
+        (StateView::Refused, None) => format!("{whole} is on no load balancer"),
+        (StateView::Planned, name) => {
+            format!("{whole} is on load balancer {}", name.unwrap_or_default())
+        }
+    };
+    let _ = writeln!(out, "{headline}\n");
+    row(&mut out, "Why", &view.why);
+    if let Some(remedy) = &view.remedy {
+        row(&mut out, "What helps", remedy);
+    }
+    if view.state == StateView::Planned {
+        planned(&mut out, view);
+    }
+    if view.state != StateView::NotOurs {
+        problems(&mut out, view);
+    }
+    notes(&mut out, &view.notes);
+    out
+}
+
+fn planned(out: &mut String, view: &ConsumerView) {
+    if let Some(recorded) = view.recorded {
+        let text = match recorded {
+            RecordedView::Yes => "yes",
+            RecordedView::Differs => "not yet: the recorded Plan has an older version of it",
+            RecordedView::No => "not yet: is a controller running?",
+        };
+        row(out, "Recorded", text);
+    }
+    if let (Some(name), Some(view)) = (&view.load_balancer, &view.applied) {
+        row(out, "Applied", &applied(name, view));
+        if let Some(error) = &view.error {
+            row(out, "Agent says", error);
+        }
+    }
+    listeners(out, &view.listeners);
+    if !view.hosts.is_empty() {
+        out.push_str("\n  Hosts\n");
+        for host in &view.hosts {
+            let tls = host.tls.as_deref().map(|tls| format!(" (TLS: {tls})")).unwrap_or_default();
+            bullet(out, "    ", &format!("{}{tls}", host.host));
+            let rules =
+                host.rules.iter().map(|rule| vec![rule.matches.clone(), format!("→ {}", rule.to)]);
+            out.push_str(&columns(&rules.collect::<Vec<_>>(), "      "));
+        }
+    }
+    for pool in &view.pools {
+        out.push('\n');
+        out.push_str(&pool_text(pool));
+    }
+}
+
+fn listeners(out: &mut String, all: &[ListenerView]) {
+    for (index, listener) in all.iter().enumerate() {
+        let label = if index == 0 { "Listens at" } else { "" };
+        let to = listener.pool.as_deref().map(|pool| format!(" → {pool}")).unwrap_or_default();
+        row(out, label, &format!("{}{to}", listener.at));
+    }
+}
+
+fn pool_text(pool: &PoolView) -> String {
+    let mut out = String::new();
+    let members = match pool.members.len() {
+        0 => "no members".to_owned(),
+        number => count(number, "member"),
+    };
+    bullet(&mut out, "  Pool ", &format!("{}: {members}, {}", pool.name, pool.treatment));
+    let rows = pool.members.iter().map(|member| {
+        let target = member.target.clone().unwrap_or_default();
+        vec![member.address.to_string(), member.state.to_owned(), target]
+    });
+    out.push_str(&columns(&rows.collect::<Vec<_>>(), "    "));
+    out
+}
+
+fn problems(out: &mut String, view: &ConsumerView) {
+    out.push('\n');
+    if view.problems.is_empty() {
+        row(out, "Problems", "none");
+        return;
+    }
+    out.push_str("  Problems\n");
+    for problem in &view.problems {
+        bullet(out, "    - ", &format!("{}: {}", problem.reason, problem.message));
+    }
+}
+
+/// A load balancer.
+pub(super) fn load_balancer(view: &LoadBalancerView) -> String {
+    let mut out = String::new();
+    let phase = view.phase.as_deref().unwrap_or("not looked at by a controller yet");
+    let _ = writeln!(out, "LoadBalancer {} ({}): {phase}\n", view.name, view.source);
+    if let Some(message) = &view.message {
+        row(&mut out, "Message", message);
+    }
+    let addresses: Vec<String> = view.addresses.iter().map(ToString::to_string).collect();
+    let addresses = if addresses.is_empty() { "none yet".to_owned() } else { addresses.join(", ") };
+    row(&mut out, "Addresses", &addresses);
+    let ports =
+        format!("HTTP {}, HTTPS {} (while it has an Ingress)", view.http_port, view.https_port);
+    row(&mut out, "Ports", &ports);
+    row(&mut out, "Open to", &view.open_to);
+    row(&mut out, "Carries", &consumers(view));
+    row(&mut out, "Applied", &applied(&view.name, &view.applied));
+    if let Some(error) = &view.applied.error {
+        row(&mut out, "Agent says", error);
+    }
+    if !view.listeners.is_empty() {
+        out.push_str("\n  Listeners\n");
+        let rows = view.listeners.iter().map(|listener| {
+            let to = listener.pool.as_deref().unwrap_or("the rules of its Ingresses");
+            vec![listener.at.clone(), format!("→ {to}")]
+        });
+        out.push_str(&columns(&rows.collect::<Vec<_>>(), "    "));
+    }
+    if !view.consumers.is_empty() {
+        out.push_str("\n  Consumers\n");
+        for one in &view.consumers {
+            let _ = writeln!(out, "    {} {}/{}", one.kind, one.namespace, one.name);
+        }
+    }
+    if !view.refused.is_empty() {
+        out.push_str("\n  Refused\n");
+        for one in &view.refused {
+            bullet(&mut out, "    - ", &refusal(one, None));
+        }
+    }
+    notes(&mut out, &view.notes);
+    out
+}

@@ -1,0 +1,243 @@
+//! Lists turned into what the planner says about them, what is recorded, and what agents report. Pure.
+
+use super::list::Lists;
+use bowline_api::{LoadBalancer, convert, names};
+use bowline_core::hash::PlanHash;
+use bowline_core::key::{ConsumerRef, ObjectKey};
+use bowline_core::objects;
+use bowline_core::outcome::{Outcome, Problem, Reason};
+use bowline_core::plan::Fragment;
+use bowline_core::planner::{Config, Event, Kind, Object, Planner};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+use k8s_openapi::jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What is known about a cluster.
+pub(crate) struct Facts {
+    pub(super) config: Config,
+    pub(super) planner: Planner,
+    pub(super) services: BTreeMap<ObjectKey, Service>,
+    pub(super) ingresses: BTreeMap<ObjectKey, Ingress>,
+    pub(super) classes: BTreeMap<String, IngressClass>,
+    pub(super) load_balancers: BTreeMap<String, LoadBalancer>,
+    pub(super) recorded: BTreeMap<Arc<str>, Recorded>,
+    pub(super) agents: BTreeMap<String, Agent>,
+    pub(super) controller: Option<Holder>,
+    pub(super) slices: Vec<objects::Slice>,
+    pub(super) nodes: Vec<objects::Node>,
+    /// Whether Secrets could be read; where not, nothing is said about certificates.
+    pub(super) knows_secrets: bool,
+    pub(super) notes: Vec<String>,
+}
+
+/// What Plan objects hold for one load balancer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Recorded {
+    /// Parts by consumer.
+    pub(super) fragments: BTreeMap<ConsumerRef, Vec<Fragment>>,
+    /// The hash of them all.
+    pub(super) hash: PlanHash,
+}
+
+/// Who holds a Lease, and since when it has been silent.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Holder {
+    pub(super) identity: String,
+    /// Seconds since it was last heard of.
+    pub(super) silent_seconds: i64,
+    /// Whether it counts as alive.
+    pub(super) alive: bool,
+}
+
+/// What the agent of a load balancer says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Agent {
+    pub(super) holder: Option<Holder>,
+    pub(super) hash: Option<PlanHash>,
+    pub(super) error: Option<String>,
+    pub(super) refused: Vec<AgentRefusal>,
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+/// What an agent could not do, and for whom.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(super) struct AgentRefusal {
+    #[serde(flatten)]
+    pub(super) consumer: ConsumerRef,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+impl Facts {
+    /// What the planner, set like the controllers of the cluster, makes of the lists. What is given in
+    /// `default_class` and `default_load_balancer` counts more than what the controllers say.
+    pub(crate) fn new(
+        lists: Lists,
+        default_class: Option<bool>,
+        default_load_balancer: Option<&str>,
+        now: Timestamp,
+    ) -> Self {
+        let mut config = lists.controller().map(settings).unwrap_or_default();
+        config.default_class = default_class.unwrap_or(config.default_class);
+        if let Some(name) = default_load_balancer {
+            config.default_load_balancer = Some(name.into());
+        }
+        let agents = agents(&lists, now);
+        let mut planner = Planner::new(config.clone());
+        tell(&mut planner, &lists, &agents);
+        planner.take();
+        let controller = lists.controller().and_then(|lease| holder(lease, now));
+        let key = |namespace: &Option<String>, name: &Option<String>| {
+            ObjectKey::new(
+                namespace.as_deref().unwrap_or_default(),
+                name.as_deref().unwrap_or_default(),
+            )
+        };
+        Self {
+            config,
+            planner,
+            recorded: recorded(&lists),
+            controller,
+            agents,
+            knows_secrets: lists.secrets.is_some(),
+            slices: lists.slices.iter().map(convert::slice).collect(),
+            nodes: lists.nodes.iter().map(convert::node).collect(),
+            services: by_key(lists.services, |it| key(&it.metadata.namespace, &it.metadata.name)),
+            ingresses: by_key(lists.ingresses, |it| key(&it.metadata.namespace, &it.metadata.name)),
+            classes: by_key(lists.classes, |it| it.metadata.name.clone().unwrap_or_default()),
+            load_balancers: by_key(lists.load_balancers, |it| {
+                it.metadata.name.clone().unwrap_or_default()
+            }),
+            notes: lists.notes,
+        }
+    }
+
+    /// The problems of a consumer that can be told: of certificates only where Secrets can be read.
+    pub(super) fn problems<'a>(
+        &'a self,
+        outcome: &'a Outcome,
+    ) -> impl Iterator<Item = &'a Problem> + 'a {
+        let hidden = |reason: Reason| {
+            !self.knows_secrets && matches!(reason, Reason::SecretNotFound | Reason::BadCertificate)
+        };
+        outcome.problems.iter().filter(move |problem| !hidden(problem.reason))
+    }
+
+    /// A fragment as it may be compared: without certificates where Secrets cannot be read.
+    pub(super) fn comparable(&self, fragment: &Fragment) -> Fragment {
+        let mut fragment = fragment.clone();
+        if !self.knows_secrets {
+            for tls in fragment.sites.iter_mut().filter_map(|site| site.tls.as_mut()) {
+                tls.certificate = None;
+            }
+        }
+        fragment
+    }
+}
+
+fn by_key<K: Ord, V>(all: Vec<V>, key: impl Fn(&V) -> K) -> BTreeMap<K, V> {
+    all.into_iter().map(|one| (key(&one), one)).collect()
+}
+
+/// How the controllers of a cluster are set, as their Lease says.
+fn settings(lease: &Lease) -> Config {
+    let annotation = |key: &str| lease.metadata.annotations.as_ref()?.get(key);
+    Config {
+        default_class: annotation(names::ANNOTATION_DEFAULT_CLASS).is_some_and(|it| it == "true"),
+        default_load_balancer: annotation(names::ANNOTATION_DEFAULT_LOAD_BALANCER)
+            .map(|name| name.as_str().into()),
+    }
+}
+
+fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) {
+    let mut kind = |kind: Kind, objects: &mut dyn Iterator<Item = Object>| {
+        planner.handle(Event::Begin(kind));
+        for object in objects {
+            planner.handle(Event::Apply(Box::new(object)));
+        }
+        planner.handle(Event::Done(kind));
+    };
+    let secrets = lists.secrets.iter().flatten();
+    kind(
+        Kind::LoadBalancer,
+        &mut lists.load_balancers.iter().map(convert::load_balancer).map(Object::LoadBalancer),
+    );
+    kind(
+        Kind::Namespace,
+        &mut lists.namespaces.iter().map(convert::namespace).map(Object::Namespace),
+    );
+    kind(
+        Kind::IngressClass,
+        &mut lists.classes.iter().map(convert::ingress_class).map(Object::IngressClass),
+    );
+    kind(
+        Kind::TlsSecret,
+        &mut secrets.map(|secret| Object::TlsSecret(convert::tls_secret(secret).0)),
+    );
+    kind(Kind::Service, &mut lists.services.iter().map(convert::service).map(Object::Service));
+    kind(Kind::Ingress, &mut lists.ingresses.iter().map(convert::ingress).map(Object::Ingress));
+    for (name, agent) in agents {
+        planner.handle(Event::Reported(name.as_str().into(), agent.addresses.clone()));
+    }
+}
+
+fn recorded(lists: &Lists) -> BTreeMap<Arc<str>, Recorded> {
+    let mut all: BTreeMap<Arc<str>, Recorded> = BTreeMap::new();
+    // A fragment in two Plans counts once, from the one with the lower name, as for agents.
+    let mut plans: Vec<_> = lists.plans.iter().collect();
+    plans.sort_by_key(|plan| &plan.metadata.name);
+    for plan in plans {
+        let recorded = all.entry(plan.spec.load_balancer.as_str().into()).or_default();
+        for fragment in &plan.spec.fragments {
+            let parts = recorded.fragments.entry(fragment.consumer.clone()).or_default();
+            if parts.iter().all(|other| other.part != fragment.part) {
+                parts.push(fragment.clone());
+                recorded.hash = recorded.hash.plus(PlanHash::of(fragment));
+            }
+        }
+    }
+    for parts in all.values_mut().flat_map(|recorded| recorded.fragments.values_mut()) {
+        parts.sort_by_key(|fragment| fragment.part);
+    }
+    all
+}
+
+fn agents(lists: &Lists, now: Timestamp) -> BTreeMap<String, Agent> {
+    let names = lists.load_balancers.iter().filter_map(|lb| lb.metadata.name.as_deref());
+    let agent = |name: &str| {
+        let lease = lists.lease(&names::agent_lease(name))?;
+        Some((name.to_owned(), read(lease, now)))
+    };
+    names.filter_map(agent).collect()
+}
+
+fn read(lease: &Lease, now: Timestamp) -> Agent {
+    let annotation = |key: &str| lease.metadata.annotations.as_ref()?.get(key).map(String::as_str);
+    let refused = annotation(names::ANNOTATION_REFUSED).map(serde_json::from_str);
+    let addresses = annotation(names::ANNOTATION_ADDRESSES).unwrap_or_default().split(',');
+    Agent {
+        holder: holder(lease, now),
+        hash: annotation(names::ANNOTATION_PLAN_HASH).and_then(|text| text.parse().ok()),
+        error: annotation(names::ANNOTATION_ERROR).map(str::to_owned),
+        refused: refused.and_then(Result::ok).unwrap_or_default(),
+        addresses: addresses.filter_map(|text| text.trim().parse().ok()).collect(),
+    }
+}
+
+fn holder(lease: &Lease, now: Timestamp) -> Option<Holder> {
+    let spec = lease.spec.as_ref()?;
+    let identity = spec.holder_identity.clone().filter(|name| !name.is_empty())?;
+    let silent_seconds = now.as_second() - spec.renew_time.as_ref()?.0.as_second();
+    let duration = i64::from(spec.lease_duration_seconds.unwrap_or(15));
+    Some(Holder {
+        identity,
+        silent_seconds: silent_seconds.max(0),
+        alive: silent_seconds <= duration,
+    })
+}

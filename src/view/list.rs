@@ -1,0 +1,167 @@
+//! Lists what the views are made from, once. What may not be read is noted and left out: a view with a
+//! gap that it names is worth more than none.
+
+use bowline_api::{LoadBalancer, Plan, convert, names};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+use kube::api::ListParams;
+use kube::{Api, Client, Error, Resource};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+
+/// Objects of a cluster, as they were a moment ago.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lists {
+    pub(crate) services: Vec<Service>,
+    pub(crate) ingresses: Vec<Ingress>,
+    pub(crate) classes: Vec<IngressClass>,
+    /// None: they may not be read.
+    pub(crate) secrets: Option<Vec<Secret>>,
+    pub(crate) namespaces: Vec<Namespace>,
+    pub(crate) load_balancers: Vec<LoadBalancer>,
+    pub(crate) slices: Vec<EndpointSlice>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) plans: Vec<Plan>,
+    pub(crate) leases: Vec<Lease>,
+    /// What could not be read, and what that means; for the user.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Why the cluster cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ListError {
+    /// It does not know our kinds.
+    #[error(
+        "this cluster has no {0}: Bowline is not installed there; `bowline crds | kubectl apply -f -` \
+         brings its kinds"
+    )]
+    NotInstalled(String),
+    /// It did not answer as a cluster does.
+    #[error("cannot list {what}: {source}")]
+    Failed {
+        /// The kind, in the plural.
+        what: String,
+        /// What went wrong.
+        source: Box<Error>,
+    },
+}
+
+/// Large lists come in pages.
+const PAGE: u32 = 500;
+
+impl Lists {
+    /// Reads everything; `namespace` is Bowline's own.
+    pub(crate) async fn read(client: &Client, namespace: &str) -> Result<Self, ListError> {
+        let mut notes = Vec::new();
+        let all = ListParams::default();
+        let tls = ListParams::default().fields(&format!("type={}", convert::TYPE_TLS));
+        let (
+            services,
+            ingresses,
+            classes,
+            secrets,
+            namespaces,
+            load_balancers,
+            slices,
+            nodes,
+            plans,
+            leases,
+        ) = tokio::try_join!(
+            list::<Service>(Api::all(client.clone()), &all),
+            list::<Ingress>(Api::all(client.clone()), &all),
+            list::<IngressClass>(Api::all(client.clone()), &all),
+            list::<Secret>(Api::all(client.clone()), &tls),
+            list::<Namespace>(Api::all(client.clone()), &all),
+            list::<LoadBalancer>(Api::all(client.clone()), &all),
+            list::<EndpointSlice>(Api::all(client.clone()), &all),
+            list::<Node>(Api::all(client.clone()), &all),
+            list::<Plan>(Api::namespaced(client.clone(), namespace), &all),
+            list::<Lease>(Api::namespaced(client.clone(), namespace), &all),
+        )?;
+        let mut note = |what: &str, means: &str| {
+            notes.push(format!("You may not list {what}, so {means}."));
+        };
+        if secrets.is_none() {
+            note("secrets", "nothing is said about certificates");
+        }
+        Ok(Self {
+            services: services
+                .unwrap_or_else(|| missing(&mut note, "services", "no Service is known")),
+            ingresses: ingresses
+                .unwrap_or_else(|| missing(&mut note, "ingresses", "no Ingress is known")),
+            classes: classes.unwrap_or_else(|| {
+                missing(&mut note, "ingressclasses", "it is unknown which Ingresses are Bowline's")
+            }),
+            namespaces: namespaces.unwrap_or_else(|| {
+                missing(&mut note, "namespaces", "selectors of allowedNamespaces match nothing")
+            }),
+            load_balancers: load_balancers.unwrap_or_else(|| {
+                missing(&mut note, "loadbalancers.bowline.dev", "no load balancer is known")
+            }),
+            slices: slices.unwrap_or_else(|| {
+                missing(&mut note, "endpointslices", "no members of pools are known")
+            }),
+            nodes: nodes.unwrap_or_else(|| {
+                missing(&mut note, "nodes", "pools of nodes have no members here")
+            }),
+            plans: plans.unwrap_or_else(|| {
+                missing(&mut note, "plans.bowline.dev", "it is unknown what is recorded")
+            }),
+            leases: leases.unwrap_or_else(|| {
+                missing(&mut note, "leases", "it is unknown what agents have applied")
+            }),
+            secrets,
+            notes,
+        })
+    }
+
+    /// The Lease of this name in our namespace.
+    pub(super) fn lease(&self, name: &str) -> Option<&Lease> {
+        self.leases.iter().find(|lease| lease.metadata.name.as_deref() == Some(name))
+    }
+
+    /// The Lease by which controllers choose their leader.
+    pub(super) fn controller(&self) -> Option<&Lease> {
+        self.lease(names::LEASE_CONTROLLER)
+    }
+}
+
+fn missing<K>(note: &mut impl FnMut(&str, &str), what: &str, means: &str) -> Vec<K> {
+    note(what, means);
+    Vec::new()
+}
+
+/// All objects of a kind. None: they may not be listed.
+async fn list<K>(api: Api<K>, params: &ListParams) -> Result<Option<Vec<K>>, ListError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let mut all = Vec::new();
+    let mut params = params.clone().limit(PAGE);
+    loop {
+        match api.list(&params).await {
+            Ok(page) => {
+                all.extend(page.items);
+                match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => params = params.continue_token(&token),
+                    None => return Ok(Some(all)),
+                }
+            }
+            Err(Error::Api(status)) if status.code == 403 => return Ok(None),
+            Err(Error::Api(status)) if status.code == 404 && K::group(&()) == names::GROUP => {
+                return Err(ListError::NotInstalled(K::kind(&()).into_owned()));
+            }
+            // The list grew too old between two pages: begin again.
+            Err(Error::Api(status)) if status.code == 410 && params.continue_token.is_some() => {
+                all.clear();
+                params.continue_token = None;
+            }
+            Err(source) => {
+                let what = K::plural(&()).into_owned();
+                return Err(ListError::Failed { what, source: Box::new(source) });
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The members of pools as an agent would resolve them, each with the Pod that it is. Pure.
+
+use super::facts::Facts;
+use bowline_core::key::ObjectKey;
+use bowline_core::plan::{Fragment, Pool};
+use bowline_core::resolver::{Event, Kind, Object, Resolver};
+use bowline_core::update::{Member, MemberState};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// A member of a pool.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct MemberView {
+    pub(super) address: SocketAddr,
+    pub(super) state: &'static str,
+    /// The Pod, or what else the EndpointSlice says is behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) target: Option<String>,
+}
+
+/// The members of all pools of these fragments, by the pool's name.
+pub(super) fn members(
+    facts: &Facts,
+    fragments: &[Arc<Fragment>],
+) -> BTreeMap<Arc<str>, Vec<MemberView>> {
+    let mut resolver = Resolver::new();
+    let mut kind = |kind: Kind, objects: &mut dyn Iterator<Item = Object>| {
+        resolver.handle(Event::Begin(kind));
+        objects.for_each(|object| resolver.handle(Event::Apply(object)));
+        resolver.handle(Event::Done(kind));
+    };
+    let shard = fragments.iter().map(|fragment| (**fragment).clone()).collect();
+    kind(Kind::Shard, &mut std::iter::once(Object::Shard("0".into(), shard)));
+    kind(Kind::Slice, &mut facts.slices.iter().cloned().map(Object::Slice));
+    kind(Kind::Node, &mut facts.nodes.iter().cloned().map(Object::Node));
+    kind(Kind::Certificates, &mut std::iter::empty());
+    let update = resolver.take().unwrap_or_default();
+    let pools = fragments.iter().flat_map(|fragment| &fragment.pools);
+    let pools: BTreeMap<&str, &Pool> = pools.map(|pool| (&*pool.name, pool)).collect();
+    let view = |change: bowline_core::update::MemberChange| {
+        let pool = pools.get(&*change.pool)?;
+        let members = change.members.iter().map(|member| member_view(facts, pool, member));
+        Some((change.pool.clone(), members.collect()))
+    };
+    update.members.into_iter().filter_map(view).collect()
+}
+
+fn member_view(facts: &Facts, pool: &Pool, member: &Member) -> MemberView {
+    let state = match member.state {
+        MemberState::Ready => "Ready",
+        MemberState::Draining => "Draining",
+    };
+    MemberView { address: member.address, state, target: target(facts, pool, member.address) }
+}
+
+/// What the EndpointSlices of the pool's Service say is behind an address.
+fn target(facts: &Facts, pool: &Pool, address: SocketAddr) -> Option<String> {
+    let service = ObjectKey::new(pool.service.namespace.clone(), pool.service.name.clone());
+    let ours = facts.slices.iter().filter(|slice| {
+        slice.key.namespace == service.namespace
+            && slice.service.as_deref() == Some(&*service.name)
+            && slice.ports.iter().any(|port| port.number == address.port())
+    });
+    let mut endpoints = ours.flat_map(|slice| &slice.endpoints);
+    let found = endpoints.find(|endpoint| endpoint.address == address.ip())?;
+    found.target.as_deref().map(str::to_owned)
+}

@@ -1,0 +1,145 @@
+//! What would change: what is planned beside what is recorded, by load balancer and consumer. What
+//! `bowline plan` prints. Pure.
+
+use super::facts::Facts;
+use super::status_text::notes;
+use super::words::{bullet, pieces};
+use bowline_core::key::ConsumerRef;
+use bowline_core::plan::Fragment;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// All that is different.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Difference {
+    pub(super) load_balancers: Vec<LoadBalancerDifference>,
+    pub(super) notes: Vec<String>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct LoadBalancerDifference {
+    pub(super) name: String,
+    pub(super) consumers: Vec<ConsumerDifference>,
+}
+
+/// What is different for one consumer, as lines for people.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct ConsumerDifference {
+    pub(super) consumer: String,
+    pub(super) change: Change,
+    pub(super) added: Vec<String>,
+    pub(super) removed: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) enum Change {
+    Add,
+    Change,
+    Remove,
+}
+
+impl Difference {
+    /// The difference between what is recorded and what the planner says now.
+    pub(crate) fn of(facts: &Facts) -> Self {
+        let mut names: BTreeSet<Arc<str>> = facts.recorded.keys().cloned().collect();
+        names.extend(facts.load_balancers.keys().map(|name| name.as_str().into()));
+        let differs = |name: &Arc<str>| {
+            let consumers = consumers(facts, name);
+            (!consumers.is_empty())
+                .then(|| LoadBalancerDifference { name: name.to_string(), consumers })
+        };
+        Self {
+            load_balancers: names.iter().filter_map(differs).collect(),
+            notes: facts.notes.clone(),
+        }
+    }
+
+    /// Whether nothing would change.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.load_balancers.is_empty()
+    }
+
+    /// The difference for people.
+    pub(crate) fn text(&self) -> String {
+        let mut out = String::new();
+        if self.is_empty() {
+            out.push_str("Nothing would change: what is recorded is what would be planned.\n");
+        }
+        for lb in &self.load_balancers {
+            let many =
+                |change: Change| lb.consumers.iter().filter(|it| it.change == change).count();
+            let _ = writeln!(
+                out,
+                "{}: {} to add, {} to change, {} to remove",
+                lb.name,
+                many(Change::Add),
+                many(Change::Change),
+                many(Change::Remove)
+            );
+            for one in &lb.consumers {
+                let mark = match one.change {
+                    Change::Add => '+',
+                    Change::Change => '~',
+                    Change::Remove => '-',
+                };
+                let _ = writeln!(out, "  {mark} {}", one.consumer);
+                for line in &one.removed {
+                    bullet(&mut out, "      - ", line);
+                }
+                for line in &one.added {
+                    bullet(&mut out, "      + ", line);
+                }
+            }
+        }
+        notes(&mut out, &self.notes);
+        out
+    }
+}
+
+type Parts = Vec<Fragment>;
+
+fn consumers(facts: &Facts, load_balancer: &Arc<str>) -> Vec<ConsumerDifference> {
+    let mut planned: BTreeMap<ConsumerRef, Parts> = BTreeMap::new();
+    for fragment in facts.planner.fragments(load_balancer) {
+        let parts = planned.entry(fragment.consumer.clone()).or_default();
+        parts.push(facts.comparable(fragment));
+    }
+    let recorded: BTreeMap<ConsumerRef, Parts> = match facts.recorded.get(load_balancer) {
+        None => BTreeMap::new(),
+        Some(recorded) => {
+            let comparable = |parts: &Parts| parts.iter().map(|it| facts.comparable(it)).collect();
+            recorded.fragments.iter().map(|(who, parts)| (who.clone(), comparable(parts))).collect()
+        }
+    };
+    let everybody: BTreeSet<&ConsumerRef> = planned.keys().chain(recorded.keys()).collect();
+    let differs = |who: &&ConsumerRef| difference(who, recorded.get(who), planned.get(who));
+    everybody.iter().filter_map(differs).collect()
+}
+
+fn difference(
+    who: &ConsumerRef,
+    before: Option<&Parts>,
+    after: Option<&Parts>,
+) -> Option<ConsumerDifference> {
+    if before == after {
+        return None;
+    }
+    let change = match (before, after) {
+        (None, _) => Change::Add,
+        (_, None) => Change::Remove,
+        _ => Change::Change,
+    };
+    let lines = |parts: Option<&Parts>| -> BTreeSet<String> {
+        parts.into_iter().flatten().flat_map(pieces).collect()
+    };
+    let (old, new) = (lines(before), lines(after));
+    Some(ConsumerDifference {
+        consumer: who.to_string(),
+        change,
+        added: new.difference(&old).cloned().collect(),
+        removed: old.difference(&new).cloned().collect(),
+    })
+}

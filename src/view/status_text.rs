@@ -1,0 +1,138 @@
+//! The text of `bowline status`, and the sentences about agents that `explain` shares. Pure.
+
+use super::facts::Holder;
+use super::status::{Applied, AppliedView, LoadBalancerView, RefusedView, Status};
+use super::words::{ago, bullet, columns, count};
+use bowline_core::key::ConsumerKind;
+use std::fmt::Write as _;
+
+/// The whole cluster.
+pub(super) fn status(status: &Status) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "Controller: {}", controller(status.controller.as_ref()));
+    out.push('\n');
+    if status.load_balancers.is_empty() {
+        out.push_str("No load balancers.\n");
+    } else {
+        out.push_str(&columns(&table(&status.load_balancers), ""));
+    }
+    let refused: Vec<_> = status
+        .load_balancers
+        .iter()
+        .flat_map(|lb| lb.refused.iter().map(move |one| (Some(&lb.name), one)))
+        .chain(status.nowhere.iter().map(|one| (None, one)))
+        .collect();
+    if !refused.is_empty() {
+        let _ = writeln!(out, "\nRefused:");
+        for (load_balancer, one) in refused {
+            bullet(&mut out, "  - ", &refusal(one, load_balancer));
+        }
+    }
+    for lb in &status.load_balancers {
+        let troubles = [lb.applied.error.as_ref(), lb.message.as_ref()];
+        for trouble in troubles.into_iter().flatten() {
+            bullet(&mut out, &format!("{}: ", lb.name), trouble);
+        }
+    }
+    notes(&mut out, &status.notes);
+    out
+}
+
+fn table(all: &[LoadBalancerView]) -> Vec<Vec<String>> {
+    let head = ["NAME", "SOURCE", "PHASE", "ADDRESS", "SVC", "ING", "REFUSED", "PLAN"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for lb in all {
+        let more = match lb.addresses.len() {
+            0 | 1 => String::new(),
+            number => format!(" +{}", number - 1),
+        };
+        let first = lb.addresses.first().map_or_else(|| "-".to_owned(), ToString::to_string);
+        rows.push(vec![
+            lb.name.clone(),
+            lb.source.clone(),
+            lb.phase.clone().unwrap_or_else(|| "-".to_owned()),
+            format!("{first}{more}"),
+            lb.count(ConsumerKind::Service).to_string(),
+            lb.count(ConsumerKind::Ingress).to_string(),
+            lb.refused.len().to_string(),
+            word(&lb.applied).to_owned(),
+        ]);
+    }
+    rows
+}
+
+fn word(applied: &AppliedView) -> &'static str {
+    match applied.state {
+        Applied::Yes => "applied",
+        Applied::Older => "applying",
+        Applied::NotRecorded => "planning",
+        Applied::Nothing => "not applied",
+        Applied::NoAgent => "no agent",
+        Applied::Silent => "agent silent",
+    }
+}
+
+fn controller(holder: Option<&Holder>) -> String {
+    match holder {
+        None => "none leads; nothing is planned until one runs".to_owned(),
+        Some(holder) if holder.alive => {
+            format!("{} leads, heard of {}", holder.identity, ago(holder.silent_seconds))
+        }
+        Some(holder) => format!(
+            "{} led, silent for too long (last heard of {})",
+            holder.identity,
+            ago(holder.silent_seconds)
+        ),
+    }
+}
+
+/// One refusal in one sentence.
+pub(super) fn refusal(one: &RefusedView, load_balancer: Option<&String>) -> String {
+    let consumer = &one.consumer;
+    let on = load_balancer.map(|name| format!(" on {name}")).unwrap_or_default();
+    let whose = format!("{} {}/{}{on}", consumer.kind, consumer.namespace, consumer.name);
+    format!("{whose}: {}: {}", one.problem.reason, one.problem.message)
+}
+
+/// Whether what is planned is in force, as a sentence.
+pub(super) fn applied(load_balancer: &str, applied: &AppliedView) -> String {
+    let agent = || match &applied.agent {
+        Some(holder) => {
+            format!("agent {}, heard of {}", holder.identity, ago(holder.silent_seconds))
+        }
+        None => "its agent".to_owned(),
+    };
+    match applied.state {
+        Applied::Yes => format!("yes, by {}", agent()),
+        Applied::Older => format!("not yet: an older plan is in force at {}", agent()),
+        Applied::NotRecorded => {
+            "not yet: the leader has not recorded the present plan; is a controller running?"
+                .to_owned()
+        }
+        Applied::Nothing => format!("no: nothing has been applied by {}", agent()),
+        Applied::NoAgent => format!(
+            "no: its agent does not report; start it with `bowline agent --load-balancer {load_balancer}`"
+        ),
+        Applied::Silent => format!("unknown: {} and silent since", agent()),
+    }
+}
+
+/// What could not be read.
+pub(super) fn notes(out: &mut String, notes: &[String]) {
+    if !notes.is_empty() {
+        out.push('\n');
+    }
+    for note in notes {
+        bullet(out, "Note: ", note);
+    }
+}
+
+/// `2 Services, 1 Ingress`.
+pub(super) fn consumers(lb: &LoadBalancerView) -> String {
+    let services = lb.count(ConsumerKind::Service);
+    let ingresses = match lb.count(ConsumerKind::Ingress) {
+        1 => "1 Ingress".to_owned(),
+        number => format!("{number} Ingresses"),
+    };
+    format!("{}, {ingresses}", count(services, "Service"))
+}

@@ -1,0 +1,242 @@
+//! The views as a user reads them, whole.
+
+use super::Lists;
+use super::explain::{Explanation, Subject};
+use super::plan::Difference;
+use super::status::Status;
+use super::testing::{facts, lists, object, service, settled};
+use bowline_core::key::ObjectKey;
+use serde_json::json;
+
+fn explained(lists: Lists, subject: Subject, namespace: &str, name: &str) -> String {
+    let key = ObjectKey::new(namespace, name);
+    Explanation::of(&facts(lists), subject, &key).expect("it exists").text()
+}
+
+#[test]
+fn a_service_is_explained_from_its_load_balancer_to_its_members() {
+    assert_eq!(
+        explained(settled(), Subject::Service, "demo", "hello"),
+        "\
+Service demo/hello is on load balancer local
+
+  Why          it names none; the default is local
+  Recorded     yes
+  Applied      yes, by agent two, heard of 5 s ago
+  Listens at   127.0.0.1:8000/TCP → demo/hello port http
+
+  Pool demo/hello port http: 2 members, round-robin
+    192.0.2.1:18081  Ready     pod-a
+    192.0.2.2:18082  Draining  pod-b
+
+  Problems     none
+"
+    );
+}
+
+#[test]
+fn an_ingress_is_explained_with_its_hosts_and_what_is_wrong_with_them() {
+    assert_eq!(
+        explained(settled(), Subject::Ingress, "demo", "hello"),
+        "\
+Ingress demo/hello is on load balancer local
+
+  Why          it names none; the default is local
+  Recorded     yes
+  Applied      yes, by agent two, heard of 5 s ago
+  Listens at   127.0.0.1:8080/HTTP
+               127.0.0.1:8443/HTTPS
+
+  Hosts
+    hello.localhost
+      /gone exactly  → status 503
+      /              → demo/hello port http
+
+  Pool demo/hello port http: 2 members, round-robin
+    192.0.2.1:18081  Ready     pod-a
+    192.0.2.2:18082  Draining  pod-b
+
+  Problems
+    - BackendNotFound: Service \"gone\" does not exist
+"
+    );
+}
+
+#[test]
+fn a_load_balancer_is_explained_with_all_that_it_carries() {
+    assert_eq!(
+        explained(lists(), Subject::LoadBalancer, "", "local"),
+        "\
+LoadBalancer local (builtin): not looked at by a controller yet
+
+  Addresses    127.0.0.1
+  Ports        HTTP 8080, HTTPS 8443 (while it has an Ingress)
+  Open to      all namespaces
+  Carries      1 Service, 1 Ingress
+  Applied      no: its agent does not report; start it with `bowline agent
+               --load-balancer local`
+
+  Listeners
+    127.0.0.1:8000/TCP    → demo/hello port http
+    127.0.0.1:8080/HTTP   → the rules of its Ingresses
+    127.0.0.1:8443/HTTPS  → the rules of its Ingresses
+
+  Consumers
+    Service demo/hello
+    Ingress demo/hello
+
+  Refused
+    - Ingress demo/hello: BackendNotFound: Service \"gone\" does not exist
+"
+    );
+}
+
+#[test]
+fn what_is_not_ours_is_said_with_what_would_help() {
+    let mut lists = settled();
+    let of_class = |class: &str| json!({"type": "LoadBalancer", "loadBalancerClass": class});
+    lists.services.extend([
+        object(service("theirs", of_class("a.example/b"))),
+        object(service("pods", of_class("bowline.dev/ip-per-pod"))),
+    ]);
+    lists.ingresses.push(object(json!({
+        "metadata": {"namespace": "demo", "name": "other"}, "spec": {"ingressClassName": "nginx"},
+    })));
+    let words = |subject, name: &str| {
+        let text = explained(lists.clone(), subject, "demo", name);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        words(Subject::Service, "inside"),
+        "Service demo/inside is not Bowline's Why its type is ClusterIP, which is reached from inside \
+         the cluster only What helps make it type LoadBalancer, or let an Ingress send requests to it"
+    );
+    assert_eq!(
+        words(Subject::Service, "theirs"),
+        "Service demo/theirs is not Bowline's Why its loadBalancerClass is \"a.example/b\", somebody \
+         else's What helps make it anew with loadBalancerClass: bowline.dev/lb"
+    );
+    assert!(words(Subject::Service, "pods").contains("not in this version yet"));
+    assert_eq!(
+        words(Subject::Ingress, "other"),
+        "Ingress demo/other is not Bowline's Why there is no IngressClass \"nginx\" What helps set \
+         ingressClassName: bowline"
+    );
+}
+
+#[test]
+fn a_service_that_was_refused_says_by_whom_and_why() {
+    let mut lists = lists();
+    let mut wants = service("lost", json!({"type": "LoadBalancer", "ports": [{"port": 80}]}));
+    wants["metadata"]["annotations"] = json!({"bowline.dev/load-balancer": "edge"});
+    lists.services.push(object(wants));
+    assert_eq!(
+        explained(lists, Subject::Service, "demo", "lost"),
+        "\
+Service demo/lost is on no load balancer
+
+  Why          it asks for edge by annotation
+
+  Problems
+    - LoadBalancerNotFound: load balancer \"edge\" does not exist
+"
+    );
+}
+
+#[test]
+fn the_status_has_a_line_for_each_load_balancer_and_then_who_was_refused() {
+    assert_eq!(
+        Status::of(&facts(settled())).text(),
+        "\
+Controller: one leads, heard of 2 s ago
+
+NAME   SOURCE   PHASE  ADDRESS    SVC  ING  REFUSED  PLAN
+local  builtin  -      127.0.0.1  1    1    1        applied
+
+Refused:
+  - Ingress demo/hello on local: BackendNotFound: Service \"gone\" does not exist
+"
+    );
+    assert_eq!(
+        Status::of(&facts(Lists::default())).text(),
+        "Controller: none leads; nothing is planned until one runs\n\nNo load balancers.\n"
+    );
+}
+
+#[test]
+fn a_plan_that_is_recorded_and_the_same_would_change_nothing() {
+    let nothing = Difference::of(&facts(settled()));
+    assert!(nothing.is_empty());
+    assert_eq!(
+        nothing.text(),
+        "Nothing would change: what is recorded is what would be planned.\n"
+    );
+}
+
+#[test]
+fn a_plan_shows_what_comes_goes_and_changes() {
+    let mut lists = settled();
+    lists.ingresses.clear();
+    let ports = json!([{"name": "http", "port": 8001, "protocol": "TCP"}]);
+    let spec = json!({"type": "LoadBalancer", "ipFamilies": ["IPv4"], "ports": ports});
+    lists.services[0] = object(service("hello", spec));
+    assert_eq!(
+        Difference::of(&facts(lists)).text(),
+        "\
+local: 0 to add, 1 to change, 2 to remove
+  ~ Service demo/hello
+      - listener 127.0.0.1:8000/TCP → demo/hello port http
+      + listener 127.0.0.1:8001/TCP → demo/hello port http
+  - Ingress demo/hello
+      - host hello.localhost path / → demo/hello port http
+      - host hello.localhost path /gone exactly → status 503
+      - pool demo/hello port http: round-robin
+  - LoadBalancer local
+      - listener 127.0.0.1:8080/HTTP → the rules of its Ingresses
+      - listener 127.0.0.1:8443/HTTPS → the rules of its Ingresses
+"
+    );
+}
+
+#[test]
+fn without_secrets_certificates_are_neither_compared_nor_complained_about() {
+    const NOTE: &str = "You may not list secrets, so nothing is said about certificates.";
+    let mut lists = lists();
+    let backend = json!({"service": {"name": "hello", "port": {"number": 8000}}});
+    let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
+    lists.ingresses[0] = object(json!({
+        "metadata": {"namespace": "demo", "name": "hello", "uid": "i"},
+        "spec": {
+            "ingressClassName": "bowline",
+            "tls": [{"hosts": ["hello.localhost"], "secretName": "cert"}],
+            "rules": [{"host": "hello.localhost", "http": {"paths": paths}}],
+        },
+    }));
+    let with = explained(lists.clone(), Subject::Ingress, "demo", "hello");
+    assert!(with.contains("SecretNotFound"), "{with}");
+    lists.secrets = None;
+    lists.notes = vec![NOTE.to_owned()];
+    let without = explained(lists, Subject::Ingress, "demo", "hello");
+    assert!(!without.contains("SecretNotFound"), "{without}");
+    assert!(without.ends_with(&format!("\nNote: {NOTE}\n")), "{without}");
+}
+
+#[test]
+fn every_line_fits_into_80_columns() {
+    let key = |namespace: &str, name: &str| ObjectKey::new(namespace, name);
+    for lists in [lists(), settled()] {
+        let facts = facts(lists);
+        let explain =
+            |subject, key| Explanation::of(&facts, subject, &key).expect("it exists").text();
+        let all = [
+            explain(Subject::Service, key("demo", "hello")),
+            explain(Subject::Ingress, key("demo", "hello")),
+            explain(Subject::LoadBalancer, key("", "local")),
+            Status::of(&facts).text(),
+            Difference::of(&facts).text(),
+        ];
+        for line in all.iter().flat_map(|text| text.lines()) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Words and layout that all views share: wrapped lines, columns, and one line for each piece of a
+//! plan. Pure.
+
+use bowline_core::plan::{
+    Action, Algorithm, Backends, Fragment, Listener, PathKind, PersistenceKey, Pool, Rule, Serves,
+    Site, Speaks, Transport,
+};
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+/// What a terminal is at least wide.
+pub(super) const WIDTH: usize = 80;
+
+/// Writes `label` and then `text` in a column beside it, wrapped.
+pub(super) fn row(out: &mut String, label: &str, text: &str) {
+    const COLUMN: usize = 13;
+    let mut lines = wrapped(text, WIDTH - COLUMN - 2).into_iter();
+    let first = lines.next().unwrap_or_default();
+    let _ = writeln!(out, "{}", format!("  {label:<COLUMN$}{first}").trim_end());
+    for line in lines {
+        let _ = writeln!(out, "  {:COLUMN$}{line}", "");
+    }
+}
+
+/// Writes `text` after `bullet`, wrapped and indented.
+pub(super) fn bullet(out: &mut String, bullet: &str, text: &str) {
+    let indent = bullet.chars().count();
+    for (index, line) in wrapped(text, WIDTH - indent).into_iter().enumerate() {
+        let head = if index == 0 { bullet } else { "" };
+        let _ = writeln!(out, "{head:indent$}{line}");
+    }
+}
+
+/// Lines of at most `width` characters, broken at spaces; a longer word has a line of its own.
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Rows in columns as wide as they need to be; the last one takes what is left.
+pub(super) fn columns(rows: &[Vec<String>], indent: &str) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = indent.to_owned();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell:<width$}  ");
+        }
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    out
+}
+
+/// `1 member`, `2 members`.
+pub(super) fn count(number: usize, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
+/// How long ago, in one unit.
+pub(super) fn ago(seconds: i64) -> String {
+    match seconds {
+        ..=1 => "just now".to_owned(),
+        2..120 => format!("{seconds} s ago"),
+        120..7200 => format!("{} min ago", seconds / 60),
+        7200..172_800 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+/// Where a listener is: `127.0.0.1:80/TCP`.
+pub(super) fn listener_at(listener: &Listener) -> String {
+    let protocol = serde_name(&listener.protocol);
+    format!("{}/{protocol}", SocketAddr::new(listener.address, listener.port))
+}
+
+/// What a value is called in JSON.
+fn serde_name(value: &impl serde::Serialize) -> String {
+    serde_json::to_value(value)
+        .ok()
+        .and_then(|it| it.as_str().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+/// A pool as a person knows it: the Service and its port.
+pub(super) fn pool_name(pool: &Pool) -> String {
+    let service = &pool.service;
+    let mut name = format!("{}/{}", service.namespace, service.name);
+    if !service.port.is_empty() {
+        let _ = write!(name, " port {}", service.port);
+    }
+    if service.protocol != Transport::Tcp {
+        let _ = write!(name, " ({})", serde_name(&service.protocol));
+    }
+    name
+}
+
+/// How the traffic of a pool is treated, where it is not as always.
+pub(super) fn treatment(pool: &Pool) -> String {
+    let mut words = vec![match pool.algorithm {
+        Algorithm::RoundRobin => "round-robin".to_owned(),
+        Algorithm::LeastConnections => "least-connections".to_owned(),
+        Algorithm::SourceIp => "source-ip".to_owned(),
+    }];
+    if let Backends::Nodes(nodes) = &pool.backends {
+        let which = if nodes.local_only { "nodes with a ready Pod" } else { "nodes" };
+        words.push(format!("{which} at port {}", nodes.node_port));
+    }
+    if let Some(persistence) = pool.persistence {
+        let by = match persistence.by {
+            PersistenceKey::SourceIp => "source IP",
+            PersistenceKey::Cookie => "cookie",
+        };
+        words.push(format!("clients stay by {by} for {} s", persistence.timeout_seconds));
+    }
+    if !pool.snat {
+        words.push("without SNAT".to_owned());
+    }
+    if pool.proxy_protocol {
+        words.push("PROXY protocol v2".to_owned());
+    }
+    if pool.speaks != Speaks::default() {
+        words.push(serde_name(&pool.speaks));
+    }
+    if !pool.source_ranges.is_empty() {
+        let ranges: Vec<String> = pool.source_ranges.iter().map(ToString::to_string).collect();
+        words.push(format!("only from {}", ranges.join(", ")));
+    }
+    if let Some(check) = &pool.health_check {
+        words.push(match &check.http_path {
+            Some(path) => format!("checked by HTTP at {path}"),
+            None => "checked by TCP".to_owned(),
+        });
+    }
+    words.join(", ")
+}
+
+/// Which requests a rule is for.
+pub(super) fn rule_match(rule: &Rule) -> String {
+    let mut text = match rule.path.kind {
+        PathKind::Prefix => format!("{}", rule.path.value),
+        PathKind::Exact => format!("{} exactly", rule.path.value),
+        PathKind::Regex => format!("~{}", rule.path.value),
+    };
+    if let Some(method) = &rule.method {
+        text = format!("{method} {text}");
+    }
+    for (what, matches) in [("header", &rule.headers), ("query", &rule.query)] {
+        for one in matches {
+            let _ = write!(text, " with {what} {}={}", one.name, one.value);
+        }
+    }
+    text
+}
+
+/// What a rule does; `name` turns the name of a pool into one for people.
+pub(super) fn rule_action(rule: &Rule, name: impl Fn(&str) -> String) -> String {
+    match &rule.action {
+        Action::Forward(pools) if pools.len() == 1 => name(&pools[0].pool),
+        Action::Forward(pools) => {
+            let all = pools.iter().map(|one| format!("{} × {}", one.weight, name(&one.pool)));
+            all.collect::<Vec<_>>().join(", ")
+        }
+        Action::Redirect(to) => {
+            let scheme = to.scheme.as_deref().unwrap_or("the same scheme");
+            format!("redirect ({}) to {scheme}", to.status)
+        }
+        Action::Respond(status) => format!("status {status}"),
+    }
+}
+
+/// How a site is served over TLS.
+pub(super) fn tls(site: &Site) -> Option<String> {
+    let tls = site.tls.as_ref()?;
+    let certificate = match &tls.certificate {
+        Some(certificate) => {
+            format!("certificate {}", certificate.hash.chars().take(12).collect::<String>())
+        }
+        None => "no usable certificate: handshakes fail".to_owned(),
+    };
+    let redirect = if tls.redirect { "; clear text is redirected" } else { "" };
+    Some(format!("{certificate}{redirect}"))
+}
+
+/// A fragment piece by piece, one line each: what two of them differ in is what these lines differ in.
+pub(super) fn pieces(fragment: &Fragment) -> Vec<String> {
+    let pool = |name: &str| {
+        let found = fragment.pools.iter().find(|pool| &*pool.name == name);
+        found.map_or_else(|| name.to_owned(), pool_name)
+    };
+    let mut lines = Vec::new();
+    for listener in &fragment.listeners {
+        let to = match &listener.serves {
+            Serves::Pool(name) => pool(name),
+            Serves::Entry(_) => "the rules of its Ingresses".to_owned(),
+        };
+        lines.push(format!("listener {} → {to}", listener_at(listener)));
+    }
+    for site in &fragment.sites {
+        if let Some(tls) = tls(site) {
+            lines.push(format!("host {} TLS: {tls}", site.host));
+        }
+        for rule in &site.rules {
+            let to = rule_action(rule, pool);
+            lines.push(format!("host {} path {} → {to}", site.host, rule_match(rule)));
+        }
+    }
+    for one in &fragment.pools {
+        lines.push(format!("pool {}: {}", pool_name(one), treatment(one)));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_text_is_wrapped_beside_its_label() {
+        let mut out = String::new();
+        row(&mut out, "Why", &"word ".repeat(30));
+        assert!(out.lines().all(|line| line.chars().count() <= WIDTH), "{out}");
+        assert!(out.starts_with("  Why          word word"), "{out}");
+        assert_eq!(out.lines().count(), 3);
+        assert!(out.lines().nth(1).is_some_and(|line| line.starts_with("               word")));
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [vec!["a".to_owned(), "b".to_owned()], vec!["long".to_owned(), "c".to_owned()]];
+        assert_eq!(columns(&rows, "  "), "  a     b\n  long  c\n");
+    }
+
+    #[test]
+    fn time_is_told_in_one_unit() {
+        let told: Vec<_> = [0, 5, 300, 10_000, 500_000].map(ago).into();
+        assert_eq!(told, ["just now", "5 s ago", "5 min ago", "2 h ago", "5 days ago"]);
+    }
+}
