@@ -37,7 +37,7 @@ pub(super) struct ConsumerDifference {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) enum Change {
     Add,
-    Change,
+    Modify,
     Remove,
 }
 
@@ -76,13 +76,13 @@ impl Difference {
                 "{}: {} to add, {} to change, {} to remove",
                 lb.name,
                 many(Change::Add),
-                many(Change::Change),
+                many(Change::Modify),
                 many(Change::Remove)
             );
             for one in &lb.consumers {
                 let mark = match one.change {
                     Change::Add => '+',
-                    Change::Change => '~',
+                    Change::Modify => '~',
                     Change::Remove => '-',
                 };
                 let _ = writeln!(out, "  {mark} {}", one.consumer);
@@ -130,7 +130,7 @@ fn difference(
     let change = match (before, after) {
         (None, _) => Change::Add,
         (_, None) => Change::Remove,
-        _ => Change::Change,
+        _ => Change::Modify,
     };
     let lines = |parts: Option<&Parts>| -> BTreeSet<String> {
         parts.into_iter().flatten().flat_map(pieces).collect()
