@@ -40,14 +40,8 @@ pub const REASON_AVAILABLE: &str = "Available";
 pub const REASON_BOUND: &str = "Bound";
 /// Reason of Bound on a LoadBalancer: the claim that had it is gone.
 pub const REASON_RELEASED: &str = "Released";
-/// Reason of Programmed: the present plan is in force.
+/// Reason of Programmed: the present plan is in force. Why it is not is said by `bowline_core::programmed`.
 pub const REASON_PROGRAMMED: &str = "Programmed";
-/// Reason of Programmed: an agent is there and has not applied the present plan yet.
-pub const REASON_PENDING: &str = "Pending";
-/// Reason of Programmed: no agent reports, or none has for too long.
-pub const REASON_NO_AGENT: &str = "NoAgent";
-/// Reason of Programmed: the agent reports that it cannot apply the plan.
-pub const REASON_AGENT_FAILED: &str = "AgentFailed";
 /// Reason of Programmed: this build has no driver for the source.
 pub const REASON_NO_DRIVER: &str = "NoDriver";
 
