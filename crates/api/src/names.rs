@@ -31,6 +31,9 @@ pub const FINALIZER_IN_USE: &str = "bowline.dev/in-use";
 pub const CONDITION_BOUND: &str = "Bound";
 /// Condition of LoadBalancers: whether the present plan is in force there.
 pub const CONDITION_PROGRAMMED: &str = "Programmed";
+/// Condition of Services: whether a load balancer serves them. With our domain, because the conditions of
+/// a Service are everybody's.
+pub const CONDITION_SERVICE_PROGRAMMED: &str = "bowline.dev/Programmed";
 /// Condition of Services whose address comes from a DNS name.
 pub const CONDITION_ADDRESS_FROM_DNS: &str = "AddressFromDNS";
 

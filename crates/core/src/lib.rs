@@ -23,6 +23,7 @@ pub mod planner;
 pub mod programmed;
 pub mod resolver;
 pub mod shard;
+pub mod status;
 pub mod update;
 
 pub use key::{ConsumerKind, ConsumerRef, ObjectKey};

@@ -2,13 +2,14 @@
 //! told. Reasons are one word for programs, messages a sentence for people.
 
 use crate::key::ConsumerRef;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Why something was refused or not done as written. Each becomes the reason of a condition, an event
 /// or an entry of `LoadBalancer.status.refused`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Reason {
     /// The load balancer that was named does not exist.
     LoadBalancerNotFound,
@@ -60,7 +61,7 @@ impl fmt::Display for Reason {
 }
 
 /// A reason and a sentence that quotes what it is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Problem {
     /// For programs.
     pub reason: Reason,

@@ -8,6 +8,7 @@
 use crate::key::ConsumerRef;
 use crate::outcome::Problem;
 use crate::plan::{Host, Listener, ListenerProtocol, Pool, Rule, SiteTls};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -170,10 +171,12 @@ pub struct Report {
 }
 
 /// That a driver cannot do something for somebody.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Refusal {
     /// For whom.
+    #[serde(flatten)]
     pub consumer: ConsumerRef,
     /// Why.
+    #[serde(flatten)]
     pub problem: Problem,
 }

@@ -3,8 +3,13 @@
 //! asked and stopped.
 
 pub mod admin;
+pub mod agent;
+mod announcer;
 pub mod apply;
+pub mod controller;
+mod elect;
 pub mod embedded;
+mod lease;
 pub mod manifests;
 pub mod metrics;
 pub mod observe;

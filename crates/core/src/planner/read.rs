@@ -84,6 +84,11 @@ impl Planner {
         self.stores.directory.store.iter()
     }
 
+    /// The load balancer of this name.
+    pub fn load_balancer(&self, name: &str) -> Option<&Arc<LoadBalancer>> {
+        self.stores.directory.by_name(name)
+    }
+
     /// The addresses of a load balancer, sorted: its fixed ones, else those that its agent reports.
     pub fn addresses(&self, lb: &LoadBalancer) -> Vec<IpAddr> {
         self.stores.directory.addresses(lb)

@@ -1,0 +1,290 @@
+//! The agent of one load balancer: follows its Plans, the EndpointSlices and its certificates, and keeps
+//! a driver in step. It decides nothing and writes nothing but its Lease; when the API goes away it goes
+//! on serving what it knows. `bowline agent` and `bowline up` start it.
+//!
+//! ```text
+//!  watches ─▶ channel ─▶ resolver ─▶ update ─▶ driver ─▶ report ─▶ Lease
+//!             (what comes while the driver works is the next update)
+//! ```
+
+mod certificates;
+mod reporter;
+mod tally;
+
+use crate::lease::Report;
+use crate::metrics::Phase;
+use crate::observe::Change;
+use crate::random;
+use crate::roles::{AgentOptions, Context, RoleError};
+use crate::watch::{self, Seen, Selection};
+use bowline_api::{Plan, convert, names};
+use bowline_core::backoff::Backoff;
+use bowline_core::key::ObjectKey;
+use bowline_core::resolver::{Event, Kind, Object, Resolver};
+use bowline_core::update::Update;
+use bowline_drivers::Driver;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::{Api, Client, ResourceExt as _};
+use reporter::Reporter;
+use std::time::{Duration, Instant};
+use tally::Tally;
+use tokio::sync::{mpsc, watch as channel};
+use tokio::task::JoinSet;
+
+/// What the process waits for before it is ready.
+const FIRST_PLAN: &str = "the first plan to be applied";
+/// The most events that are taken in before the driver gets its turn.
+const BURST: usize = 16_384;
+
+/// An event, and when it arrived.
+#[derive(Debug)]
+struct Heard {
+    at: Instant,
+    event: Event,
+}
+
+impl Heard {
+    fn now(event: Event) -> Self {
+        Self { at: Instant::now(), event }
+    }
+}
+
+/// Runs an agent until the context says stop; then what is under way may end.
+pub async fn run<D: Driver>(
+    client: Client,
+    options: AgentOptions,
+    driver: D,
+    context: Context,
+) -> Result<(), RoleError> {
+    context.readiness.awaits(FIRST_PLAN);
+    let mut watches = JoinSet::new();
+    let (sender, heard) = mpsc::channel(4096);
+    follow(&client, &options, &context, &sender, &mut watches);
+    let first = Report { addresses: options.addresses.clone(), ..Report::default() };
+    let (report, reports) = channel::channel(first);
+    let reporter = Reporter::new(
+        client.clone(),
+        &options.namespace,
+        &options.load_balancer,
+        options.identity.clone(),
+        context.metrics.clone(),
+    );
+    let reporting = tokio::spawn(reporter.clone().run(reports));
+    let mut agent = Agent {
+        client,
+        context: context.clone(),
+        driver,
+        resolver: Resolver::new(),
+        tally: Tally::default(),
+        report,
+        follows_nodes: false,
+        backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(30)),
+        failed: false,
+    };
+    agent.work(heard, sender, &mut watches).await;
+    watches.shutdown().await;
+    reporting.abort();
+    reporter.release().await;
+    agent.driver.drain(options.grace).await;
+    Ok(())
+}
+
+/// Starts to follow what every agent needs.
+fn follow(
+    client: &Client,
+    options: &AgentOptions,
+    context: &Context,
+    sender: &mpsc::Sender<Heard>,
+    watches: &mut JoinSet<()>,
+) {
+    let plans: Api<Plan> = Api::namespaced(client.clone(), &options.namespace);
+    let metrics = &context.metrics;
+    watches.spawn(watch::follow(
+        plans,
+        Selection::labels(format!(
+            "{}={}",
+            names::LABEL_LOAD_BALANCER,
+            names::load_balancer_label(&options.load_balancer)
+        )),
+        "Plan",
+        metrics.clone(),
+        sender.clone(),
+        |seen| {
+            told(Kind::Shard, seen, |plan: Plan| {
+                let name = plan.name_any().into();
+                Some(Object::Shard(name, plan.spec.fragments))
+            })
+        },
+    ));
+    watches.spawn(watch::follow(
+        Api::all(client.clone()),
+        Selection::default(),
+        "EndpointSlice",
+        metrics.clone(),
+        sender.clone(),
+        |seen| {
+            told(Kind::Slice, seen, |slice: EndpointSlice| {
+                Some(Object::Slice(convert::slice(&slice)))
+            })
+        },
+    ));
+    watches.spawn(certificates::follow(
+        client.clone(),
+        options.namespace.clone(),
+        options.load_balancer.clone(),
+        metrics.clone(),
+        sender.clone(),
+    ));
+}
+
+/// What the resolver is told of what a watch shows.
+fn told<K: kube::Resource>(
+    kind: Kind,
+    seen: Seen<K>,
+    read: impl FnOnce(K) -> Option<Object>,
+) -> Option<Heard> {
+    let event = match seen {
+        Seen::Begin => Event::Begin(kind),
+        Seen::Apply(object) => Event::Apply(read(object)?),
+        Seen::Delete(object) => {
+            let namespace = object.namespace().unwrap_or_default();
+            Event::Delete(kind, ObjectKey::new(namespace, object.name_any()))
+        }
+        Seen::Done => Event::Done(kind),
+    };
+    Some(Heard::now(event))
+}
+
+struct Agent<D> {
+    client: Client,
+    context: Context,
+    driver: D,
+    resolver: Resolver,
+    tally: Tally,
+    report: channel::Sender<Report>,
+    follows_nodes: bool,
+    backoff: Backoff,
+    /// The driver failed: it needs everything again.
+    failed: bool,
+}
+
+impl<D: Driver> Agent<D> {
+    async fn work(
+        &mut self,
+        mut heard: mpsc::Receiver<Heard>,
+        sender: mpsc::Sender<Heard>,
+        watches: &mut JoinSet<()>,
+    ) {
+        let context = self.context.clone();
+        let mut batch = Vec::new();
+        // When the oldest event arrived that the driver has not been told of.
+        let mut waiting: Option<Instant> = None;
+        let mut retry: Option<Instant> = None;
+        loop {
+            let again = async {
+                match retry {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = context.stopped() => return,
+                _ = heard.recv_many(&mut batch, BURST) => {}
+                () = again => retry = None,
+            }
+            self.context.metrics.queue("agent", batch.len() + heard.len());
+            let first = batch.first().map(|first| first.at);
+            waiting = waiting.or(first);
+            let begun = Instant::now();
+            for Heard { event, .. } in batch.drain(..) {
+                self.resolver.handle(event);
+            }
+            if first.is_some() {
+                self.context.metrics.took(Phase::Resolve, begun.elapsed());
+            }
+            self.follow_nodes(&sender, watches);
+            if !self.resolver.synced() || retry.is_some() {
+                continue;
+            }
+            if let Some(wait) = self.apply().await {
+                retry = Some(Instant::now() + wait);
+                continue;
+            }
+            if let Some(at) = waiting.take() {
+                self.context.metrics.applied_after(at.elapsed());
+            }
+        }
+    }
+
+    /// Nodes are many and change often, so they are followed only when some pool has them as members.
+    fn follow_nodes(&mut self, sender: &mpsc::Sender<Heard>, watches: &mut JoinSet<()>) {
+        if self.follows_nodes || !self.resolver.needs_nodes() {
+            return;
+        }
+        self.follows_nodes = true;
+        watches.spawn(watch::follow(
+            Api::all(self.client.clone()),
+            Selection::default(),
+            "Node",
+            self.context.metrics.clone(),
+            sender.clone(),
+            |seen| told(Kind::Node, seen, |node: Node| Some(Object::Node(convert::node(&node)))),
+        ));
+    }
+
+    /// Gives the driver what is different. Some: it failed, and this is how long to wait.
+    async fn apply(&mut self) -> Option<Duration> {
+        let metrics = self.context.metrics.clone();
+        let mut update = metrics.time(Phase::Diff, || self.resolver.take());
+        if self.failed {
+            update = Some(self.resolver.snapshot());
+        }
+        let update = update?;
+        let begun = Instant::now();
+        let result = self.driver.apply(&update).await;
+        metrics.took(Phase::Apply, begun.elapsed());
+        match result {
+            Ok(report) => {
+                self.failed = false;
+                self.backoff.worked();
+                self.applied(&update, report);
+                None
+            }
+            Err(error) => {
+                self.failed = true;
+                metrics.error("Apply");
+                let wait = self.backoff.failed(random::number());
+                tracing::warn!(%error, ?wait, "the driver failed; it gets everything again");
+                self.context.changes.tell(Change::Trouble(error.to_string()));
+                self.report.send_modify(|report| report.error = Some(error.to_string()));
+                Some(wait)
+            }
+        }
+    }
+
+    fn applied(&mut self, update: &Update, report: bowline_core::update::Report) {
+        let changes = self.tally.count(update, &report);
+        self.context.metrics.members(self.tally.members());
+        for change in changes {
+            tracing::debug!(%change);
+            self.context.changes.tell(change);
+        }
+        for refusal in &report.refused {
+            self.context.metrics.error(refusal.problem.reason.to_string());
+        }
+        self.report.send_if_modified(|before| {
+            let now = Report {
+                hash: Some(update.hash),
+                error: None,
+                refused: report.refused,
+                addresses: before.addresses.clone(),
+            };
+            let different = *before != now;
+            *before = now;
+            different
+        });
+        self.context.readiness.reached(FIRST_PLAN);
+    }
+}

@@ -1,0 +1,103 @@
+//! Keeps the agent's Lease up to date: renewed while the agent lives, written at once when there is news,
+//! and not more often than the API should bear. It only passes on what the agent found.
+
+use crate::lease::Report;
+use crate::metrics::Metrics;
+use crate::random;
+use bowline_api::names;
+use bowline_core::backoff::Backoff;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, Error};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::sync::watch;
+
+const RENEW: Duration = Duration::from_secs(5);
+/// The least time between two writes.
+const GAP: Duration = Duration::from_millis(200);
+
+/// Who reports, and where.
+#[derive(Clone)]
+pub(super) struct Reporter {
+    api: Api<Lease>,
+    name: String,
+    identity: String,
+    metrics: Metrics,
+}
+
+impl Reporter {
+    pub(super) fn new(
+        client: Client,
+        namespace: &str,
+        load_balancer: &str,
+        identity: String,
+        metrics: Metrics,
+    ) -> Self {
+        let name = names::agent_lease(load_balancer);
+        Self { api: Api::namespaced(client, namespace), name, identity, metrics }
+    }
+
+    /// Reports until the other end is gone.
+    pub(super) async fn run(self, mut report: watch::Receiver<Report>) {
+        let mut backoff = Backoff::new(GAP, RENEW);
+        loop {
+            let now = report.borrow_and_update().clone();
+            match self.write(&now.patch(&self.identity, Timestamp::now())).await {
+                Ok(()) => {
+                    backoff.worked();
+                    tokio::time::sleep(GAP).await;
+                    tokio::select! {
+                        changed = report.changed() => if changed.is_err() { return },
+                        () = tokio::time::sleep(RENEW) => {}
+                    }
+                }
+                Err(error) => {
+                    self.metrics.error("Lease");
+                    let wait = backoff.failed(random::number());
+                    if backoff.failures() > 2 {
+                        tracing::warn!(lease = self.name, %error, ?wait, "cannot report");
+                    }
+                    tokio::time::sleep(wait).await;
+                    if report.has_changed().is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says that the agent is gone, so that nobody waits for the Lease to end.
+    pub(super) async fn release(&self) {
+        let patch = Report::default().patch("", Timestamp::now());
+        if let Err(error) = self.write(&patch).await {
+            tracing::debug!(lease = self.name, %error, "cannot release the Lease");
+        }
+    }
+
+    async fn write(&self, patch: &Value) -> Result<(), Error> {
+        let params = PatchParams {
+            field_manager: Some(names::MANAGER_AGENT.into()),
+            ..PatchParams::default()
+        };
+        match self.api.patch(&self.name, &params, &Patch::Merge(patch)).await {
+            Err(Error::Api(status)) if status.is_not_found() => self.create(patch).await,
+            written => written.map(drop),
+        }
+    }
+
+    async fn create(&self, patch: &Value) -> Result<(), Error> {
+        let mut lease = patch.clone();
+        lease["metadata"]["name"] = json!(self.name);
+        if let Some(annotations) = lease["metadata"]["annotations"].as_object_mut() {
+            annotations.retain(|_, value| !value.is_null());
+        }
+        let lease: Lease = serde_json::from_value(lease).map_err(Error::SerdeError)?;
+        let params = PostParams {
+            field_manager: Some(names::MANAGER_AGENT.into()),
+            ..PostParams::default()
+        };
+        self.api.create(&params, &lease).await.map(drop)
+    }
+}

@@ -1,0 +1,109 @@
+//! Counts what a driver was given, so that people can be told what changed: listeners that open and
+//! close, members that come and go. It decides nothing.
+
+use crate::observe::Change;
+use bowline_core::key::ObjectKey;
+use bowline_core::update::{self, ListenerKey, MemberState, Report, Update};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// What is in force, in numbers.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pools: HashMap<Arc<str>, Counted>,
+    listeners: BTreeSet<ListenerKey>,
+    members: usize,
+}
+
+#[derive(Debug)]
+struct Counted {
+    service: ObjectKey,
+    members: usize,
+    ready: usize,
+}
+
+impl Tally {
+    /// How many members all pools have together.
+    pub(super) fn members(&self) -> usize {
+        self.members
+    }
+
+    /// Takes in what was applied, and says what of it people may want to know; `report` is what could
+    /// not be done.
+    pub(super) fn count(&mut self, update: &Update, report: &Report) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for change in &update.pools {
+            if let update::Change::Put(name, pool) = change {
+                let service = ObjectKey::new(
+                    Arc::clone(&pool.service.namespace),
+                    Arc::clone(&pool.service.name),
+                );
+                let (members, ready) =
+                    self.pools.get(name).map_or((0, 0), |old| (old.members, old.ready));
+                self.pools.insert(Arc::clone(name), Counted { service, members, ready });
+            }
+        }
+        let mut services = BTreeMap::new();
+        for change in &update.members {
+            let Some(pool) = self.pools.get_mut(&change.pool) else { continue };
+            let ready =
+                change.members.iter().filter(|member| member.state == MemberState::Ready).count();
+            if ready != pool.ready {
+                services.entry(pool.service.clone()).or_insert((pool.ready, ready));
+            }
+            self.members = self.members + change.members.len() - pool.members;
+            (pool.members, pool.ready) = (change.members.len(), ready);
+        }
+        let members = services.into_iter();
+        changes.extend(members.map(|(service, (before, after))| Change::Members {
+            service,
+            before,
+            after,
+        }));
+        for change in &update.pools {
+            if let update::Change::Remove(name) = change
+                && let Some(pool) = self.pools.remove(name)
+            {
+                self.members -= pool.members;
+            }
+        }
+        Self::sites(update, &mut changes);
+        self.listeners(update, report, &mut changes);
+        changes
+    }
+
+    fn sites(update: &Update, changes: &mut Vec<Change>) {
+        for change in &update.sites {
+            let (key, rules) = match change {
+                update::Change::Put(key, site) => (key, site.rules.len()),
+                update::Change::Remove(key) => (key, 0),
+            };
+            changes.push(Change::Site { host: key.host.to_string(), rules });
+        }
+    }
+
+    fn listeners(&mut self, update: &Update, report: &Report, changes: &mut Vec<Change>) {
+        let text = |key: &ListenerKey| {
+            format!("{}/{}", key.socket(), format!("{:?}", key.transport).to_uppercase())
+        };
+        for change in &update.listeners {
+            match change {
+                update::Change::Put(key, listener) => {
+                    let refused = report.refused.iter().any(|r| r.consumer == listener.consumer);
+                    if self.listeners.insert(*key) && !refused {
+                        changes.push(Change::Opened { listener: text(key) });
+                    }
+                }
+                update::Change::Remove(key) => {
+                    if self.listeners.remove(key) {
+                        changes.push(Change::Closed { listener: text(key) });
+                    }
+                }
+            }
+        }
+        changes.extend(report.refused.iter().map(|refusal| Change::Refused {
+            consumer: refusal.consumer.clone(),
+            problem: refusal.problem.clone(),
+        }));
+    }
+}

@@ -1,0 +1,152 @@
+//! Writes Kubernetes Events as `bowline_core::announce` decides, so that `kubectl describe` shows what is
+//! wrong with an object. An Event that cannot be written is forgotten: nothing waits for it.
+
+use crate::metrics::Metrics;
+use bowline_api::names;
+use bowline_core::announce::{Announcement, Announcer, Limits, Severity, Write};
+use bowline_core::key::ConsumerKind;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, Error};
+use serde_json::json;
+use std::collections::HashMap;
+use std::time::Instant;
+use tokio::sync::mpsc;
+
+/// What waits to be written; more is dropped rather than kept.
+const WAITING: usize = 1024;
+
+/// Where announcements are handed in.
+#[derive(Clone, Debug)]
+pub(crate) struct Announcements {
+    sender: mpsc::Sender<Announcement>,
+}
+
+impl Announcements {
+    /// Says something, unless far too much is being said already.
+    pub(crate) fn say(&self, announcement: Announcement) {
+        if self.sender.try_send(announcement).is_err() {
+            tracing::debug!("an Event was dropped: too many wait");
+        }
+    }
+}
+
+/// Writes Events until all who announce are gone.
+pub(crate) fn start(
+    client: Client,
+    instance: String,
+    metrics: Metrics,
+) -> (Announcements, impl Future<Output = ()> + Send + 'static) {
+    let (sender, mut waiting) = mpsc::channel::<Announcement>(WAITING);
+    let run = async move {
+        let mut shell = Shell { client, instance, names: HashMap::new() };
+        let mut announcer = Announcer::new(Limits::default());
+        let begun = Instant::now();
+        while let Some(announcement) = waiting.recv().await {
+            let Some(write) = announcer.step(announcement.clone(), begun.elapsed()) else {
+                continue;
+            };
+            if let Err((id, error)) = shell.write(&announcement, write).await {
+                metrics.error("Event");
+                tracing::debug!(object = %announcement.object, %error, "cannot write an Event");
+                announcer.lost(id);
+            }
+        }
+    };
+    (Announcements { sender }, run)
+}
+
+struct Shell {
+    client: Client,
+    instance: String,
+    /// The names of Events that were created.
+    names: HashMap<u64, String>,
+}
+
+impl Shell {
+    async fn write(&mut self, what: &Announcement, write: Write) -> Result<(), (u64, Error)> {
+        let namespace = namespace(what);
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        match write {
+            Write::Create { id, count } => {
+                let mut event = event(what, namespace, &self.instance, Timestamp::now());
+                event.count = i32::try_from(count).ok();
+                let name = event.metadata.name.clone().unwrap_or_default();
+                let params = PostParams {
+                    field_manager: Some(names::MANAGER_CONTROLLER.to_owned()),
+                    ..PostParams::default()
+                };
+                api.create(&params, &event).await.map_err(|error| (id, error))?;
+                self.names.insert(id, name);
+                // Ids only grow; the announcer remembers no more than a few thousand of them.
+                if self.names.len() > 8192 {
+                    let newest = id;
+                    self.names.retain(|id, _| newest - id < 8192);
+                }
+            }
+            Write::Update { id, count } => {
+                let Some(name) = self.names.get(&id) else { return Ok(()) };
+                let patch = json!({"count": count, "lastTimestamp": Time(Timestamp::now())});
+                api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+                    .await
+                    .map_err(|error| (id, error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Events of objects without a namespace are in `default`: there kubectl looks for them.
+fn namespace(what: &Announcement) -> &str {
+    if what.object.namespace.is_empty() { "default" } else { &what.object.namespace }
+}
+
+fn event(what: &Announcement, namespace: &str, instance: &str, now: Timestamp) -> Event {
+    let object = &what.object;
+    let api_version = match object.kind {
+        ConsumerKind::Service => "v1".to_owned(),
+        ConsumerKind::Ingress => "networking.k8s.io/v1".to_owned(),
+        ConsumerKind::LoadBalancer => format!("{}/{}", names::GROUP, names::VERSION),
+    };
+    let own = (!object.namespace.is_empty()).then(|| object.namespace.to_string());
+    Event {
+        metadata: ObjectMeta {
+            name: Some(format!(
+                "{}.{:x}{:08x}",
+                object.name,
+                now.as_nanosecond(),
+                crate::random::number()
+            )),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            api_version: Some(api_version),
+            kind: Some(object.kind.to_string()),
+            name: Some(object.name.to_string()),
+            namespace: own,
+            uid: Some(object.uid.to_string()),
+            ..ObjectReference::default()
+        },
+        reason: Some(what.reason.to_string()),
+        message: Some(what.message.to_string()),
+        type_: Some(
+            match what.severity {
+                Severity::Normal => "Normal",
+                Severity::Warning => "Warning",
+            }
+            .to_owned(),
+        ),
+        source: Some(EventSource {
+            component: Some(names::MANAGER_CONTROLLER.to_owned()),
+            host: None,
+        }),
+        reporting_component: Some(names::MANAGER_CONTROLLER.to_owned()),
+        reporting_instance: Some(instance.to_owned()),
+        first_timestamp: Some(Time(now)),
+        last_timestamp: Some(Time(now)),
+        ..Event::default()
+    }
+}

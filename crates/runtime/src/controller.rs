@@ -1,0 +1,309 @@
+//! The controller: hears of everything, lets the planner decide, and while it leads records what was
+//! decided: certificates, Plans, then, once the agent's Lease proves it, status. `bowline controller` and
+//! `bowline up` start it. A controller that does not lead hears the same and writes nothing.
+//!
+//! ```text
+//!  watches ─▶ state: planner, what Plans and statuses say ─▶ targets that differ ─▶ writes ─▶ API
+//!                ▲                                                                    │
+//!                └────────────────────────── answers ◀────────────────────────────────┘
+//! ```
+
+mod certificates;
+mod inputs;
+mod plans;
+mod render;
+mod shown;
+mod state;
+mod writes;
+
+use crate::announcer::{self, Announcements};
+use crate::elect::{self, Leadership};
+use crate::metrics::Phase;
+use crate::observe::Change;
+use crate::random;
+use crate::roles::{Context, ControllerOptions, RoleError};
+use bowline_api::source::LoadBalancerSource;
+use bowline_core::backoff::Backoff;
+use bowline_core::planner::Config;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use inputs::Heard;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, PostParams};
+use kube::{Client, Error};
+use serde_json::json;
+use state::{Next, State, Target, Tried};
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use writes::{Failure, Writer, Written};
+
+/// What the process waits for before it is ready.
+const FIRST_PLAN: &str = "the first plan to be written";
+/// The most events that are taken in before they are planned.
+const BURST: usize = 16_384;
+/// Writes that are under way at once.
+const MOST_WRITES: usize = 32;
+/// How often Leases are checked for their end.
+const TICK: Duration = Duration::from_millis(500);
+/// After a conflict the watch shows what happened; should it not, we look again.
+const CONFLICT: Duration = Duration::from_secs(2);
+
+/// Whether this build can drive load balancers of this source.
+fn has_driver(source: &LoadBalancerSource) -> bool {
+    matches!(source, LoadBalancerSource::Builtin(_))
+}
+
+/// Runs a controller until the context says stop.
+pub async fn run(
+    client: Client,
+    options: ControllerOptions,
+    context: Context,
+) -> Result<(), RoleError> {
+    context.readiness.awaits(FIRST_PLAN);
+    ensure_namespace(&client, &options.namespace).await?;
+    let (sender, heard) = mpsc::channel(4096);
+    let mut watches = inputs::follow(&client, &options, &context, &sender);
+    drop(sender);
+    let (leadership, election) = if options.election {
+        let shutdown = context.shutdown.clone();
+        let (leadership, election) =
+            elect::take_part(client.clone(), &options.namespace, &options.identity, shutdown);
+        (leadership, Some(tokio::spawn(election)))
+    } else {
+        (Leadership::always(), None)
+    };
+    let (announcements, announcing) =
+        announcer::start(client.clone(), options.identity.clone(), context.metrics.clone());
+    let announcing = tokio::spawn(announcing);
+    let config = Config {
+        default_class: options.default_class,
+        default_load_balancer: options.default_load_balancer.as_deref().map(Into::into),
+    };
+    let controller = Controller {
+        state: State::new(config),
+        writer: Writer { client, namespace: options.namespace },
+        leadership,
+        announcements,
+        context,
+        writing: FuturesUnordered::new(),
+        busy: HashMap::new(),
+        held: HashMap::new(),
+        timers: BTreeSet::new(),
+        backoffs: HashMap::new(),
+        led: false,
+    };
+    controller.work(heard).await;
+    watches.shutdown().await;
+    announcing.abort();
+    if let Some(election) = election {
+        // Letting go is a courtesy to the next leader, who else waits for the Lease to end.
+        let _ = tokio::time::timeout(Duration::from_secs(3), election).await;
+    }
+    Ok(())
+}
+
+/// Our namespace must exist before anything can be recorded in it.
+async fn ensure_namespace(client: &Client, name: &str) -> Result<(), RoleError> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let refused = |source| RoleError::Api {
+        doing: format!("cannot make namespace {name}"),
+        source: Box::new(source),
+    };
+    // In a cluster it comes with the manifests, and we may not be allowed to look at it.
+    if !matches!(api.get_opt(name).await, Ok(None)) {
+        return Ok(());
+    }
+    let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))
+        .map_err(|error| refused(Error::SerdeError(error)))?;
+    match api.create(&PostParams::default(), &namespace).await {
+        Ok(_) => Ok(()),
+        Err(Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(error) => Err(refused(error)),
+    }
+}
+
+type Ended = (Target, Result<Written, Failure>);
+
+struct Controller {
+    state: State,
+    writer: Writer,
+    leadership: Leadership,
+    announcements: Announcements,
+    context: Context,
+    writing: FuturesUnordered<BoxFuture<'static, Ended>>,
+    /// Targets with a write under way, and the version that it replaces.
+    busy: HashMap<Target, Tried>,
+    /// Targets that wait after a conflict or an error.
+    held: HashMap<Target, Instant>,
+    timers: BTreeSet<(Instant, Target)>,
+    backoffs: HashMap<Target, Backoff>,
+    /// Whether we led when we last looked.
+    led: bool,
+}
+
+impl Controller {
+    async fn work(mut self, mut heard: mpsc::Receiver<Heard>) {
+        let context = self.context.clone();
+        let mut batch = Vec::new();
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let due = self.timers.first().map(|(at, _)| *at);
+            let timer = async {
+                match due {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = context.stopped() => return,
+                _ = heard.recv_many(&mut batch, BURST) => {}
+                Some(ended) = self.writing.next() => self.ended(ended),
+                () = self.leadership.changed() => {}
+                _ = tick.tick() => self.state.tick(Instant::now()),
+                () = timer => {}
+            }
+            self.lead();
+            let now = Instant::now();
+            let begun = (!batch.is_empty()).then_some(now);
+            for heard in batch.drain(..) {
+                self.release(&heard);
+                self.state.hear(heard, now);
+            }
+            while let Some((at, _)) = self.timers.first()
+                && *at <= now
+                && let Some((_, target)) = self.timers.pop_first()
+            {
+                self.held.remove(&target);
+                self.state.dirty.insert(target);
+            }
+            if !self.state.is_complete() {
+                continue;
+            }
+            self.state.settle();
+            if let Some(begun) = begun {
+                self.context.metrics.took(Phase::Plan, begun.elapsed());
+            }
+            self.announce();
+            self.write(now);
+        }
+    }
+
+    /// Notes whether we lead. Who ceases to lead drops what is under way; who begins looks at everything.
+    fn lead(&mut self) {
+        let leads = self.leadership.leads();
+        if leads == self.led {
+            return;
+        }
+        self.led = leads;
+        self.context.metrics.leads(leads);
+        self.context.changes.tell(Change::Leading(leads));
+        tracing::info!(leads, "leadership");
+        if leads {
+            self.state.touch_all();
+        } else {
+            self.writing = FuturesUnordered::new();
+            self.busy.clear();
+        }
+    }
+
+    /// What the watch shows ends the waiting after a conflict.
+    fn release(&mut self, heard: &Heard) {
+        if self.held.is_empty() {
+            return;
+        }
+        if let Some(target) = heard.target()
+            && self.held.remove(&target).is_some()
+        {
+            self.backoffs.remove(&target);
+            self.state.dirty.insert(target);
+        }
+    }
+
+    fn announce(&mut self) {
+        for announcement in self.state.said.drain(..) {
+            if self.led {
+                self.announcements.say(announcement);
+            }
+        }
+    }
+
+    fn write(&mut self, now: Instant) {
+        if !self.led {
+            // What is to be done is found out again by whoever begins to lead.
+            self.state.dirty.clear();
+            self.context.readiness.reached(FIRST_PLAN);
+            return;
+        }
+        let mut skipped = Vec::new();
+        while self.busy.len() < MOST_WRITES
+            && let Some(target) = self.state.dirty.pop_first()
+        {
+            if self.busy.contains_key(&target) || self.held.contains_key(&target) {
+                skipped.push(target);
+                continue;
+            }
+            match self.state.next(&target, now, Timestamp::now()) {
+                Next::Nothing => {}
+                Next::Later(at) => drop(self.timers.insert((at, target))),
+                Next::Write(write, tried) => {
+                    if !self.leadership.leads() {
+                        return;
+                    }
+                    self.busy.insert(target.clone(), tried);
+                    let writer = self.writer.clone();
+                    self.writing.push(Box::pin(async move {
+                        let result = writer.perform(write).await;
+                        (target, result)
+                    }));
+                }
+            }
+        }
+        let recording =
+            |target: &Target| matches!(target, Target::Plans(_) | Target::Certificates(_));
+        if !self.busy.keys().chain(&self.state.dirty).chain(&skipped).any(recording) {
+            self.context.readiness.reached(FIRST_PLAN);
+        }
+        self.state.dirty.extend(skipped);
+        self.context.metrics.queue("controller", self.state.dirty.len() + self.busy.len());
+    }
+
+    fn ended(&mut self, (target, result): Ended) {
+        let tried = self.busy.remove(&target).unwrap_or_default();
+        match result {
+            Ok(written) => {
+                self.backoffs.remove(&target);
+                if let Some(change) = self.state.wrote(&target, written) {
+                    self.context.changes.tell(change);
+                }
+            }
+            Err(Failure::Gone) => {}
+            Err(Failure::Conflict) => {
+                self.context.metrics.error("Conflict");
+                if self.state.is_at(&target, &tried) {
+                    self.hold(target, CONFLICT);
+                } else {
+                    self.state.dirty.insert(target);
+                }
+            }
+            Err(Failure::Other(error)) => {
+                self.context.metrics.error("Write");
+                let backoff = self.backoffs.entry(target.clone()).or_insert_with(|| {
+                    Backoff::new(Duration::from_millis(100), Duration::from_secs(60))
+                });
+                let wait = backoff.failed(random::number());
+                tracing::warn!(?target, %error, ?wait, "cannot write");
+                self.hold(target, wait);
+            }
+        }
+    }
+
+    fn hold(&mut self, target: Target, wait: Duration) {
+        let at = Instant::now() + wait;
+        self.held.insert(target.clone(), at);
+        self.timers.insert((at, target));
+    }
+}

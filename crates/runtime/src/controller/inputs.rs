@@ -1,0 +1,267 @@
+//! What the controller hears: one watch per kind, each object read into what the planner knows of it and
+//! what its status says, all into one channel.
+
+use super::shown::{LoadBalancerShown, ServiceShown, Shown, key};
+use super::state::Target;
+use crate::lease::Report;
+use crate::roles::{Context, ControllerOptions};
+use crate::watch::{self, Seen, Selection};
+use bowline_api::{LoadBalancer, Plan, convert, names};
+use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::plan::Fragment;
+use bowline_core::planner::{Event, Kind, Object};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressLoadBalancerIngress};
+use kube::api::Api;
+use kube::{Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Something that the controller hears.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// Something about an object that the planner knows; for those whose status we write, with it.
+    Planner(Event, Option<Status>),
+    /// Plans of ours.
+    Plan(Seen<PlanSeen>),
+    /// Secrets of ours with certificates.
+    Certificates(Seen<CertificatesSeen>),
+    /// Leases of agents.
+    Lease(Seen<LeaseSeen>),
+}
+
+impl Heard {
+    /// What this is news of.
+    pub(super) fn target(&self) -> Option<Target> {
+        let consumer = |kind, key: &ObjectKey| Some(Target::Consumer(kind, key.clone()));
+        match self {
+            Self::Planner(Event::Apply(object), _) => match &**object {
+                Object::Service(it) => consumer(ConsumerKind::Service, &it.key),
+                Object::Ingress(it) => consumer(ConsumerKind::Ingress, &it.key),
+                Object::LoadBalancer(it) => Some(Target::LoadBalancer(Arc::clone(&it.name))),
+                _ => None,
+            },
+            Self::Plan(Seen::Apply(plan) | Seen::Delete(plan)) => {
+                Some(Target::Plans(Arc::clone(&plan.load_balancer)))
+            }
+            Self::Certificates(Seen::Apply(secret) | Seen::Delete(secret)) => {
+                Some(Target::Certificates(secret.label.as_str().into()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What a status says.
+#[derive(Debug)]
+pub(super) enum Status {
+    Service(Shown<ServiceShown>),
+    Ingress(Shown<Vec<IngressLoadBalancerIngress>>),
+    LoadBalancer(Box<Shown<LoadBalancerShown>>),
+}
+
+/// A Plan object.
+#[derive(Debug)]
+pub(super) struct PlanSeen {
+    pub(super) name: String,
+    pub(super) load_balancer: Arc<str>,
+    pub(super) version: String,
+    pub(super) fragments: Vec<Fragment>,
+}
+
+impl PlanSeen {
+    pub(super) fn of(plan: Plan) -> Self {
+        Self {
+            name: plan.name_any(),
+            load_balancer: plan.spec.load_balancer.as_str().into(),
+            version: plan.resource_version().unwrap_or_default(),
+            fragments: plan.spec.fragments,
+        }
+    }
+}
+
+/// A Secret of ours: which certificates it has, and how large they are. Never the keys.
+#[derive(Debug)]
+pub(super) struct CertificatesSeen {
+    pub(super) name: String,
+    pub(super) label: String,
+    pub(super) version: String,
+    pub(super) sizes: Vec<(Arc<str>, usize)>,
+}
+
+impl CertificatesSeen {
+    pub(super) fn of(secret: &Secret) -> Self {
+        Self {
+            name: secret.name_any(),
+            label: secret.labels().get(names::LABEL_LOAD_BALANCER).cloned().unwrap_or_default(),
+            version: secret.resource_version().unwrap_or_default(),
+            sizes: convert::certificates(secret)
+                .into_iter()
+                .map(|(hash, it)| (hash, it.chain.len() + it.key.len()))
+                .collect(),
+        }
+    }
+}
+
+/// The Lease of an agent.
+#[derive(Debug)]
+pub(super) struct LeaseSeen {
+    pub(super) name: String,
+    /// None: it was let go.
+    pub(super) holder: Option<String>,
+    pub(super) renewed: String,
+    pub(super) lasts: Duration,
+    pub(super) report: Report,
+}
+
+impl LeaseSeen {
+    fn of(lease: &Lease) -> Self {
+        let spec = lease.spec.clone().unwrap_or_default();
+        let seconds = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok());
+        Self {
+            name: lease.name_any(),
+            holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
+            renewed: spec.renew_time.map(|time| time.0.to_string()).unwrap_or_default(),
+            lasts: Duration::from_secs(seconds.unwrap_or(crate::lease::DURATION_SECONDS.into())),
+            report: Report::read(lease),
+        }
+    }
+}
+
+/// Starts all watches.
+pub(super) fn follow(
+    client: &Client,
+    options: &ControllerOptions,
+    context: &Context,
+    listener: &mpsc::Sender<Heard>,
+) -> JoinSet<()> {
+    let mut inputs = Inputs {
+        client,
+        context,
+        listener,
+        watches: JoinSet::new(),
+        namespace: &options.namespace,
+    };
+    inputs.planned(Kind::Service, "Service", Selection::default(), |it: &Service| {
+        let status = Status::Service(Shown::<ServiceShown>::of(it));
+        (Object::Service(convert::service(it)), Some(status))
+    });
+    inputs.planned(Kind::Ingress, "Ingress", Selection::default(), |it: &Ingress| {
+        let status = Status::Ingress(Shown::<Vec<IngressLoadBalancerIngress>>::of(it));
+        (Object::Ingress(convert::ingress(it)), Some(status))
+    });
+    inputs.planned(
+        Kind::IngressClass,
+        "IngressClass",
+        Selection::default(),
+        |it: &IngressClass| (Object::IngressClass(convert::ingress_class(it)), None),
+    );
+    let tls = Selection::fields(format!("type={}", convert::TYPE_TLS));
+    inputs.planned(Kind::TlsSecret, "Secret", tls, |it: &Secret| {
+        (Object::TlsSecret(convert::tls_secret(it).0), None)
+    });
+    inputs.planned(Kind::Namespace, "Namespace", Selection::default(), |it: &Namespace| {
+        (Object::Namespace(convert::namespace(it)), None)
+    });
+    inputs.planned(
+        Kind::LoadBalancer,
+        "LoadBalancer",
+        Selection::default(),
+        |it: &LoadBalancer| {
+            let status = Status::LoadBalancer(Box::new(Shown::<LoadBalancerShown>::of(it)));
+            (Object::LoadBalancer(convert::load_balancer(it)), Some(status))
+        },
+    );
+    inputs.ours("Plan", Selection::default(), |seen: Seen<Plan>| {
+        Heard::Plan(map(seen, PlanSeen::of))
+    });
+    let ours = Selection::fields(format!("type={}", names::SECRET_TYPE_CERTIFICATES));
+    inputs.ours("certificates", ours, |seen: Seen<Secret>| {
+        Heard::Certificates(map(seen, |secret| CertificatesSeen::of(&secret)))
+    });
+    inputs.ours("Lease", Selection::default(), |seen: Seen<Lease>| {
+        Heard::Lease(map(seen, |lease| LeaseSeen::of(&lease)))
+    });
+    inputs.watches
+}
+
+fn map<A, B>(seen: Seen<A>, read: impl FnOnce(A) -> B) -> Seen<B> {
+    match seen {
+        Seen::Begin => Seen::Begin,
+        Seen::Apply(object) => Seen::Apply(read(object)),
+        Seen::Delete(object) => Seen::Delete(read(object)),
+        Seen::Done => Seen::Done,
+    }
+}
+
+struct Inputs<'a> {
+    client: &'a Client,
+    context: &'a Context,
+    listener: &'a mpsc::Sender<Heard>,
+    watches: JoinSet<()>,
+    namespace: &'a str,
+}
+
+impl Inputs<'_> {
+    /// Follows a kind that the planner knows, in all namespaces.
+    fn planned<K>(
+        &mut self,
+        kind: Kind,
+        what: &'static str,
+        selection: Selection,
+        read: fn(&K) -> (Object, Option<Status>),
+    ) where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    {
+        let read = move |seen: Seen<K>| {
+            let (event, status) = match seen {
+                Seen::Begin => (Event::Begin(kind), None),
+                Seen::Apply(object) => {
+                    let (object, status) = read(&object);
+                    (Event::Apply(Box::new(object)), status)
+                }
+                Seen::Delete(object) => (Event::Delete(kind, named(&object)), None),
+                Seen::Done => (Event::Done(kind), None),
+            };
+            Some(Heard::Planner(event, status))
+        };
+        self.start(Api::all(self.client.clone()), what, selection, read);
+    }
+
+    /// Follows what is in our own namespace.
+    fn ours<K>(&mut self, what: &'static str, selection: Selection, read: fn(Seen<K>) -> Heard)
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug
+            + Send
+            + Sync
+            + 'static,
+    {
+        let api = Api::namespaced(self.client.clone(), self.namespace);
+        self.start(api, what, selection, move |seen| Some(read(seen)));
+    }
+
+    fn start<K>(
+        &mut self,
+        api: Api<K>,
+        what: &'static str,
+        selection: Selection,
+        read: impl FnMut(Seen<K>) -> Option<Heard> + Send + 'static,
+    ) where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    {
+        let (metrics, listener) = (self.context.metrics.clone(), self.listener.clone());
+        self.watches.spawn(watch::follow(api, selection, what, metrics, listener, read));
+    }
+}
+
+fn named<K: Resource>(object: &K) -> ObjectKey {
+    key(object.meta())
+}

@@ -1,0 +1,285 @@
+//! From what a status should say to the patch that makes it so, or to nothing when it says so already.
+//! Only our own fields and our own condition are touched.
+
+use super::shown::{LoadBalancerShown, ServiceShown, Shown};
+use bowline_api::load_balancer::{
+    Consumer, ConsumerKind as ApiConsumerKind, IngressPoint, LoadBalancerPhase, LoadBalancerStatus,
+    Refusal,
+};
+use bowline_api::names;
+use bowline_core::key::{ConsumerKind, ConsumerRef};
+use bowline_core::status;
+use k8s_openapi::api::core::v1::LoadBalancerIngress;
+use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use std::net::IpAddr;
+
+/// Traffic goes through the proxy: kube-proxy must not catch it on its way.
+const IP_MODE: &str = "Proxy";
+
+/// The addresses that a Service's status shows.
+pub(super) fn addresses_of_service(shown: &ServiceShown) -> Vec<IpAddr> {
+    shown.ingress.iter().filter_map(|point| point.ip.as_ref()?.parse().ok()).collect()
+}
+
+/// The addresses that an Ingress's status shows.
+pub(super) fn addresses_of_ingress(shown: &[IngressLoadBalancerIngress]) -> Vec<IpAddr> {
+    shown.iter().filter_map(|point| point.ip.as_ref()?.parse().ok()).collect()
+}
+
+/// Whether a condition of ours says that a Service is in force.
+pub(super) fn is_programmed(shown: &ServiceShown) -> bool {
+    let ours = |c: &&Condition| c.type_ == names::CONDITION_SERVICE_PROGRAMMED;
+    shown.conditions.iter().find(ours).is_some_and(|condition| condition.status == "True")
+}
+
+/// The patch for a Service.
+pub(super) fn service(
+    want: &status::ConsumerStatus,
+    shown: &Shown<ServiceShown>,
+    now: Timestamp,
+) -> Option<Value> {
+    let ingress: Vec<_> = want
+        .addresses
+        .iter()
+        .map(|address| LoadBalancerIngress {
+            ip: Some(address.to_string()),
+            ip_mode: Some(IP_MODE.to_owned()),
+            ..LoadBalancerIngress::default()
+        })
+        .collect();
+    let conditions = with_condition(
+        &shown.status.conditions,
+        names::CONDITION_SERVICE_PROGRAMMED,
+        &want.programmed,
+        shown.generation,
+        now,
+    );
+    let status = ServiceShown { ingress, conditions };
+    (status != shown.status).then(|| service_patch(&status, &shown.version))
+}
+
+/// The patch that takes back what we wrote into the status of a Service that is not ours any more.
+pub(super) fn service_cleared(shown: &Shown<ServiceShown>) -> Option<Value> {
+    let ours = |c: &Condition| c.type_ == names::CONDITION_SERVICE_PROGRAMMED;
+    if !shown.status.conditions.iter().any(ours) {
+        return None;
+    }
+    // Somebody else may have taken the Service over already; addresses of the proxy are ours.
+    let written_by_us =
+        shown.status.ingress.iter().all(|point| point.ip_mode.as_deref() == Some(IP_MODE));
+    let status = ServiceShown {
+        ingress: if written_by_us { Vec::new() } else { shown.status.ingress.clone() },
+        conditions: shown.status.conditions.iter().filter(|c| !ours(c)).cloned().collect(),
+    };
+    Some(service_patch(&status, &shown.version))
+}
+
+fn service_patch(status: &ServiceShown, version: &str) -> Value {
+    json!({
+        "metadata": {"resourceVersion": version},
+        "status": {
+            "loadBalancer": {"ingress": none_if_empty(&status.ingress)},
+            "conditions": none_if_empty(&status.conditions),
+        },
+    })
+}
+
+/// The patch for an Ingress: these addresses and nothing else.
+pub(super) fn ingress(
+    addresses: &[IpAddr],
+    shown: &Shown<Vec<IngressLoadBalancerIngress>>,
+) -> Option<Value> {
+    let points: Vec<_> = addresses
+        .iter()
+        .map(|address| IngressLoadBalancerIngress {
+            ip: Some(address.to_string()),
+            ..IngressLoadBalancerIngress::default()
+        })
+        .collect();
+    (points != shown.status).then(|| {
+        json!({
+            "metadata": {"resourceVersion": &*shown.version},
+            "status": {"loadBalancer": {"ingress": none_if_empty(&points)}},
+        })
+    })
+}
+
+/// The status of a LoadBalancer as it should be; what others write into it stays.
+pub(super) fn load_balancer(
+    want: status::LoadBalancerStatus,
+    shown: &Shown<LoadBalancerShown>,
+    now: Timestamp,
+) -> LoadBalancerStatus {
+    let before = &shown.status.status;
+    let requests =
+        |uid: &str| before.consumers.iter().find(|consumer| consumer.uid == uid)?.requests.clone();
+    let consumers = want.consumers.iter().filter_map(|consumer| {
+        Some(Consumer {
+            kind: kind(consumer)?,
+            namespace: consumer.namespace.to_string(),
+            name: consumer.name.to_string(),
+            uid: consumer.uid.to_string(),
+            requests: requests(&consumer.uid),
+        })
+    });
+    let refused = want.refused.iter().filter_map(|(consumer, problem)| {
+        Some(Refusal {
+            kind: kind(consumer)?,
+            namespace: consumer.namespace.to_string(),
+            name: consumer.name.to_string(),
+            reason: problem.reason.to_string(),
+            message: problem.message.to_string(),
+        })
+    });
+    let phase = match want.waiting {
+        None => LoadBalancerPhase::Running,
+        Some(_) => LoadBalancerPhase::Pending,
+    };
+    LoadBalancerStatus {
+        phase: Some(phase),
+        message: want.message,
+        ingress: want
+            .addresses
+            .iter()
+            .map(|ip| IngressPoint { ip: Some(*ip), hostname: None })
+            .collect(),
+        allocated: before.allocated.clone(),
+        consumers: consumers.collect(),
+        refused: refused.collect(),
+        conditions: with_condition(
+            &before.conditions,
+            names::CONDITION_PROGRAMMED,
+            &want.programmed,
+            shown.generation,
+            now,
+        ),
+    }
+}
+
+/// The patch that makes a LoadBalancer's status so.
+pub(super) fn load_balancer_patch(status: &LoadBalancerStatus, version: &str) -> Value {
+    json!({
+        "metadata": {"resourceVersion": version},
+        "status": {
+            "phase": status.phase,
+            "message": status.message,
+            "ingress": none_if_empty(&status.ingress),
+            "consumers": none_if_empty(&status.consumers),
+            "refused": none_if_empty(&status.refused),
+            "conditions": none_if_empty(&status.conditions),
+        },
+    })
+}
+
+fn kind(consumer: &ConsumerRef) -> Option<ApiConsumerKind> {
+    match consumer.kind {
+        ConsumerKind::Service => Some(ApiConsumerKind::Service),
+        ConsumerKind::Ingress => Some(ApiConsumerKind::Ingress),
+        ConsumerKind::LoadBalancer => None,
+    }
+}
+
+/// In a merge patch null takes a field away; an empty list would stay behind as one.
+fn none_if_empty<T: serde::Serialize>(list: &[T]) -> Option<&[T]> {
+    (!list.is_empty()).then_some(list)
+}
+
+/// The conditions with ours among them. Its time changes only with its status, and a new generation of
+/// the object that leaves the condition as it is gives no reason to write.
+fn with_condition(
+    before: &[Condition],
+    type_: &str,
+    want: &status::Condition,
+    generation: i64,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let status = if want.holds { "True" } else { "False" };
+    let old = before.iter().find(|condition| condition.type_ == type_);
+    let same = |old: &&Condition| {
+        old.status == status && old.reason == *want.reason && old.message == *want.message
+    };
+    let ours = match old.filter(same) {
+        Some(old) => old.clone(),
+        None => Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: want.reason.to_string(),
+            message: want.message.to_string(),
+            observed_generation: (generation > 0).then_some(generation),
+            last_transition_time: match old {
+                Some(old) if old.status == status => old.last_transition_time.clone(),
+                // Kubernetes keeps these in whole seconds.
+                _ => Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
+            },
+        },
+    };
+    let mut conditions = before.to_vec();
+    match conditions.iter_mut().find(|condition| condition.type_ == type_) {
+        Some(place) => *place = ours,
+        None => conditions.push(ours),
+    }
+    conditions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn want(addresses: &[&str]) -> status::ConsumerStatus {
+        status::ConsumerStatus {
+            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+            programmed: status::Condition {
+                holds: true,
+                reason: "Programmed".into(),
+                message: "yes".into(),
+            },
+        }
+    }
+
+    fn after(patch: &Value) -> Shown<ServiceShown> {
+        let list = |value: &Value| if value.is_null() { json!([]) } else { value.clone() };
+        let status = &patch["status"];
+        Shown {
+            version: "2".into(),
+            generation: 0,
+            status: ServiceShown {
+                ingress: serde_json::from_value(list(&status["loadBalancer"]["ingress"])).unwrap(),
+                conditions: serde_json::from_value(list(&status["conditions"])).unwrap(),
+            },
+        }
+    }
+
+    fn empty() -> Shown<ServiceShown> {
+        Shown { version: "1".into(), generation: 0, status: ServiceShown::default() }
+    }
+
+    #[test]
+    fn a_status_that_says_it_already_is_not_written_again() {
+        let patch = service(&want(&["192.0.2.1"]), &empty(), Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(patch["metadata"]["resourceVersion"], "1");
+        let ingress = &patch["status"]["loadBalancer"]["ingress"];
+        assert_eq!(*ingress, json!([{"ip": "192.0.2.1", "ipMode": "Proxy"}]));
+        let later = Timestamp::from_second(100).unwrap();
+        assert_eq!(service(&want(&["192.0.2.1"]), &after(&patch), later), None);
+    }
+
+    #[test]
+    fn what_we_wrote_is_taken_back_and_what_others_wrote_stays() {
+        let patch = service(&want(&["192.0.2.1"]), &empty(), Timestamp::UNIX_EPOCH).unwrap();
+        let mut shown = after(&patch);
+        let foreign = Condition {
+            type_: "example.com/Other".to_owned(),
+            ..shown.status.conditions[0].clone()
+        };
+        shown.status.conditions.push(foreign.clone());
+        let cleared = service_cleared(&shown).unwrap();
+        assert_eq!(
+            after(&cleared).status,
+            ServiceShown { ingress: Vec::new(), conditions: vec![foreign] }
+        );
+        assert_eq!(service_cleared(&after(&cleared)), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! What the statuses of objects say now, as far as the leader writes them: read from watches and from the
+//! answers to its own writes, whichever is newer. Nothing else of the objects is kept.
+
+use bowline_api::LoadBalancer;
+use bowline_api::load_balancer::LoadBalancerStatus;
+use bowline_core::key::ObjectKey;
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
+use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// The status of an object, and at which version of the object it was so.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Shown<S> {
+    pub(super) version: Box<str>,
+    pub(super) generation: i64,
+    pub(super) status: S,
+}
+
+impl<S> Shown<S> {
+    fn new(metadata: &ObjectMeta, status: S) -> Self {
+        Self {
+            version: metadata.resource_version.as_deref().unwrap_or_default().into(),
+            generation: metadata.generation.unwrap_or(0),
+            status,
+        }
+    }
+}
+
+/// What a Service's status says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ServiceShown {
+    pub(super) ingress: Vec<LoadBalancerIngress>,
+    pub(super) conditions: Vec<Condition>,
+}
+
+impl Shown<ServiceShown> {
+    pub(super) fn of(service: &Service) -> Self {
+        let status = service.status.clone().unwrap_or_default();
+        let shown = ServiceShown {
+            ingress: status.load_balancer.and_then(|it| it.ingress).unwrap_or_default(),
+            conditions: status.conditions.unwrap_or_default(),
+        };
+        Self::new(&service.metadata, shown)
+    }
+}
+
+impl Shown<Vec<IngressLoadBalancerIngress>> {
+    pub(super) fn of(ingress: &Ingress) -> Self {
+        let status = ingress.status.as_ref().and_then(|it| it.load_balancer.as_ref());
+        let points = status.and_then(|it| it.ingress.clone()).unwrap_or_default();
+        Self::new(&ingress.metadata, points)
+    }
+}
+
+/// What is known of a LoadBalancer beside what the planner knows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct LoadBalancerShown {
+    pub(super) status: LoadBalancerStatus,
+    /// Whether this build has a driver for its source.
+    pub(super) driven: bool,
+}
+
+impl Shown<LoadBalancerShown> {
+    pub(super) fn of(load_balancer: &LoadBalancer) -> Self {
+        let shown = LoadBalancerShown {
+            status: load_balancer.status.clone().unwrap_or_default(),
+            driven: super::has_driver(&load_balancer.spec.source),
+        };
+        Self::new(&load_balancer.metadata, shown)
+    }
+}
+
+/// Statuses by object.
+#[derive(Debug)]
+pub(super) struct Board<K, S> {
+    shown: HashMap<K, (u32, Shown<S>)>,
+    epoch: u32,
+}
+
+impl<K, S> Default for Board<K, S> {
+    fn default() -> Self {
+        Self { shown: HashMap::new(), epoch: 0 }
+    }
+}
+
+impl<K: Hash + Eq, S> Board<K, S> {
+    pub(super) fn get(&self, key: &K) -> Option<&Shown<S>> {
+        self.shown.get(key).map(|(_, shown)| shown)
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.shown.keys()
+    }
+
+    /// All objects follow.
+    pub(super) fn begin(&mut self) {
+        self.epoch += 1;
+    }
+
+    /// An object was shown. A watch may be behind the answer to a write: the older one is not believed.
+    pub(super) fn put(&mut self, key: K, shown: Shown<S>) {
+        let epoch = self.epoch;
+        match self.shown.get_mut(&key) {
+            Some((seen, known)) if is_older(&shown.version, &known.version) => *seen = epoch,
+            _ => drop(self.shown.insert(key, (epoch, shown))),
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: &K) {
+        self.shown.remove(key);
+    }
+
+    /// All objects have been shown.
+    pub(super) fn done(&mut self) {
+        let epoch = self.epoch;
+        self.shown.retain(|_, (seen, _)| *seen == epoch);
+    }
+}
+
+/// Whether one resourceVersion is before another. Where they are no numbers nothing is known, and what
+/// came last counts.
+pub(super) fn is_older(version: &str, than: &str) -> bool {
+    match (version.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(version), Ok(than)) => version < than,
+        _ => false,
+    }
+}
+
+/// Namespace and name of an object.
+pub(super) fn key(metadata: &ObjectMeta) -> ObjectKey {
+    let text = |text: &Option<String>| text.as_deref().unwrap_or_default().to_owned();
+    ObjectKey::new(text(&metadata.namespace), text(&metadata.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(version: &str) -> Shown<()> {
+        Shown { version: version.into(), generation: 0, status: () }
+    }
+
+    #[test]
+    fn a_watch_that_is_behind_does_not_undo_the_answer_to_a_write() {
+        let mut board = Board::default();
+        board.put("a", shown("10"));
+        board.put("a", shown("9"));
+        assert_eq!(board.get(&"a"), Some(&shown("10")));
+        board.put("a", shown("11"));
+        assert_eq!(board.get(&"a"), Some(&shown("11")));
+    }
+
+    #[test]
+    fn what_a_new_list_does_not_show_is_gone() {
+        let mut board = Board::default();
+        board.begin();
+        board.put("a", shown("1"));
+        board.put("b", shown("2"));
+        board.done();
+        board.begin();
+        board.put("b", shown("2"));
+        board.done();
+        assert_eq!(board.keys().collect::<Vec<_>>(), [&"b"]);
+    }
+}

@@ -1,0 +1,219 @@
+//! Carries out single writes and says how they ended. Every write names the version that it replaces, or
+//! is an exclusive create, so that a second leader can do no harm; nothing is tried twice here.
+
+use super::certificates::{CertificatesWrite, Fetched};
+use super::inputs::{CertificatesSeen, PlanSeen, Status};
+use super::plans::{self, PlanWrite};
+use super::shown::{LoadBalancerShown, ServiceShown, Shown};
+use bowline_api::{LoadBalancer, Plan, convert, names};
+use bowline_core::key::{ConsumerKind, ObjectKey};
+use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Client, Error, Resource};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A write, or a read that a write needs.
+#[derive(Debug)]
+pub(super) enum Write {
+    /// The status of a Service or Ingress.
+    Consumer(ConsumerKind, ObjectKey, Value),
+    /// The status of a LoadBalancer.
+    LoadBalancer(Arc<str>, Value),
+    /// A Plan of the load balancer with this uid.
+    Plan(PlanWrite, Arc<str>),
+    /// A Secret of ours with certificates of the load balancer with this name and uid.
+    Certificates(CertificatesWrite, Arc<str>, Arc<str>),
+    /// Certificates by hash, from one of the Secrets that should have each.
+    Fetch(Vec<(Arc<str>, Vec<ObjectKey>)>),
+}
+
+/// What a write led to.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// The status of a consumer or load balancer is now so.
+    Status(Status),
+    /// A Plan is now so.
+    Plan(PlanSeen),
+    /// A Plan is gone.
+    NoPlan(String),
+    /// A Secret is now so.
+    Certificates(CertificatesSeen),
+    /// A Secret is gone.
+    NoCertificates(String),
+    /// Certificates that were found.
+    Fetched(Fetched),
+}
+
+/// Why a write did not happen.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Somebody else wrote first: what the watch shows next decides. With the object's name.
+    Conflict,
+    /// The object is gone.
+    Gone,
+    /// Anything else.
+    Other(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match &error {
+            Error::Api(status) if status.code == 409 => Self::Conflict,
+            Error::Api(status) if status.code == 404 => Self::Gone,
+            _ => Self::Other(error),
+        }
+    }
+}
+
+/// Who writes.
+#[derive(Clone)]
+pub(super) struct Writer {
+    pub(super) client: Client,
+    pub(super) namespace: String,
+}
+
+impl Writer {
+    /// Carries out one write.
+    pub(super) async fn perform(&self, write: Write) -> Result<Written, Failure> {
+        match write {
+            Write::Consumer(ConsumerKind::Service, key, patch) => {
+                let api: Api<Service> = Api::namespaced(self.client.clone(), &key.namespace);
+                let after = status(&api, &key.name, &patch).await?;
+                Ok(Written::Status(Status::Service(Shown::<ServiceShown>::of(&after))))
+            }
+            Write::Consumer(_, key, patch) => {
+                let api: Api<Ingress> = Api::namespaced(self.client.clone(), &key.namespace);
+                let after = status(&api, &key.name, &patch).await?;
+                let shown = Shown::<Vec<IngressLoadBalancerIngress>>::of(&after);
+                Ok(Written::Status(Status::Ingress(shown)))
+            }
+            Write::LoadBalancer(name, patch) => {
+                let api: Api<LoadBalancer> = Api::all(self.client.clone());
+                let after = status(&api, &name, &patch).await?;
+                let shown = Box::new(Shown::<LoadBalancerShown>::of(&after));
+                Ok(Written::Status(Status::LoadBalancer(shown)))
+            }
+            Write::Plan(write, uid) => self.plan(write, &uid).await,
+            Write::Certificates(write, load_balancer, uid) => {
+                self.certificates(write, &load_balancer, &uid).await
+            }
+            Write::Fetch(wanted) => Ok(Written::Fetched(self.fetch(wanted).await?)),
+        }
+    }
+
+    async fn plan(&self, mut write: PlanWrite, uid: &str) -> Result<Written, Failure> {
+        let api: Api<Plan> = Api::namespaced(self.client.clone(), &self.namespace);
+        let Some(spec) = write.spec.take() else {
+            delete(&api, &write.name, write.version).await?;
+            return Ok(Written::NoPlan(write.name));
+        };
+        let object = plans::object(&write, spec, uid);
+        let after = match write.version {
+            None => api.create(&params(), &object).await?,
+            Some(_) => api.replace(&write.name, &params(), &object).await?,
+        };
+        Ok(Written::Plan(PlanSeen::of(after)))
+    }
+
+    async fn certificates(
+        &self,
+        write: CertificatesWrite,
+        load_balancer: &str,
+        uid: &str,
+    ) -> Result<Written, Failure> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        if write.is_deletion() {
+            delete(&api, &write.name, write.version).await?;
+            return Ok(Written::NoCertificates(write.name));
+        }
+        let after = match &write.version {
+            None => {
+                let secret = Secret {
+                    metadata: owned(&write.name, load_balancer, uid),
+                    type_: Some(names::SECRET_TYPE_CERTIFICATES.to_owned()),
+                    data: Some(convert::certificates_data(&write.added)),
+                    ..Secret::default()
+                };
+                api.create(&params(), &secret).await?
+            }
+            Some(version) => {
+                let patch = write.patch(version);
+                api.patch(&write.name, &patch_params(), &Patch::Merge(&patch)).await?
+            }
+        };
+        Ok(Written::Certificates(CertificatesSeen::of(&after)))
+    }
+
+    async fn fetch(&self, wanted: Vec<(Arc<str>, Vec<ObjectKey>)>) -> Result<Fetched, Error> {
+        let mut fetched = Fetched::new();
+        for (hash, places) in wanted {
+            for key in places {
+                let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
+                let Some(secret) = api.get_opt(&key.name).await? else { continue };
+                let (read, certificate) = convert::tls_secret(&secret);
+                if read.certificate.as_ref() == Ok(&hash)
+                    && let Some(certificate) = certificate
+                {
+                    fetched.insert(hash, certificate);
+                    break;
+                }
+            }
+        }
+        Ok(fetched)
+    }
+}
+
+async fn status<K>(api: &Api<K>, name: &str, patch: &Value) -> Result<K, Error>
+where
+    K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    api.patch_status(name, &patch_params(), &Patch::Merge(patch)).await
+}
+
+async fn delete<K>(api: &Api<K>, name: &str, version: Option<String>) -> Result<(), Error>
+where
+    K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let preconditions = Some(Preconditions { resource_version: version, uid: None });
+    let params = DeleteParams { preconditions, ..DeleteParams::default() };
+    match api.delete(name, &params).await {
+        Ok(_) => Ok(()),
+        Err(Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn params() -> PostParams {
+    PostParams {
+        field_manager: Some(names::MANAGER_CONTROLLER.to_owned()),
+        ..PostParams::default()
+    }
+}
+
+fn patch_params() -> PatchParams {
+    PatchParams {
+        field_manager: Some(names::MANAGER_CONTROLLER.to_owned()),
+        ..PatchParams::default()
+    }
+}
+
+/// The metadata of an object that belongs to a load balancer and goes with it.
+pub(super) fn owned(name: &str, load_balancer: &str, uid: &str) -> ObjectMeta {
+    let label = names::load_balancer_label(load_balancer);
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: Some([(names::LABEL_LOAD_BALANCER.to_owned(), label)].into()),
+        owner_references: Some(vec![OwnerReference {
+            api_version: LoadBalancer::api_version(&()).into_owned(),
+            kind: LoadBalancer::kind(&()).into_owned(),
+            name: load_balancer.to_owned(),
+            uid: uid.to_owned(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        }]),
+        ..ObjectMeta::default()
+    }
+}

@@ -1,0 +1,177 @@
+//! Carries out what `bowline_core::election` decides: reads and writes the Lease by which controllers
+//! choose their leader, and lets writers ask whether they still lead. It knows no rule of the election.
+
+use crate::random;
+use bowline_api::names;
+use bowline_core::election::{Answer, Config, Effect, Elector, Event, Record, Request, Wanted};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, Error};
+use parking_lot::Mutex;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Whether this process leads.
+#[derive(Clone, Debug)]
+pub(crate) struct Leadership {
+    /// None: there is no election, everybody leads.
+    election: Option<Arc<Election>>,
+    led: watch::Receiver<bool>,
+}
+
+#[derive(Debug)]
+struct Election {
+    elector: Mutex<Elector>,
+    begun: Instant,
+}
+
+impl Election {
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    fn step(&self, event: Event) -> Vec<Effect> {
+        let jitter = f64::from(random::number()) / f64::from(u32::MAX);
+        self.elector.lock().step(event, self.now(), jitter)
+    }
+}
+
+impl Leadership {
+    /// Without an election.
+    pub(crate) fn always() -> Self {
+        let (_, led) = watch::channel(true);
+        Self { election: None, led }
+    }
+
+    /// Whether we lead at this very moment. A process that was stopped and woken asks this before its
+    /// next write, when nothing could have told it yet that its time is over.
+    pub(crate) fn leads(&self) -> bool {
+        self.election.as_ref().is_none_or(|it| it.elector.lock().leads(it.now()))
+    }
+
+    /// Returns when we begin or cease to lead.
+    pub(crate) async fn changed(&mut self) {
+        if self.led.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+/// Takes part in the election until the shutdown; returns what to ask, and what must be awaited at the
+/// end so that the next leader need not wait.
+pub(crate) fn take_part(
+    client: Client,
+    namespace: &str,
+    identity: &str,
+    shutdown: watch::Receiver<bool>,
+) -> (Leadership, impl Future<Output = ()> + Send + 'static) {
+    let election = Arc::new(Election {
+        elector: Mutex::new(Elector::new(Config::new(identity))),
+        begun: Instant::now(),
+    });
+    let (leads, led) = watch::channel(false);
+    let leadership = Leadership { election: Some(Arc::clone(&election)), led };
+    let api = Api::namespaced(client, namespace);
+    (leadership, run(api, election, leads, shutdown))
+}
+
+async fn run(
+    api: Api<Lease>,
+    election: Arc<Election>,
+    leads: watch::Sender<bool>,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let mut requests = FuturesUnordered::new();
+    let mut events = vec![Event::Tick];
+    let mut leaving = false;
+    loop {
+        for event in std::mem::take(&mut events) {
+            for effect in election.step(event) {
+                match effect {
+                    Effect::StartLeading => drop(leads.send(true)),
+                    Effect::StopLeading => drop(leads.send(false)),
+                    Effect::Ended => return,
+                    Effect::Send(id, request) => {
+                        let api = api.clone();
+                        requests.push(async move { (id, ask(&api, request).await) });
+                    }
+                }
+            }
+        }
+        let wake = election.elector.lock().wake();
+        let Some(wake) = wake else { return };
+        let wake = election.begun + wake;
+        tokio::select! {
+            Some((id, answer)) = requests.next() => events.push(Event::Answer(id, answer)),
+            () = tokio::time::sleep_until(wake.into()) => events.push(Event::Tick),
+            _ = shutdown.wait_for(|stop| *stop), if !leaving => {
+                leaving = true;
+                events.push(Event::Release);
+            }
+        }
+    }
+}
+
+async fn ask(api: &Api<Lease>, request: Request) -> Answer {
+    let params = PostParams {
+        field_manager: Some(names::MANAGER_CONTROLLER.to_owned()),
+        ..PostParams::default()
+    };
+    let patch_params =
+        PatchParams { field_manager: params.field_manager.clone(), ..PatchParams::default() };
+    let answer = match request {
+        Request::Read => api.get(names::LEASE_CONTROLLER).await,
+        Request::Create(wanted) => match lease(&wanted, None) {
+            Ok(lease) => api.create(&params, &lease).await,
+            Err(error) => Err(Error::SerdeError(error)),
+        },
+        Request::Update(version, wanted) => match lease(&wanted, Some(&version)) {
+            Ok(lease) => {
+                let patch = Patch::Merge(&lease);
+                api.patch(names::LEASE_CONTROLLER, &patch_params, &patch).await
+            }
+            Err(error) => Err(Error::SerdeError(error)),
+        },
+    };
+    match answer {
+        Ok(lease) => Answer::Lease(record(&lease)),
+        Err(Error::Api(status)) if status.is_not_found() => Answer::NotFound,
+        Err(Error::Api(status)) if matches!(status.code, 409) => Answer::Conflict,
+        Err(error) => {
+            tracing::debug!(%error, "the leader's Lease");
+            Answer::Failed
+        }
+    }
+}
+
+/// The Lease as it shall be. `acquireTime` is for people; a renewal says nothing of it.
+fn lease(wanted: &Wanted, version: Option<&str>) -> Result<Lease, serde_json::Error> {
+    let now = format!("{:.6}", Timestamp::now());
+    serde_json::from_value(json!({
+        "metadata": {"name": names::LEASE_CONTROLLER, "resourceVersion": version},
+        "spec": {
+            "holderIdentity": wanted.holder.as_deref().unwrap_or_default(),
+            "leaseDurationSeconds": wanted.duration.as_secs().max(1),
+            "leaseTransitions": wanted.transitions,
+            "acquireTime": wanted.acquired.then_some(&now),
+            "renewTime": now,
+        },
+    }))
+}
+
+fn record(lease: &Lease) -> Record {
+    let spec = lease.spec.clone().unwrap_or_default();
+    let seconds = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(15);
+    Record {
+        holder: spec.holder_identity.filter(|holder| !holder.is_empty()).map(Into::into),
+        renewed: spec.renew_time.map(|time| time.0.to_string()).unwrap_or_default().into(),
+        duration: Duration::from_secs(seconds),
+        transitions: spec.lease_transitions.and_then(|t| u32::try_from(t).ok()).unwrap_or(0),
+        version: lease.metadata.resource_version.clone().unwrap_or_default().into(),
+    }
+}
