@@ -2,6 +2,20 @@
 //!
 //! It is told what to do by [`Update`]s, which it swaps in memory: no restart, and no connection is
 //! dropped because something else changed. It knows neither Kubernetes nor files.
+//!
+//! ```text
+//!  apply(Update) ─▶ state ─▶ listen   binds, releases, accepts
+//!                     │         │
+//!                     │         ├─▶ tls ─▶ http ─▶ router ─▶ pool ─▶ member
+//!                     │         └─▶ tcp, udp ──────────────▶ pool ─▶ member
+//!                     └─▶ tables that connections look into: routers, certificates, pools
+//! ```
+
+mod http;
+mod listen;
+mod options;
+mod state;
+mod tls;
 
 pub mod metrics;
 pub mod pool;
@@ -10,28 +24,79 @@ pub mod router;
 pub mod tcp;
 pub mod udp;
 
-use bowline_core::update::{Report, Update};
-use std::time::Duration;
+pub use options::{AccessLog, Limits, Options};
 
-/// How a proxy behaves, whatever its plan says.
-#[derive(Clone, Debug, Default)]
-pub struct Options {}
+use bowline_core::update::{Report, Update};
+use prometheus_client::registry::Registry;
+use state::State;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, watch};
+
+/// How often addresses that could not be bound are tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
 
 /// A running data plane. It serves nothing until it is given an update.
-#[derive(Debug)]
-pub struct Proxy {}
+pub struct Proxy {
+    state: Arc<Mutex<State>>,
+    report: watch::Sender<Report>,
+    shared: Arc<state::Shared>,
+}
 
 impl Proxy {
     /// A proxy; it uses the tokio runtime that it is made in.
-    pub fn new(_options: Options) -> Self {
-        Self {}
+    pub fn new(options: Options) -> Self {
+        let shared = Arc::new(state::Shared::new(options));
+        let state = Arc::new(Mutex::new(State::new(shared.clone())));
+        let report = watch::Sender::new(Report::default());
+        let (again, told) = (Arc::downgrade(&state), report.clone());
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(TRY_AGAIN).await;
+                let Some(state) = again.upgrade() else { return };
+                let mut state = state.lock().await;
+                if state.bind_again().await {
+                    told.send_replace(state.report().clone());
+                }
+            }
+        });
+        Self { state, report, shared }
     }
 
     /// Brings a difference into force and says what could not be done.
-    pub async fn apply(&self, _update: &Update) -> Report {
-        Report::default()
+    pub async fn apply(&self, update: &Update) -> Report {
+        let mut state = self.state.lock().await;
+        state.apply(update).await;
+        let report = state.report().clone();
+        self.report.send_if_modified(|before| {
+            let changed = *before != report;
+            before.clone_from(&report);
+            changed
+        });
+        report
+    }
+
+    /// What cannot be done now. It also changes between updates: an address that could not be bound is
+    /// tried again every two seconds.
+    pub fn report(&self) -> watch::Receiver<Report> {
+        self.report.subscribe()
     }
 
     /// Accepts nothing more, and returns when what is under way has ended or the grace is over.
-    pub async fn drain(&self, _grace: Duration) {}
+    pub async fn drain(&self, grace: Duration) {
+        self.state.lock().await.drain(grace).await;
+    }
+
+    /// Shows the counters of listeners, pools and members in this registry.
+    pub fn register(&self, registry: &mut Registry) {
+        self.shared.counters.register(registry);
+        registry.register_collector(Box::new(self.shared.metrics.clone()));
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy").finish_non_exhaustive()
+    }
 }

@@ -1,0 +1,76 @@
+//! Answers that the proxy gives itself: no rule, no member, redirects, refusals. A status, at most a
+//! location, and one short line of plain text; never anything that the client sent, except the path
+//! and query of a redirect, which go back to who sent them.
+
+use bytes::Bytes;
+use pingora_core::{Error, ErrorType, Result};
+use pingora_http::ResponseHeader;
+use pingora_proxy::Session;
+
+/// An answer of our own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// Its status.
+    pub(super) status: u16,
+    /// Where the client is sent.
+    pub(super) location: Option<String>,
+}
+
+impl Answer {
+    /// A status and the line that goes with it.
+    pub(super) fn status(status: u16) -> Self {
+        Self { status, location: None }
+    }
+
+    /// Sends it.
+    pub(super) async fn send(&self, session: &mut Session) -> Result<()> {
+        let body = text(self.status);
+        let mut response = ResponseHeader::build(self.status, Some(4))?;
+        response.insert_header(http::header::CONTENT_TYPE, "text/plain; charset=utf-8")?;
+        response.insert_header(http::header::CONTENT_LENGTH, body.len())?;
+        response.insert_header(http::header::CACHE_CONTROL, "no-store")?;
+        if let Some(location) = &self.location {
+            let location = http::HeaderValue::from_bytes(location.as_bytes())
+                .map_err(|_| Error::new_down(ErrorType::HTTPStatus(400)))?;
+            response.insert_header(http::header::LOCATION, location)?;
+        }
+        let empty = body.is_empty() || session.req_header().method == http::Method::HEAD;
+        session.write_response_header(Box::new(response), empty).await?;
+        if !empty {
+            session.write_response_body(Some(Bytes::from_static(body.as_bytes())), true).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The same outside of pingora, for a connection that is closed afterwards.
+pub(super) fn raw(status: u16) -> Vec<u8> {
+    let body = text(status);
+    let reason = http::StatusCode::from_u16(status)
+        .ok()
+        .and_then(|status| status.canonical_reason())
+        .unwrap_or("");
+    format!(
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+fn text(status: u16) -> &'static str {
+    match status {
+        100..=199 | 204 | 304 => "",
+        400 => "The request cannot be read unambiguously.\n",
+        403 => "This address may not use this service.\n",
+        404 => "No rule matches this host and path.\n",
+        408 => "The request took too long.\n",
+        421 => "This host is not served on this connection.\n",
+        431 => "The request header is too large.\n",
+        502 => "The member that was chosen did not answer properly.\n",
+        503 => "No member is available.\n",
+        504 => "The member that was chosen did not answer in time.\n",
+        300..=399 => "See the location.\n",
+        _ => "\n",
+    }
+}

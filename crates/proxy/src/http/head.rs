@@ -1,0 +1,232 @@
+//! Reads the head of a request within its limits and refuses what two servers could read differently.
+//! It decides nothing about where the request goes; the connection loop calls it before pingora.
+//!
+//! Refused with 400: a length beside a transfer coding, two unlike lengths, any transfer coding but
+//! `chunked`, HTTP/1.1 without a host, two hosts. Refused with 431: a head that is too large. A head
+//! that does not come in time is answered with 408.
+
+use super::stream::{Downstream, Expects};
+use bytes::BytesMut;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The most header fields of a request.
+const MOST_FIELDS: usize = 128;
+/// How every HTTP/2 connection begins.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What a connection brings next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The head of a request; its body may follow on the connection.
+    Request(BytesMut),
+    /// HTTP/2 in clear text.
+    Http2,
+    /// Nothing: the client closed, or was silent for too long.
+    Closed,
+    /// Something to be answered with this status, and no more.
+    Refused(u16),
+}
+
+/// How long and how large a head may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Bytes.
+    pub(crate) size: usize,
+    /// From the first byte to the last.
+    pub(crate) time: Duration,
+    /// Until the first byte.
+    pub(crate) idle: Duration,
+    /// Whether HTTP/2 may begin here.
+    pub(crate) http2: bool,
+}
+
+/// Waits for the first bytes of the next request; says whether they came in time. It can be cancelled
+/// without loss.
+pub(crate) async fn begin(stream: &mut Downstream, idle: Duration) -> bool {
+    matches!(tokio::time::timeout(idle, stream.read_ahead()).await, Ok(Ok(read)) if read > 0)
+}
+
+/// Reads the head that has begun, and leaves the stream so that pingora can read the body.
+pub(crate) async fn next(stream: &mut Downstream, bounds: &Bounds) -> Next {
+    let deadline = Instant::now() + bounds.time;
+    let mut looked_at = 0;
+    loop {
+        match judge(stream.ahead(), looked_at, bounds) {
+            Verdict::More => looked_at = stream.ahead().len(),
+            Verdict::Whole(length, expects) => {
+                return Next::Request(stream.take_head(length, expects));
+            }
+            Verdict::Http2 => return Next::Http2,
+            Verdict::Refused(status) => return Next::Refused(status),
+        }
+        match tokio::time::timeout_at(deadline, stream.read_ahead()).await {
+            Ok(Ok(read)) if read > 0 => {}
+            Ok(_) => return Next::Closed,
+            Err(_) => return Next::Refused(408),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    More,
+    Whole(usize, Expects),
+    Http2,
+    Refused(u16),
+}
+
+/// What these bytes are, of which the first `looked_at` hold no whole head.
+fn judge(bytes: &[u8], looked_at: usize, bounds: &Bounds) -> Verdict {
+    if bounds.http2 && bytes.starts_with(b"PRI") {
+        return match bytes.len() {
+            length if length >= PREFACE.len() && bytes.starts_with(PREFACE) => Verdict::Http2,
+            length if length < PREFACE.len() && PREFACE.starts_with(bytes) => Verdict::More,
+            _ => Verdict::Refused(400),
+        };
+    }
+    let from = looked_at.saturating_sub(3);
+    let has_end = bytes[from..].windows(2).any(|two| two == b"\n\n")
+        || bytes[from..].windows(3).any(|three| three == b"\n\r\n");
+    if !has_end {
+        return if bytes.len() > bounds.size { Verdict::Refused(431) } else { Verdict::More };
+    }
+    let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+    let mut request = httparse::Request::new(&mut fields);
+    match request.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) if length > bounds.size => Verdict::Refused(431),
+        Ok(httparse::Status::Complete(length)) => match expects(&request) {
+            Some(expects) => Verdict::Whole(length, expects),
+            None => Verdict::Refused(400),
+        },
+        Ok(httparse::Status::Partial) if bytes.len() > bounds.size => Verdict::Refused(431),
+        Ok(httparse::Status::Partial) => Verdict::More,
+        Err(httparse::Error::TooManyHeaders) => Verdict::Refused(431),
+        Err(_) => Verdict::Refused(400),
+    }
+}
+
+/// What follows the head; nothing if the request could be read in two ways.
+fn expects(request: &httparse::Request<'_, '_>) -> Option<Expects> {
+    let mut length = None;
+    let mut chunked = false;
+    let mut hosts = 0;
+    let mut upgrade = false;
+    for field in request.headers.iter() {
+        if field.name.eq_ignore_ascii_case("host") {
+            hosts += 1;
+        } else if field.name.eq_ignore_ascii_case("upgrade") {
+            upgrade = true;
+        } else if field.name.eq_ignore_ascii_case("content-length") {
+            let value = decimal(field.value)?;
+            if length.replace(value).is_some_and(|before| before != value) {
+                return None;
+            }
+        } else if field.name.eq_ignore_ascii_case("transfer-encoding") {
+            if chunked || !field.value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                return None;
+            }
+            chunked = true;
+        }
+    }
+    let newer = request.version == Some(1);
+    if hosts > 1 || (hosts == 0 && newer) || (chunked && (length.is_some() || !newer)) {
+        return None;
+    }
+    match length {
+        _ if chunked || upgrade => Some(Expects::Anything),
+        length => Some(Expects::Exactly(length.unwrap_or(0))),
+    }
+}
+
+fn decimal(value: &[u8]) -> Option<u64> {
+    let value = value.trim_ascii();
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BOUNDS: Bounds = Bounds {
+        size: 1000,
+        time: Duration::from_secs(1),
+        idle: Duration::from_secs(1),
+        http2: true,
+    };
+
+    fn read(text: &str) -> Verdict {
+        judge(text.as_bytes(), 0, &BOUNDS)
+    }
+
+    #[test]
+    fn a_head_is_whole_at_its_empty_line_and_says_what_follows() {
+        let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(read(get), Verdict::Whole(get.len(), Expects::Exactly(0)));
+        assert_eq!(read(&format!("{get}GET")), Verdict::Whole(get.len(), Expects::Exactly(0)));
+        let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\n";
+        assert_eq!(read(post), Verdict::Whole(post.len(), Expects::Exactly(7)));
+        let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(read(chunked), Verdict::Whole(chunked.len(), Expects::Anything));
+        assert_eq!(read("GET / HTTP/1.1\r\nHost: a\r\n"), Verdict::More);
+        assert_eq!(read("GET / HTTP/1.0\r\n\r\n"), Verdict::Whole(18, Expects::Exactly(0)));
+    }
+
+    #[test]
+    fn what_two_servers_could_read_differently_is_refused() {
+        for fields in [
+            "",
+            "Host: a\r\nHost: a\r\n",
+            "Host: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "Host: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n",
+            "Host: a\r\nContent-Length: +1\r\n",
+            "Host: a\r\nContent-Length: 1, 1\r\n",
+            "Host: a\r\nTransfer-Encoding: gzip, chunked\r\n",
+            "Host: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "Host : a\r\n",
+            "Host: a\r\n folded: b\r\n",
+        ] {
+            let verdict = read(&format!("POST / HTTP/1.1\r\n{fields}\r\n"));
+            assert_eq!(verdict, Verdict::Refused(400), "{fields:?}");
+        }
+        let old = read("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n");
+        assert_eq!(old, Verdict::Refused(400));
+    }
+
+    #[test]
+    fn a_head_that_is_too_large_is_refused_before_it_is_whole() {
+        let long = "a".repeat(2000);
+        assert_eq!(read(&format!("GET /{long}")), Verdict::Refused(431));
+        let whole = format!("GET / HTTP/1.1\r\nHost: {long}\r\n\r\n");
+        assert_eq!(read(&whole), Verdict::Refused(431));
+        let many = "a:b\r\n".repeat(MOST_FIELDS + 1);
+        assert_eq!(read(&format!("GET / HTTP/1.1\r\n{many}\r\n")), Verdict::Refused(431));
+    }
+
+    #[test]
+    fn http2_is_known_by_its_preface_only() {
+        assert_eq!(read("PRI * HT"), Verdict::More);
+        assert_eq!(judge(PREFACE, 0, &BOUNDS), Verdict::Http2);
+        assert_eq!(read("PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n"), Verdict::Refused(400));
+        assert_eq!(judge(PREFACE, 0, &Bounds { http2: false, ..BOUNDS }), Verdict::Refused(400));
+    }
+
+    proptest! {
+        #[test]
+        fn a_head_is_read_alike_however_it_is_cut(cut in 0usize..60, fields in "[a-z]{1,5}: [a-z]{0,9}\r\n") {
+            let text = format!("GET / HTTP/1.1\r\nhost: a\r\n{fields}\r\n");
+            let cut = cut.min(text.len() - 1);
+            prop_assert_eq!(judge(&text.as_bytes()[..cut], 0, &BOUNDS), Verdict::More);
+            prop_assert_eq!(judge(text.as_bytes(), cut, &BOUNDS), judge(text.as_bytes(), 0, &BOUNDS));
+        }
+
+        #[test]
+        fn no_bytes_make_it_fail(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = judge(&bytes, 0, &BOUNDS);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! How a member is connected to: timeouts, HTTP version, which kept connections may be used, and the
+//! PROXY protocol header where the pool asks for one.
+
+use super::connection::Connection;
+use crate::proxy_protocol::{Carrier, Header};
+use crate::state::Shared;
+use async_trait::async_trait;
+use bowline_core::plan::{Pool, Speaks};
+use pingora_core::connectors::L4Connect;
+use pingora_core::protocols::l4::socket::SocketAddr as AnyAddr;
+use pingora_core::protocols::l4::stream::Stream;
+use pingora_core::upstreams::peer::HttpPeer;
+use pingora_core::{Error, ErrorType, Result};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+/// Streams side by side on one HTTP/2 connection to a member.
+const STREAMS: usize = 100;
+
+/// The member as pingora connects to it.
+pub(super) fn to(
+    member: SocketAddr,
+    pool: &Pool,
+    shared: &Shared,
+    connection: &Connection,
+    upgrade: bool,
+) -> HttpPeer {
+    let limits = &shared.options.limits;
+    let mut peer = HttpPeer::new(member, false, String::new());
+    let connect = or(pool.timeouts.connect_ms, limits.connect_time);
+    let silence = or(pool.timeouts.backend_ms, limits.backend_time);
+    let options = &mut peer.options;
+    options.connection_timeout = Some(connect);
+    options.total_connection_timeout = Some(connect);
+    options.read_timeout = Some(if upgrade { silence.max(limits.tunnel_time) } else { silence });
+    options.write_timeout = Some(silence);
+    options.idle_timeout = Some(limits.member_idle_time);
+    if pool.speaks == Speaks::H2c {
+        options.set_http_version(2, 2);
+        options.max_h2_streams = STREAMS;
+    }
+    if pool.proxy_protocol {
+        let header = Header::new(connection.client, connection.local, Carrier::Stream);
+        options.custom_l4 = Some(Arc::new(Announced { header, patience: connect }));
+        // The header is about one client's connection, so only that one may use it again.
+        peer.group_key = connection.id | 1 << 63;
+    } else {
+        peer.group_key = shared.generations.of(member);
+    }
+    peer
+}
+
+fn or(milliseconds: Option<u32>, default: Duration) -> Duration {
+    milliseconds.map_or(default, |ms| Duration::from_millis(u64::from(ms)))
+}
+
+/// Connects and says at once for whom.
+#[derive(Debug)]
+struct Announced {
+    header: Header,
+    patience: Duration,
+}
+
+#[async_trait]
+impl L4Connect for Announced {
+    async fn connect(&self, member: &AnyAddr) -> Result<Stream> {
+        let Some(member) = member.as_inet() else {
+            return Err(Error::new_up(ErrorType::ConnectError));
+        };
+        let connecting = async {
+            let mut stream = TcpStream::connect(member).await?;
+            stream.write_all(&self.header).await?;
+            std::io::Result::Ok(stream)
+        };
+        match tokio::time::timeout(self.patience, connecting).await {
+            Ok(Ok(stream)) => Ok(stream.into()),
+            Ok(Err(error)) => Err(Error::because(
+                ErrorType::ConnectError,
+                "connecting with a PROXY protocol header",
+                error,
+            )),
+            Err(_) => Err(Error::new_up(ErrorType::ConnectTimedout)),
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! What pingora is told to do with each request: which rule it meets, which member it goes to, what
+//! the member is told, whether it is tried again, what is answered otherwise. It holds no state but
+//! the tables that updates swap.
+//!
+//! A request is tried again where that is safe: always when no connection could be made; after it was
+//! sent only if its method is idempotent, nothing has come back, and either it has no body or it went
+//! over a kept connection that the member closed. A member that was silent for too long is not asked
+//! twice. Members that failed are not tried again for the same request.
+
+use super::answer::Answer;
+use super::connection::{Connection, Scope};
+use super::log::{self, Outcome};
+use super::target::Target;
+use super::{forwarded, peer};
+use crate::pool::{Client, Failure, Pick};
+use crate::router;
+use crate::state::{Backend, Shared};
+use async_trait::async_trait;
+use bowline_core::plan::{Action, PersistenceKey, Redirect, WeightedPool};
+use pingora_core::modules::http::HttpModules;
+use pingora_core::upstreams::peer::HttpPeer;
+use pingora_core::{Error, ErrorSource, ErrorType, Result};
+use pingora_http::{RequestHeader, ResponseHeader};
+use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime};
+
+/// Decides about requests.
+pub(crate) struct Service {
+    shared: Arc<Shared>,
+    /// Whose turn it is among weighted pools.
+    turn: AtomicU64,
+}
+
+/// What is known of a request while it is answered.
+pub(crate) struct Request {
+    scope: Option<Arc<Scope>>,
+    began: Instant,
+    backend: Option<Arc<Backend>>,
+    pick: Option<Pick>,
+    /// The member that was tried last, for the log.
+    member: Option<SocketAddr>,
+    failed: Vec<SocketAddr>,
+    tries: u8,
+}
+
+/// Where a request goes.
+enum Decision {
+    Forward(Arc<Backend>),
+    Answer(Answer),
+}
+
+impl Service {
+    /// Decides by these tables.
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, turn: AtomicU64::new(0) }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn decide(&self, connection: &Connection, request: &RequestHeader) -> Decision {
+        let Some(target) = Target::of(request) else {
+            return Decision::Answer(Answer::status(400));
+        };
+        let router = self.shared.router.load();
+        let entry = &connection.entry;
+        let host = (!target.host.is_empty()).then_some(&*target.host);
+        let tls = router.site(&entry.name, host).and_then(|site| site.tls.as_ref());
+        match &connection.tls {
+            Some(given) if !self.shared.serves(&entry.name, given, &target.host) => {
+                return Decision::Answer(Answer::status(421));
+            }
+            None if tls.is_some_and(|tls| tls.redirect) => {
+                let redirect = Redirect {
+                    scheme: Some("https".into()),
+                    host: None,
+                    port: Some(entry.https_port()),
+                    path: None,
+                    status: 308,
+                };
+                return Decision::Answer(redirected(&redirect, &target, connection));
+            }
+            _ => {}
+        }
+        let matched = router.route(
+            &entry.name,
+            &router::Request {
+                host,
+                path: target.path,
+                method: request.method.as_str(),
+                headers: &request.headers,
+                query: target.query,
+            },
+        );
+        let Some(matched) = matched else {
+            return Decision::Answer(Answer::status(404));
+        };
+        match &matched.rule.action {
+            Action::Respond(status) => Decision::Answer(Answer::status(*status)),
+            Action::Redirect(redirect) => {
+                Decision::Answer(redirected(redirect, &target, connection))
+            }
+            Action::Forward(pools) => {
+                let backend = self.choose(pools).and_then(|pool| self.shared.backend(pool));
+                match backend {
+                    Some(backend) if !backend.pool.allows(connection.client.ip()) => {
+                        Decision::Answer(Answer::status(403))
+                    }
+                    Some(backend) => Decision::Forward(backend),
+                    None => Decision::Answer(Answer::status(503)),
+                }
+            }
+        }
+    }
+
+    /// One of the pools, by weight, in an even sequence.
+    fn choose<'a>(&self, pools: &'a [WeightedPool]) -> Option<&'a str> {
+        if let [only] = pools {
+            return (only.weight > 0).then_some(&only.pool);
+        }
+        let total: u64 = pools.iter().map(|pool| u64::from(pool.weight)).sum();
+        // Steps of the golden ratio: close to the weights over any stretch, whatever other rules take.
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut at = u64::try_from((u128::from(turn) * u128::from(total)) >> 64).unwrap_or(0);
+        pools.iter().find_map(|pool| {
+            let weight = u64::from(pool.weight);
+            if at < weight {
+                return Some(&*pool.pool);
+            }
+            at -= weight;
+            None
+        })
+    }
+}
+
+/// Where a redirect sends a client.
+fn redirected(redirect: &Redirect, target: &Target<'_>, connection: &Connection) -> Answer {
+    let secure = connection.tls.is_some();
+    let scheme = redirect.scheme.as_deref().unwrap_or(if secure { "https" } else { "http" });
+    let host = match &redirect.host {
+        Some(host) => host.to_string(),
+        None if target.host.is_empty() => match connection.local.ip().to_canonical() {
+            std::net::IpAddr::V6(address) => format!("[{address}]"),
+            address => address.to_string(),
+        },
+        None => target.host.to_string(),
+    };
+    let same = (scheme == "https") == secure;
+    let port = redirect.port.or_else(|| same.then(|| connection.local.port()));
+    let port = match (scheme, port) {
+        (_, None) | ("http", Some(80)) | ("https", Some(443)) => String::new(),
+        (_, Some(port)) => format!(":{port}"),
+    };
+    let path = match (&redirect.path, target.query) {
+        (None, _) => target.path_and_query.to_owned(),
+        (Some(path), None) => path.to_string(),
+        (Some(path), Some(query)) => format!("{path}?{query}"),
+    };
+    let location = Some(format!("{scheme}://{host}{port}{path}"));
+    Answer { status: redirect.status, location }
+}
+
+/// The value of a cookie that a client sent.
+fn cookie<'a>(request: &'a RequestHeader, name: &str) -> Option<&'a str> {
+    request
+        .headers
+        .get_all(http::header::COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(';'))
+        .find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
+}
+
+#[async_trait]
+impl ProxyHttp for Service {
+    type CTX = Request;
+
+    fn new_ctx(&self) -> Request {
+        Request {
+            scope: Scope::current(),
+            began: Instant::now(),
+            backend: None,
+            pick: None,
+            member: None,
+            failed: Vec::new(),
+            tries: 0,
+        }
+    }
+
+    fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
+
+    async fn request_filter(&self, session: &mut Session, ctx: &mut Request) -> Result<bool> {
+        let Some(scope) = &ctx.scope else {
+            return Err(Error::new_in(ErrorType::InternalError));
+        };
+        match self.decide(&scope.connection, session.req_header()) {
+            Decision::Answer(answer) => {
+                answer.send(session).await?;
+                Ok(true)
+            }
+            Decision::Forward(backend) => {
+                if session.is_upgrade_req() {
+                    session.set_read_timeout(Some(self.shared.options.limits.tunnel_time));
+                }
+                ctx.backend = Some(backend);
+                Ok(false)
+            }
+        }
+    }
+
+    async fn upstream_peer(
+        &self,
+        session: &mut Session,
+        ctx: &mut Request,
+    ) -> Result<Box<HttpPeer>> {
+        let (Some(scope), Some(backend)) = (&ctx.scope, &ctx.backend) else {
+            return Err(Error::new_in(ErrorType::InternalError));
+        };
+        let config = backend.pool.config();
+        let by_cookie =
+            config.persistence.is_some_and(|persistence| persistence.by == PersistenceKey::Cookie);
+        let client = Client {
+            addr: scope.connection.client.ip(),
+            cookie: by_cookie
+                .then(|| cookie(session.req_header(), backend.pool.cookie_name()))
+                .flatten(),
+        };
+        // What was picked before is let go first: it is no longer a request of that member.
+        ctx.pick = None;
+        let Some(pick) = backend.pool.pick(&client, &ctx.failed) else {
+            // Where some were tried in vain, it is their failure that the client is told of.
+            let status = if ctx.failed.is_empty() { 503 } else { 502 };
+            return Err(Error::new_up(ErrorType::HTTPStatus(status)));
+        };
+        scope.cut_when(Box::pin(pick.cancelled()));
+        ctx.member = Some(pick.address());
+        ctx.tries = ctx.tries.saturating_add(1);
+        let peer = peer::to(
+            pick.address(),
+            &config,
+            &self.shared,
+            &scope.connection,
+            session.is_upgrade_req(),
+        );
+        ctx.pick = Some(pick);
+        Ok(Box::new(peer))
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        session: &mut Session,
+        request: &mut RequestHeader,
+        ctx: &mut Request,
+    ) -> Result<()> {
+        let Some(scope) = &ctx.scope else {
+            return Ok(());
+        };
+        let host = Target::of(session.req_header()).map_or("", |target| target.authority);
+        forwarded::tell(request, &scope.connection, host)
+    }
+
+    async fn upstream_response_filter(
+        &self,
+        _session: &mut Session,
+        response: &mut ResponseHeader,
+        ctx: &mut Request,
+    ) -> Result<()> {
+        let Some(pick) = &ctx.pick else {
+            return Ok(());
+        };
+        match response.status.as_u16() {
+            status @ (502..=504) => pick.failed(Failure::Status(status)),
+            _ => pick.succeeded(),
+        }
+        Ok(())
+    }
+
+    async fn response_filter(
+        &self,
+        session: &mut Session,
+        response: &mut ResponseHeader,
+        ctx: &mut Request,
+    ) -> Result<()> {
+        let (Some(scope), false) = (&ctx.scope, response.status.is_informational()) else {
+            return Ok(());
+        };
+        if *scope.connection.listener.draining().borrow() {
+            session.set_keepalive(None);
+        }
+        if let Some(mut cookie) = ctx.pick.as_ref().and_then(Pick::cookie_to_set) {
+            if scope.connection.tls.is_some() {
+                cookie.push_str("; Secure");
+            }
+            response.append_header(http::header::SET_COOKIE, cookie)?;
+        }
+        Ok(())
+    }
+
+    fn fail_to_connect(
+        &self,
+        _session: &mut Session,
+        _peer: &HttpPeer,
+        ctx: &mut Request,
+        mut error: Box<Error>,
+    ) -> Box<Error> {
+        if let Some(pick) = &ctx.pick {
+            pick.failed(Failure::Connect);
+            ctx.failed.push(pick.address());
+        }
+        error.set_retry(true);
+        error
+    }
+
+    fn error_while_proxy(
+        &self,
+        _peer: &HttpPeer,
+        session: &mut Session,
+        mut error: Box<Error>,
+        ctx: &mut Request,
+        kept: bool,
+    ) -> Box<Error> {
+        let silent = *error.etype() == ErrorType::ReadTimedout;
+        let upstream = *error.esource() == ErrorSource::Upstream;
+        let answered = session.response_written().is_some();
+        // A kept connection that the member closed says nothing about the member.
+        error.retry.decide_reuse(kept);
+        let closed = kept && error.retry();
+        if upstream
+            && !closed
+            && let Some(pick) = &ctx.pick
+        {
+            pick.failed(if silent { Failure::Timeout } else { Failure::Reset });
+            ctx.failed.push(pick.address());
+        }
+        let repeatable = session.req_header().method.is_idempotent();
+        let retry = upstream
+            && !answered
+            && !silent
+            && repeatable
+            && ((closed && !session.as_ref().retry_buffer_truncated())
+                || session.as_mut().is_body_empty());
+        error.set_retry(retry);
+        error
+    }
+
+    async fn fail_to_proxy(
+        &self,
+        session: &mut Session,
+        error: &Error,
+        _ctx: &mut Request,
+    ) -> FailToProxy {
+        let status = status(error);
+        let answered = session
+            .response_written()
+            .is_some_and(|response| !response.status.is_informational() || response.status == 101);
+        if status > 0 && !answered {
+            session.set_keepalive(None);
+            if let Err(error) = Answer::status(status).send(session).await {
+                tracing::debug!(%error, "a client could not be told of an error");
+            }
+        }
+        FailToProxy { error_code: status, can_reuse_downstream: false }
+    }
+
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Request) {
+        let status = session.response_written().map_or(0, |response| response.status.as_u16());
+        match &ctx.backend {
+            Some(backend) => backend.answered(status),
+            None => self.shared.counters.refused_request(status),
+        }
+        ctx.pick = None;
+        let (Some(sink), Some(scope)) = (&self.shared.options.access_log, &ctx.scope) else {
+            return;
+        };
+        let (bytes_in, bytes_out) = (session.body_bytes_read(), session.body_bytes_sent());
+        let request = session.req_header();
+        let target = Target::of(request);
+        let raw = String::from_utf8_lossy(request.raw_path());
+        let config = ctx.backend.as_ref().map(|backend| backend.pool.config());
+        let outcome = Outcome {
+            host: target.as_ref().map_or("", |target| &target.host),
+            path: &raw,
+            method: request.method.as_str(),
+            version: request.version,
+            status,
+            bytes_in,
+            bytes_out,
+            took: ctx.began.elapsed(),
+            pool: config.as_ref().map(|config| &*config.name),
+            member: ctx.member,
+            tries: ctx.tries,
+            error: error.map(|error| error.etype().as_str()),
+        };
+        sink.write(&log::line(&scope.connection, &outcome, SystemTime::now()));
+    }
+
+    fn suppress_error_log(&self, _session: &Session, _ctx: &Request, _error: &Error) -> bool {
+        true
+    }
+
+    fn suppress_proxy_warn_log(
+        &self,
+        _session: &Session,
+        _ctx: &Request,
+        _error: &Error,
+        _context: ProxyWarnLogContext,
+    ) -> bool {
+        true
+    }
+}
+
+/// What a client is told of an error; nothing where it is gone.
+fn status(error: &Error) -> u16 {
+    match (error.etype(), error.esource()) {
+        (ErrorType::HTTPStatus(status), _) => *status,
+        (ErrorType::ReadTimedout | ErrorType::ConnectTimedout, ErrorSource::Upstream) => 504,
+        (_, ErrorSource::Upstream) => 502,
+        (
+            ErrorType::WriteError
+            | ErrorType::WriteTimedout
+            | ErrorType::ReadError
+            | ErrorType::ConnectionClosed,
+            ErrorSource::Downstream,
+        ) => 0,
+        (ErrorType::ReadTimedout, ErrorSource::Downstream) => 408,
+        (_, ErrorSource::Downstream) => 400,
+        _ => 500,
+    }
+}

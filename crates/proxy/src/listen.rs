@@ -1,0 +1,284 @@
+//! Addresses and ports: bound, accepting, released. What a listener serves can change while it stays
+//! bound. A closed one accepts nothing more at once; its connections are asked to end, and are cut
+//! when their drain time is over. It looks into no byte of a connection.
+//!
+//! At most so many connections are taken as there are places, in all and at each listener: further
+//! clients wait in the kernel's queue. When places run short, idle connections are asked to leave.
+
+mod bind;
+
+use crate::http::{self, Connection, Http, Io};
+use crate::metrics::ListenerStats;
+use crate::pool::Pool;
+use crate::state::{Entry, Shared};
+use crate::{tcp, tls, udp};
+use arc_swap::ArcSwap;
+use bowline_core::plan::ListenerProtocol;
+use bowline_core::update::ListenerKey;
+use parking_lot::Mutex;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinHandle;
+
+/// The first wait after accepting failed, as when there are no file descriptors; it doubles each time.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Why there is no listener.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The address could not be bound.
+    Bind(io::Error),
+    /// Nothing here speaks it.
+    NotSupported(ListenerProtocol),
+    /// Its pool does not exist.
+    NoPool,
+}
+
+/// What connections meet.
+#[derive(Clone)]
+pub(crate) enum Target {
+    /// Passed through to this pool.
+    Tcp(Arc<str>),
+    /// Datagrams to this pool.
+    Udp(Arc<str>),
+    /// Requests in clear text.
+    Http(Arc<Entry>),
+    /// Requests in TLS.
+    Https(Arc<Entry>),
+}
+
+/// An address and port that is bound.
+pub(crate) struct Listener {
+    key: ListenerKey,
+    target: ArcSwap<Target>,
+    places: Arc<Semaphore>,
+    capacity: usize,
+    stats: Arc<ListenerStats>,
+    draining: watch::Sender<bool>,
+    cut: watch::Sender<bool>,
+    shared: Arc<Shared>,
+    /// What accepts, or carries datagrams.
+    task: Mutex<Option<JoinHandle<()>>>,
+    /// Where new sessions of datagrams go.
+    datagrams: Option<Arc<ArcSwap<Pool>>>,
+}
+
+impl Listener {
+    /// Binds, and accepts from now on.
+    pub(crate) fn open(
+        key: ListenerKey,
+        target: Target,
+        shared: &Arc<Shared>,
+        http: &Http,
+    ) -> Result<Arc<Self>, Failed> {
+        let address = key.socket();
+        let protocol = match target {
+            Target::Tcp(_) => "tcp",
+            Target::Udp(_) => "udp",
+            Target::Http(_) => "http",
+            Target::Https(_) => "https",
+        };
+        let capacity = shared.options.limits.listener_connections;
+        let mut listener = Self {
+            key,
+            target: ArcSwap::from_pointee(target),
+            places: Arc::new(Semaphore::new(capacity)),
+            capacity,
+            stats: shared.metrics.listener(address, protocol),
+            draining: watch::Sender::new(false),
+            cut: watch::Sender::new(false),
+            shared: shared.clone(),
+            task: Mutex::new(None),
+            datagrams: None,
+        };
+        if let Target::Udp(name) = &**listener.target.load() {
+            let pool = shared.backend(name).ok_or(Failed::NoPool)?.pool.clone();
+            let pool = Arc::new(ArcSwap::new(pool));
+            let socket = bind::udp(address).and_then(UdpSocket::from_std).map_err(Failed::Bind)?;
+            let (stats, cut) = (listener.stats.clone(), listener.cut.subscribe());
+            let limits = udp::Limits::default();
+            let carry = udp::serve(Arc::new(socket), pool.clone(), limits, stats, cut);
+            *listener.task.lock() = Some(tokio::spawn(carry));
+            listener.datagrams = Some(pool);
+            return Ok(Arc::new(listener));
+        }
+        let socket = bind::tcp(address).and_then(TcpListener::from_std).map_err(Failed::Bind)?;
+        let listener = Arc::new(listener);
+        let task = tokio::spawn(listener.clone().accept(socket, http.clone()));
+        *listener.task.lock() = Some(task);
+        Ok(listener)
+    }
+
+    /// Serves something else from now on; connections that are there go on as they began.
+    pub(crate) fn serve(&self, target: Target) {
+        self.target.store(Arc::new(target));
+        self.find_pool();
+    }
+
+    /// Datagrams go to the pool that now has the name.
+    pub(crate) fn find_pool(&self) {
+        if let (Some(datagrams), Some(name)) = (&self.datagrams, self.pool())
+            && let Some(backend) = self.shared.backend(&name)
+        {
+            datagrams.store(backend.pool.clone());
+        }
+    }
+
+    /// The pool that it passes everything to.
+    pub(crate) fn pool(&self) -> Option<Arc<str>> {
+        match &**self.target.load() {
+            Target::Tcp(pool) | Target::Udp(pool) => Some(pool.clone()),
+            Target::Http(_) | Target::Https(_) => None,
+        }
+    }
+
+    /// Turns true when connections should end.
+    pub(crate) fn draining(&self) -> watch::Receiver<bool> {
+        self.draining.subscribe()
+    }
+
+    /// Whether idle connections hold places that others could want.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let all = self.shared.options.limits.connections;
+        self.places.available_permits() < self.capacity / 10
+            || self.shared.places.available_permits() < all / 10
+    }
+
+    /// Releases the address, and cuts what is left when the time is over.
+    pub(crate) async fn close(self: &Arc<Self>, time: Duration) {
+        self.draining.send_replace(true);
+        self.stop().await;
+        let listener = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            listener.cut.send_replace(true);
+        });
+    }
+
+    async fn stop(&self) {
+        let task = self.task.lock().take();
+        if let Some(task) = task {
+            task.abort();
+            let _ = task.await;
+        }
+    }
+
+    async fn accept(self: Arc<Self>, socket: TcpListener, http: Http) {
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            match self.next(&socket).await {
+                Ok((stream, client, places)) => {
+                    pause = SHORTEST_PAUSE;
+                    let (listener, http) = (self.clone(), http.clone());
+                    tokio::spawn(async move {
+                        listener.connection(stream, client, http).await;
+                        drop(places);
+                    });
+                }
+                Err(error) if is_of_one_client(&error) => {}
+                Err(error) => {
+                    tracing::warn!(listener = %self.key.socket(), %error, "cannot accept");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Waits for places, then for a client.
+    async fn next(
+        &self,
+        socket: &TcpListener,
+    ) -> io::Result<(TcpStream, SocketAddr, [OwnedSemaphorePermit; 2])> {
+        let place = |places: &Arc<Semaphore>| places.clone().acquire_owned();
+        let closed = |_| io::Error::from(io::ErrorKind::NotConnected);
+        let here = place(&self.places).await.map_err(closed)?;
+        let overall = place(&self.shared.places).await.map_err(closed)?;
+        let (stream, client) = socket.accept().await?;
+        Ok((stream, client, [here, overall]))
+    }
+
+    async fn connection(self: Arc<Self>, stream: TcpStream, client: SocketAddr, http: Http) {
+        let local = stream.local_addr().unwrap_or_else(|_| self.key.socket());
+        let mut cut = self.cut.subscribe();
+        let target = self.target.load_full();
+        let entry = match &*target {
+            Target::Tcp(pool) => return self.pass(stream, client, local, pool, cut).await,
+            Target::Udp(_) => return,
+            Target::Http(entry) | Target::Https(entry) => entry,
+        };
+        let _active = self.stats.begin();
+        let _ = stream.set_nodelay(true);
+        let limits = self.shared.options.limits;
+        let work = async {
+            let (io, tls) = if matches!(*target, Target::Https(_)) {
+                let certificate = |name: &str| self.shared.certificate(&entry.name, name);
+                let certificates = &self.shared.certificates;
+                let shaken = tls::accept(stream, certificate, certificates, limits.header_time);
+                let Some((stream, given)) = shaken.await else {
+                    ListenerStats::add(&self.stats.refused, 1);
+                    return;
+                };
+                (Io::Tls(stream), Some(given))
+            } else {
+                (Io::Plain(stream), None)
+            };
+            let connection = Connection {
+                id: self.shared.number(),
+                client,
+                local,
+                tls,
+                entry: entry.clone(),
+                listener: self.clone(),
+            };
+            http::serve(http, self.shared.clone(), Arc::new(connection), io).await;
+        };
+        tokio::select! {
+            () = work => {}
+            () = turned(&mut cut) => {}
+        }
+    }
+
+    async fn pass(
+        &self,
+        stream: TcpStream,
+        client: SocketAddr,
+        local: SocketAddr,
+        pool: &str,
+        cut: watch::Receiver<bool>,
+    ) {
+        let Some(backend) = self.shared.backend(pool) else {
+            ListenerStats::add(&self.stats.refused, 1);
+            return;
+        };
+        let limits = tcp::Limits {
+            connect: self.shared.options.limits.connect_time,
+            idle: self.shared.options.limits.tunnel_time,
+            // Places are counted here already.
+            connections: Arc::new(Semaphore::new(1)),
+        };
+        let pool = backend.pool.clone();
+        tcp::serve(stream, client, local, pool, &limits, &self.stats, cut).await;
+    }
+}
+
+/// Resolves when the value is true, or never can be.
+pub(crate) async fn turned(watch: &mut watch::Receiver<bool>) {
+    let _ = watch.wait_for(|value| *value).await;
+}
+
+/// Whether accepting failed because of the client, so that the next one may be taken at once.
+fn is_of_one_client(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+            | io::ErrorKind::ConnectionRefused
+    )
+}

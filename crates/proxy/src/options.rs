@@ -1,0 +1,97 @@
+//! How a proxy behaves, whatever its plan says.
+
+use crate::pool::CookieKey;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a proxy behaves, whatever its plan says.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where a line for each request goes. Left out: nowhere.
+    pub access_log: Option<AccessLog>,
+    /// What clients and members may take.
+    pub limits: Limits,
+    /// What persistence cookies are signed with: proxies of one load balancer need the same. Left out:
+    /// a key of this process.
+    pub cookie_key: Option<Arc<CookieKey>>,
+}
+
+/// What clients and members may take. Without such limits slow ones could hold everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections of clients in all.
+    pub connections: usize,
+    /// Connections of clients at one listener, so that no listener takes all.
+    pub listener_connections: usize,
+    /// Bytes of a request's head.
+    pub header_bytes: usize,
+    /// From the first byte of a head, or of a TLS handshake, to its last.
+    pub header_time: Duration,
+    /// Between two requests of a connection.
+    pub idle_time: Duration,
+    /// Between two pieces of a request's body.
+    pub body_time: Duration,
+    /// For a client to take a piece of an answer.
+    pub write_time: Duration,
+    /// Without a byte after an upgrade, as on a WebSocket.
+    pub tunnel_time: Duration,
+    /// Requests side by side on one HTTP/2 connection.
+    pub streams: u32,
+    /// Members that a request is tried on.
+    pub tries: u8,
+    /// To connect to a member, where the pool does not say.
+    pub connect_time: Duration,
+    /// That a member may be silent, where the pool does not say.
+    pub backend_time: Duration,
+    /// For which an unused connection to a member is kept.
+    pub member_idle_time: Duration,
+    /// Unused connections to members that are kept.
+    pub idle_members: usize,
+    /// For which connections of a removed listener go on, where no pool says.
+    pub drain_time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            connections: 16_384,
+            listener_connections: 12_288,
+            header_bytes: 64 * 1024,
+            header_time: seconds(15),
+            idle_time: seconds(75),
+            body_time: seconds(60),
+            write_time: seconds(60),
+            tunnel_time: seconds(3600),
+            streams: 128,
+            tries: 4,
+            connect_time: seconds(5),
+            backend_time: seconds(60),
+            member_idle_time: seconds(60),
+            idle_members: 4096,
+            drain_time: seconds(30),
+        }
+    }
+}
+
+/// Takes lines of the access log. It is called on threads that carry traffic, so it must not wait.
+#[derive(Clone)]
+pub struct AccessLog(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl AccessLog {
+    /// Gives each line, without its end, to this function.
+    pub fn new(sink: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(sink))
+    }
+
+    pub(crate) fn write(&self, line: &str) {
+        (self.0)(line);
+    }
+}
+
+impl fmt::Debug for AccessLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AccessLog")
+    }
+}

@@ -1,0 +1,393 @@
+//! What is in force: pools, certificates, sites, listeners. [`State`] takes updates in, one at a time;
+//! [`Shared`] is what connections look into meanwhile. An update is brought in so that traffic never
+//! meets something half there: what is new before what refers to it, what is gone after.
+
+mod generations;
+mod report;
+
+use crate::http::Http;
+use crate::listen::{Failed, Listener, Target};
+use crate::metrics::Metrics;
+use crate::options::Options;
+use crate::pool::Pool;
+use crate::router::Router;
+use crate::tls::{Certificates, Given, Hash};
+use arc_swap::ArcSwap;
+use bowline_core::plan::{ListenerProtocol, Serves};
+use bowline_core::update::{
+    Change, ListenerKey, Report, ResolvedListener, ResolvedSite, SiteKey, Update,
+};
+use generations::Generations;
+use parking_lot::RwLock;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// What connections look into.
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) router: ArcSwap<Router>,
+    pub(crate) certificates: Certificates,
+    pub(crate) generations: Generations,
+    pub(crate) counters: Counters,
+    pub(crate) metrics: Metrics,
+    /// Places for clients' connections.
+    pub(crate) places: Arc<Semaphore>,
+    backends: RwLock<HashMap<Arc<str>, Arc<Backend>>>,
+    connections: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(options.limits.connections)),
+            generations: Generations::new(options.limits.member_idle_time),
+            options,
+            router: ArcSwap::default(),
+            certificates: Certificates::new(),
+            counters: Counters::default(),
+            metrics: Metrics::default(),
+            backends: RwLock::default(),
+            connections: AtomicU64::new(0),
+        }
+    }
+
+    /// The pool of this name.
+    pub(crate) fn backend(&self, pool: &str) -> Option<Arc<Backend>> {
+        self.backends.read().get(pool).cloned()
+    }
+
+    /// The certificate that a name has; empty: none was given.
+    pub(crate) fn certificate(&self, entry: &str, name: &str) -> Option<Hash> {
+        let router = self.router.load();
+        let site = router.site(entry, (!name.is_empty()).then_some(name))?;
+        Some(site.tls.as_ref()?.certificate.as_ref()?.hash.clone())
+    }
+
+    /// Whether a connection that was given this may ask for the host: it is the name it was given for,
+    /// or one with the same certificate. A certificate that is replaced meanwhile changes nothing.
+    pub(crate) fn serves(&self, entry: &str, given: &Given, host: &str) -> bool {
+        let Some(certificate) = self.certificate(entry, host) else {
+            return false;
+        };
+        *host == *given.name
+            || certificate == given.certificate
+            || self.certificate(entry, &given.name) == Some(certificate)
+    }
+
+    /// A number that no other connection has.
+    pub(crate) fn number(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// A pool, and what is counted of its answers.
+pub(crate) struct Backend {
+    pub(crate) pool: Arc<Pool>,
+    classes: [Counter; 6],
+}
+
+impl Backend {
+    /// A request was answered with this status; nothing: it was not answered.
+    pub(crate) fn answered(&self, status: u16) {
+        if let Some(counter) = self.classes.get(usize::from(status / 100)) {
+            counter.inc();
+        }
+    }
+}
+
+/// Classes of answers, by the first digit of their status.
+const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClassLabels {
+    pool: String,
+    class: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabels {
+    status: u16,
+}
+
+/// What is counted of requests.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    responses: Family<ClassLabels, Counter>,
+    own: Family<StatusLabels, Counter>,
+}
+
+impl Counters {
+    /// A request was answered without a pool.
+    pub(crate) fn refused_request(&self, status: u16) {
+        self.own.get_or_create(&StatusLabels { status }).inc();
+    }
+
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "proxy_responses",
+            "Answers to requests that met a pool, by class of status",
+            self.responses.clone(),
+        );
+        registry.register(
+            "proxy_own_responses",
+            "Answers to requests that met no pool, by status",
+            self.own.clone(),
+        );
+    }
+
+    fn classes(&self, pool: &str) -> [Counter; 6] {
+        CLASSES.map(|class| {
+            self.responses.get_or_create(&ClassLabels { pool: pool.to_owned(), class }).clone()
+        })
+    }
+
+    fn forget(&self, pool: &str) {
+        for class in CLASSES {
+            self.responses.remove(&ClassLabels { pool: pool.to_owned(), class });
+        }
+    }
+}
+
+/// Sites that some listeners share.
+pub(crate) struct Entry {
+    pub(crate) name: Arc<str>,
+    https_port: AtomicU16,
+}
+
+impl Entry {
+    /// Where its sites are served over TLS.
+    pub(crate) fn https_port(&self) -> u16 {
+        self.https_port.load(Ordering::Relaxed)
+    }
+}
+
+/// All that is in force. One update at a time is taken in.
+pub(crate) struct State {
+    shared: Arc<Shared>,
+    http: Http,
+    entries: HashMap<Arc<str>, Arc<Entry>>,
+    sites: BTreeMap<SiteKey, Arc<ResolvedSite>>,
+    listeners: BTreeMap<ListenerKey, Wanted>,
+    /// Why certificates cannot be served, by hash.
+    bad_certificates: BTreeMap<Arc<str>, String>,
+    /// Listeners that could not be bound.
+    unbound: BTreeSet<ListenerKey>,
+    report: Report,
+}
+
+/// A listener as the plan wants it, and what came of it.
+struct Wanted {
+    resolved: Arc<ResolvedListener>,
+    outcome: Result<Arc<Listener>, Failed>,
+}
+
+impl State {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            http: crate::http::service(shared.clone()),
+            shared,
+            entries: HashMap::new(),
+            sites: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            bad_certificates: BTreeMap::new(),
+            unbound: BTreeSet::new(),
+            report: Report::default(),
+        }
+    }
+
+    pub(crate) async fn apply(&mut self, update: &Update) {
+        for change in &update.certificates {
+            if let Change::Put(hash, certificate) = change {
+                match self.shared.certificates.put(hash.clone(), certificate) {
+                    Ok(()) => drop(self.bad_certificates.remove(hash)),
+                    Err(why) => drop(self.bad_certificates.insert(hash.clone(), why)),
+                }
+            }
+        }
+        self.put_pools(update);
+        for change in &update.members {
+            if let Some(backend) = self.shared.backend(&change.pool) {
+                self.shared.generations.removed(&change.removed);
+                backend.pool.set_members(change);
+            }
+        }
+        self.change_sites(update);
+        for change in &update.listeners {
+            if let Change::Put(key, listener) = change {
+                self.put_listener(*key, listener.clone()).await;
+            }
+        }
+        for change in &update.listeners {
+            if let Change::Remove(key) = change {
+                self.remove_listener(key).await;
+            }
+        }
+        if !update.listeners.is_empty() {
+            self.find_https_ports();
+        }
+        if !update.pools.is_empty() {
+            let listeners =
+                self.listeners.values().filter_map(|wanted| wanted.outcome.as_ref().ok());
+            listeners.for_each(|listener| listener.find_pool());
+        }
+        for change in &update.pools {
+            if let Change::Remove(name) = change
+                && let Some(backend) = self.shared.backends.write().remove(name)
+            {
+                backend.pool.retire();
+                self.shared.counters.forget(name);
+            }
+        }
+        for change in &update.certificates {
+            if let Change::Remove(hash) = change {
+                self.shared.certificates.remove(hash);
+                self.bad_certificates.remove(hash);
+            }
+        }
+        // What was just released may be what could not be bound.
+        let bound = self.bind_again().await;
+        let structure = !update.listeners.is_empty()
+            || !update.sites.is_empty()
+            || !update.certificates.is_empty();
+        if structure && !bound {
+            self.report = self.refusals();
+        }
+    }
+
+    /// What could not be done.
+    pub(crate) fn report(&self) -> &Report {
+        &self.report
+    }
+
+    fn put_pools(&self, update: &Update) {
+        for change in &update.pools {
+            let Change::Put(name, config) = change else { continue };
+            if let Some(backend) = self.shared.backend(name) {
+                backend.pool.set_config(config.clone());
+                continue;
+            }
+            let pool = match &self.shared.options.cookie_key {
+                Some(key) => Pool::with_key(config.clone(), key.clone()),
+                None => Pool::new(config.clone()),
+            };
+            self.shared.metrics.add_pool(&pool);
+            let classes = self.shared.counters.classes(name);
+            let backend = Arc::new(Backend { pool, classes });
+            self.shared.backends.write().insert(name.clone(), backend);
+        }
+    }
+
+    fn change_sites(&mut self, update: &Update) {
+        if update.sites.is_empty() {
+            return;
+        }
+        for change in &update.sites {
+            match change {
+                Change::Put(key, site) => drop(self.sites.insert(key.clone(), site.clone())),
+                Change::Remove(key) => drop(self.sites.remove(key)),
+            }
+        }
+        let router = self.shared.router.load().with(&update.sites);
+        self.shared.router.store(Arc::new(router));
+    }
+
+    fn entry(&mut self, name: &Arc<str>) -> Arc<Entry> {
+        let new = || Arc::new(Entry { name: name.clone(), https_port: AtomicU16::new(443) });
+        self.entries.entry(name.clone()).or_insert_with(new).clone()
+    }
+
+    async fn put_listener(&mut self, key: ListenerKey, resolved: Arc<ResolvedListener>) {
+        let target = self.target(&resolved);
+        if let (Some(Wanted { outcome: Ok(listener), .. }), Ok(target)) =
+            (self.listeners.get(&key), &target)
+        {
+            let listener = listener.clone();
+            listener.serve(target.clone());
+            self.listeners.insert(key, Wanted { resolved, outcome: Ok(listener) });
+            return;
+        }
+        self.remove_listener(&key).await;
+        let outcome = target.and_then(|it| Listener::open(key, it, &self.shared, &self.http));
+        if matches!(outcome, Err(Failed::Bind(_) | Failed::NoPool)) {
+            self.unbound.insert(key);
+        }
+        self.listeners.insert(key, Wanted { resolved, outcome });
+    }
+
+    async fn remove_listener(&mut self, key: &ListenerKey) {
+        self.unbound.remove(key);
+        if let Some(Wanted { outcome: Ok(listener), .. }) = self.listeners.remove(key) {
+            listener.close(self.drain_time(&listener)).await;
+        }
+    }
+
+    fn target(&mut self, resolved: &ResolvedListener) -> Result<Target, Failed> {
+        let listener = &resolved.listener;
+        match (listener.protocol, &listener.serves) {
+            (ListenerProtocol::Tcp, Serves::Pool(pool)) => Ok(Target::Tcp(pool.clone())),
+            (ListenerProtocol::Udp, Serves::Pool(pool)) => Ok(Target::Udp(pool.clone())),
+            (ListenerProtocol::Http, Serves::Entry(name)) => Ok(Target::Http(self.entry(name))),
+            (ListenerProtocol::Https, Serves::Entry(name)) => Ok(Target::Https(self.entry(name))),
+            (protocol, _) => Err(Failed::NotSupported(protocol)),
+        }
+    }
+
+    /// Binds what could not be bound before; says whether something changed.
+    pub(crate) async fn bind_again(&mut self) -> bool {
+        let before = self.unbound.len();
+        for key in self.unbound.clone() {
+            if let Some(wanted) = self.listeners.get(&key) {
+                self.put_listener(key, wanted.resolved.clone()).await;
+            }
+        }
+        let changed = self.unbound.len() != before;
+        if changed {
+            self.report = self.refusals();
+        }
+        changed
+    }
+
+    /// Redirects to HTTPS go to where the same sites are served over TLS.
+    fn find_https_ports(&self) {
+        for (name, entry) in &self.entries {
+            let port = self.listeners.values().find_map(|wanted| {
+                let listener = &wanted.resolved.listener;
+                let serves = matches!(&listener.serves, Serves::Entry(entry) if entry == name);
+                (serves && listener.protocol == ListenerProtocol::Https).then_some(listener.port)
+            });
+            entry.https_port.store(port.unwrap_or(443), Ordering::Relaxed);
+        }
+    }
+
+    fn drain_time(&self, listener: &Listener) -> Duration {
+        listener
+            .pool()
+            .and_then(|pool| self.shared.backend(&pool)?.pool.config().timeouts.drain_seconds)
+            .map_or(self.shared.options.limits.drain_time, |seconds| {
+                Duration::from_secs(u64::from(seconds))
+            })
+    }
+
+    /// Closes all listeners; returns when their connections have ended or the grace is over.
+    pub(crate) async fn drain(&mut self, grace: Duration) {
+        self.unbound.clear();
+        let listeners = std::mem::take(&mut self.listeners);
+        for wanted in listeners.into_values() {
+            if let Ok(listener) = wanted.outcome {
+                listener.close(grace).await;
+            }
+        }
+        let all = u32::try_from(self.shared.options.limits.connections).unwrap_or(u32::MAX);
+        let ended = self.shared.places.acquire_many(all);
+        if tokio::time::timeout(grace, ended).await.is_err() {
+            tracing::info!("connections were cut after the grace to drain");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What cannot be done, each on the object that it concerns.
+
+use super::State;
+use crate::listen::Failed;
+use crate::router::BadPattern;
+use bowline_core::outcome::{Problem, Reason, quote};
+use bowline_core::update::{ListenerKey, Refusal, Report};
+
+impl State {
+    /// All refusals that stand now.
+    pub(super) fn refusals(&self) -> Report {
+        let mut refused: Vec<Refusal> = self
+            .listeners
+            .iter()
+            .filter_map(|(key, wanted)| {
+                let problem = problem(key, wanted.outcome.as_ref().err()?);
+                Some(Refusal { consumer: wanted.resolved.consumer.clone(), problem })
+            })
+            .collect();
+        self.refuse_certificates(&mut refused);
+        refused.extend(self.shared.router.load().unused().into_iter().map(|unused| {
+            let why = match unused.why {
+                BadPattern::Unreadable => "it cannot be read",
+                BadPattern::TooLarge => "it is too large",
+                BadPattern::TooMany => "there are too many",
+            };
+            let (pattern, host) = (quote(&unused.pattern), unused.host);
+            let message = format!("the expression {pattern} on host {host} is not used: {why}");
+            Refusal { consumer: unused.consumer, problem: Problem::new(Reason::BadValue, message) }
+        }));
+        refused.sort();
+        refused.dedup();
+        Report { refused }
+    }
+
+    fn refuse_certificates(&self, refused: &mut Vec<Refusal>) {
+        if self.bad_certificates.is_empty() {
+            return;
+        }
+        for (key, site) in &self.sites {
+            let certificate = site.tls.as_ref().and_then(|tls| tls.certificate.as_ref());
+            let Some(why) = certificate.and_then(|it| self.bad_certificates.get(&it.hash)) else {
+                continue;
+            };
+            for (_, consumer) in &site.rules {
+                let message = format!("the certificate of {} cannot be served: {why}", key.host);
+                let problem = Problem::new(Reason::BadCertificate, message);
+                refused.push(Refusal { consumer: consumer.clone(), problem });
+            }
+        }
+    }
+}
+
+fn problem(key: &ListenerKey, failed: &Failed) -> Problem {
+    let at = key.socket();
+    match failed {
+        Failed::Bind(error) => {
+            Problem::new(Reason::BindFailed, format!("{at} cannot be bound: {error}"))
+        }
+        Failed::NotSupported(protocol) => {
+            let protocol = format!("{protocol:?}").to_uppercase();
+            Problem::new(Reason::NotSupported, format!("{at}: {protocol} is not carried"))
+        }
+        Failed::NoPool => Problem::new(Reason::BackendNotFound, format!("{at} has no pool")),
+    }
+}
