@@ -110,6 +110,16 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
         self.shards.get(index)?.get(key)
     }
 
+    /// The items of a shard. None: there is no such shard.
+    pub fn items(&self, index: u32) -> Option<&Items<K, H>> {
+        self.shards.get(&index)
+    }
+
+    /// All items, in whatever shard.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.places.keys()
+    }
+
     /// The numbers of all shards.
     pub fn indices(&self) -> impl Iterator<Item = u32> {
         self.shards.keys().copied()

@@ -16,23 +16,23 @@ use tokio::sync::watch;
 /// What must happen before a process is ready. A role names what it waits for before it starts.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
-    awaited: Arc<Mutex<BTreeSet<&'static str>>>,
+    awaited: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Readiness {
     /// Something must happen first.
-    pub fn awaits(&self, what: &'static str) {
-        self.awaited.lock().insert(what);
+    pub fn awaits(&self, what: impl Into<String>) {
+        self.awaited.lock().insert(what.into());
     }
 
     /// It has happened.
-    pub fn reached(&self, what: &'static str) {
+    pub fn reached(&self, what: &str) {
         self.awaited.lock().remove(what);
     }
 
     /// What is still to happen.
-    pub fn missing(&self) -> Vec<&'static str> {
-        self.awaited.lock().iter().copied().collect()
+    pub fn missing(&self) -> Vec<String> {
+        self.awaited.lock().iter().cloned().collect()
     }
 }
 

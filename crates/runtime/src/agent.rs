@@ -32,8 +32,6 @@ use tally::Tally;
 use tokio::sync::{mpsc, watch as channel};
 use tokio::task::JoinSet;
 
-/// What the process waits for before it is ready.
-const FIRST_PLAN: &str = "the first plan to be applied";
 /// The most events that are taken in before the driver gets its turn.
 const BURST: usize = 16_384;
 
@@ -57,7 +55,8 @@ pub async fn run<D: Driver>(
     driver: D,
     context: Context,
 ) -> Result<(), RoleError> {
-    context.readiness.awaits(FIRST_PLAN);
+    let first_plan = format!("the first plan of load balancer {}", options.load_balancer);
+    context.readiness.awaits(first_plan.as_str());
     let mut watches = JoinSet::new();
     let (sender, heard) = mpsc::channel(4096);
     follow(&client, &options, &context, &sender, &mut watches);
@@ -81,9 +80,12 @@ pub async fn run<D: Driver>(
         follows_nodes: false,
         backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(30)),
         failed: false,
+        load_balancer: options.load_balancer.clone(),
+        first_plan,
     };
     agent.work(heard, sender, &mut watches).await;
     watches.shutdown().await;
+    agent.context.readiness.reached(&agent.first_plan);
     reporting.abort();
     reporter.release().await;
     agent.driver.drain(options.grace).await;
@@ -167,6 +169,9 @@ struct Agent<D> {
     backoff: Backoff,
     /// The driver failed: it needs everything again.
     failed: bool,
+    load_balancer: String,
+    /// What the process waits for before it is ready.
+    first_plan: String,
 }
 
 impl<D: Driver> Agent<D> {
@@ -194,7 +199,7 @@ impl<D: Driver> Agent<D> {
                 _ = heard.recv_many(&mut batch, BURST) => {}
                 () = again => retry = None,
             }
-            self.context.metrics.queue("agent", batch.len() + heard.len());
+            self.context.metrics.queue(&self.load_balancer, batch.len() + heard.len());
             let first = batch.first().map(|first| first.at);
             waiting = waiting.or(first);
             let begun = Instant::now();
@@ -266,13 +271,13 @@ impl<D: Driver> Agent<D> {
 
     fn applied(&mut self, update: &Update, report: bowline_core::update::Report) {
         let changes = self.tally.count(update, &report);
-        self.context.metrics.members(self.tally.members());
+        self.context.metrics.members(&self.load_balancer, self.tally.members());
         for change in changes {
             tracing::debug!(%change);
+            if let Change::Refused { problem, .. } = &change {
+                self.context.metrics.error(problem.reason.to_string());
+            }
             self.context.changes.tell(change);
-        }
-        for refusal in &report.refused {
-            self.context.metrics.error(refusal.problem.reason.to_string());
         }
         self.report.send_if_modified(|before| {
             let now = Report {
@@ -285,6 +290,6 @@ impl<D: Driver> Agent<D> {
             *before = now;
             different
         });
-        self.context.readiness.reached(FIRST_PLAN);
+        self.context.readiness.reached(&self.first_plan);
     }
 }

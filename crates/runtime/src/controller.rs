@@ -10,6 +10,7 @@
 
 mod certificates;
 mod inputs;
+mod packed;
 mod plans;
 mod render;
 mod shown;
@@ -224,6 +225,9 @@ impl Controller {
     }
 
     fn announce(&mut self) {
+        for change in self.state.told.drain(..) {
+            self.context.changes.tell(change);
+        }
         for announcement in self.state.said.drain(..) {
             if self.led {
                 self.announcements.say(announcement);
@@ -235,7 +239,9 @@ impl Controller {
         if !self.led {
             // What is to be done is found out again by whoever begins to lead.
             self.state.dirty.clear();
-            self.context.readiness.reached(FIRST_PLAN);
+            if self.leadership.follows() {
+                self.context.readiness.reached(FIRST_PLAN);
+            }
             return;
         }
         let mut skipped = Vec::new();

@@ -54,6 +54,15 @@ impl Leadership {
         self.election.as_ref().is_none_or(|it| it.elector.lock().leads(it.now()))
     }
 
+    /// Whether somebody else leads, as far as we know.
+    pub(crate) fn follows(&self) -> bool {
+        let other = |it: &Arc<Election>| {
+            let elector = it.elector.lock();
+            elector.holder().is_some() && !elector.leads(it.now())
+        };
+        self.election.as_ref().is_some_and(other)
+    }
+
     /// Returns when we begin or cease to lead.
     pub(crate) async fn changed(&mut self) {
         if self.led.changed().await.is_err() {

@@ -20,7 +20,7 @@ pub struct Metrics {
     queue_depth: Family<Label, Gauge>,
     phases: [Histogram; 4],
     event_to_applied: Histogram,
-    members: Gauge,
+    members: Family<Label, Gauge>,
     errors: Family<Label, Counter>,
     leader: Gauge,
     watch_restarts: Family<Label, Counter>,
@@ -48,7 +48,7 @@ impl Default for Metrics {
             queue_depth: Family::default(),
             phases: [plan.clone(), resolve.clone(), diff.clone(), apply.clone()],
             event_to_applied: seconds(),
-            members: Gauge::default(),
+            members: Family::default(),
             errors: Family::default(),
             leader: Gauge::default(),
             watch_restarts: Family::default(),
@@ -69,7 +69,11 @@ impl Default for Metrics {
             of("it from the arrival of the first event of a burst until it was applied"),
             metrics.event_to_applied.clone(),
         );
-        registry.register("members", "Members of all pools", metrics.members.clone());
+        registry.register(
+            "members",
+            "Members of all pools, by load balancer",
+            metrics.members.clone(),
+        );
         registry.register("errors", "What went wrong, by reason", metrics.errors.clone());
         registry.register(
             "leader",
@@ -131,8 +135,9 @@ impl Metrics {
     }
 
     /// How many members there are.
-    pub fn members(&self, count: usize) {
-        self.members.set(i64::try_from(count).unwrap_or(i64::MAX));
+    pub fn members(&self, load_balancer: &str, count: usize) {
+        let label = [("load_balancer", load_balancer.to_owned())];
+        self.members.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Something went wrong, for this reason.
@@ -165,6 +170,7 @@ mod tests {
     fn every_metric_of_ours_begins_with_bowline() {
         let metrics = Metrics::default();
         metrics.queue("edge", 1);
+        metrics.members("edge", 1);
         metrics.error("BindFailed");
         metrics.watch_restarted("Service");
         let text = metrics.text();

@@ -83,8 +83,8 @@ async fn a_service_becomes_a_plan_then_an_update_then_a_status() {
     let running = phase(&client, "Running").await.status.unwrap();
     assert_eq!(running.consumers.len(), 1);
     assert_eq!(running.message, None);
-    assert_eq!(controller.context.readiness.missing(), Vec::<&str>::new());
-    assert_eq!(agent.context.readiness.missing(), Vec::<&str>::new());
+    assert_eq!(controller.context.readiness.missing(), Vec::<String>::new());
+    assert_eq!(agent.context.readiness.missing(), Vec::<String>::new());
 
     // A member goes: no write but the slice's own, one small update.
     create(&client, slice("web", &["127.0.0.3"])).await;

@@ -3,7 +3,7 @@
 
 use crate::observe::Change;
 use bowline_core::key::ObjectKey;
-use bowline_core::update::{self, ListenerKey, MemberState, Report, Update};
+use bowline_core::update::{self, ListenerKey, MemberState, Refusal, Report, Update};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use std::sync::Arc;
 pub(super) struct Tally {
     pools: HashMap<Arc<str>, Counted>,
     listeners: BTreeSet<ListenerKey>,
+    refused: BTreeSet<Refusal>,
     members: usize,
 }
 
@@ -101,9 +102,11 @@ impl Tally {
                 }
             }
         }
-        changes.extend(report.refused.iter().map(|refusal| Change::Refused {
+        let refused: BTreeSet<_> = report.refused.iter().cloned().collect();
+        changes.extend(refused.difference(&self.refused).map(|refusal| Change::Refused {
             consumer: refusal.consumer.clone(),
             problem: refusal.problem.clone(),
         }));
+        self.refused = refused;
     }
 }

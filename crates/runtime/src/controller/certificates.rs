@@ -3,30 +3,40 @@
 //! are kept only until they are written.
 
 use super::inputs::CertificatesSeen;
+use super::packed::Packed;
 use bowline_api::{convert, names};
 use bowline_core::key::ObjectKey;
+use bowline_core::shard::{Items, Stamp, Write};
 use bowline_core::update::Certificate;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The most bytes of certificates in one Secret.
-const LARGEST: usize = 700 * 1024;
+/// The most bytes of certificates in one Secret: base64 makes more of them, and 1 MiB is the limit.
+const LARGEST: usize = 600 * 1024;
 
 /// Certificates that were read, by hash.
 pub(super) type Fetched = BTreeMap<Arc<str>, Arc<Certificate>>;
 
 /// What is known of the certificates of a load balancer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Certificates {
-    secrets: BTreeMap<String, Held>,
+    packed: Packed<Arc<str>, ()>,
+    sizes: BTreeMap<Arc<str>, usize>,
     fetched: Fetched,
+    /// What was looked for in vain, and where: not looked for there again.
+    missed: BTreeMap<Arc<str>, Vec<ObjectKey>>,
 }
 
-#[derive(Debug)]
-struct Held {
-    version: String,
-    sizes: BTreeMap<Arc<str>, usize>,
+impl Default for Certificates {
+    fn default() -> Self {
+        Self {
+            packed: Packed::new(LARGEST),
+            sizes: BTreeMap::new(),
+            fetched: Fetched::new(),
+            missed: BTreeMap::new(),
+        }
+    }
 }
 
 /// What is to be done next.
@@ -41,6 +51,7 @@ pub(super) enum Next {
 /// A write of one Secret.
 #[derive(Debug)]
 pub(super) struct CertificatesWrite {
+    pub(super) write: Write<Arc<str>, ()>,
     /// Its name.
     pub(super) name: String,
     /// The version that it changes. None: it is new.
@@ -48,13 +59,12 @@ pub(super) struct CertificatesWrite {
     /// What comes in.
     pub(super) added: Fetched,
     removed: Vec<Arc<str>>,
-    deletes: bool,
 }
 
 impl CertificatesWrite {
     /// Whether the Secret is deleted.
     pub(super) fn is_deletion(&self) -> bool {
-        self.deletes
+        matches!(self.write, Write::Delete { .. })
     }
 
     /// The merge patch. It names only what changes, so no key has to be kept for it.
@@ -69,107 +79,108 @@ impl CertificatesWrite {
 
 impl Certificates {
     /// A Secret was seen.
-    pub(super) fn seen(&mut self, secret: &CertificatesSeen) {
-        let old = self.secrets.get(&secret.name);
-        if old.is_some_and(|known| super::shown::is_older(&secret.version, &known.version)) {
+    pub(super) fn seen(&mut self, secret: CertificatesSeen) {
+        let Some(index) = names::plan_index(&secret.name) else { return };
+        if !self.packed.is_news(index, &secret.version) {
             return;
         }
-        let sizes = secret.sizes.iter().cloned().collect();
-        let held = Held { version: secret.version.clone(), sizes };
-        self.secrets.insert(secret.name.clone(), held);
+        self.sizes.extend(secret.sizes.iter().cloned());
+        let items = secret.sizes.into_iter().map(|(hash, size)| (hash, Stamp { hash: (), size }));
+        self.packed.seen(index, secret.version, items.collect());
+    }
+
+    /// A write was carried out.
+    pub(super) fn wrote(&mut self, write: Write<Arc<str>, ()>, version: Option<String>) {
+        self.packed.wrote(write, version);
     }
 
     /// A Secret is gone.
     pub(super) fn gone(&mut self, name: &str) {
-        self.secrets.remove(name);
+        if let Some(index) = names::plan_index(name) {
+            self.packed.gone(index);
+        }
     }
 
-    /// Certificates were read.
-    pub(super) fn fetched(&mut self, fetched: Fetched) {
+    /// Certificates were read, and these were not found.
+    pub(super) fn fetched(&mut self, fetched: Fetched, missed: Vec<(Arc<str>, Vec<ObjectKey>)>) {
+        self.missed.extend(missed);
+        let sizes = fetched.iter();
+        self.sizes
+            .extend(sizes.map(|(hash, it)| (Arc::clone(hash), it.chain.len() + it.key.len())));
         self.fetched.extend(fetched);
     }
 
     /// The names of all Secrets.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.secrets.keys().map(String::as_str)
+    pub(super) fn names(&self, load_balancer: &str) -> impl Iterator<Item = String> {
+        self.packed.indices().map(move |index| names::certificates_secret(load_balancer, index))
     }
 
     /// The version of a Secret that is known.
     pub(super) fn version(&self, name: &str) -> Option<&str> {
-        self.secrets.get(name).map(|held| held.version.as_str())
+        self.packed.version(names::plan_index(name)?)
     }
 
     /// Whether all of these are there for the agent.
     pub(super) fn has_all<'a>(&self, mut hashes: impl Iterator<Item = &'a Arc<str>>) -> bool {
-        hashes.all(|hash| self.secrets.values().any(|held| held.sizes.contains_key(hash)))
+        hashes.all(|hash| self.packed.holds(hash))
     }
 
-    /// What brings the Secrets closer to holding exactly `needed`. `unused` may go only once no Plan
-    /// refers to it any more, which the caller knows.
+    /// What brings the Secrets closer to holding exactly `needed`. What is needed no more may go once
+    /// no Plan refers to it, which the caller knows.
     pub(super) fn next(
         &mut self,
         load_balancer: &str,
         needed: &BTreeMap<Arc<str>, Vec<ObjectKey>>,
         may_remove: bool,
     ) -> Option<Next> {
-        let held: BTreeSet<_> =
-            self.secrets.values().flat_map(|held| held.sizes.keys().cloned()).collect();
-        let missing = needed.iter().filter(|(hash, _)| !held.contains(*hash));
-        let (ready, absent): (Vec<_>, Vec<_>) =
-            missing.partition(|(hash, _)| self.fetched.contains_key(*hash));
+        self.missed.retain(|hash, places| needed.get(hash) == Some(places));
+        let absent: Vec<_> = needed
+            .iter()
+            .filter(|(hash, _)| !self.has(hash) && !self.missed.contains_key(*hash))
+            .map(|(hash, places)| (Arc::clone(hash), places.clone()))
+            .collect();
         if !absent.is_empty() {
-            let copy =
-                |(hash, keys): (&Arc<str>, &Vec<ObjectKey>)| (Arc::clone(hash), keys.clone());
-            return Some(Next::Fetch(absent.into_iter().map(copy).collect()));
+            return Some(Next::Fetch(absent));
         }
-        if let Some(write) = self.addition(load_balancer, &ready) {
-            return Some(Next::Write(write));
-        }
-        self.fetched.clear();
-        if !may_remove {
+        self.want(needed, may_remove);
+        let Some(write) = self.packed.next() else {
+            self.fetched.clear();
+            self.sizes.retain(|hash, _| needed.contains_key(hash));
             return None;
-        }
-        self.secrets.iter().find_map(|(name, held)| {
-            let unneeded = held.sizes.keys().filter(|hash| !needed.contains_key(*hash));
-            let removed: Vec<_> = unneeded.cloned().collect();
-            let deletes = removed.len() == held.sizes.len();
-            (deletes || !removed.is_empty()).then(|| {
-                Next::Write(CertificatesWrite {
-                    name: name.clone(),
-                    version: Some(held.version.clone()),
-                    added: Fetched::new(),
-                    removed,
-                    deletes,
-                })
-            })
-        })
+        };
+        let (index, items) = match &write {
+            Write::Put { index, items } => (*index, items.clone()),
+            Write::Delete { index } => (*index, Items::new()),
+        };
+        let before = self.packed.items(index).cloned().unwrap_or_default();
+        let added = items.keys().filter(|hash| !before.contains_key(*hash));
+        let added = added
+            .filter_map(|hash| self.fetched.get(hash).map(|it| (Arc::clone(hash), Arc::clone(it))));
+        Some(Next::Write(CertificatesWrite {
+            name: names::certificates_secret(load_balancer, index),
+            version: self.packed.version(index).map(ToOwned::to_owned),
+            added: added.collect(),
+            removed: before.keys().filter(|hash| !items.contains_key(*hash)).cloned().collect(),
+            write,
+        }))
     }
 
-    /// Puts as many as fit into the first Secret with room.
-    fn addition(
-        &self,
-        load_balancer: &str,
-        ready: &[(&Arc<str>, &Vec<ObjectKey>)],
-    ) -> Option<CertificatesWrite> {
-        let size =
-            |hash: &Arc<str>| self.fetched.get(hash).map_or(0, |it| it.chain.len() + it.key.len());
-        let (first, _) = ready.first()?;
-        let used = |name: &str| {
-            self.secrets.get(name).map_or(0, |held| held.sizes.values().sum::<usize>())
-        };
-        let name = (0..)
-            .map(|index| names::certificates_secret(load_balancer, index))
-            .find(|name| used(name) == 0 || used(name) + size(first) <= LARGEST)?;
-        let mut total = used(&name);
-        let mut added = Fetched::new();
-        for (hash, _) in ready {
-            if !added.is_empty() && total + size(hash) > LARGEST {
-                break;
-            }
-            total += size(hash);
-            added.extend(self.fetched.get(*hash).map(|it| (Arc::clone(hash), Arc::clone(it))));
+    fn has(&self, hash: &Arc<str>) -> bool {
+        self.packed.holds(hash) || self.fetched.contains_key(hash)
+    }
+
+    fn want(&mut self, needed: &BTreeMap<Arc<str>, Vec<ObjectKey>>, may_remove: bool) {
+        let new = needed.keys().filter(|hash| !self.packed.wanted().contains_key(*hash));
+        for hash in new.filter(|hash| self.has(hash)).cloned().collect::<Vec<_>>() {
+            let size = self.sizes.get(&hash).copied().unwrap_or(0);
+            self.packed.want(hash, Some(Stamp { hash: (), size }));
         }
-        let version = self.secrets.get(&name).map(|held| held.version.clone());
-        Some(CertificatesWrite { name, version, added, removed: Vec::new(), deletes: false })
+        let old = self.packed.held().chain(self.packed.wanted().keys());
+        let old: Vec<_> = old.filter(|hash| !needed.contains_key(*hash)).cloned().collect();
+        for hash in old {
+            let kept = (!may_remove && self.packed.holds(&hash))
+                .then(|| Stamp { hash: (), size: self.sizes.get(&hash).copied().unwrap_or(0) });
+            self.packed.want(hash, kept);
+        }
     }
 }

@@ -29,6 +29,10 @@ const BEHIND: Duration = Duration::from_secs(2);
 /// The least time between two writes of a LoadBalancer's lists.
 const GAP: Duration = Duration::from_millis(250);
 
+/// So long a Plan waits for the certificates that it refers to; then everybody else on it has waited
+/// enough.
+const LACKING: Duration = Duration::from_secs(1);
+
 /// Something that is brought into step by itself. The order is the order of writing: what an agent needs
 /// first, what people read last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -110,6 +114,8 @@ pub(super) struct State {
     /// Consumers whose load balancer has not proved yet that it serves them.
     unproven: HashMap<Arc<str>, BTreeSet<(ConsumerKind, ObjectKey)>>,
     behind: HashMap<Arc<str>, Instant>,
+    /// Since when certificates are missing that a Plan refers to.
+    lacking: HashMap<Arc<str>, Instant>,
     written: HashMap<Arc<str>, Instant>,
     change: u64,
     /// Load balancers whose plan has yet to be noted.
@@ -121,6 +127,8 @@ pub(super) struct State {
     pub(super) dirty: BTreeSet<Target>,
     /// To be announced.
     pub(super) said: Vec<Announcement>,
+    /// For people who look on.
+    pub(super) told: Vec<Change>,
 }
 
 impl State {
@@ -139,6 +147,7 @@ impl State {
             tracked: HashMap::new(),
             unproven: HashMap::new(),
             behind: HashMap::new(),
+            lacking: HashMap::new(),
             written: HashMap::new(),
             change: 0,
             met: BTreeSet::new(),
@@ -146,6 +155,7 @@ impl State {
             unseen: HashMap::new(),
             dirty: BTreeSet::new(),
             said: Vec::new(),
+            told: Vec::new(),
         }
     }
 
@@ -223,6 +233,7 @@ impl State {
         self.history.forget(name);
         self.unproven.remove(name);
         self.behind.remove(name);
+        self.lacking.remove(name);
         self.written.remove(name);
         self.touch(name);
     }
@@ -247,7 +258,7 @@ impl State {
                 if let Some(unseen) = self.unseen.get_mut("Plan") {
                     unseen.remove(&(Arc::clone(&lb), plan.name.clone()));
                 }
-                self.plans.entry(Arc::clone(&lb)).or_default().seen(&plan);
+                self.plans.entry(Arc::clone(&lb)).or_default().seen(plan);
                 self.dirty.insert(Target::Plans(lb));
             }
             Seen::Delete(plan) => self.plan_gone(&plan.load_balancer, &plan.name),
@@ -278,7 +289,7 @@ impl State {
         match seen {
             Seen::Begin => {
                 let all = self.certificates.iter().flat_map(|(lb, it)| {
-                    it.names().map(|name| (Arc::clone(lb), name.to_owned())).collect::<Vec<_>>()
+                    it.names(lb).map(|name| (Arc::clone(lb), name)).collect::<Vec<_>>()
                 });
                 let all = all.collect();
                 self.unseen.insert("Secret", all);
@@ -288,7 +299,7 @@ impl State {
                 if let Some(unseen) = self.unseen.get_mut("Secret") {
                     unseen.remove(&(Arc::clone(&lb), secret.name.clone()));
                 }
-                self.certificates.entry(Arc::clone(&lb)).or_default().seen(&secret);
+                self.certificates.entry(Arc::clone(&lb)).or_default().seen(secret);
                 self.dirty.insert(Target::Certificates(lb));
             }
             Seen::Delete(secret) => {
@@ -404,6 +415,7 @@ impl State {
             if let Some(outcome) = outcome {
                 for (consumer, problem) in problems(outcome) {
                     self.say(&consumer, &problem);
+                    self.told.push(Change::Refused { consumer, problem });
                 }
             }
             self.dirty.insert(Target::Consumer(who.0, who.1));
@@ -428,6 +440,10 @@ impl State {
 
     /// Everything is to be looked at: we have begun to lead.
     pub(super) fn touch_all(&mut self) {
+        let problems: Vec<_> = self.planner.outcomes().flat_map(problems).collect();
+        for (consumer, problem) in problems {
+            self.say(&consumer, &problem);
+        }
         let services = self.services.keys().cloned();
         let services = services.map(|key| Target::Consumer(ConsumerKind::Service, key));
         let ingresses = self.ingresses.keys().cloned();
@@ -478,7 +494,7 @@ impl State {
     pub(super) fn next(&mut self, target: &Target, now: Instant, clock: Timestamp) -> Next {
         match target {
             Target::Certificates(lb) => self.next_certificates(lb),
-            Target::Plans(lb) => self.next_plan(lb),
+            Target::Plans(lb) => self.next_plan(lb, now),
             Target::Consumer(kind, key) => self.next_consumer(*kind, key, now, clock),
             Target::LoadBalancer(lb) => self.next_load_balancer(lb, now, clock),
         }
@@ -498,7 +514,7 @@ impl State {
             return self.next_certificates(lb);
         };
         // A Plan that still refers to a certificate must find it.
-        let written = self.plans.get(lb).is_none_or(|plans| plans.next(lb).is_none());
+        let written = self.plans.get_mut(lb).is_none_or(Plans::is_settled);
         let next = certificates.next(lb, &needed, written);
         match next {
             None => Next::Nothing,
@@ -513,23 +529,28 @@ impl State {
         }
     }
 
-    fn next_plan(&mut self, lb: &Arc<str>) -> Next {
-        let Some(write) = self.plans.get(lb).and_then(|plans| plans.next(lb)) else {
+    fn next_plan(&mut self, lb: &Arc<str>, now: Instant) -> Next {
+        let Some(write) = self.plans.get_mut(lb).and_then(|plans| plans.next(lb)) else {
             return Next::Nothing;
         };
         let uid = self.uid(lb);
-        if write.spec.is_some() {
+        if !write.is_deletion() {
             // Certificates first: the agent finds them when it reads the Plan.
             let needed = self.planner.certificates(lb);
             let there =
                 self.certificates.get(lb).map_or(needed.is_empty(), |it| it.has_all(needed.keys()));
-            if !there && self.dirty.contains(&Target::Certificates(Arc::clone(lb))) {
-                return Next::Later(Instant::now() + Duration::from_millis(20));
+            if there {
+                self.lacking.remove(lb);
+            } else {
+                let until = *self.lacking.entry(Arc::clone(lb)).or_insert(now) + LACKING;
+                if now < until {
+                    return Next::Later(until);
+                }
             }
         }
         let tried = Tried { name: write.name.clone(), version: write.version.clone() };
         match uid {
-            None if write.spec.is_some() => Next::Nothing,
+            None if !write.is_deletion() => Next::Nothing,
             uid => Next::Write(Write::Plan(write, uid.unwrap_or_default()), tried),
         }
     }
@@ -708,22 +729,23 @@ impl State {
             (Target::LoadBalancer(lb), Written::Status(Status::LoadBalancer(shown))) => {
                 self.balancers.put(Arc::clone(lb), *shown);
             }
-            (Target::Plans(lb), Written::Plan(plan)) => {
-                self.plans.entry(Arc::clone(lb)).or_default().seen(&plan);
+            (Target::Plans(lb), Written::Plan(done, version)) => {
+                let plans = self.plans.entry(Arc::clone(lb)).or_default();
+                plans.wrote(done.write, version);
+                if plans.is_empty() {
+                    self.plans.remove(lb);
+                }
                 self.dirty.insert(target.clone());
                 self.dirty.insert(Target::Certificates(Arc::clone(lb)));
             }
-            (Target::Plans(lb), Written::NoPlan(name)) => self.plan_gone(lb, &name),
-            (Target::Certificates(lb), Written::Certificates(secret)) => {
-                self.certificates.entry(Arc::clone(lb)).or_default().seen(&secret);
+            (Target::Certificates(lb), Written::Certificates(done, version)) => {
+                let certificates = self.certificates.entry(Arc::clone(lb)).or_default();
+                certificates.wrote(done.write, version);
                 self.dirty.insert(target.clone());
                 self.dirty.insert(Target::Plans(Arc::clone(lb)));
             }
-            (Target::Certificates(lb), Written::NoCertificates(name)) => {
-                self.certificates_gone(lb, &name);
-            }
-            (Target::Certificates(lb), Written::Fetched(fetched)) => {
-                self.certificates.entry(Arc::clone(lb)).or_default().fetched(fetched);
+            (Target::Certificates(lb), Written::Fetched(fetched, missed)) => {
+                self.certificates.entry(Arc::clone(lb)).or_default().fetched(fetched, missed);
                 self.dirty.insert(target.clone());
             }
             _ => {}

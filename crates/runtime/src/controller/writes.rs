@@ -2,8 +2,8 @@
 //! is an exclusive create, so that a second leader can do no harm; nothing is tried twice here.
 
 use super::certificates::{CertificatesWrite, Fetched};
-use super::inputs::{CertificatesSeen, PlanSeen, Status};
-use super::plans::{self, PlanWrite};
+use super::inputs::Status;
+use super::plans::PlanWrite;
 use super::shown::{LoadBalancerShown, ServiceShown, Shown};
 use bowline_api::{LoadBalancer, Plan, convert, names};
 use bowline_core::key::{ConsumerKind, ObjectKey};
@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{PartialObjectMeta, Request};
 use kube::{Client, Error, Resource};
 use serde_json::Value;
 use std::sync::Arc;
@@ -35,16 +36,12 @@ pub(super) enum Write {
 pub(super) enum Written {
     /// The status of a consumer or load balancer is now so.
     Status(Status),
-    /// A Plan is now so.
-    Plan(PlanSeen),
-    /// A Plan is gone.
-    NoPlan(String),
-    /// A Secret is now so.
-    Certificates(CertificatesSeen),
-    /// A Secret is gone.
-    NoCertificates(String),
-    /// Certificates that were found.
-    Fetched(Fetched),
+    /// A Plan is written, under this version, or deleted.
+    Plan(Box<PlanWrite>, Option<String>),
+    /// A Secret is written, under this version, or deleted.
+    Certificates(Box<CertificatesWrite>, Option<String>),
+    /// Certificates that were found, and those that were not.
+    Fetched(Fetched, Vec<(Arc<str>, Vec<ObjectKey>)>),
 }
 
 /// Why a write did not happen.
@@ -100,22 +97,26 @@ impl Writer {
             Write::Certificates(write, load_balancer, uid) => {
                 self.certificates(write, &load_balancer, &uid).await
             }
-            Write::Fetch(wanted) => Ok(Written::Fetched(self.fetch(wanted).await?)),
+            Write::Fetch(wanted) => Ok(self.fetch(wanted).await?),
         }
     }
 
-    async fn plan(&self, mut write: PlanWrite, uid: &str) -> Result<Written, Failure> {
+    /// A Plan may be large and the answer is all of it again: only its metadata is read.
+    async fn plan(&self, write: PlanWrite, uid: &str) -> Result<Written, Failure> {
         let api: Api<Plan> = Api::namespaced(self.client.clone(), &self.namespace);
-        let Some(spec) = write.spec.take() else {
-            delete(&api, &write.name, write.version).await?;
-            return Ok(Written::NoPlan(write.name));
+        if write.is_deletion() {
+            delete(&api, &write.name, write.version.clone()).await?;
+            return Ok(Written::Plan(Box::new(write), None));
+        }
+        let body = serde_json::to_vec(&write.object(uid)).map_err(Error::SerdeError)?;
+        let request = Request::new(api.resource_url());
+        let request = match write.version {
+            None => request.create(&params(), body),
+            Some(_) => request.replace(&write.name, &params(), body),
         };
-        let object = plans::object(&write, spec, uid);
-        let after = match write.version {
-            None => api.create(&params(), &object).await?,
-            Some(_) => api.replace(&write.name, &params(), &object).await?,
-        };
-        Ok(Written::Plan(PlanSeen::of(after)))
+        let request = request.map_err(Error::BuildRequest)?;
+        let after: PartialObjectMeta<Plan> = self.client.request(request).await?;
+        Ok(Written::Plan(Box::new(write), after.metadata.resource_version))
     }
 
     async fn certificates(
@@ -126,8 +127,8 @@ impl Writer {
     ) -> Result<Written, Failure> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         if write.is_deletion() {
-            delete(&api, &write.name, write.version).await?;
-            return Ok(Written::NoCertificates(write.name));
+            delete(&api, &write.name, write.version.clone()).await?;
+            return Ok(Written::Certificates(Box::new(write), None));
         }
         let after = match &write.version {
             None => {
@@ -144,25 +145,26 @@ impl Writer {
                 api.patch(&write.name, &patch_params(), &Patch::Merge(&patch)).await?
             }
         };
-        Ok(Written::Certificates(CertificatesSeen::of(&after)))
+        Ok(Written::Certificates(Box::new(write), after.metadata.resource_version))
     }
 
-    async fn fetch(&self, wanted: Vec<(Arc<str>, Vec<ObjectKey>)>) -> Result<Fetched, Error> {
+    async fn fetch(&self, wanted: Vec<(Arc<str>, Vec<ObjectKey>)>) -> Result<Written, Error> {
         let mut fetched = Fetched::new();
-        for (hash, places) in wanted {
+        for (hash, places) in &wanted {
             for key in places {
                 let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
                 let Some(secret) = api.get_opt(&key.name).await? else { continue };
                 let (read, certificate) = convert::tls_secret(&secret);
-                if read.certificate.as_ref() == Ok(&hash)
+                if read.certificate.as_ref() == Ok(hash)
                     && let Some(certificate) = certificate
                 {
-                    fetched.insert(hash, certificate);
+                    fetched.insert(Arc::clone(hash), certificate);
                     break;
                 }
             }
         }
-        Ok(fetched)
+        let missed = wanted.into_iter().filter(|(hash, _)| !fetched.contains_key(hash)).collect();
+        Ok(Written::Fetched(fetched, missed))
     }
 }
 

@@ -1,0 +1,167 @@
+//! Objects of bounded size that together hold a set of items, as `bowline_core::shard` packs them, with
+//! the versions by which they are written. Plans and the Secrets with certificates are both kept so.
+
+use super::shown::is_older;
+use bowline_core::shard::{Items, Shards, Stamp, Wanted, Write};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is there, and what should be.
+#[derive(Debug)]
+pub(super) struct Packed<K, H> {
+    shards: Shards<K, H>,
+    versions: BTreeMap<u32, String>,
+    wanted: Items<K, H>,
+    /// Items that may differ from what is there.
+    open: BTreeSet<K>,
+    /// Whether the objects may hold something twice or be empty.
+    untidy: bool,
+}
+
+impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
+    /// Nothing is there or wanted; objects may hold `limit` bytes each.
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            shards: Shards::new(limit),
+            versions: BTreeMap::new(),
+            wanted: Items::new(),
+            open: BTreeSet::new(),
+            untidy: false,
+        }
+    }
+
+    /// An item should be so, or not be there.
+    pub(super) fn want(&mut self, key: K, stamp: Option<Stamp<H>>) {
+        self.open.insert(key.clone());
+        match stamp {
+            Some(stamp) => drop(self.wanted.insert(key, stamp)),
+            None => drop(self.wanted.remove(&key)),
+        }
+    }
+
+    /// Whether an object of this version would be news.
+    pub(super) fn is_news(&self, index: u32, version: &str) -> bool {
+        self.versions.get(&index).is_none_or(|known| known != version && !is_older(version, known))
+    }
+
+    /// An object was seen.
+    pub(super) fn seen(&mut self, index: u32, version: String, items: Items<K, H>) {
+        self.suspect(index);
+        self.open.extend(items.keys().cloned());
+        self.shards.observe(index, items);
+        self.versions.insert(index, version);
+        self.untidy = true;
+    }
+
+    /// A write of ours was carried out.
+    pub(super) fn wrote(&mut self, write: Write<K, H>, version: Option<String>) {
+        let index = match &write {
+            Write::Put { index, .. } | Write::Delete { index } => *index,
+        };
+        self.shards.written(write);
+        match version {
+            Some(version) => drop(self.versions.insert(index, version)),
+            None => drop(self.versions.remove(&index)),
+        }
+    }
+
+    /// An object is gone.
+    pub(super) fn gone(&mut self, index: u32) {
+        self.suspect(index);
+        self.shards.forget(index);
+        self.versions.remove(&index);
+    }
+
+    /// What an object holds may no longer be there.
+    fn suspect(&mut self, index: u32) {
+        if let Some(items) = self.shards.items(index) {
+            self.open.extend(items.keys().cloned());
+        }
+    }
+
+    /// The version of an object; None: it is not there.
+    pub(super) fn version(&self, index: u32) -> Option<&str> {
+        self.versions.get(&index).map(String::as_str)
+    }
+
+    /// The numbers of all objects.
+    pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
+        self.versions.keys().copied()
+    }
+
+    /// Whether an item is there.
+    pub(super) fn holds(&self, key: &K) -> bool {
+        self.shards.get(key).is_some()
+    }
+
+    /// What an object holds.
+    pub(super) fn items(&self, index: u32) -> Option<&Items<K, H>> {
+        self.shards.items(index)
+    }
+
+    /// All items that are there.
+    pub(super) fn held(&self) -> impl Iterator<Item = &K> {
+        self.shards.keys()
+    }
+
+    /// All items that are wanted.
+    pub(super) fn wanted(&self) -> &Items<K, H> {
+        &self.wanted
+    }
+
+    /// Whether nothing is there and nothing is wanted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.versions.is_empty() && self.wanted.is_empty()
+    }
+
+    /// The next write, or None when all is as wanted.
+    pub(super) fn next(&mut self) -> Option<Write<K, H>> {
+        if self.open.is_empty() && !self.untidy {
+            return None;
+        }
+        let (shards, wanted) = (&self.shards, &self.wanted);
+        self.open.retain(|key| shards.get(key) != wanted.get(key));
+        let change: Wanted<K, H> =
+            self.open.iter().map(|key| (key.clone(), wanted.get(key).cloned())).collect();
+        let next = shards.pack(&change).into_iter().next();
+        self.untidy &= next.is_some();
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(hash: u8) -> Stamp<u8> {
+        Stamp { hash, size: 10 }
+    }
+
+    /// Carries out all writes, as nobody else writes.
+    fn settle(packed: &mut Packed<&'static str, u8>) -> Vec<Write<&'static str, u8>> {
+        let mut writes = Vec::new();
+        while let Some(write) = packed.next() {
+            let deletes = matches!(write, Write::Delete { .. });
+            packed.wrote(write.clone(), (!deletes).then(|| writes.len().to_string()));
+            writes.push(write);
+        }
+        writes
+    }
+
+    #[test]
+    fn what_is_as_wanted_is_not_written_and_what_somebody_changed_is_written_again() {
+        let mut packed = Packed::new(100);
+        packed.want("a", Some(stamp(1)));
+        let first = Write::Put { index: 0, items: Items::from([("a", stamp(1))]) };
+        assert_eq!(settle(&mut packed), std::slice::from_ref(&first));
+        assert_eq!(settle(&mut packed), []);
+        packed.want("a", Some(stamp(1)));
+        assert_eq!(settle(&mut packed), []);
+        packed.seen(0, "9".to_owned(), Items::from([("b", stamp(7))]));
+        assert_eq!(settle(&mut packed), [first]);
+        packed.gone(0);
+        assert_eq!(settle(&mut packed).len(), 1);
+        packed.want("a", None);
+        assert_eq!(settle(&mut packed), [Write::Delete { index: 0 }]);
+        assert!(packed.is_empty());
+    }
+}
