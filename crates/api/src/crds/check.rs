@@ -99,10 +99,11 @@ fn values(schema: &Value, value: &Value, at: &str, wrong: &mut Vec<(String, Stri
         }
         Value::Object(members) => {
             let count = members.len() as f64;
-            if bound("minProperties").is_some_and(|min| count < min)
-                || bound("maxProperties").is_some_and(|max| count > max)
-            {
-                wrong.push((at.to_owned(), "wrong number of properties".into()));
+            if let Some(max) = bound("maxProperties").filter(|max| count > *max) {
+                say(format!("Too many: {count}: must have at most {max} item"));
+            }
+            if let Some(min) = bound("minProperties").filter(|min| count < *min) {
+                say(format!("should have at least {min} properties"));
             }
             for name in schema["required"].as_array().into_iter().flatten() {
                 if !members.contains_key(name.as_str().unwrap()) {
