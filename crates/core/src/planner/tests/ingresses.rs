@@ -257,7 +257,7 @@ fn of_two_with_one_host_and_path_the_older_has_it_and_the_younger_is_told() {
     };
     let old = of("a/old", 1, &[("/a", "s:80")]);
     let young = of("a/young", 2, &[("/a/", "s:81"), ("=/a", "s:81"), ("=/a", "s:80")]);
-    let planner = world(vec![young.into(), old.into()]);
+    let mut planner = world(vec![young.into(), old.clone().into()]);
     assert_eq!(rules(&planner, "a/old"), ["h.example /a -> ingress/a/old/s/p80"]);
     assert_eq!(rules(&planner, "a/young"), ["h.example =/a -> ingress/a/young/s/p81"]);
     assert_eq!(
@@ -266,6 +266,12 @@ fn of_two_with_one_host_and_path_the_older_has_it_and_the_younger_is_told() {
             r#"path "/a" of host "h.example" belongs to Ingress a/old, which is older"#,
             r#"path "/a" of host "h.example" is there twice: the first counts"#,
         ]
+    );
+    apply(&mut planner, Ingress { deleting: true, ..old });
+    planner.take();
+    assert_eq!(
+        rules(&planner, "a/young"),
+        ["h.example =/a -> ingress/a/young/s/p81", "h.example /a -> ingress/a/young/s/p81"]
     );
 }
 

@@ -34,6 +34,9 @@ pub(super) const LOAD_BALANCERS: [&str; 2] = ["p", "q"];
 pub(super) enum Step {
     Apply(Box<Object>),
     Delete(Kind, ObjectKey),
+    /// One of the objects that are there changes in one way: what the smallest change touches is
+    /// what is easiest forgotten.
+    Tweak(usize, u8),
     /// A list of a kind is told again, perhaps after a first try that broke off.
     Relist(Kind, bool),
     Report(Arc<str>, Vec<IpAddr>),
@@ -70,6 +73,17 @@ impl World {
             Step::Delete(kind, key) => {
                 self.objects.remove(&(kind, key.clone()));
                 vec![Event::Delete(kind, key)]
+            }
+            Step::Tweak(which, how) => {
+                let Some(which) = which.checked_rem(self.objects.len()) else { return Vec::new() };
+                let Some(((kind, key), object)) = self.objects.iter().nth(which) else {
+                    return Vec::new();
+                };
+                let step = match tweaked(object.clone(), how) {
+                    Some(object) => Step::Apply(Box::new(object)),
+                    None => Step::Delete(*kind, key.clone()),
+                };
+                self.step(step)
             }
             Step::Relist(kind, breaks_off) => {
                 let mut events = vec![Event::Begin(kind)];
@@ -111,6 +125,26 @@ impl World {
     }
 }
 
+/// An object with one thing different. None: it is gone.
+fn tweaked(mut object: Object, how: u8) -> Option<Object> {
+    match (&mut object, how) {
+        (Object::Service(it), 0) => it.local_only = !it.local_only,
+        (Object::Service(it), 1) => it.created = 3 - it.created,
+        (Object::Service(it), 2) => it.tuning.snat = Some(it.tuning.snat != Some(true)),
+        (Object::Ingress(it), 0) => it.redirect = !it.redirect,
+        (Object::Ingress(it), 1) => it.created = 3 - it.created,
+        (Object::Ingress(it), 2) => _ = it.rules.pop(),
+        (Object::IngressClass(it), 0) => it.ours = !it.ours,
+        (Object::TlsSecret(it), 0) => it.certificate = Ok("h3".into()),
+        (Object::Namespace(it), 0) => it.labels = namespace("", "2").labels,
+        (Object::LoadBalancer(it), 0) => it.nodes = !it.nodes,
+        (Object::LoadBalancer(it), 1) => it.regex_hosts = !it.regex_hosts,
+        (Object::LoadBalancer(it), 2) => it.uid = "3".into(),
+        _ => return None,
+    }
+    Some(object)
+}
+
 pub(super) fn config() -> impl Strategy<Value = Config> {
     (any::<bool>(), option::of(select(&LOAD_BALANCERS[..]))).prop_map(|(default_class, name)| {
         Config { default_class, default_load_balancer: name.map(Into::into) }
@@ -121,19 +155,33 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let kind = || select(&KINDS[..]);
     let step = prop_oneof![
         12 => object().prop_map(|object| Step::Apply(Box::new(object))),
-        3 => object().prop_map(|object| { let (kind, key) = id(&object); Step::Delete(kind, key) }),
+        1 => object().prop_map(|object| { let (kind, key) = id(&object); Step::Delete(kind, key) }),
+        6 => (0..20usize, 0..4u8).prop_map(|(which, how)| Step::Tweak(which, how)),
         1 => (kind(), any::<bool>()).prop_map(|(kind, breaks)| Step::Relist(kind, breaks)),
         1 => (lb_name(), addresses()).prop_map(|(lb, addresses)| Step::Report(lb, addresses)),
         3 => Just(Step::Take),
     ];
-    prop::collection::vec(step, 0..40)
+    // Most of what can go wrong needs somewhere to go first.
+    let by_label = LoadBalancer { allowed: for_label_1(), ..lb("p") };
+    let ground = [
+        by_label.into(),
+        class("web").into(),
+        namespace("a", "1").into(),
+        namespace("b", "1").into(),
+        secret("a/s", "h1").into(),
+    ];
+    let ground = ground.map(|object: Object| Step::Apply(Box::new(object)));
+    prop::collection::vec(step, 0..40).prop_map(move |steps| {
+        let ground = ground.clone().into_iter();
+        ground.chain(steps).collect()
+    })
 }
 
 pub(super) fn object() -> impl Strategy<Value = Object> {
     prop_oneof![
-        4 => a_service().prop_map(Object::from),
-        4 => an_ingress().prop_map(Object::from),
-        2 => a_load_balancer().prop_map(Object::from),
+        5 => a_service().prop_map(Object::from),
+        6 => an_ingress().prop_map(Object::from),
+        1 => a_load_balancer().prop_map(Object::from),
         1 => a_class().prop_map(Object::from),
         1 => a_secret().prop_map(Object::from),
         1 => (select(&["a", "b"][..]), select(&["1", "2"][..]))
@@ -142,7 +190,7 @@ pub(super) fn object() -> impl Strategy<Value = Object> {
 }
 
 fn lb_name() -> impl Strategy<Value = Arc<str>> {
-    select(&LOAD_BALANCERS[..]).prop_map(Into::into)
+    select(&["p", "p", "p", "q"][..]).prop_map(Into::into)
 }
 
 fn addresses() -> impl Strategy<Value = Vec<IpAddr>> {
@@ -162,7 +210,7 @@ fn bad<T: Clone + std::fmt::Debug>(
 fn placement() -> impl Strategy<Value = Result<Placement, Problem>> {
     bad(prop_oneof![
         2 => Just(Placement::Default),
-        4 => lb_name().prop_map(Placement::LoadBalancer),
+        6 => lb_name().prop_map(Placement::LoadBalancer),
         1 => Just(Placement::Claim("c".into())),
         1 => select(&["1", "2"][..]).prop_map(|source| Placement::Source(source.into())),
     ])
@@ -226,7 +274,7 @@ prop_compose! {
 }
 
 fn a_backend() -> impl Strategy<Value = Backend> {
-    let service = option::weighted(0.9, select(&["x", "y", "z", "none"][..]));
+    let service = option::weighted(0.9, select(&["x", "x", "y", "none"][..]));
     let by = prop_oneof![
         select(&[80, 443, 53][..]).prop_map(BackendPort::Number),
         select(&["web", "udp"][..]).prop_map(|name| BackendPort::Name(name.into())),
@@ -242,12 +290,12 @@ fn a_host() -> impl Strategy<Value = crate::plan::Host> {
 fn a_rule() -> impl Strategy<Value = IngressRule> {
     let path = (select(&["/", "/a", "/a/", "=/a"][..]), a_backend())
         .prop_map(|(at, backend)| IngressPath { path: path(at), backend });
-    (a_host(), prop::collection::vec(path, 0..3))
+    (a_host(), prop::collection::vec(path, 0..4))
         .prop_map(|(host, paths)| IngressRule { host, paths })
 }
 
 fn a_tls() -> impl Strategy<Value = IngressTls> {
-    let secret = option::weighted(0.8, select(&["s", "t"][..]));
+    let secret = option::weighted(0.9, select(&["s", "s", "t"][..]));
     (prop::collection::vec(a_host(), 0..2), secret)
         .prop_map(|(hosts, secret)| IngressTls { hosts, secret: secret.map(Into::into) })
 }
@@ -258,13 +306,13 @@ prop_compose! {
         uid in uid(),
         created in 0..3i64,
         deleting in prop::bool::weighted(0.1),
-        class in option::weighted(0.9, select(&["web", "web", "other"][..])),
+        class in option::weighted(0.95, select(&["web", "web", "web", "other"][..])),
         placement in placement(),
         tuning in tuning(),
         redirect in any::<bool>(),
         default_backend in option::weighted(0.3, a_backend()),
-        rules in prop::collection::vec(a_rule(), 0..3),
-        tls in prop::collection::vec(a_tls(), 0..2),
+        rules in prop::collection::vec(a_rule(), 1..3),
+        tls in prop::collection::vec(a_tls(), 0..3),
     ) -> Ingress {
         let class = class.map(Into::into);
         Ingress {
@@ -280,12 +328,12 @@ fn a_class() -> impl Strategy<Value = IngressClass> {
         1 => lb_name().prop_map(ClassParameters::LoadBalancer),
         1 => Just(ClassParameters::Claim(key("a/c"))),
     ];
-    (select(&["web", "web", "other"][..]), prop::bool::weighted(0.9), bad(parameters))
+    (select(&["web", "web", "web", "other"][..]), prop::bool::weighted(0.9), bad(parameters))
         .prop_map(|(name, ours, parameters)| IngressClass { name: name.into(), ours, parameters })
 }
 
 fn a_secret() -> impl Strategy<Value = TlsSecret> {
-    (select(&["a/s", "a/t", "b/s"][..]), bad(select(&["h1", "h2"][..]))).prop_map(
+    (select(&["a/s", "a/s", "a/t", "b/s"][..]), bad(select(&["h1", "h2"][..]))).prop_map(
         |(name, certificate)| TlsSecret {
             key: key(name),
             certificate: certificate.map(Into::into),
@@ -293,13 +341,17 @@ fn a_secret() -> impl Strategy<Value = TlsSecret> {
     )
 }
 
-fn allowed() -> impl Strategy<Value = AllowedNamespaces> {
+fn for_label_1() -> AllowedNamespaces {
     let requirements =
         vec![Requirement { key: "label".into(), operator: Operator::In(vec!["1".into()]) }];
+    AllowedNamespaces::Selector(LabelSelector { requirements })
+}
+
+fn allowed() -> impl Strategy<Value = AllowedNamespaces> {
     prop_oneof![
         3 => Just(AllowedNamespaces::All),
         1 => Just(AllowedNamespaces::None),
-        1 => Just(AllowedNamespaces::Selector(LabelSelector { requirements })),
+        3 => Just(for_label_1()),
     ]
 }
 
@@ -311,7 +363,7 @@ prop_compose! {
         addresses in addresses(),
         http_port in select(&[80, 80, 443][..]),
         allowed in allowed(),
-        claim in option::weighted(0.3, select(&["a/c", "b/c"][..])),
+        claim in option::weighted(0.2, select(&["a/c", "b/c"][..])),
         regex_hosts in any::<bool>(),
         nodes in prop::bool::weighted(0.3),
         external in prop::bool::weighted(0.3),
