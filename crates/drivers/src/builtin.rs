@@ -5,23 +5,34 @@ use bowline_core::update::{Report, Update};
 use bowline_proxy::Proxy;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Drives a proxy in the same process.
 #[derive(Debug)]
 pub struct Builtin {
     proxy: Arc<Proxy>,
+    report: watch::Receiver<Report>,
 }
 
 impl Builtin {
     /// Drives this proxy.
     pub fn new(proxy: Arc<Proxy>) -> Self {
-        Self { proxy }
+        Self { report: proxy.report(), proxy }
     }
 }
 
 impl Driver for Builtin {
     async fn apply(&mut self, update: &Update) -> Result<Report, Error> {
-        Ok(self.proxy.apply(update).await)
+        let report = self.proxy.apply(update).await;
+        self.report.mark_unchanged();
+        Ok(report)
+    }
+
+    async fn changed(&mut self) -> Report {
+        match self.report.changed().await {
+            Ok(()) => self.report.borrow_and_update().clone(),
+            Err(_) => std::future::pending().await,
+        }
     }
 
     async fn drain(&mut self, grace: Duration) {

@@ -15,6 +15,13 @@ pub trait Driver: Send {
     /// nothing is known about the rest, and that the caller should come again with everything.
     fn apply(&mut self, update: &Update) -> impl Future<Output = Result<Report, Error>> + Send;
 
+    /// Resolves when what the last report said has changed without an update, such as an address that
+    /// could be bound at last. It can be cancelled without loss. A driver whose reports stand until
+    /// the next update never resolves.
+    fn changed(&mut self) -> impl Future<Output = Report> + Send {
+        std::future::pending()
+    }
+
     /// Stops accepting, lets what is under way end within the grace, then stops.
     fn drain(&mut self, grace: std::time::Duration) -> impl Future<Output = ()> + Send;
 }

@@ -137,6 +137,11 @@ impl Listener {
         }
     }
 
+    /// What is counted here.
+    pub(crate) fn stats(&self) -> &Arc<ListenerStats> {
+        &self.stats
+    }
+
     /// Turns true when connections should end.
     pub(crate) fn draining(&self) -> watch::Receiver<bool> {
         self.draining.subscribe()

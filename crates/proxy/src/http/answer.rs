@@ -26,8 +26,10 @@ impl Answer {
     pub(super) async fn send(&self, session: &mut Session) -> Result<()> {
         let body = text(self.status);
         let mut response = ResponseHeader::build(self.status, Some(4))?;
-        response.insert_header(http::header::CONTENT_TYPE, "text/plain; charset=utf-8")?;
-        response.insert_header(http::header::CONTENT_LENGTH, body.len())?;
+        if !body.is_empty() {
+            response.insert_header(http::header::CONTENT_TYPE, "text/plain; charset=utf-8")?;
+            response.insert_header(http::header::CONTENT_LENGTH, body.len())?;
+        }
         response.insert_header(http::header::CACHE_CONTROL, "no-store")?;
         if let Some(location) = &self.location {
             let location = http::HeaderValue::from_bytes(location.as_bytes())

@@ -107,7 +107,7 @@ async fn run<T>(connection: &Arc<Connection>, request: impl Future<Output = T>) 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, io: Io) {
     let draining = connection.listener.draining();
-    let stream = Downstream::new(io);
+    let stream = Downstream::new(io, connection.listener.stats().clone());
     if connection.tls.as_ref().is_some_and(|given| given.http2) {
         http2(http, shared, connection, stream, draining).await;
     } else {

@@ -3,8 +3,9 @@
 //! the tables that updates swap.
 //!
 //! A request is tried again where that is safe: always when no connection could be made; after it was
-//! sent only if its method is idempotent, nothing has come back, and either it has no body or it went
-//! over a kept connection that the member closed. A member that was silent for too long is not asked
+//! sent only if nothing has come back and either an HTTP/2 member says that it did not begin with it,
+//! or its method is idempotent and it has no body or went over a kept connection that the member
+//! closed. A member that was silent for too long is not asked
 //! twice. Members that failed are not tried again for the same request.
 
 use super::answer::Answer;
@@ -326,6 +327,8 @@ impl ProxyHttp for Service {
         let silent = *error.etype() == ErrorType::ReadTimedout;
         let upstream = *error.esource() == ErrorSource::Upstream;
         let answered = session.response_written().is_some();
+        // An HTTP/2 member says of some requests that it did not begin with them.
+        let untouched = *error.etype() == ErrorType::H2Error && error.retry();
         // A kept connection that the member closed says nothing about the member.
         error.retry.decide_reuse(kept);
         let closed = kept && error.retry();
@@ -333,16 +336,16 @@ impl ProxyHttp for Service {
             && !closed
             && let Some(pick) = &ctx.pick
         {
-            pick.failed(if silent { Failure::Timeout } else { Failure::Reset });
             ctx.failed.push(pick.address());
+            if !untouched {
+                pick.failed(if silent { Failure::Timeout } else { Failure::Reset });
+            }
         }
         let repeatable = session.req_header().method.is_idempotent();
-        let retry = upstream
-            && !answered
-            && !silent
-            && repeatable
-            && ((closed && !session.as_ref().retry_buffer_truncated())
-                || session.as_mut().is_body_empty());
+        let whole = !session.as_ref().retry_buffer_truncated();
+        let harmless = (untouched && whole)
+            || (repeatable && ((closed && whole) || session.as_mut().is_body_empty()));
+        let retry = upstream && !answered && !silent && harmless;
         error.set_retry(retry);
         error
     }

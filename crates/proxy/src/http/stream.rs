@@ -2,6 +2,7 @@
 //! hand kept back. It never lets a request read into the next one, which is what makes pipelining and
 //! the checks in [`super::head`] safe. The connection loops hand it to pingora and take it back.
 
+use crate::metrics::ListenerStats;
 use async_trait::async_trait;
 use bytes::{Buf, BytesMut};
 use pingora_core::protocols::raw_connect::ProxyDigest;
@@ -50,17 +51,19 @@ pub(crate) struct Downstream {
     /// Written, and not yet sent.
     held: BytesMut,
     corked: bool,
+    stats: Arc<ListenerStats>,
 }
 
 impl Downstream {
     /// A connection of which nothing has been read.
-    pub(crate) fn new(io: Io) -> Self {
+    pub(crate) fn new(io: Io, stats: Arc<ListenerStats>) -> Self {
         Self {
             io,
             ahead: BytesMut::new(),
             expects: Expects::Anything,
             held: BytesMut::new(),
             corked: false,
+            stats,
         }
     }
 
@@ -72,10 +75,9 @@ impl Downstream {
     /// Reads some more; nothing at the end of the connection.
     pub(crate) async fn read_ahead(&mut self) -> io::Result<usize> {
         self.ahead.reserve(4096);
-        match &mut self.io {
-            Io::Plain(io) => io.read_buf(&mut self.ahead).await,
-            Io::Tls(io) => io.read_buf(&mut self.ahead).await,
-        }
+        let read = self.io.read_buf(&mut self.ahead).await?;
+        ListenerStats::add(&self.stats.bytes_in, read as u64);
+        Ok(read)
     }
 
     /// Takes the head of a request off, and lets its reader have what belongs to it.
@@ -109,6 +111,7 @@ impl Downstream {
             if chunk.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
+            ListenerStats::add(&self.stats.bytes_in, chunk.filled().len() as u64);
             self.ahead.extend_from_slice(chunk.filled());
         }
         Poll::Pending
@@ -122,6 +125,7 @@ impl Downstream {
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
+            ListenerStats::add(&self.stats.bytes_out, sent as u64);
             let held = self.held.len();
             self.held.advance(sent.min(held));
             if sent > held {
@@ -145,11 +149,12 @@ impl AsyncRead for Downstream {
             Expects::Anything => usize::MAX,
         }
         .min(buf.remaining());
-        let read = if this.ahead.is_empty() && most == buf.remaining() {
+        let fresh = this.ahead.is_empty();
+        let read = if fresh && most == buf.remaining() {
             let before = buf.filled().len();
             ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
             buf.filled().len() - before
-        } else if this.ahead.is_empty() {
+        } else if fresh {
             let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
             ready!(Pin::new(&mut this.io).poll_read(cx, &mut part))?;
             let read = part.filled().len();
@@ -160,6 +165,9 @@ impl AsyncRead for Downstream {
             buf.put_slice(&this.ahead.split_to(read));
             read
         };
+        if fresh {
+            ListenerStats::add(&this.stats.bytes_in, read as u64);
+        }
         if let Expects::Exactly(left) = &mut this.expects {
             *left = left.saturating_sub(read as u64);
         }
@@ -184,7 +192,9 @@ impl AsyncWrite for Downstream {
         if sent > 0 {
             return Poll::Ready(Ok(sent));
         }
-        Pin::new(&mut this.io).poll_write(cx, buf)
+        let sent = ready!(Pin::new(&mut this.io).poll_write(cx, buf))?;
+        ListenerStats::add(&this.stats.bytes_out, sent as u64);
+        Poll::Ready(Ok(sent))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

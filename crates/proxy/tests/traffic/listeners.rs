@@ -83,7 +83,7 @@ async fn tcp_and_udp_pass_through_and_change_pools_without_binding_anew() {
     world.apply(wish).await;
     assert_eq!(dial.line().await.unwrap().name, "b");
     assert_eq!(dial.datagram("y").await.unwrap(), "b:y");
-    assert_eq!(line.ask("still there").await.unwrap(), "a:still there");
+    assert_eq!(line.ask("still there").await.unwrap(), "still there");
 }
 
 #[tokio::test]
@@ -142,5 +142,15 @@ async fn counters_and_the_access_log_say_what_happened() {
     world.proxy.register(&mut registry);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-    assert!(text.contains("proxy_responses_total{pool=\"web\",class=\"2xx\"} 1"), "{text}");
+    for sample in [
+        "proxy_responses_total{pool=\"web\",class=\"2xx\"} 1\n".to_owned(),
+        format!(
+            "proxy_listener_accepted_total{{address=\"{}:{HTTP}\",protocol=\"http\"}} 1\n",
+            world.at
+        ),
+    ] {
+        assert!(text.contains(&sample), "{sample} is not in {text}");
+    }
+    let sent = text.lines().find(|line| line.starts_with("proxy_listener_bytes_out_total"));
+    assert!(sent.is_some_and(|line| !line.ends_with(" 0")), "{sent:?}");
 }

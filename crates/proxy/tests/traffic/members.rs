@@ -230,3 +230,31 @@ async fn slow_clients_take_their_own_places_only() {
     }
     assert_eq!(world.http().get("a", "/").await.unwrap().status, 200);
 }
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_or_says_nothing_is_let_go() {
+    let mut options = bowline_proxy::Options::default();
+    options.limits.write_time = std::time::Duration::from_millis(300);
+    options.limits.idle_time = std::time::Duration::from_millis(300);
+    options.limits.body_time = std::time::Duration::from_millis(300);
+    let world = World::with(options);
+    let member = world.member("a").await;
+    world.apply(world.wish().web(&[&member])).await;
+    let mut clients = Vec::new();
+    for request in [
+        "GET /?bytes=50000000 HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nx",
+    ] {
+        let mut stream = world.http().tcp().await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        clients.push(stream);
+    }
+    // All places are free again only when all three are let go.
+    tokio::time::timeout(
+        std::time::Duration::from_secs(10),
+        world.proxy.drain(std::time::Duration::from_secs(60)),
+    )
+    .await
+    .unwrap();
+}

@@ -4,7 +4,7 @@ use crate::kit::{HTTP, HTTPS, World, consumer, forward, pool, tls};
 use bowline_core::outcome::{Problem, Reason};
 use bowline_core::plan::{ListenerProtocol, SiteTls, Speaks};
 use bowline_core::update::{Refusal, Report};
-use bowline_testing::{Authority, Issued};
+use bowline_testing::{Authority, Issued, Request};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
@@ -162,4 +162,38 @@ async fn a_certificate_that_cannot_be_read_is_told_to_those_who_use_it_and_harms
     let trusted = authority.trusted(&[]);
     assert!(world.https().tls(&trusted, "bad.example").certificate().await.is_err());
     assert!(world.https().tls(&trusted, "a.example").certificate().await.is_ok());
+}
+
+#[tokio::test]
+async fn bodies_and_websockets_pass_through_tls_and_http2() {
+    let (world, authority) = (World::new(), Authority::new());
+    two_hosts(&world, &authority).await;
+    let member = world.member("m").await;
+    world.apply(world.wish().pool(pool("web"), &[&member])).await;
+    let one = world.https().tls(&authority.trusted(&["http/1.1"]), "a.example");
+    let two = world.https().tls(&authority.trusted(&["h2"]), "a.example").http2();
+    for dial in [&one, &two] {
+        let mut session = dial.session().await.unwrap();
+        let post = Request::post("a.example", "/", vec![b'x'; 300_000]);
+        assert_eq!(session.send(post).await.unwrap().echo().unwrap().body, 300_000);
+        let answer = session.get("a.example", "/?bytes=300000").await.unwrap();
+        assert_eq!(answer.body.len(), 300_000);
+    }
+    let mut socket = one.websocket("a.example", "/").await.unwrap();
+    assert_eq!(socket.ask("x").await.unwrap(), "m:x");
+}
+
+#[tokio::test]
+async fn an_http2_request_with_too_large_a_header_harms_only_itself() {
+    let (world, authority) = (World::new(), Authority::new());
+    two_hosts(&world, &authority).await;
+    let member = world.member("m").await;
+    world.apply(world.wish().pool(pool("web"), &[&member])).await;
+    let dial = world.https().tls(&authority.trusted(&["h2"]), "a.example").http2();
+    let mut session = dial.session().await.unwrap();
+    let large = Request::get("a.example", "/").header("x", &"y".repeat(100_000));
+    let refused = session.send(large).await.map(|answer| answer.status);
+    assert!(matches!(refused, Ok(431) | Err(_)), "{refused:?}");
+    assert_eq!(dial.get("a.example", "/").await.unwrap().status, 200);
+    assert_eq!(member.requests(), 1);
 }
