@@ -19,9 +19,12 @@ setup: ## Install what building and testing need, or print the one command that 
 	@scripts/setup test
 
 .PHONY: run
-run: ## Build Bowline and run it in the foreground, its data in .bowline/ (Ctrl-C ends it).
+run: ## Build Bowline and run its demo in the foreground, its data in .bowline/ (Ctrl-C ends it).
 	@scripts/setup run
-	@cargo run --profile $(PROFILE) -- up --data .bowline/data --kubeconfig .bowline/kubeconfig
+	@cargo run --quiet --profile $(PROFILE) -- up --demo --data .bowline/data --kubeconfig .bowline/kubeconfig
+
+# Tests of traffic make networks of their own, which takes root or a namespace in which one is root.
+AS_ROOT = $(shell [ "$$(id -u)" = 0 ] || ! unshare -r true 2>/dev/null || echo unshare -r)
 
 # A real server takes seconds to start. `cargo test` starts one for each test binary, nextest would
 # start one for each test. Nextest knows no documentation tests.
@@ -29,9 +32,9 @@ run: ## Build Bowline and run it in the foreground, its data in .bowline/ (Ctrl-
 test: ## Run every test; with KUBEBUILDER_ASSETS=DIR the end-to-end ones run on a real Kubernetes API.
 	@scripts/setup test
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}$${BOWLINE_TEST_KUBECONFIG:-}" ] && cargo nextest --version >/dev/null 2>&1; then \
-	  set -x; cargo test --workspace --doc && cargo nextest run --workspace; \
+	  set -x; cargo test --workspace --doc && $(AS_ROOT) cargo nextest run --workspace; \
 	else \
-	  set -x; cargo test --workspace; \
+	  set -x; $(AS_ROOT) cargo test --workspace; \
 	fi
 
 .PHONY: lint
@@ -51,9 +54,9 @@ deny: ## Check the dependencies' licences, sources and known vulnerabilities (fe
 	cargo deny check
 
 .PHONY: bench
-bench: ## Measure, in an optimized build: writes per second, lists, watchers, memory.
-	@scripts/setup build
-	cargo bench --workspace --bench '*'
+bench: ## Measure, in an optimized build: API, planner, resolver, and the proxy beside HAProxy and nginx.
+	@scripts/setup bench
+	$(AS_ROOT) cargo bench --workspace --bench '*'
 
 # Sanitizers and coverage are unstable features; RUSTC_BOOTSTRAP spares a second toolchain for them.
 .PHONY: fuzz

@@ -1,12 +1,17 @@
 //! The command line: one module a command. Reads flags, starts what they ask for, says what went wrong.
 
+mod agent;
 mod connect;
+mod controller;
 mod crds;
 mod explain;
 mod log;
 mod look;
 mod paint;
 mod plan;
+mod proxy;
+mod role;
+mod signals;
 mod status;
 mod up;
 
@@ -34,6 +39,10 @@ struct Cli {
 enum Command {
     /// Run everything on this machine, with nothing to install
     Up(Box<up::Up>),
+    /// Decide which load balancer carries what, and record it for the agents
+    Controller(controller::Controller),
+    /// Carry the traffic of one load balancer on this machine
+    Agent(agent::Agent),
     /// Show what would change compared to what is recorded
     Plan(plan::PlanCommand),
     /// Say why a Service, an Ingress or a load balancer is where it is, or is not
@@ -44,15 +53,28 @@ enum Command {
     Crds(crds::Crds),
 }
 
+impl Command {
+    /// What is logged unless a flag says otherwise: roles in a cluster have nothing but their log, the
+    /// others print what they have to say.
+    fn log_level(&self) -> &'static str {
+        match self {
+            Self::Controller(_) | Self::Agent(_) => "info",
+            _ => "warn",
+        }
+    }
+}
+
 /// Runs the command that was asked for.
 pub(crate) fn run() -> ExitCode {
     let cli = Cli::parse();
-    if let Err(error) = cli.log.start("warn") {
+    if let Err(error) = cli.log.start(cli.command.log_level()) {
         eprintln!("bowline: {error}");
         return ExitCode::from(2);
     }
     let done = match cli.command {
         Command::Up(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Controller(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Agent(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Plan(command) => command.run(),
         Command::Explain(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Status(command) => command.run().map(|()| ExitCode::SUCCESS),

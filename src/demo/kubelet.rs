@@ -3,6 +3,7 @@
 //! `bowline up --demo`.
 
 use super::backend::Backend;
+use bowline_runtime::observe::{Change, Changes};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -11,7 +12,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// The namespace and the node whose Pods are played.
@@ -61,7 +62,7 @@ enum Told {
 /// The Pods that run.
 pub(crate) struct Kubelet {
     client: Client,
-    say: mpsc::UnboundedSender<String>,
+    say: Changes,
     pods: BTreeMap<String, Running>,
 }
 
@@ -74,11 +75,7 @@ struct Running {
 impl Kubelet {
     /// Plays the Pods until `stopped`, then ends their servers and leaves the objects as they are: the
     /// next start has them back. What a user should see goes to `say`.
-    pub(crate) async fn run(
-        client: Client,
-        say: mpsc::UnboundedSender<String>,
-        mut stopped: watch::Receiver<bool>,
-    ) {
+    pub(crate) async fn run(client: Client, say: Changes, mut stopped: watch::Receiver<bool>) {
         let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
         let events = watcher(api, watcher::Config::default()).default_backoff();
         let mut events = std::pin::pin!(events);
@@ -140,12 +137,7 @@ impl Kubelet {
 }
 
 /// The life of one Pod.
-async fn play(
-    client: Client,
-    pod: Wanted,
-    mut told: watch::Receiver<Told>,
-    say: mpsc::UnboundedSender<String>,
-) {
+async fn play(client: Client, pod: Wanted, mut told: watch::Receiver<Told>, say: Changes) {
     let api: Api<Pod> = Api::namespaced(client, NAMESPACE);
     if let Some(backend) = bind(&api, &pod, &mut told, &say).await {
         report(&api, &pod, None).await;
@@ -176,7 +168,7 @@ async fn bind(
     api: &Api<Pod>,
     pod: &Wanted,
     told: &mut watch::Receiver<Told>,
-    say: &mpsc::UnboundedSender<String>,
+    say: &Changes,
 ) -> Option<Backend> {
     let mut complained = false;
     loop {
@@ -187,7 +179,8 @@ async fn bind(
             Ok(backend) => return Some(backend),
             Err((port, error)) if !complained => {
                 let why = format!("cannot listen on 127.0.0.1:{port}: {error}");
-                let _ = say.send(format!("Pod {NAMESPACE}/{} is not ready: {why}", pod.name));
+                let what = format!("Pod {NAMESPACE}/{} is not ready: {why}", pod.name);
+                say.tell(Change::Trouble(what));
                 report(api, pod, Some(&why)).await;
                 complained = true;
             }

@@ -151,6 +151,7 @@ fn settings(lease: &Lease) -> Config {
     Config {
         default_class: annotation(names::ANNOTATION_DEFAULT_CLASS).is_some_and(|it| it == "true"),
         default_load_balancer: annotation(names::ANNOTATION_DEFAULT_LOAD_BALANCER)
+            .filter(|name| !name.is_empty())
             .map(|name| name.as_str().into()),
     }
 }

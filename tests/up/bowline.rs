@@ -30,7 +30,7 @@ impl<'a> Start<'a> {
     pub(crate) fn new(scratch: &'a Scratch) -> Self {
         let kubeconfig = scratch.path().join("kubeconfig");
         let args = vec!["up".into(), "--kubeconfig".into(), kubeconfig.display().to_string()];
-        Self { scratch, args }.listen("127.0.0.1:0")
+        Self { scratch, args }.listen("127.0.0.1:0").arg("--admin").arg("127.0.0.1:0")
     }
 
     /// With its state in the folder `data` of the scratch folder.

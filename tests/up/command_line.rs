@@ -47,7 +47,9 @@ fn help_names_every_command_and_flag() {
     let help = run(&["up", "--help"]);
     assert!(help.status.success());
     let flags = ["--demo", "--data", "--listen", "--kubeconfig", "-f", "--filename", "--address"];
-    for word in flags.into_iter().chain(["--http-port", "127.0.0.1:6443", "Examples:"]) {
+    let more = ["--admin", "--default-class", "--default-load-balancer", "--access-log"];
+    for word in flags.into_iter().chain(more).chain(["--http-port", "127.0.0.1:6443", "Examples:"])
+    {
         assert!(said(&help).contains(word), "{word}: {}", said(&help));
     }
     let looks = ["-o", "--kubeconfig", "--context", "--namespace", "--default-class", "Examples:"];
@@ -55,6 +57,13 @@ fn help_names_every_command_and_flag() {
         let help = run(&[command, "--help"]);
         assert!(help.status.success());
         for word in looks.into_iter().chain(["--default-load-balancer", "bowline-system"]) {
+            assert!(said(&help).contains(word), "{command} {word}: {}", said(&help));
+        }
+    }
+    for command in ["controller", "agent"] {
+        let help = run(&[command, "--help"]);
+        assert!(help.status.success());
+        for word in ["--kubeconfig", "--namespace", "--admin", "127.0.0.1:9180", "Examples:"] {
             assert!(said(&help).contains(word), "{command} {word}: {}", said(&help));
         }
     }
@@ -71,6 +80,10 @@ fn a_command_line_that_makes_no_sense_is_refused_with_help() {
         &["up", "--sideways"],
         &["up", "extra"],
         &["up", "--http-port", "0"],
+        &["up", "--default-load-balancer", "edge", "--address", "127.0.0.1"],
+        &["agent"],
+        &["agent", "--template", "file"],
+        &["controller", "--default-class=perhaps"],
         &["explain"],
         &["explain", "web"],
         &["explain", "pod/web"],

@@ -18,7 +18,7 @@ mod state;
 mod writes;
 
 use crate::announcer::{self, Announcements};
-use crate::elect::{self, Leadership};
+use crate::elect::{self, Leadership, Settings};
 use crate::metrics::Phase;
 use crate::observe::Change;
 use crate::random;
@@ -70,8 +70,14 @@ pub async fn run(
     drop(sender);
     let (leadership, election) = if options.election {
         let shutdown = context.shutdown.clone();
-        let (leadership, election) =
-            elect::take_part(client.clone(), &options.namespace, &options.identity, shutdown);
+        let settings = Settings::of(&options);
+        let (leadership, election) = elect::take_part(
+            client.clone(),
+            &options.namespace,
+            &options.identity,
+            settings,
+            shutdown,
+        );
         (leadership, Some(tokio::spawn(election)))
     } else {
         (Leadership::always(), None)

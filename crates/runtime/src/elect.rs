@@ -2,6 +2,7 @@
 //! choose their leader, and lets writers ask whether they still lead. It knows no rule of the election.
 
 use crate::random;
+use crate::roles::ControllerOptions;
 use bowline_api::names;
 use bowline_core::election::{Answer, Config, Effect, Elector, Event, Record, Request, Wanted};
 use futures::StreamExt as _;
@@ -12,6 +13,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
 use parking_lot::Mutex;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -71,12 +73,30 @@ impl Leadership {
     }
 }
 
+/// How the leader is set, as annotations of its Lease: who looks at the cluster can then plan as it does.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings(BTreeMap<&'static str, String>);
+
+impl Settings {
+    /// What is left out is written as empty, so that nothing of an earlier leader stays.
+    pub(crate) fn of(options: &ControllerOptions) -> Self {
+        Self(BTreeMap::from([
+            (names::ANNOTATION_DEFAULT_CLASS, options.default_class.to_string()),
+            (
+                names::ANNOTATION_DEFAULT_LOAD_BALANCER,
+                options.default_load_balancer.clone().unwrap_or_default(),
+            ),
+        ]))
+    }
+}
+
 /// Takes part in the election until the shutdown; returns what to ask, and what must be awaited at the
 /// end so that the next leader need not wait.
 pub(crate) fn take_part(
     client: Client,
     namespace: &str,
     identity: &str,
+    settings: Settings,
     shutdown: watch::Receiver<bool>,
 ) -> (Leadership, impl Future<Output = ()> + Send + 'static) {
     let election = Arc::new(Election {
@@ -86,12 +106,13 @@ pub(crate) fn take_part(
     let (leads, led) = watch::channel(false);
     let leadership = Leadership { election: Some(Arc::clone(&election)), led };
     let api = Api::namespaced(client, namespace);
-    (leadership, run(api, election, leads, shutdown))
+    (leadership, run(api, election, Arc::new(settings), leads, shutdown))
 }
 
 async fn run(
     api: Api<Lease>,
     election: Arc<Election>,
+    settings: Arc<Settings>,
     leads: watch::Sender<bool>,
     mut shutdown: watch::Receiver<bool>,
 ) {
@@ -106,8 +127,8 @@ async fn run(
                     Effect::StopLeading => drop(leads.send(false)),
                     Effect::Ended => return,
                     Effect::Send(id, request) => {
-                        let api = api.clone();
-                        requests.push(async move { (id, ask(&api, request).await) });
+                        let (api, settings) = (api.clone(), Arc::clone(&settings));
+                        requests.push(async move { (id, ask(&api, request, &settings).await) });
                     }
                 }
             }
@@ -126,7 +147,7 @@ async fn run(
     }
 }
 
-async fn ask(api: &Api<Lease>, request: Request) -> Answer {
+async fn ask(api: &Api<Lease>, request: Request, settings: &Settings) -> Answer {
     let params = PostParams {
         field_manager: Some(names::MANAGER_CONTROLLER.to_owned()),
         ..PostParams::default()
@@ -135,11 +156,11 @@ async fn ask(api: &Api<Lease>, request: Request) -> Answer {
         PatchParams { field_manager: params.field_manager.clone(), ..PatchParams::default() };
     let answer = match request {
         Request::Read => api.get(names::LEASE_CONTROLLER).await,
-        Request::Create(wanted) => match lease(&wanted, None) {
+        Request::Create(wanted) => match lease(&wanted, None, settings) {
             Ok(lease) => api.create(&params, &lease).await,
             Err(error) => Err(Error::SerdeError(error)),
         },
-        Request::Update(version, wanted) => match lease(&wanted, Some(&version)) {
+        Request::Update(version, wanted) => match lease(&wanted, Some(&version), settings) {
             Ok(lease) => {
                 let patch = Patch::Merge(&lease);
                 api.patch(names::LEASE_CONTROLLER, &patch_params, &patch).await
@@ -159,10 +180,18 @@ async fn ask(api: &Api<Lease>, request: Request) -> Answer {
 }
 
 /// The Lease as it shall be. `acquireTime` is for people; a renewal says nothing of it.
-fn lease(wanted: &Wanted, version: Option<&str>) -> Result<Lease, serde_json::Error> {
+fn lease(
+    wanted: &Wanted,
+    version: Option<&str>,
+    settings: &Settings,
+) -> Result<Lease, serde_json::Error> {
     let now = format!("{:.6}", Timestamp::now());
     serde_json::from_value(json!({
-        "metadata": {"name": names::LEASE_CONTROLLER, "resourceVersion": version},
+        "metadata": {
+            "name": names::LEASE_CONTROLLER,
+            "resourceVersion": version,
+            "annotations": settings.0,
+        },
         "spec": {
             "holderIdentity": wanted.holder.as_deref().unwrap_or_default(),
             "leaseDurationSeconds": wanted.duration.as_secs().max(1),

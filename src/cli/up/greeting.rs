@@ -1,6 +1,11 @@
-//! What `bowline up` says when everything runs: what is where, and what to type next. Pure text.
+//! What `bowline up` says when everything runs: what is where, and what to type next.
 
+use super::local;
 use crate::cli::paint::Paint;
+use bowline_api::source::LoadBalancerSource;
+use bowline_api::{LoadBalancer, convert};
+use kube::Client;
+use kube::api::{Api, ListParams};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,7 +21,7 @@ pub(super) struct Greeting {
     /// The load balancers that run here.
     pub(super) load_balancers: Vec<Serving>,
     /// Where health and metrics are.
-    pub(super) admin: Option<SocketAddr>,
+    pub(super) admin: SocketAddr,
     /// Whether the demo runs.
     pub(super) demo: bool,
 }
@@ -27,6 +32,16 @@ pub(super) struct Serving {
     pub(super) addresses: Vec<std::net::IpAddr>,
     pub(super) http_port: u16,
     pub(super) https_port: u16,
+}
+
+/// The load balancers that run in this process, the one that `up` made first.
+pub(super) async fn serving(client: &Client) -> Vec<Serving> {
+    let api: Api<LoadBalancer> = Api::all(client.clone());
+    let Ok(list) = api.list(&ListParams::default()).await else { return Vec::new() };
+    let here = |one: &LoadBalancer| matches!(one.spec.source, LoadBalancerSource::Builtin(_));
+    let mut all: Vec<_> = list.items.iter().filter(|one| here(one)).map(Serving::of).collect();
+    all.sort_by_key(|one| (one.name != local::NAME, one.name.clone()));
+    all
 }
 
 impl Greeting {
@@ -44,9 +59,7 @@ impl Greeting {
         for (index, one) in self.load_balancers.iter().enumerate() {
             row(if index == 0 { "Load balancer" } else { "" }, &one.text());
         }
-        if let Some(admin) = self.admin {
-            row("Metrics", &format!("http://{admin}/metrics"));
-        }
+        row("Metrics", &format!("http://{}/metrics", self.admin));
         row("Workloads", "Deployments and StatefulSets are stored, not run");
         out.push('\n');
         if self.demo {
@@ -88,6 +101,16 @@ impl Greeting {
 }
 
 impl Serving {
+    fn of(object: &LoadBalancer) -> Self {
+        let read = convert::load_balancer(object);
+        Self {
+            name: read.name.to_string(),
+            addresses: read.addresses,
+            http_port: read.http_port,
+            https_port: read.https_port,
+        }
+    }
+
     fn text(&self) -> String {
         let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
         let at =
@@ -130,7 +153,7 @@ mod tests {
                 http_port: 8080,
                 https_port: 8443,
             }],
-            admin: Some(([127, 0, 0, 1], 9180).into()),
+            admin: ([127, 0, 0, 1], 9180).into(),
             demo,
         }
     }

@@ -1,20 +1,33 @@
 //! `bowline up`: a Kubernetes API with Bowline's kinds, the roles that act on them and a load balancer,
 //! on a machine that has nothing but this binary.
 
+mod agents;
 mod greeting;
 mod local;
+mod roles;
 
+use super::proxy::ProxyFlags;
+use super::role::AdminFlag;
+use super::signals;
 use crate::cli::paint::Paint;
 use crate::demo;
 use anyhow::Context as _;
+use bowline_api::names;
+use bowline_apiserver::cluster::Cluster;
+use bowline_runtime::admin::Admin;
 use bowline_runtime::apply::{self, Applied};
 use bowline_runtime::embedded::{self, EmbeddedOptions};
 use bowline_runtime::manifests::{self, Manifest};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client};
+use bowline_runtime::observe::Change;
+use greeting::Greeting;
+use kube::Client;
+use roles::Roles;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use tokio::sync::{mpsc, watch};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 
 /// Run everything on this machine, with nothing to install.
 ///
@@ -50,6 +63,37 @@ pub(super) struct Up {
     #[arg(short = 'f', long = "filename", value_name = "MANIFEST_OR_DIR")]
     filename: Vec<PathBuf>,
 
+    /// Serve Services of type LoadBalancer that have no loadBalancerClass, too
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    default_class: bool,
+
+    /// Where Services and Ingresses go that name no load balancer [default: one called "local", which
+    /// is made if it is missing]
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with_all = ["addresses", "http_port", "https_port"]
+    )]
+    default_load_balancer: Option<String>,
+
+    /// Bowline's own namespace: Plans and Leases are there
+    #[arg(long, value_name = "NAME", default_value = names::NAMESPACE)]
+    namespace: String,
+
+    #[command(flatten)]
+    proxy: ProxyFlags,
+
+    #[command(flatten)]
+    admin: AdminFlag,
+
     #[command(flatten)]
     local: local::Local,
 }
@@ -78,7 +122,8 @@ impl Up {
     }
 
     async fn serve(self, objects: Vec<Manifest>) -> anyhow::Result<()> {
-        let interrupted = shutdown_signal()?;
+        let interrupted = signals::shutdown()?;
+        let admin = Admin::bind(self.admin.admin).await?;
         let options = EmbeddedOptions {
             data: self.data.clone(),
             listen: self.listen,
@@ -87,33 +132,11 @@ impl Up {
         };
         let cluster = embedded::start(options).await?;
         let file = self.kubeconfig_file();
-        if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder)
-                .with_context(|| format!("cannot make {}", folder.display()))?;
-        }
         let kubeconfig = cluster.kubeconfig();
-        bowline_apiserver::pki::write_private(&file, kubeconfig.as_bytes())?;
-        let (say, mut said) = mpsc::unbounded_channel();
-        let (stop, stopped) = watch::channel(false);
-        let kubelet = self
-            .demo
-            .then(|| tokio::spawn(demo::Kubelet::run(cluster.client(), say, stopped.clone())));
-        let result = self.set_up(&cluster.client(), &objects).await;
-        if result.is_ok() {
-            self.greet(&cluster.url(), &file);
-            let mut interrupted = std::pin::pin!(interrupted);
-            loop {
-                tokio::select! {
-                    () = &mut interrupted => break,
-                    Some(line) = said.recv() => println!("{}", Paint::stdout().bad(line)),
-                }
-            }
-            println!("\nStopping.");
-        }
-        let _ = stop.send(true);
-        if let Some(kubelet) = kubelet {
-            let _ = kubelet.await;
-        }
+        let result = match write_kubeconfig(&file, &kubeconfig) {
+            Ok(()) => self.live(&cluster, admin, &objects, interrupted).await,
+            Err(error) => Err(error),
+        };
         cluster.shutdown().await;
         // Without data the credentials die with the process; a kubeconfig that points nowhere would only
         // mislead. Another `up` may have put its own there meanwhile.
@@ -124,16 +147,47 @@ impl Up {
         result
     }
 
+    /// Everything on top of the API, from the first to the last.
+    async fn live(
+        &self,
+        cluster: &Cluster,
+        admin: Admin,
+        objects: &[Manifest],
+        interrupted: impl Future<Output = ()>,
+    ) -> anyhow::Result<()> {
+        let client = cluster.client();
+        let address = admin.address;
+        // What is recorded is served before anything else happens; then what is new is brought in.
+        let roles = Roles::start(self, &client, admin).await?;
+        let starts = async {
+            self.set_up(&client, objects).await?;
+            self.wait_until_served(&client, &roles).await;
+            let changes = roles.context.changes.listen();
+            self.greet(&client, &cluster.url(), address).await;
+            anyhow::Ok(changes)
+        };
+        let mut interrupted = std::pin::pin!(interrupted);
+        let result = tokio::select! {
+            changes = starts => match changes {
+                Ok(changes) => {
+                    tell(changes, interrupted).await;
+                    println!("\nStopping.");
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            },
+            () = &mut interrupted => Ok(()),
+        };
+        roles.stop().await;
+        result
+    }
+
     async fn set_up(&self, client: &Client, objects: &[Manifest]) -> anyhow::Result<()> {
-        self.local.ensure(client).await?;
         for manifest in objects {
             apply(client, manifest).await?;
         }
         // A Pod that was deleted stays deleted over a restart: the demo is set up once.
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        if self.demo
-            && namespaces.get_opt("demo").await.context("cannot look for the demo")?.is_none()
-        {
+        if self.demo && !demo::exists(client).await.context("cannot look for the demo")? {
             for manifest in demo::objects()? {
                 apply(client, &manifest).await?;
             }
@@ -141,17 +195,72 @@ impl Up {
         Ok(())
     }
 
-    fn greet(&self, url: &str, kubeconfig: &Path) {
-        let greeting = greeting::Greeting {
+    /// Waits, but not for long, until what there is can be reached: who then types what is printed gets
+    /// an answer.
+    async fn wait_until_served(&self, client: &Client, roles: &Roles) {
+        let served = async {
+            while !roles.context.readiness.missing().is_empty() {
+                tokio::time::sleep(POLL).await;
+            }
+            while self.demo && !demo::is_served(client).await {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, served).await.is_err() {
+            println!("Not everything is served yet; `bowline status` says what is missing.");
+        }
+    }
+
+    async fn greet(&self, client: &Client, url: &str, admin: SocketAddr) {
+        let kubeconfig = self.kubeconfig_file();
+        let greeting = Greeting {
             api: url.to_owned(),
             data: self.data.clone(),
-            kubeconfig: std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned()),
-            load_balancers: Vec::new(),
-            admin: None,
+            kubeconfig: std::path::absolute(&kubeconfig).unwrap_or(kubeconfig),
+            load_balancers: greeting::serving(client).await,
+            admin,
             demo: self.demo,
         };
         print!("{}", greeting.text(Paint::stdout()));
     }
+}
+
+/// How long `up` waits until everything is served before it says so; and how often it looks.
+const PATIENCE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(20);
+
+/// Prints changes until `end`.
+async fn tell(mut changes: Receiver<Arc<Change>>, end: impl Future<Output = ()>) {
+    let paint = Paint::stdout();
+    let mut end = std::pin::pin!(end);
+    loop {
+        tokio::select! {
+            () = &mut end => return,
+            change = changes.recv() => match change {
+                Ok(change) => println!("{}", change_line(&change, paint)),
+                Err(RecvError::Lagged(missed)) => println!("… and {missed} more changes"),
+                Err(RecvError::Closed) => return end.await,
+            },
+        }
+    }
+}
+
+/// A change as a line; what is wrong stands out.
+fn change_line(change: &Change, paint: Paint) -> String {
+    match change {
+        Change::Refused { .. } | Change::Trouble(_) => paint.bad(change),
+        Change::Live { .. } => paint.good(change),
+        _ => change.to_string(),
+    }
+}
+
+fn write_kubeconfig(file: &Path, text: &str) -> anyhow::Result<()> {
+    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    bowline_apiserver::pki::write_private(file, text.as_bytes())?;
+    Ok(())
 }
 
 /// Brings one object to the API, and says what became of it.
@@ -188,18 +297,4 @@ fn check_replaceable(file: &Path) -> anyhow::Result<()> {
         file.display()
     );
     Ok(())
-}
-
-/// Resolves on Ctrl-C or SIGTERM. The handlers are in place when this returns, so that a signal during
-/// the start is not lost.
-fn shutdown_signal() -> anyhow::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    })
 }

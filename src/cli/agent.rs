@@ -1,0 +1,58 @@
+//! `bowline agent`: follows what is recorded for one load balancer, with the proxy that is built in.
+
+use super::connect::Connect;
+use super::proxy::{self, ProxyFlags};
+use super::role::{self, AdminFlag};
+use bowline_drivers::builtin::Builtin;
+use bowline_runtime::agent;
+use bowline_runtime::roles::AgentOptions;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Carry the traffic of one load balancer on this machine.
+///
+/// Follows the Plans of the load balancer and the EndpointSlices, and keeps the built-in proxy in step.
+/// When the API goes away, it goes on with what it knows.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bowline agent --load-balancer edge
+  bowline agent --load-balancer edge --address 192.0.2.10 --kubeconfig FILE --access-log")]
+pub(super) struct Agent {
+    /// The LoadBalancer whose traffic it carries
+    #[arg(long, value_name = "NAME")]
+    load_balancer: String,
+
+    /// Address to report for a load balancer without addresses of its own; may be repeated
+    #[arg(long = "address", value_name = "IP")]
+    addresses: Vec<IpAddr>,
+
+    /// How long requests under way may take when it stops
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    grace: u64,
+
+    #[command(flatten)]
+    proxy: ProxyFlags,
+
+    #[command(flatten)]
+    admin: AdminFlag,
+
+    #[command(flatten)]
+    connect: Connect,
+}
+
+impl Agent {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        role::run(self.admin.admin, async |context| {
+            let client = self.connect.client().await?;
+            let proxy = proxy::start(self.proxy.options(), &context.metrics, &self.load_balancer);
+            let options = AgentOptions {
+                namespace: self.connect.namespace,
+                addresses: self.addresses,
+                grace: Duration::from_secs(self.grace),
+                ..AgentOptions::new(self.load_balancer)
+            };
+            Ok(agent::run(client, options, Builtin::new(proxy), context))
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! `bowline controller`: decides and records, in a cluster that is there already.
+
+use super::connect::Connect;
+use super::role::{self, AdminFlag};
+use bowline_runtime::controller;
+use bowline_runtime::roles::ControllerOptions;
+
+/// Decide which load balancer carries what, and record it for the agents.
+///
+/// Follows Services, Ingresses and Bowline's own kinds, writes Plans and status. Run two or more: one
+/// leads, by a Lease, and another takes over when it goes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bowline controller --default-class --default-load-balancer edge
+  bowline controller --kubeconfig FILE --log-level info --log-format json")]
+pub(super) struct Controller {
+    /// Serve Services of type LoadBalancer that have no loadBalancerClass, too
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true"
+    )]
+    default_class: bool,
+
+    /// Where Services and Ingresses go that name no load balancer
+    #[arg(long, value_name = "NAME")]
+    default_load_balancer: Option<String>,
+
+    /// The mark of this cluster on what it owns elsewhere [default: the uid of namespace kube-system]
+    #[arg(long, value_name = "TEXT")]
+    cluster_id: Option<String>,
+
+    #[command(flatten)]
+    admin: AdminFlag,
+
+    #[command(flatten)]
+    connect: Connect,
+}
+
+impl Controller {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        role::run(self.admin.admin, async |context| {
+            let client = self.connect.client().await?;
+            let options = ControllerOptions {
+                namespace: self.connect.namespace,
+                cluster_id: self.cluster_id,
+                default_class: self.default_class,
+                default_load_balancer: self.default_load_balancer,
+                ..ControllerOptions::default()
+            };
+            Ok(controller::run(client, options, context))
+        })
+    }
+}
