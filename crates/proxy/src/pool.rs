@@ -33,6 +33,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sticky::Sticky;
 use table::{Entry, Table};
 use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// How long connections of a removed member live on where the plan does not say.
@@ -339,27 +340,24 @@ impl Pool {
         table.all.iter().map(|entry| stats(&entry.server, entry.state)).collect()
     }
 
-    fn succeeded(&self, server: &Server) {
-        server.health().passive.succeeded();
-    }
-
     fn failed(self: &Arc<Self>, server: &Arc<Server>, failure: Failure) {
         server.failures.fetch_add(1, Ordering::Relaxed);
         if matches!(failure, Failure::Status(_)) {
             return;
         }
         let now = Instant::now();
-        if !server.health().passive.failed(now) {
+        if !server.failed(now) {
             return;
         }
         let mut members = self.members.lock();
+        // Others may have waited for the lock with the same in mind.
+        if server.ends().is_some() || server.health().passive.is_out() {
+            return;
+        }
         let out = members.servers.iter().filter(|s| s.health().passive.is_out()).count();
         // Members that cannot be connected to are left out however many they are; if that is all,
         // the table uses all. What else goes wrong may be the clients' doing, and costs at most half.
         if failure != Failure::Connect && (out + 1) * 2 > members.servers.len() {
-            return;
-        }
-        if server.ends().is_some() {
             return;
         }
         let Ok(runtime) = Handle::try_current() else { return };
@@ -375,6 +373,9 @@ impl Pool {
     /// A member that was put out answers.
     fn let_in(self: &Arc<Self>, server: &Server) {
         let mut members = self.members.lock();
+        if !is_me(&server.health().prober) {
+            return;
+        }
         server.health().passive.let_in(Instant::now());
         self.publish(&mut members);
     }
@@ -382,9 +383,18 @@ impl Pool {
     /// Health checks found a member to answer, or not.
     fn checked(self: &Arc<Self>, server: &Server, up: bool) {
         let mut members = self.members.lock();
+        if !is_me(&server.health().checker) {
+            return;
+        }
         server.health().down = !up;
         self.publish(&mut members);
     }
+}
+
+/// Whether this task is the one in charge. One that was told to stop may have found something out just
+/// before; nobody would ever correct it.
+fn is_me(task: &Option<AbortHandle>) -> bool {
+    task.as_ref().is_some_and(|task| tokio::task::try_id() == Some(task.id()))
 }
 
 impl Drop for Pool {
@@ -449,7 +459,7 @@ impl Pick {
 
     /// The member did what was asked.
     pub fn succeeded(&self) {
-        self.pool.succeeded(&self.server);
+        self.server.succeeded();
     }
 
     /// The member did not.

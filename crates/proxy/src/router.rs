@@ -52,7 +52,7 @@ pub struct Matched<'a> {
 }
 
 /// A rule or host that is not used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unused {
     /// Whose.
     pub consumer: ConsumerRef,
@@ -154,7 +154,10 @@ impl Router {
 
     /// What is not used, and why.
     pub fn unused(&self) -> Vec<Unused> {
-        self.entries.values().flat_map(|entry| entry.unused()).collect()
+        let mut unused: Vec<_> = self.entries.values().flat_map(|entry| entry.unused()).collect();
+        unused.sort_unstable();
+        unused.dedup();
+        unused
     }
 }
 
@@ -192,15 +195,18 @@ impl Entry {
             && self.any.is_none()
     }
 
-    /// The sites that answer for a host, the most specific first.
-    fn places<'a>(&'a self, host: Option<&str>) -> impl Iterator<Item = &'a Placed> + use<'a> {
+    /// The sites that answer for a host, the most specific first. Regular expressions are not tried
+    /// before the others were, so that they cannot slow down hosts that are written out.
+    fn places<'a, 'h>(
+        &'a self,
+        host: Option<&'h str>,
+    ) -> impl Iterator<Item = &'a Placed> + use<'a, 'h> {
         let host = host.filter(|host| !host.is_empty());
         let exact = host.and_then(|host| self.exact.get(host));
         let above =
             host.and_then(|host| host.split_once('.')).filter(|(label, _)| !label.is_empty());
         let wildcard = above.and_then(|(_, domain)| self.wildcard.get(domain));
-        let regex = host.map(|host| self.regexes.patterns.matches(host));
-        let regex = regex.into_iter().flatten();
+        let regex = host.into_iter().flat_map(|host| self.regexes.patterns.matches(host));
         exact.into_iter().chain(wildcard).chain(regex).chain(&self.any).map(|placed| &**placed)
     }
 

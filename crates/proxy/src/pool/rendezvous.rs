@@ -30,19 +30,26 @@ impl Rendezvous {
         let draws = draws.map(|(i, seed)| (i, mix(client ^ seed)));
         match &self.weights {
             None => draws.max_by_key(|(_, draw)| *draw).map(|(i, _)| i),
-            Some(weights) => draws
-                .map(|(i, draw)| (i, cost(draw, weights[i])))
-                .min_by(|(_, a), (_, b)| a.total_cmp(b))
-                .map(|(i, _)| i),
+            Some(weights) => {
+                let mut best = (None, f64::INFINITY);
+                for (i, draw) in draws {
+                    let uniform = uniform(draw);
+                    let rate = f64::from(weights[i]);
+                    // A logarithm is dear and −ln u is at least 1 − u: most cannot win any more.
+                    if (1.0 - uniform) / rate < best.1 && -uniform.ln() / rate < best.1 {
+                        best = (Some(i), -uniform.ln() / rate);
+                    }
+                }
+                best.0
+            }
         }
     }
 }
 
-/// Exponentially distributed with the weight as rate: the least of such draws falls to each member in
-/// proportion to its weight.
-fn cost(draw: u64, weight: u16) -> f64 {
-    let uniform = ((draw >> 11) + 1) as f64 / (1u64 << 53) as f64;
-    -uniform.ln() / f64::from(weight)
+/// A draw as a number above 0, at most 1. Its −ln u / w is exponentially distributed with the weight as
+/// rate, and the least of such falls to each member in proportion to its weight.
+fn uniform(draw: u64) -> f64 {
+    ((draw >> 11) + 1) as f64 / (1u64 << 53) as f64
 }
 
 fn seed(address: SocketAddr) -> u64 {

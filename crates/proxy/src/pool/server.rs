@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
@@ -20,6 +20,8 @@ pub(crate) struct Server {
     pub(crate) failures: AtomicU64,
     pub(crate) ejections: AtomicU64,
     pub(super) id: OnceLock<MemberId>,
+    /// A failure was seen since the last success, so that successes in a row need no lock.
+    troubled: AtomicBool,
     health: Mutex<Health>,
     /// When what it has must end; none while it is in the pool.
     ends: watch::Sender<Option<Instant>>,
@@ -56,6 +58,7 @@ impl Server {
             failures: AtomicU64::new(0),
             ejections: AtomicU64::new(0),
             id: OnceLock::new(),
+            troubled: AtomicBool::new(false),
             health: Mutex::default(),
             ends: watch::Sender::new(None),
         }
@@ -72,6 +75,19 @@ impl Server {
 
     pub(super) fn end(&self) {
         self.active.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn succeeded(&self) {
+        if self.troubled.load(Ordering::Relaxed) {
+            self.troubled.store(false, Ordering::Relaxed);
+            self.health().passive.succeeded();
+        }
+    }
+
+    /// Says whether it should be put out.
+    pub(super) fn failed(&self, now: Instant) -> bool {
+        self.troubled.store(true, Ordering::Relaxed);
+        self.health().passive.failed(now)
     }
 
     /// It left the pool: what it has ends then.

@@ -97,7 +97,14 @@ impl Table {
                 })
             }
         };
-        index.map(|i| &self.usable[i].server)
+        index.map(|i| &self.usable[i].server).or_else(|| self.last_resort(exclude))
+    }
+
+    /// When all others were tried in vain, one that was left out is better than nobody.
+    fn last_resort(&self, exclude: &[SocketAddr]) -> Option<&Arc<Server>> {
+        let ready = self.all.iter().filter(|e| e.state == MemberState::Ready && e.weight > 0);
+        let mut servers = ready.map(|entry| &entry.server);
+        servers.find(|server| !exclude.contains(&server.address))
     }
 
     /// The member of this address, if a client that is tied to it may still go there.

@@ -309,6 +309,27 @@ async fn when_all_members_are_left_out_all_are_used() {
 }
 
 #[tokio::test]
+async fn a_member_that_was_left_out_is_tried_when_all_others_were_in_vain() {
+    let pool = pool(config("p"), &[member("127.0.0.1:1"), member(B)]);
+    let pick = pool.pick(&client(1), &[B.parse().unwrap()]).unwrap();
+    (0..3).for_each(|_| pick.failed(Failure::Connect));
+    assert_eq!(spread(&pool, 4), counts([(B, 4)]));
+    let last = pool.pick(&client(1), &[B.parse().unwrap()]).unwrap();
+    assert_eq!(last.address(), pick.address());
+}
+
+#[tokio::test]
+async fn a_member_that_comes_back_while_it_drains_is_not_held_to_what_it_did_before() {
+    let pool = pool(config("p"), &[member("127.0.0.1:1"), member(B)]);
+    let pick = pool.pick(&client(1), &[B.parse().unwrap()]).unwrap();
+    (0..3).for_each(|_| pick.failed(Failure::Connect));
+    pool.set_members(&change(&[member(B)]));
+    pool.set_members(&change(&[member("127.0.0.1:1"), member(B)]));
+    assert_eq!(conditions(&pool), [Condition::Ready; 2]);
+    assert_eq!(pool.stats()[1].active, 1, "what it has still counts");
+}
+
+#[tokio::test]
 async fn failures_that_may_be_a_clients_doing_cost_at_most_half_of_the_members() {
     let members = [A, B, C].map(member);
     let pool = pool(config("p"), &members);

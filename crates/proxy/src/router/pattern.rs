@@ -10,7 +10,7 @@ const ALL: usize = 1024 * 1024;
 const COUNT: usize = 1000;
 
 /// Why an expression is not used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BadPattern {
     /// It cannot be read.
     Unreadable,
@@ -42,13 +42,14 @@ fn anchored(pattern: &str) -> String {
 /// Expressions in the order of their numbers.
 #[derive(Debug)]
 pub(super) struct Patterns<T> {
-    set: RegexSet,
+    /// None where there are none: even an automaton of nothing takes memory, in every site.
+    set: Option<RegexSet>,
     values: Box<[T]>,
 }
 
 impl<T> Default for Patterns<T> {
     fn default() -> Self {
-        Self { set: RegexSet::empty(), values: Box::default() }
+        Self { set: None, values: Box::default() }
     }
 }
 
@@ -70,9 +71,12 @@ impl<T> Patterns<T> {
             }
         }
         loop {
+            if texts.is_empty() {
+                return (Self { set: None, values: Box::default() }, bad);
+            }
             let set = RegexSetBuilder::new(&texts).size_limit(ALL).dfa_size_limit(ALL).build();
             match set {
-                Ok(set) => return (Self { set, values: values.into() }, bad),
+                Ok(set) => return (Self { set: Some(set), values: values.into() }, bad),
                 Err(_) => {
                     let keep = texts.len() / 2;
                     texts.truncate(keep);
@@ -85,7 +89,7 @@ impl<T> Patterns<T> {
 
     /// What belongs to those that match, in order.
     pub(super) fn matches<'a>(&'a self, text: &str) -> impl Iterator<Item = &'a T> + use<'a, T> {
-        let indices = (!self.values.is_empty()).then(|| self.set.matches(text).into_iter());
+        let indices = self.set.as_ref().map(|set| set.matches(text).into_iter());
         indices.into_iter().flatten().filter_map(|index| self.values.get(index))
     }
 }

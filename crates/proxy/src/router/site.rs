@@ -20,6 +20,7 @@ pub(super) struct Compiled {
     prefix: HashMap<Box<str>, Vec<u32>>,
     longest_prefix: usize,
     regex: Patterns<u32>,
+    first_regex: u32,
     /// Expressions of headers and query parameters, by text.
     values: HashMap<Arc<str>, Regex>,
 }
@@ -44,11 +45,12 @@ impl Compiled {
                 PathKind::Regex => expressions.push((&**path, index)),
             }
         }
+        let first_regex = expressions.first().map_or(u32::MAX, |(_, index)| *index);
         let (regex, unused) = Patterns::new(expressions.into_iter());
         bad.extend(unused);
         bad.sort_unstable_by_key(|(index, _)| *index);
         let longest_prefix = prefix.keys().map(|path| path.len()).max().unwrap_or(0);
-        Self { bad, exact, longest_prefix, prefix, regex, values, site }
+        Self { bad, exact, longest_prefix, prefix, regex, first_regex, values, site }
     }
 
     /// The first rule that matches.
@@ -60,13 +62,12 @@ impl Compiled {
             let better = rules.iter().take_while(|index| best.is_none_or(|best| **index < best));
             best = better.copied().find(|index| self.meets(*index, request)).or(best);
         }
-        let mut regex = self.regex.matches(request.path).copied();
-        let regex = regex
-            .find(|index| best.is_some_and(|best| best < *index) || self.meets(*index, request));
-        let best = match (best, regex) {
-            (Some(best), Some(regex)) => Some(best.min(regex)),
-            (best, regex) => best.or(regex),
-        };
+        // By precedence exact paths come before expressions: then none is tried.
+        if best.is_none_or(|best| self.first_regex < best) {
+            let matches = self.regex.matches(request.path).copied();
+            let mut better = matches.take_while(|index| best.is_none_or(|best| *index < best));
+            best = better.find(|index| self.meets(*index, request)).or(best);
+        }
         best.map(|index| index as usize)
     }
 
