@@ -4,6 +4,7 @@
 
 mod answer;
 mod connection;
+mod decide;
 mod forwarded;
 mod head;
 mod log;

@@ -10,7 +10,7 @@ use crate::state::{Entry, Shared};
 use crate::tls::Given;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use pingora_core::apps::HttpServerApp;
+use pingora_core::apps::{HttpPersistentSettings, HttpServerApp};
 use pingora_core::protocols::Digest;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::v2::server::{
@@ -164,7 +164,7 @@ async fn http1(
 
         let mut session = ServerSession::new_http1(Box::new(stream));
         if let Some(settings) = settings.take() {
-            apply(settings, &mut session);
+            HttpPersistentSettings::apply_to_session(settings, &mut session);
         }
         let keep = !(ending || crowded);
         session.set_keepalive(keep.then_some(limits.idle_time.as_secs().max(1)));
@@ -183,10 +183,6 @@ async fn http1(
         stream = *back;
         settings = kept;
     }
-}
-
-fn apply(settings: pingora_core::apps::HttpPersistentSettings, session: &mut ServerSession) {
-    settings.apply_to_session(session);
 }
 
 async fn http2(

@@ -1,5 +1,5 @@
-//! What pingora is told to do with each request: which rule it meets, which member it goes to, what
-//! the member is told, whether it is tried again, what is answered otherwise. It holds no state but
+//! What pingora is told to do with each request once [`super::decide`] has found where it goes: which
+//! member gets it, what the member is told, whether it is tried again, what is answered otherwise. It holds no state but
 //! the tables that updates swap.
 //!
 //! A request is tried again where that is safe: always when no connection could be made; after it was
@@ -9,15 +9,15 @@
 //! twice. Members that failed are not tried again for the same request.
 
 use super::answer::Answer;
-use super::connection::{Connection, Scope};
+use super::connection::Scope;
+use super::decide::Decision;
 use super::log::{self, Outcome};
 use super::target::Target;
 use super::{forwarded, peer};
 use crate::pool::{Client, Failure, Pick};
-use crate::router;
 use crate::state::{Backend, Shared};
 use async_trait::async_trait;
-use bowline_core::plan::{Action, PersistenceKey, Redirect, WeightedPool};
+use bowline_core::plan::PersistenceKey;
 use pingora_core::modules::http::HttpModules;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorSource, ErrorType, Result};
@@ -25,14 +25,14 @@ use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Instant, SystemTime};
 
 /// Decides about requests.
 pub(crate) struct Service {
     shared: Arc<Shared>,
     /// Whose turn it is among weighted pools.
-    turn: AtomicU64,
+    pub(super) turn: AtomicU64,
 }
 
 /// What is known of a request while it is answered.
@@ -47,12 +47,6 @@ pub(crate) struct Request {
     tries: u8,
 }
 
-/// Where a request goes.
-enum Decision {
-    Forward(Arc<Backend>),
-    Answer(Answer),
-}
-
 impl Service {
     /// Decides by these tables.
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
@@ -62,107 +56,6 @@ impl Service {
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
-
-    fn decide(&self, connection: &Connection, request: &RequestHeader) -> Decision {
-        let Some(target) = Target::of(request) else {
-            return Decision::Answer(Answer::status(400));
-        };
-        let router = self.shared.router.load();
-        let entry = &connection.entry;
-        let host = (!target.host.is_empty()).then_some(&*target.host);
-        let tls = router.site(&entry.name, host).and_then(|site| site.tls.as_ref());
-        match &connection.tls {
-            Some(given) if !self.shared.serves(&entry.name, given, &target.host) => {
-                return Decision::Answer(Answer::status(421));
-            }
-            None if tls.is_some_and(|tls| tls.redirect) => {
-                let redirect = Redirect {
-                    scheme: Some("https".into()),
-                    host: None,
-                    port: Some(entry.https_port()),
-                    path: None,
-                    status: 308,
-                };
-                return Decision::Answer(redirected(&redirect, &target, connection));
-            }
-            _ => {}
-        }
-        let matched = router.route(
-            &entry.name,
-            &router::Request {
-                host,
-                path: target.path,
-                method: request.method.as_str(),
-                headers: &request.headers,
-                query: target.query,
-            },
-        );
-        let Some(matched) = matched else {
-            return Decision::Answer(Answer::status(404));
-        };
-        match &matched.rule.action {
-            Action::Respond(status) => Decision::Answer(Answer::status(*status)),
-            Action::Redirect(redirect) => {
-                Decision::Answer(redirected(redirect, &target, connection))
-            }
-            Action::Forward(pools) => {
-                let backend = self.choose(pools).and_then(|pool| self.shared.backend(pool));
-                match backend {
-                    Some(backend) if !backend.pool.allows(connection.client.ip()) => {
-                        Decision::Answer(Answer::status(403))
-                    }
-                    Some(backend) => Decision::Forward(backend),
-                    None => Decision::Answer(Answer::status(503)),
-                }
-            }
-        }
-    }
-
-    /// One of the pools, by weight, in an even sequence.
-    fn choose<'a>(&self, pools: &'a [WeightedPool]) -> Option<&'a str> {
-        if let [only] = pools {
-            return (only.weight > 0).then_some(&only.pool);
-        }
-        let total: u64 = pools.iter().map(|pool| u64::from(pool.weight)).sum();
-        // Steps of the golden ratio: close to the weights over any stretch, whatever other rules take.
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let mut at = u64::try_from((u128::from(turn) * u128::from(total)) >> 64).unwrap_or(0);
-        pools.iter().find_map(|pool| {
-            let weight = u64::from(pool.weight);
-            if at < weight {
-                return Some(&*pool.pool);
-            }
-            at -= weight;
-            None
-        })
-    }
-}
-
-/// Where a redirect sends a client.
-fn redirected(redirect: &Redirect, target: &Target<'_>, connection: &Connection) -> Answer {
-    let secure = connection.tls.is_some();
-    let scheme = redirect.scheme.as_deref().unwrap_or(if secure { "https" } else { "http" });
-    let host = match &redirect.host {
-        Some(host) => host.to_string(),
-        None if target.host.is_empty() => match connection.local.ip().to_canonical() {
-            std::net::IpAddr::V6(address) => format!("[{address}]"),
-            address => address.to_string(),
-        },
-        None => target.host.to_string(),
-    };
-    let same = (scheme == "https") == secure;
-    let port = redirect.port.or_else(|| same.then(|| connection.local.port()));
-    let port = match (scheme, port) {
-        (_, None) | ("http", Some(80)) | ("https", Some(443)) => String::new(),
-        (_, Some(port)) => format!(":{port}"),
-    };
-    let path = match (&redirect.path, target.query) {
-        (None, _) => target.path_and_query.to_owned(),
-        (Some(path), None) => path.to_string(),
-        (Some(path), Some(query)) => format!("{path}?{query}"),
-    };
-    let location = Some(format!("{scheme}://{host}{port}{path}"));
-    Answer { status: redirect.status, location }
 }
 
 /// The value of a cookie that a client sent.

@@ -304,3 +304,47 @@ impl GetSocketDigest for Downstream {
 }
 
 impl Peek for Downstream {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    async fn pair() -> (TcpStream, Downstream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        (client, Downstream::new(Io::Plain(server), Arc::default()))
+    }
+
+    #[tokio::test]
+    async fn a_request_reads_its_own_body_and_the_next_one_stays() {
+        let (mut client, mut stream) = pair().await;
+        client.write_all(b"HEADbodyNEXT").await.unwrap();
+        while stream.ahead().len() < 6 {
+            stream.read_ahead().await.unwrap();
+        }
+        assert_eq!(stream.take_head(4, Expects::Exactly(4)), "HEAD");
+        let mut body = [0; 4];
+        stream.read_exact(&mut body).await.unwrap();
+        assert_eq!(&body, b"body");
+        let later = stream.read(&mut body);
+        client.shutdown().await.unwrap();
+        assert_eq!(later.await.unwrap(), 0, "the end is seen past the next request");
+        assert_eq!(stream.ahead(), b"NEXT".as_slice());
+    }
+
+    #[tokio::test]
+    async fn a_head_waits_for_its_body_and_both_arrive_in_order() {
+        let (mut client, mut stream) = pair().await;
+        stream.take_head(0, Expects::Anything);
+        for part in ["head ", "body ", "more"] {
+            stream.write_all(part.as_bytes()).await.unwrap();
+        }
+        stream.flush().await.unwrap();
+        drop(stream);
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "head body more");
+    }
+}

@@ -1,0 +1,183 @@
+//! Which rule a request meets and what comes of it: a pool, or an answer of our own. It looks into the
+//! tables that updates swap, and changes nothing.
+
+use super::answer::Answer;
+use super::connection::Connection;
+use super::service::Service;
+use super::target::Target;
+use crate::router;
+use crate::state::Backend;
+use bowline_core::plan::{Action, Redirect, WeightedPool};
+use pingora_http::RequestHeader;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Where a request goes.
+pub(super) enum Decision {
+    Forward(Arc<Backend>),
+    Answer(Answer),
+}
+
+impl Service {
+    /// Decides about a request.
+    pub(super) fn decide(&self, connection: &Connection, request: &RequestHeader) -> Decision {
+        let Some(target) = Target::of(request) else {
+            return Decision::Answer(Answer::status(400));
+        };
+        let router = self.shared().router.load();
+        let entry = &connection.entry;
+        let host = (!target.host.is_empty()).then_some(&*target.host);
+        let tls = router.site(&entry.name, host).and_then(|site| site.tls.as_ref());
+        match &connection.tls {
+            Some(given) if !self.shared().serves(&entry.name, given, &target.host) => {
+                return Decision::Answer(Answer::status(421));
+            }
+            None if tls.is_some_and(|tls| tls.redirect) => {
+                let redirect = Redirect {
+                    scheme: Some("https".into()),
+                    host: None,
+                    port: Some(entry.https_port()),
+                    path: None,
+                    status: 308,
+                };
+                return Decision::Answer(redirected(
+                    &redirect,
+                    &target,
+                    connection.local,
+                    connection.tls.is_some(),
+                ));
+            }
+            _ => {}
+        }
+        let matched = router.route(
+            &entry.name,
+            &router::Request {
+                host,
+                path: target.path,
+                method: request.method.as_str(),
+                headers: &request.headers,
+                query: target.query,
+            },
+        );
+        let Some(matched) = matched else {
+            return Decision::Answer(Answer::status(404));
+        };
+        match &matched.rule.action {
+            Action::Respond(status) => Decision::Answer(Answer::status(*status)),
+            Action::Redirect(redirect) => Decision::Answer(redirected(
+                redirect,
+                &target,
+                connection.local,
+                connection.tls.is_some(),
+            )),
+            Action::Forward(pools) => {
+                let backend = choose(pools, self.turn.fetch_add(1, Ordering::Relaxed))
+                    .and_then(|pool| self.shared().backend(pool));
+                match backend {
+                    Some(backend) if !backend.pool.allows(connection.client.ip()) => {
+                        Decision::Answer(Answer::status(403))
+                    }
+                    Some(backend) => Decision::Forward(backend),
+                    None => Decision::Answer(Answer::status(503)),
+                }
+            }
+        }
+    }
+}
+
+/// One of the pools, by weight, in an even sequence.
+fn choose(pools: &[WeightedPool], turn: u64) -> Option<&str> {
+    if let [only] = pools {
+        return (only.weight > 0).then_some(&only.pool);
+    }
+    let total: u64 = pools.iter().map(|pool| u64::from(pool.weight)).sum();
+    // Steps of the golden ratio: close to the weights over any stretch, whatever other rules take.
+    let turn = turn.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut at = u64::try_from((u128::from(turn) * u128::from(total)) >> 64).unwrap_or(0);
+    pools.iter().find_map(|pool| {
+        let weight = u64::from(pool.weight);
+        if at < weight {
+            return Some(&*pool.pool);
+        }
+        at -= weight;
+        None
+    })
+}
+
+/// Where a redirect sends a client.
+fn redirected(redirect: &Redirect, target: &Target<'_>, local: SocketAddr, secure: bool) -> Answer {
+    let scheme = redirect.scheme.as_deref().unwrap_or(if secure { "https" } else { "http" });
+    let host = match &redirect.host {
+        Some(host) => host.to_string(),
+        None if target.host.is_empty() => match local.ip().to_canonical() {
+            IpAddr::V6(address) => format!("[{address}]"),
+            address => address.to_string(),
+        },
+        None => target.host.to_string(),
+    };
+    let same = (scheme == "https") == secure;
+    let port = redirect.port.or_else(|| same.then(|| local.port()));
+    let port = match (scheme, port) {
+        (_, None) | ("http", Some(80)) | ("https", Some(443)) => String::new(),
+        (_, Some(port)) => format!(":{port}"),
+    };
+    let path = match (&redirect.path, target.query) {
+        (None, _) => target.path_and_query.to_owned(),
+        (Some(path), None) => path.to_string(),
+        (Some(path), Some(query)) => format!("{path}?{query}"),
+    };
+    let location = Some(format!("{scheme}://{host}{port}{path}"));
+    Answer { status: redirect.status, location }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_get_their_share_over_any_stretch() {
+        let pools = [("a", 3), ("b", 1), ("c", 0)]
+            .map(|(pool, weight)| WeightedPool { pool: pool.into(), weight });
+        for start in [0, 17, u64::MAX - 30] {
+            let turns = (0..40).map(|turn| choose(&pools, u64::wrapping_add(start, turn)));
+            let mut seen = [0, 0, 0, 0];
+            for pool in turns {
+                let place = pools.iter().position(|it| Some(&*it.pool) == pool).unwrap_or(3);
+                seen[place] += 1;
+            }
+            assert!((28..=32).contains(&seen[0]) && seen[2] == 0 && seen[3] == 0, "{seen:?}");
+        }
+        assert_eq!(choose(&pools[2..], 0), None);
+        assert_eq!(choose(&[], 0), None);
+    }
+
+    #[test]
+    fn a_redirect_changes_what_it_names_and_keeps_the_rest() {
+        let mut request = RequestHeader::build("GET", b"/a?b=1", None).unwrap();
+        request.insert_header("host", "Shop.Example:8080").unwrap();
+        let target = Target::of(&request).unwrap();
+        let location = |scheme: Option<&str>, host: Option<&str>, port, path: Option<&str>| {
+            let redirect = Redirect {
+                scheme: scheme.map(Into::into),
+                host: host.map(Into::into),
+                port,
+                path: path.map(Into::into),
+                status: 302,
+            };
+            let local = "192.0.2.1:8080".parse().unwrap();
+            redirected(&redirect, &target, local, false).location.unwrap()
+        };
+        assert_eq!(location(None, None, None, None), "http://shop.example:8080/a?b=1");
+        assert_eq!(location(Some("https"), None, Some(443), None), "https://shop.example/a?b=1");
+        assert_eq!(
+            location(Some("https"), None, Some(8443), None),
+            "https://shop.example:8443/a?b=1"
+        );
+        assert_eq!(location(Some("https"), None, None, None), "https://shop.example/a?b=1");
+        assert_eq!(
+            location(None, Some("x.example"), Some(80), Some("/c")),
+            "http://x.example/c?b=1"
+        );
+    }
+}
