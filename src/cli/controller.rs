@@ -34,6 +34,19 @@ pub(super) struct Controller {
     #[arg(long, value_name = "TEXT")]
     cluster_id: Option<String>,
 
+    /// Whether controllers choose a leader. With false, each of them writes what it decides: no write
+    /// needs a leader to be safe, but two do the work twice
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    leader_elect: bool,
+
     #[command(flatten)]
     admin: AdminFlag,
 
@@ -50,6 +63,7 @@ impl Controller {
                 cluster_id: self.cluster_id,
                 default_class: self.default_class,
                 default_load_balancer: self.default_load_balancer,
+                election: self.leader_elect,
                 ..ControllerOptions::default()
             };
             Ok(controller::run(client, options, context))
