@@ -101,8 +101,20 @@ impl Cluster {
         self.kubectl(&["apply", "-f", &crds], "").ok();
         self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "-f", &crds], "")
             .ok();
-        let rbac = deploy.join("rbac").display().to_string();
+        let rbac = deploy.join("rbac/controller.yaml").display().to_string();
         self.kubectl(&["apply", "-f", &rbac], "").ok();
+    }
+
+    /// A kubeconfig with the rights that the agent of this load balancer has by `deploy`.
+    pub async fn agent_kubeconfig(&self, deploy: &Path, load_balancer: &str) -> PathBuf {
+        if self.flavour() == Flavour::Real {
+            let rbac = deploy.join("rbac/agent.yaml");
+            let text = std::fs::read_to_string(&rbac).expect("read the agent's roles");
+            // As deploy/README.md says.
+            let text = text.replace("edge", load_balancer);
+            self.kubectl(&["apply", "-f", "-"], &text).ok();
+        }
+        self.kubeconfig_of(&format!("bowline-agent-{load_balancer}")).await
     }
 
     /// A kubeconfig with the rights of a role. The embedded API does not tell roles apart.

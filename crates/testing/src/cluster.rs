@@ -233,3 +233,24 @@ pub(crate) fn kubeconfig(url: &str, ca_pem: &str, token: &str) -> String {
     })
     .to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{net, objects};
+
+    #[test]
+    fn a_cluster_starts_in_a_network_of_its_own_and_has_both_families() {
+        let test = || {
+            net::in_namespace(|| async {
+                let cluster = Cluster::shared(Stack::Dual).await;
+                let namespace = cluster.namespace().await;
+                let mut service = objects::cluster_service("both", 80, 80);
+                service["spec"]["ipFamilyPolicy"] = json!("RequireDualStack");
+                let made = cluster.apply(&namespace, &service).await;
+                assert_eq!(made["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
+            });
+        };
+        std::thread::spawn(test).join().expect("the test inside");
+    }
+}

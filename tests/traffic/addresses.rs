@@ -1,0 +1,184 @@
+//! Which addresses a Service is served on, who may use a load balancer, and what the API shows of it.
+
+use crate::stage::{TARGET, annotate, is_closed, leads_to, play, tcp};
+use bowline_testing::objects::{self, Endpoint};
+use bowline_testing::{Backend, eventually, net};
+use serde_json::json;
+
+#[test]
+fn a_service_shows_its_address_and_that_a_proxy_is_behind_it() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        let ingress = stage.has_addresses("Service", "web", &[stage.vip]).await;
+        assert_eq!(ingress, json!([{"ip": stage.vip, "ipMode": "Proxy"}]));
+        stage.apply(objects::service("web", &stage.lb, &[(5000, TARGET)])).await;
+    });
+}
+
+#[test]
+fn an_edited_status_is_put_right() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        stage.has_addresses("Service", "web", &[stage.vip]).await;
+        let path = objects::path("Service", &stage.namespace, "web") + "/status";
+        let wrong = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}});
+        let call = bowline_testing::Call::new("PATCH", path)
+            .body("application/merge-patch+json", wrong.to_string());
+        stage.cluster.http(call).await.expect(200);
+        stage.has_addresses("Service", "web", &[stage.vip]).await;
+    });
+}
+
+#[test]
+fn an_ipv6_service_is_served_over_ipv6_only() {
+    play(async |stage| {
+        let pod = net::pod6();
+        let _a = Backend::tcp("a", pod, TARGET).await;
+        let mut service = objects::service("six", &stage.lb, &[(5000, TARGET)]);
+        service["spec"]["ipFamilies"] = json!(["IPv6"]);
+        stage.apply(service).await;
+        stage.endpoints("six", &[Endpoint::ready(pod)]).await;
+        leads_to(&stage.dial6(5000), "a").await;
+        is_closed(&stage.dial(5000)).await;
+        stage.has_addresses("Service", "six", &[stage.vip6]).await;
+    });
+}
+
+#[test]
+fn a_dual_stack_service_is_served_over_both_families() {
+    play(async |stage| {
+        let (four, six) = (net::pod4(), net::pod6());
+        let (_a, _b) =
+            (Backend::tcp("a", four, TARGET).await, Backend::tcp("a", six, TARGET).await);
+        let mut service = objects::service("both", &stage.lb, &[(5000, TARGET)]);
+        service["spec"]["ipFamilyPolicy"] = json!("RequireDualStack");
+        stage.apply(service).await;
+        stage.endpoints("both", &[Endpoint::ready(four)]).await;
+        stage.endpoints("both", &[Endpoint::ready(six)]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        leads_to(&stage.dial6(5000), "a").await;
+        stage.has_addresses("Service", "both", &[stage.vip, stage.vip6]).await;
+    });
+}
+
+#[test]
+fn datagrams_travel_over_ipv6_too() {
+    play(async |stage| {
+        let pod = net::pod6();
+        let _a = Backend::udp("a", pod, 5353).await;
+        let mut service = objects::udp_service("dns", &stage.lb, 53, 5353);
+        service["spec"]["ipFamilies"] = json!(["IPv6"]);
+        stage.apply(service).await;
+        stage.apply(objects::slice("dns", ("", 5353, "UDP"), &[Endpoint::ready(pod)])).await;
+        eventually("an answer over IPv6", || async {
+            match stage.dial6(53).datagram("x").await?.as_str() {
+                "a:x" => Ok(()),
+                other => Err(other.to_owned()),
+            }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_service_that_asks_for_an_address_of_its_load_balancer_is_served_there_alone() {
+    play(async |stage| {
+        let second = net::vip4();
+        let addresses = json!({"spec": {"addresses": [stage.vip, second, stage.vip6]}});
+        stage.cluster.patch("LoadBalancer", "", &stage.lb, &addresses).await;
+        let a = tcp("a").await;
+        let mut service = objects::service("web", &stage.lb, &[(5000, TARGET)]);
+        annotate(&mut service, "bowline.dev/vip", &second.to_string());
+        stage.apply(service).await;
+        stage.served_by("web", &[&a]).await;
+        leads_to(&bowline_testing::Dial::to(second, 5000), "a").await;
+        is_closed(&stage.dial(5000)).await;
+        stage.has_addresses("Service", "web", &[second]).await;
+        // So the port is still to be had on the other address.
+        let b = tcp("b").await;
+        let mut other = objects::service("other", &stage.lb, &[(5000, TARGET)]);
+        annotate(&mut other, "bowline.dev/vip", &stage.vip.to_string());
+        stage.apply(other).await;
+        stage.served_by("other", &[&b]).await;
+        leads_to(&stage.dial(5000), "b").await;
+    });
+}
+
+#[test]
+fn an_address_that_is_not_the_load_balancers_is_refused() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        let mut service = objects::service("web", &stage.lb, &[(5000, TARGET)]);
+        annotate(&mut service, "bowline.dev/vip", "192.0.2.77");
+        stage.apply(service).await;
+        stage.served_by("web", &[&a]).await;
+        let message = stage.told("Service", "web", "AddressNotAvailable").await;
+        assert!(message.contains("192.0.2.77"), "{message}");
+        is_closed(&stage.dial(5000)).await;
+    });
+}
+
+#[test]
+fn a_load_balancer_can_be_used_from_the_namespaces_that_it_allows() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        let selector = json!({"from": "Selector", "selector": {"matchLabels": {"team": "web"}}});
+        let allowed = json!({"spec": {"allowedNamespaces": selector}});
+        stage.cluster.patch("LoadBalancer", "", &stage.lb, &allowed).await;
+        stage.service("web", 5000, &[&a]).await;
+        stage.told("Service", "web", "NotAllowed").await;
+        is_closed(&stage.dial(5000)).await;
+        let label = json!({"metadata": {"labels": {"team": "web"}}});
+        stage.cluster.patch("Namespace", "", &stage.namespace, &label).await;
+        leads_to(&stage.dial(5000), "a").await;
+    });
+}
+
+#[test]
+fn a_load_balancer_that_does_not_exist_is_named_in_the_refusal_until_it_does() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        let missing = format!("{}-missing", stage.lb);
+        stage.apply(objects::service("web", &missing, &[(5000, TARGET)])).await;
+        stage.served_by("web", &[&a]).await;
+        let message = stage.told("Service", "web", "LoadBalancerNotFound").await;
+        assert!(message.contains(&missing), "{message}");
+        let there = json!({"metadata": {"annotations": {"bowline.dev/load-balancer": stage.lb}}});
+        stage.patch("Service", "web", there).await;
+        leads_to(&stage.dial(5000), "a").await;
+    });
+}
+
+#[test]
+fn a_load_balancer_is_running_while_its_agent_has_applied_its_plan() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        eventually("Running", || async {
+            let lb = stage.cluster.read("LoadBalancer", "", &stage.lb).await;
+            let conditions = lb["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let programmed =
+                conditions.iter().any(|it| it["type"] == "Programmed" && it["status"] == "True");
+            let running = lb["status"]["phase"] == "Running" && programmed;
+            if running { Ok(()) } else { Err(lb["status"].to_string()) }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_port_that_another_program_has_is_reported_on_its_service_alone() {
+    play(async |stage| {
+        let (a, b) = (tcp("a").await, tcp("b").await);
+        let _taken = tokio::net::TcpListener::bind((stage.vip, 5000)).await.expect("bind");
+        stage.service("blocked", 5000, &[&a]).await;
+        stage.service("free", 5001, &[&b]).await;
+        leads_to(&stage.dial(5001), "b").await;
+        stage.told("Service", "blocked", "BindFailed").await;
+        stage.has_addresses("Service", "free", &[stage.vip]).await;
+    });
+}

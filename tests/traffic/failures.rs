@@ -1,0 +1,139 @@
+//! What breaks, and what does not: a member, the agent, the controller, the API server.
+
+use crate::stage::{
+    agent_kubeconfig, http, lead_to, leads_to, names, play, serves, start_agent, tcp,
+};
+use bowline_testing::{Link, Request, eventually};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_member_that_dies_takes_only_its_own_requests_along() {
+    play(async |stage| {
+        let (a, b) = (http("a").await, http("b").await);
+        stage.behind("web", &[&a, &b]).await;
+        stage.ingress("web", &[("web.example", "/", "Prefix", "web")]).await;
+        let dial = stage.dial(80);
+        serves(&dial, "web.example", "/", "a").await;
+        serves(&dial, "web.example", "/", "b").await;
+        // Posts are not repeated elsewhere: they may have had an effect.
+        let posts: Vec<_> = (0..10)
+            .map(|_| {
+                let dial = dial.clone();
+                tokio::spawn(async move {
+                    dial.send(Request::post("web.example", "/?delay=1500", "x")).await
+                })
+            })
+            .collect();
+        let before = (a.requests(), b.requests());
+        eventually("all have arrived", || async {
+            let arrived = a.requests() + b.requests();
+            if arrived >= before.0 + before.1 + 10 { Ok(()) } else { Err(arrived.to_string()) }
+        })
+        .await;
+        b.kill().await;
+        let mut ended = BTreeMap::<String, usize>::new();
+        for post in posts {
+            let answer = post.await.expect("no panic").and_then(|it| it.echo());
+            *ended.entry(answer.map_or_else(|_| "failed".into(), |it| it.name)).or_default() += 1;
+        }
+        assert_eq!(ended, BTreeMap::from([("a".into(), 5), ("failed".into(), 5)]));
+        // It is still in the slice; what follows avoids it.
+        assert_eq!(names(&dial, "web.example", 20).await, vec!["a"; 20]);
+    });
+}
+
+#[test]
+fn connections_avoid_an_endpoint_that_refuses_them_and_find_it_again() {
+    play(async |stage| {
+        let (a, b) = (tcp("a").await, tcp("b").await);
+        let at = b.at;
+        stage.service("web", 5000, &[&a, &b]).await;
+        let dial = stage.dial(5000);
+        lead_to(&dial, &["a", "b"]).await;
+        b.kill().await;
+        for _ in 0..20 {
+            assert_eq!(dial.line().await.expect("a connection").name, "a");
+        }
+        let _b = bowline_testing::Backend::tcp("b", at.ip(), at.port()).await;
+        lead_to(&dial, &["a", "b"]).await;
+    });
+}
+
+#[test]
+fn an_agent_that_is_killed_serves_again_after_its_restart() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        stage.agent.process.kill();
+        stage.dial(5000).tcp().await.expect_err("nobody listens");
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        stage.agent = start_agent(&stage.cluster, &kubeconfig, &stage.lb);
+        stage.agent.ready().await;
+        // Ready means that the plan is applied: there is nothing to wait for.
+        assert_eq!(stage.dial(5000).line().await.expect("a connection").name, "a");
+    });
+}
+
+#[test]
+fn traffic_goes_on_while_the_api_server_is_away_and_changes_follow_when_it_is_back() {
+    play(async |stage| {
+        let (a, b) = (tcp("a").await, tcp("b").await);
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        let link = Link::new(&stage.cluster, &kubeconfig).await;
+        stage.agent.stop();
+        stage.agent = start_agent(&stage.cluster, &link.kubeconfig, &stage.lb);
+        stage.service("web", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        let mut old = stage.dial(5000).line().await.expect("a connection");
+        link.cut();
+        stage.served_by("web", &[&b]).await;
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(2) {
+            assert_eq!(stage.dial(5000).line().await.expect("a connection").name, "a");
+            assert_eq!(old.ask("x").await.as_deref(), Ok("x"));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        link.mend();
+        lead_to(&stage.dial(5000), &["b"]).await;
+    });
+}
+
+#[test]
+fn a_request_under_way_is_answered_when_the_agent_is_told_to_stop() {
+    play(async |stage| {
+        let a = http("a").await;
+        stage.behind("web", &[&a]).await;
+        stage.ingress("web", &[("web.example", "/", "Prefix", "web")]).await;
+        stage.service("plain", 5000, &[&a]).await;
+        let (web, plain) = (stage.dial(80), stage.dial(5000));
+        serves(&web, "web.example", "/", "a").await;
+        serves(&plain, "web.example", "/", "a").await;
+        let before = a.requests();
+        let slow: Vec<_> = [web.clone(), plain]
+            .into_iter()
+            .map(|dial| tokio::spawn(async move { dial.get("web.example", "/?delay=1500").await }))
+            .collect();
+        eventually("they have arrived", || async {
+            if a.requests() == before + 2 { Ok(()) } else { Err(a.requests().to_string()) }
+        })
+        .await;
+        stage.agent.process.signal("TERM");
+        eventually("it accepts nothing more", || async {
+            match web.tcp().await {
+                Ok(_) => Err("a connection".to_owned()),
+                Err(_) => Ok(()),
+            }
+        })
+        .await;
+        for request in slow {
+            let echo = request.await.expect("no panic").and_then(|it| it.echo());
+            assert_eq!(echo.map(|it| it.name).as_deref(), Ok("a"));
+        }
+        assert_eq!(stage.agent.process.wait(), Some(0));
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        stage.agent = start_agent(&stage.cluster, &kubeconfig, &stage.lb);
+        stage.agent.ready().await;
+    });
+}

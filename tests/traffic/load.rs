@@ -1,0 +1,213 @@
+//! Under load: as many requests as a load generator can send, while everything around them changes. Not
+//! one may fail. Five seconds each; thirty with BOWLINE_LONG=1.
+
+use crate::stage::{Stage, TARGET, annotate, http, play, serves};
+use bowline_testing::objects::{self, Endpoint};
+use bowline_testing::{Authority, Backend, net};
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tokio::process::Command;
+
+fn seconds() -> u64 {
+    if std::env::var_os("BOWLINE_LONG").is_some_and(|it| it == "1") { 30 } else { 5 }
+}
+
+/// What a load generator reports.
+#[derive(Debug, PartialEq, Eq)]
+struct Load {
+    requests: u64,
+    failures: Vec<String>,
+}
+
+fn tool(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+        .unwrap_or_else(|| {
+            panic!("{name} is missing; install it with\n  sudo apt-get install -y {name}")
+        })
+}
+
+/// `wrk` at full speed over kept connections.
+async fn wrk(url: String, host: &str) -> Load {
+    let output = Command::new(tool("wrk"))
+        .args(["-t2", "-c32", "--timeout", "10s", "-H", &format!("Host: {host}")])
+        .args([format!("-d{}s", seconds()), url])
+        .output()
+        .await
+        .expect("run wrk");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let requests = text
+        .lines()
+        .find_map(|line| line.trim().split_once(" requests in "))
+        .and_then(|(number, _)| number.parse().ok())
+        .unwrap_or_else(|| panic!("wrk said {text}{}", String::from_utf8_lossy(&output.stderr)));
+    let failed = |line: &&str| line.contains("Socket errors") || line.contains("Non-2xx");
+    let failures = text.lines().map(str::trim).filter(failed).map(str::to_owned).collect();
+    Load { requests, failures }
+}
+
+/// `hey` with a new connection for each request.
+async fn hey(url: String, host: &str) -> Load {
+    let output = Command::new(tool("hey"))
+        .args(["-c", "16", "-z", &format!("{}s", seconds()), "-disable-keepalive"])
+        .args(["-host", host, &url])
+        .output()
+        .await
+        .expect("run hey");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut load = Load { requests: 0, failures: Vec::new() };
+    let mut errors = false;
+    for line in text.lines().map(str::trim) {
+        errors |= line.starts_with("Error distribution");
+        if let Some((status, count)) = line.split_once("]\t").filter(|_| line.starts_with('[')) {
+            let number = count.split(' ').next().and_then(|it| it.parse::<u64>().ok());
+            load.requests += number.unwrap_or_default();
+            if errors || status != "[200" {
+                load.failures.push(line.to_owned());
+            }
+        }
+    }
+    load
+}
+
+/// Changes the endpoints of a Service 100 times a second until the load ends: of eight backends four or
+/// more are there at any time, and one that leaves is told so first.
+async fn churn(stage: &Stage, service: &str, backends: &[Backend], until: Instant) -> usize {
+    let mut ticks = tokio::time::interval(Duration::from_millis(10));
+    let mut changes = 0;
+    while Instant::now() < until {
+        ticks.tick().await;
+        let ready: Vec<_> = backends
+            .iter()
+            .enumerate()
+            .filter(|(number, _)| (changes >> number) & 1 == 0 || number % 2 == 0)
+            .map(|(_, it)| Endpoint::ready(it.at.ip()))
+            .collect();
+        stage.endpoints(service, &ready).await;
+        changes += 1;
+    }
+    changes
+}
+
+async fn eight() -> Vec<Backend> {
+    let mut backends = Vec::new();
+    for number in 0..8 {
+        backends.push(http(&format!("b{number}")).await);
+    }
+    backends
+}
+
+#[test]
+fn no_request_fails_while_endpoints_come_and_go() {
+    play(async |stage| {
+        let backends = eight().await;
+        let all: Vec<_> = backends.iter().collect();
+        stage.behind("web", &all).await;
+        stage.ingress("web", &[("web.example", "/", "Prefix", "web")]).await;
+        serves(&stage.dial(80), "web.example", "/", "b0").await;
+        let until = Instant::now() + Duration::from_secs(seconds());
+        let url = format!("http://{}/", stage.vip);
+        let (load, changes) =
+            tokio::join!(wrk(url, "web.example"), churn(stage, "web", &backends, until));
+        eprintln!("{} requests, {changes} changes", load.requests);
+        assert_eq!(load.failures, Vec::<String>::new(), "{load:?}");
+        assert!(load.requests > 1000, "{load:?}");
+        assert!(changes > 20 * seconds() as usize, "{changes} changes");
+    });
+}
+
+#[test]
+fn no_connection_fails_while_endpoints_of_a_plain_service_come_and_go() {
+    play(async |stage| {
+        let backends = eight().await;
+        let all: Vec<_> = backends.iter().collect();
+        stage.service("web", 80, &all).await;
+        serves(&stage.dial(80), "web.example", "/", "b0").await;
+        let until = Instant::now() + Duration::from_secs(seconds());
+        let url = format!("http://{}/", stage.vip);
+        let (load, changes) =
+            tokio::join!(hey(url, "web.example"), churn(stage, "web", &backends, until));
+        eprintln!("{} connections, {changes} changes", load.requests);
+        assert_eq!(load.failures, Vec::<String>::new(), "{load:?}");
+        assert!(load.requests > 500, "{load:?}");
+    });
+}
+
+#[test]
+fn no_request_fails_while_rules_certificates_and_other_services_change() {
+    play(async |stage| {
+        let a = http("a").await;
+        stage.behind("web", &[&a]).await;
+        stage.ingress("web", &[("web.example", "/", "Prefix", "web")]).await;
+        serves(&stage.dial(80), "web.example", "/", "a").await;
+        let authority = Authority::new();
+        let until = Instant::now() + Duration::from_secs(seconds());
+        let changes = async {
+            let mut number = 0u16;
+            while Instant::now() < until {
+                let name = format!("other-{}", number % 5);
+                let host = format!("{name}.example");
+                stage.apply(objects::tls_secret(&name, &authority.issue(&[&host]))).await;
+                let mut ingress =
+                    objects::ingress(&name, &stage.lb, &[(&host, "/", "Prefix", "web")]);
+                ingress["spec"]["tls"] = json!([{"hosts": [host], "secretName": name}]);
+                stage.apply(ingress).await;
+                let mut service =
+                    objects::service(&name, &stage.lb, &[(6000 + number % 50, TARGET)]);
+                annotate(&mut service, "bowline.dev/algorithm", "least-connections");
+                stage.apply(service).await;
+                if number % 3 == 2 {
+                    stage.delete("Ingress", &name).await;
+                    stage.delete("Service", &name).await;
+                }
+                number += 1;
+            }
+            number
+        };
+        let url = format!("http://{}/", stage.vip);
+        let (load, changes) = tokio::join!(wrk(url, "web.example"), changes);
+        eprintln!("{} requests, {changes} changes", load.requests);
+        assert_eq!(load.failures, Vec::<String>::new(), "{load:?}");
+        assert!(changes > 10, "{changes} changes");
+    });
+}
+
+#[test]
+fn no_request_fails_while_backends_are_replaced_one_by_one() {
+    play(async |stage| {
+        let (a, b) = (http("a").await, http("b").await);
+        stage.behind("web", &[&a, &b]).await;
+        stage.ingress("web", &[("web.example", "/", "Prefix", "web")]).await;
+        serves(&stage.dial(80), "web.example", "/", "a").await;
+        let until = Instant::now() + Duration::from_secs(seconds());
+        let rolling = async {
+            let mut old = std::collections::VecDeque::from([a, b]);
+            let mut rolled = 0;
+            while Instant::now() < until {
+                let new = Backend::http("new", net::pod4(), TARGET).await;
+                let leaving = old.pop_front().expect("two at any time");
+                old.push_back(new);
+                // As a Deployment does it: the new one is ready, the old one ends, and is told to stop
+                // a moment after everybody has heard of it.
+                let mut endpoints: Vec<_> =
+                    old.iter().map(|it| Endpoint::ready(it.at.ip())).collect();
+                endpoints.push(Endpoint::terminating(leaving.at.ip()));
+                stage.endpoints("web", &endpoints).await;
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                endpoints.pop();
+                stage.endpoints("web", &endpoints).await;
+                leaving.stop().await;
+                rolled += 1;
+            }
+            rolled
+        };
+        let url = format!("http://{}/", stage.vip);
+        let (load, rolled) = tokio::join!(wrk(url, "web.example"), rolling);
+        eprintln!("{} requests, {rolled} backends replaced", load.requests);
+        assert_eq!(load.failures, Vec::<String>::new(), "{load:?}");
+        assert!(rolled > 3, "{rolled} replaced");
+    });
+}
