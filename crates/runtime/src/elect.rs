@@ -118,25 +118,20 @@ async fn run(
 ) {
     let mut requests = FuturesUnordered::new();
     let mut events = vec![Event::Tick];
-    let (mut leaving, mut ended) = (false, false);
+    let mut leaving = false;
     loop {
         for event in std::mem::take(&mut events) {
             for effect in election.step(event) {
                 match effect {
                     Effect::StartLeading => drop(leads.send(true)),
                     Effect::StopLeading => drop(leads.send(false)),
-                    Effect::Ended => ended = true,
+                    Effect::Ended => return,
                     Effect::Send(id, request) => {
                         let (api, settings) = (api.clone(), Arc::clone(&settings));
                         requests.push(async move { (id, ask(&api, request, &settings).await) });
                     }
                 }
             }
-        }
-        if ended {
-            // The last request lets go of the Lease; nobody waits for what it answers.
-            while requests.next().await.is_some() {}
-            return;
         }
         let wake = election.elector.lock().wake();
         let Some(wake) = wake else { return };
