@@ -198,6 +198,7 @@ impl<D: Driver> Agent<D> {
                 () = context.stopped() => return,
                 _ = heard.recv_many(&mut batch, BURST) => {}
                 () = again => retry = None,
+                report = self.driver.changed() => self.reported(report),
             }
             self.context.metrics.queue(&self.load_balancer, batch.len() + heard.len());
             let first = batch.first().map(|first| first.at);
@@ -266,6 +267,15 @@ impl<D: Driver> Agent<D> {
                 self.report.send_modify(|report| report.error = Some(error.to_string()));
                 Some(wait)
             }
+        }
+    }
+
+    /// The driver says something else of what it was given before.
+    fn reported(&mut self, report: bowline_core::update::Report) {
+        let hash = self.report.borrow().hash;
+        // Before the first plan nothing is in force.
+        if let Some(hash) = hash {
+            self.applied(&Update { hash, ..Update::default() }, report);
         }
     }
 

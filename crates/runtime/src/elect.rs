@@ -118,20 +118,25 @@ async fn run(
 ) {
     let mut requests = FuturesUnordered::new();
     let mut events = vec![Event::Tick];
-    let mut leaving = false;
+    let (mut leaving, mut ended) = (false, false);
     loop {
         for event in std::mem::take(&mut events) {
             for effect in election.step(event) {
                 match effect {
                     Effect::StartLeading => drop(leads.send(true)),
                     Effect::StopLeading => drop(leads.send(false)),
-                    Effect::Ended => return,
+                    Effect::Ended => ended = true,
                     Effect::Send(id, request) => {
                         let (api, settings) = (api.clone(), Arc::clone(&settings));
                         requests.push(async move { (id, ask(&api, request, &settings).await) });
                     }
                 }
             }
+        }
+        if ended {
+            // The last request lets go of the Lease; nobody waits for what it answers.
+            while requests.next().await.is_some() {}
+            return;
         }
         let wake = election.elector.lock().wake();
         let Some(wake) = wake else { return };

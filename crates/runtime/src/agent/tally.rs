@@ -2,7 +2,7 @@
 //! close, members that come and go. It decides nothing.
 
 use crate::observe::Change;
-use bowline_core::key::ObjectKey;
+use bowline_core::key::{ConsumerRef, ObjectKey};
 use bowline_core::update::{self, ListenerKey, MemberState, Refusal, Report, Update};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pools: HashMap<Arc<str>, Counted>,
-    listeners: BTreeSet<ListenerKey>,
+    /// Each with whom it is for, and whether it is open.
+    listeners: BTreeMap<ListenerKey, (ConsumerRef, bool)>,
     refused: BTreeSet<Refusal>,
     members: usize,
 }
@@ -90,19 +91,29 @@ impl Tally {
         for change in &update.listeners {
             match change {
                 update::Change::Put(key, listener) => {
-                    let refused = report.refused.iter().any(|r| r.consumer == listener.consumer);
-                    if self.listeners.insert(*key) && !refused {
-                        changes.push(Change::Opened { listener: text(key) });
-                    }
+                    let consumer = &listener.consumer;
+                    self.listeners.entry(*key).or_insert((consumer.clone(), false)).0 =
+                        consumer.clone();
                 }
                 update::Change::Remove(key) => {
-                    if self.listeners.remove(key) {
+                    if self.listeners.remove(key).is_some_and(|(_, open)| open) {
                         changes.push(Change::Closed { listener: text(key) });
                     }
                 }
             }
         }
         let refused: BTreeSet<_> = report.refused.iter().cloned().collect();
+        // Endpoints come and go often; listeners are looked at only when something may open.
+        if update.listeners.is_empty() && refused == self.refused {
+            return;
+        }
+        for (key, (consumer, open)) in &mut self.listeners {
+            let refused = report.refused.iter().any(|refusal| refusal.consumer == *consumer);
+            if !*open && !refused {
+                *open = true;
+                changes.push(Change::Opened { listener: text(key) });
+            }
+        }
         changes.extend(refused.difference(&self.refused).map(|refusal| Change::Refused {
             consumer: refusal.consumer.clone(),
             problem: refusal.problem.clone(),
