@@ -11,6 +11,7 @@
 mod access;
 mod bowline;
 mod command_line;
+mod demo;
 mod durability;
 mod hostile;
 mod manifests;
