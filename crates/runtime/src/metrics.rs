@@ -66,7 +66,7 @@ impl Default for Metrics {
         registry.register("apply_seconds", of("the driver"), apply);
         registry.register(
             "event_to_applied_seconds",
-            of("it from the arrival of the first event of a burst until it was applied"),
+            "Seconds from the arrival of the first event of a burst until it was applied",
             metrics.event_to_applied.clone(),
         );
         registry.register(
