@@ -3,12 +3,13 @@
 //! numbers; asserts nothing about time. Reading JSON is measured apart from deciding.
 
 use bowline_core::objects::{
-    AllowedNamespaces, Endpoint, Exposure, Family, LoadBalancer, Placement, Service, ServiceClass,
+    AllowedNamespaces, Backend, BackendPort, ClassParameters, Endpoint, Exposure, Family, Ingress,
+    IngressClass, IngressPath, IngressRule, LoadBalancer, Placement, Service, ServiceClass,
     ServicePort, Slice, SlicePort, Tuning,
 };
 use bowline_core::plan::{
-    Algorithm, Backends, Fragment, Listener, ListenerProtocol, Pool, Serves, ServicePortRef,
-    Speaks, Timeouts, Transport, service_pool,
+    Algorithm, Backends, Fragment, Host, Listener, ListenerProtocol, PathKind, PathMatch, Pool,
+    Serves, ServicePortRef, Speaks, Timeouts, Transport, service_pool,
 };
 use bowline_core::{ConsumerKind, ConsumerRef, ObjectKey, planner, resolver};
 use std::collections::BTreeMap;
@@ -109,7 +110,20 @@ fn measure_planner(services: usize) -> Result<Numbers> {
         let changes = planner.take();
         (started.elapsed(), changes.fragments.len())
     })?;
-    Ok(numbers(&cold, "one Service changed", &changes, planner.visited() - visited))
+    let visited = planner.visited() - visited;
+    for object in [Object::IngressClass(ingress_class()), Object::Ingress(ingress(services))] {
+        planner.handle(Event::Apply(Box::new(object)));
+    }
+    let started = Instant::now();
+    let planned = planner.take().fragments;
+    let took = started.elapsed();
+    let rules: usize = planned.iter().flat_map(|it| &it.parts).map(|it| rules(it)).sum();
+    if rules != services {
+        return Err(format!("{rules} rules of {services}").into());
+    }
+    let mut all = numbers(&cold, "one Service changed", &changes, visited);
+    all.push(("one Ingress of so many rules".into(), "ms".into(), took.as_secs_f64() * 1e3));
+    Ok(all)
 }
 
 fn measure_resolver(services: usize) -> Result<Numbers> {
@@ -253,6 +267,37 @@ fn service(i: usize) -> Service {
         timeouts: BTreeMap::new(),
         problems: Vec::new(),
     }
+}
+
+fn ingress_class() -> IngressClass {
+    IngressClass { name: "web".into(), ours: true, parameters: Ok(ClassParameters::None) }
+}
+
+/// An Ingress with so many paths of one host.
+fn ingress(paths: usize) -> Ingress {
+    let backend = Backend { service: Some(name(0).into()), port: BackendPort::Name("http".into()) };
+    let path = |i: usize| IngressPath {
+        path: PathMatch { kind: PathKind::Prefix, value: format!("/{i}").into() },
+        backend: backend.clone(),
+    };
+    Ingress {
+        key: ObjectKey::new(namespace(0), "large"),
+        uid: "large-uid".into(),
+        created: 0,
+        deleting: false,
+        class: Some("web".into()),
+        placement: Ok(Placement::Default),
+        tuning: Tuning::default(),
+        redirect: true,
+        default_backend: None,
+        rules: vec![IngressRule { host: Host::Any, paths: (0..paths).map(path).collect() }],
+        tls: Vec::new(),
+        problems: Vec::new(),
+    }
+}
+
+fn rules(fragment: &Fragment) -> usize {
+    fragment.sites.iter().map(|site| site.rules.len()).sum()
 }
 
 fn fragment(i: usize) -> Fragment {

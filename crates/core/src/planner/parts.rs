@@ -23,8 +23,12 @@ pub(super) fn split(fragment: Fragment) -> Result<Vec<Fragment>, Problem> {
         splitter.listener(listener);
     }
     for site in &fragment.sites {
+        // Named field by field: a copy of the whole site would bring all its rules along.
+        let (entry, host, tls) = (site.entry.clone(), site.host.clone(), site.tls.clone());
+        let header = Site { entry, host, tls, rules: Vec::new() };
+        let size = json_size(&header);
         for rule in &site.rules {
-            splitter.rule(site, rule);
+            splitter.rule(&header, size, rule);
         }
     }
     let parts = splitter.finish();
@@ -74,18 +78,18 @@ impl<'a> Splitter<'a> {
         self.part.listeners.push(listener.clone());
     }
 
-    fn rule(&mut self, site: &Site, rule: &Rule) {
+    /// Adds a rule to the site of this header, which has no rules itself.
+    fn rule(&mut self, header: &Site, header_size: usize, rule: &Rule) {
         let needs: Vec<&Arc<str>> = match &rule.action {
             Action::Forward(pools) => pools.iter().map(|weighted| &weighted.pool).collect(),
             Action::Redirect(_) | Action::Respond(_) => Vec::new(),
         };
-        let header = Site { rules: Vec::new(), ..site.clone() };
-        self.make_room(json_size(rule) + json_size(&header), &needs);
+        self.make_room(json_size(rule) + header_size, &needs);
         match self.part.sites.last_mut() {
-            Some(last) if last.host == site.host && last.entry == site.entry => {
+            Some(last) if last.host == header.host && last.entry == header.entry => {
                 last.rules.push(rule.clone());
             }
-            _ => self.part.sites.push(Site { rules: vec![rule.clone()], ..header }),
+            _ => self.part.sites.push(Site { rules: vec![rule.clone()], ..header.clone() }),
         }
     }
 

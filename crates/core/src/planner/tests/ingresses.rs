@@ -429,6 +429,24 @@ fn an_ingress_with_very_many_rules_is_in_parts_that_fit() {
 }
 
 #[test]
+fn ten_thousand_rules_of_one_host_are_in_parts_one_after_the_other() {
+    let paths: Vec<_> = (0..10_000).map(|i| format!("/p{i:05}")).collect();
+    let all: Vec<_> = paths.iter().map(|path| (&**path, "s:80")).collect();
+    let x = ingress("a/x", vec![rule("h.example", &all)]);
+    let x = Ingress { tls: vec![tls(&[], "t")], ..x };
+    let planner = world(vec![secret("a/t", "hash").into(), x.into()]);
+    let expected: Vec<_> =
+        paths.iter().map(|path| format!("h.example {path} -> ingress/a/x/s/p80")).collect();
+    assert_eq!(rules(&planner, "a/x"), expected);
+    let certificate = Some(CertificateRef { hash: "hash".into() });
+    let tls = Some(SiteTls { certificate, redirect: true });
+    for (number, part) in parts(&planner, "a/x").iter().enumerate() {
+        let [site] = &part.sites[..] else { panic!("{} sites in a part", part.sites.len()) };
+        assert_eq!((part.part as usize, &site.tls, part.pools.len()), (number, &tls, 1));
+    }
+}
+
+#[test]
 fn what_is_too_large_is_left_out_and_told() {
     let long = format!("/{}", "x".repeat(5_000));
     let x = ingress("a/x", vec![rule("", &[(&long, "s:80"), ("/", "s:80")])]);
