@@ -99,14 +99,28 @@ impl Listener {
         }
         ListenerStats::add(&self.stats.bytes_in, bytes.len() as u64);
         let current = self.sessions.get(client).filter(|session| session.belongs_to(&pool));
-        match current.or_else(|| self.begin(&pool, client)) {
-            Some(session) => session.send(bytes),
+        let mut refusing = None;
+        if let Some(session) = current {
+            if session.send(bytes) {
+                return;
+            }
+            refusing = session.upstream.peer_addr().ok();
+        }
+        match self.begin(&pool, client, refusing.as_slice()) {
+            Some(session) => _ = session.send(bytes),
             None => ListenerStats::add(&self.stats.refused, 1),
         }
     }
 
-    fn begin(&mut self, pool: &Arc<Pool>, client: SocketAddr) -> Option<Arc<Session>> {
-        let pick = pool.pick(&Client { addr: client.ip(), cookie: None }, &[])?;
+    /// A session with another member than the one that refuses, if there is another.
+    fn begin(
+        &mut self,
+        pool: &Arc<Pool>,
+        client: SocketAddr,
+        refusing: &[SocketAddr],
+    ) -> Option<Arc<Session>> {
+        let who = Client { addr: client.ip(), cookie: None };
+        let pick = pool.pick(&who, refusing).or_else(|| pool.pick(&who, &[]))?;
         let upstream = match connect(pick.address()) {
             Ok(upstream) => upstream,
             Err(error) => {
@@ -151,7 +165,8 @@ async fn answer(
                     return;
                 }
                 match relay(session, client, socket, stats).await {
-                    Ok(()) => pick.succeeded(),
+                    Ok(true) => pick.succeeded(),
+                    Ok(false) => {}
                     Err(_) => return pick.failed(Failure::Connect),
                 }
             }
@@ -161,19 +176,24 @@ async fn answer(
                 }
             }
             () = &mut cancelled => return,
-            () = session.evicted() => return,
+            refused = session.ended() => {
+                if refused {
+                    pick.failed(Failure::Connect);
+                }
+                return;
+            }
         }
     }
 }
 
-/// Passes on what is there; an error is the member's.
+/// Passes on what is there, and says whether there was anything; an error is the member's.
 async fn relay(
     session: &Session,
     client: SocketAddr,
     socket: &UdpSocket,
     stats: &ListenerStats,
-) -> io::Result<()> {
-    for _ in 0..BATCH {
+) -> io::Result<bool> {
+    for i in 0..BATCH {
         let datagram = sessions::with_buffer(|buffer| match session.upstream.try_recv(buffer) {
             // Most are passed on at once and never copied.
             Ok(length) => match socket.try_send_to(&buffer[..length], client) {
@@ -185,7 +205,7 @@ async fn relay(
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         })?;
-        let Some((length, rest)) = datagram else { return Ok(()) };
+        let Some((length, rest)) = datagram else { return Ok(i > 0) };
         session.touch();
         ListenerStats::add(&stats.bytes_out, length as u64);
         if let Some(rest) = rest {
@@ -193,7 +213,7 @@ async fn relay(
             let _ = socket.send_to(&rest, client).await;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 fn connect(member: SocketAddr) -> io::Result<UdpSocket> {

@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use socket2::SockRef;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::io::IoSlice;
+use std::io::{ErrorKind, IoSlice};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::net::UdpSocket;
@@ -36,7 +36,8 @@ pub(super) struct Session {
     start: Instant,
     /// Milliseconds after the start.
     used: AtomicU64,
-    evicted: Notify,
+    refused: AtomicBool,
+    ended: Notify,
 }
 
 impl Session {
@@ -47,7 +48,8 @@ impl Session {
             header,
             start: Instant::now(),
             used: AtomicU64::new(0),
-            evicted: Notify::new(),
+            refused: AtomicBool::new(false),
+            ended: Notify::new(),
         }
     }
 
@@ -55,15 +57,23 @@ impl Session {
         std::ptr::eq(self.pool.as_ptr(), Arc::as_ptr(pool))
     }
 
-    /// Sends to the member. What does not fit its socket's buffer is lost, as datagrams may be.
-    pub(super) fn send(&self, bytes: &[u8]) {
+    /// Sends to the member; says whether it may have arrived. What does not fit the socket's buffer is
+    /// lost, as datagrams may be. But a member that refused the datagram before is told of here, and
+    /// only once: then this one was not sent, and the session is over.
+    pub(super) fn send(&self, bytes: &[u8]) -> bool {
         self.touch();
         // Past tokio: it would not try before the new socket has been polled, and lose the first.
         let upstream = SockRef::from(&self.upstream);
-        let _ = match &self.header {
+        let sent = match &self.header {
             None => upstream.send(bytes),
             Some(header) => upstream.send_vectored(&[IoSlice::new(header), IoSlice::new(bytes)]),
         };
+        let refused = sent.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+        if refused {
+            self.refused.store(true, Ordering::Relaxed);
+            self.ended.notify_one();
+        }
+        !refused
     }
 
     pub(super) fn touch(&self) {
@@ -75,9 +85,10 @@ impl Session {
         self.start + Duration::from_millis(self.used.load(Ordering::Relaxed))
     }
 
-    /// Resolves when the session must make room.
-    pub(super) async fn evicted(&self) {
-        self.evicted.notified().await;
+    /// Resolves when the session must end; says whether that is because its member refused.
+    pub(super) async fn ended(&self) -> bool {
+        self.ended.notified().await;
+        self.refused.load(Ordering::Relaxed)
     }
 }
 
@@ -116,7 +127,7 @@ impl Sessions {
         }
         table.order.push_back((client, Arc::downgrade(&session), 0));
         if let Some(before) = table.by_client.insert(client, session) {
-            before.evicted.notify_one();
+            before.ended.notify_one();
         }
     }
 
@@ -145,7 +156,7 @@ impl Table {
                 continue;
             }
             self.by_client.remove(&client);
-            session.evicted.notify_one();
+            session.ended.notify_one();
             return;
         }
     }

@@ -152,23 +152,40 @@ async fn a_session_of_a_removed_member_drains_and_then_has_another() {
 }
 
 #[tokio::test]
-async fn a_member_that_refuses_is_left_for_another() {
-    let dead = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let alive = echo("127.0.0.1:0", "alive").await;
-    let pool = pool(udp(|_| {}), &members(&[dead, alive]));
-    let edge = edge("127.0.0.1:0", pool.clone(), Limits::default()).await;
-    let client = client(&edge).await;
-    let mut answer = [0; 16];
-    let answered = async {
-        loop {
-            client.send(b"").await.unwrap();
-            let wait = timeout(Duration::from_millis(50), client.recv(&mut answer)).await;
-            if let Ok(Ok(length)) = wait {
-                return length;
-            }
+async fn a_member_that_refuses_is_left_for_another_however_fast_its_client_sends() {
+    for pause in [Duration::from_millis(50), Duration::ZERO] {
+        let dead = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let alive = echo("127.0.0.1:0", "alive").await;
+        let pool = pool(udp(|_| {}), &members(&[dead, alive]));
+        let edge = edge("127.0.0.1:0", pool.clone(), Limits::default()).await;
+        // One of the two is given the dead member.
+        for client in [client(&edge).await, client(&edge).await] {
+            let mut answer = [0; 16];
+            let answered = async {
+                loop {
+                    client.send(b"").await.unwrap();
+                    if let Ok(Ok(length)) = timeout(pause, client.recv(&mut answer)).await {
+                        return length;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            };
+            assert_eq!(timeout(Duration::from_secs(10), answered).await, Ok(5), "{pause:?}");
         }
-    };
-    assert_eq!(timeout(Duration::from_secs(10), answered).await.unwrap(), 5);
+        let failures = || pool.stats().iter().map(|member| member.failures).sum::<u64>();
+        until(|| failures() > 0).await;
+    }
+}
+
+/// The kernel tells of a refusal once: to whoever sends or receives first.
+#[tokio::test]
+async fn a_refusal_that_a_datagram_runs_into_is_not_lost() {
+    let dead = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let pool = pool(udp(|_| {}), &members(&[dead]));
+    let session = Session::new(connect(dead).unwrap(), Arc::downgrade(&pool), None);
+    assert!(session.send(b"one"));
+    assert!(!session.send(b"two"), "over loopback the refusal is there at once");
+    assert!(session.ended().await);
 }
 
 #[tokio::test]
