@@ -8,8 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Hashes that are remembered per load balancer.
-const REMEMBERED: usize = 64;
+/// Hashes that are remembered per load balancer: so many changes an agent may be behind in a burst and
+/// still prove what it has done.
+const REMEMBERED: usize = 1024;
 
 /// The last hashes of each plan, each with the number of the change that led to it.
 #[derive(Clone, Debug, Default)]
@@ -109,6 +110,19 @@ impl History {
         }
     }
 
+    /// Notes the hash of what is written while the plan of now is not, or not wholly: all changes up to
+    /// `change` are in it. An agent that reports it proves those.
+    pub fn record_written(&mut self, load_balancer: &str, hash: PlanHash, change: u64) {
+        let Some(plans) = self.plans.get_mut(load_balancer) else { return };
+        if plans.back().is_none_or(|(now, _)| *now == hash) {
+            return;
+        }
+        plans.insert(plans.len() - 1, (hash, change));
+        if plans.len() > REMEMBERED {
+            plans.pop_front();
+        }
+    }
+
     /// Forgets a load balancer.
     pub fn forget(&mut self, load_balancer: &str) {
         self.plans.remove(load_balancer);
@@ -140,11 +154,11 @@ impl History {
 mod tests {
     use super::*;
 
-    fn hash(n: u8) -> PlanHash {
+    fn hash(n: u16) -> PlanHash {
         format!("{n:064x}").parse().unwrap()
     }
 
-    fn history(hashes: &[u8]) -> History {
+    fn history(hashes: &[u16]) -> History {
         let mut history = History::default();
         for (change, n) in (1..).zip(hashes) {
             history.record(&"lb".into(), hash(*n), change);
@@ -152,7 +166,7 @@ mod tests {
         history
     }
 
-    fn claim(n: u8) -> Claim {
+    fn claim(n: u16) -> Claim {
         let (age, lasts) = (Duration::from_secs(2), Duration::from_secs(15));
         Claim { hash: Some(hash(n)), error: None, age, lasts }
     }
@@ -176,11 +190,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_of_a_plan_proves_what_it_holds_and_is_not_the_plan_of_now() {
+        let mut history = history(&[1, 2, 3]);
+        history.record_written("lb", hash(7), 2);
+        let verdict = history.judge("lb", Some(&claim(7)));
+        assert_eq!(verdict, pending(Pending::AgentBehind, Some(2)));
+        history.record_written("lb", hash(3), 1);
+        let verdict = history.judge("lb", Some(&claim(3)));
+        assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(3) });
+    }
+
+    #[test]
     fn a_plan_that_nobody_remembers_proves_nothing() {
-        let long: Vec<u8> = (1..=65).collect();
+        let long: Vec<u16> = (1..=1025).collect();
         let expected = pending(Pending::AgentBehind, None);
         assert_eq!(history(&long).judge("lb", Some(&claim(1))), expected);
-        assert_eq!(history(&long).judge("lb", Some(&claim(99))), expected);
+        assert_eq!(history(&long).judge("lb", Some(&claim(9999))), expected);
     }
 
     #[test]

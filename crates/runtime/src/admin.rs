@@ -13,16 +13,28 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// What must happen before a process is ready. A role names what it waits for before it starts.
-#[derive(Clone, Debug, Default)]
+/// What must happen before a process is ready. A role names what it waits for when it starts; before the
+/// first one has, nothing is ready.
+#[derive(Clone, Debug)]
 pub struct Readiness {
     awaited: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// What is awaited until a role says what it waits for.
+const START: &str = "a role to start";
+
+impl Default for Readiness {
+    fn default() -> Self {
+        Self { awaited: Arc::new(Mutex::new(BTreeSet::from([START.to_owned()]))) }
+    }
 }
 
 impl Readiness {
     /// Something must happen first.
     pub fn awaits(&self, what: impl Into<String>) {
-        self.awaited.lock().insert(what.into());
+        let mut awaited = self.awaited.lock();
+        awaited.remove(START);
+        awaited.insert(what.into());
     }
 
     /// It has happened.

@@ -190,7 +190,7 @@ impl Controller {
             if !self.state.is_complete() {
                 continue;
             }
-            self.state.settle();
+            self.state.settle(now);
             if let Some(begun) = begun {
                 self.context.metrics.took(Phase::Plan, begun.elapsed());
             }
@@ -276,7 +276,9 @@ impl Controller {
         }
         let recording =
             |target: &Target| matches!(target, Target::Plans(_) | Target::Certificates(_));
-        if !self.busy.keys().chain(&self.state.dirty).chain(&skipped).any(recording) {
+        // What records a plan comes first in the order of targets.
+        let first = self.state.dirty.first();
+        if !self.busy.keys().chain(first).chain(&skipped).any(recording) {
             self.context.readiness.reached(FIRST_PLAN);
         }
         self.state.dirty.extend(skipped);

@@ -108,6 +108,13 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
         &self.wanted
     }
 
+    /// Items that are not there as they should be.
+    pub(super) fn open(&mut self) -> impl Iterator<Item = &K> {
+        let (shards, wanted) = (&self.shards, &self.wanted);
+        self.open.retain(|key| shards.get(key) != wanted.get(key));
+        self.open.iter()
+    }
+
     /// Whether nothing is there and nothing is wanted.
     pub(super) fn is_empty(&self) -> bool {
         self.versions.is_empty() && self.wanted.is_empty()

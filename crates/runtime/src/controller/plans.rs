@@ -11,8 +11,9 @@ use bowline_core::shard::{Items, Stamp, Write, json_size};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The most bytes of fragments in one object; the rest of the object fits beside them in 512 KiB.
-const LARGEST: usize = 500 * 1024;
+/// The most bytes of fragments in one object, unless one alone has more. An object is written, checked
+/// and read whole for every change in it: small ones keep a change cheap when there are many consumers.
+const LARGEST: usize = 64 * 1024;
 
 type Item = (ConsumerRef, u32);
 
@@ -21,12 +22,18 @@ type Item = (ConsumerRef, u32);
 pub(super) struct Plans {
     packed: Packed<Item, PlanHash>,
     fragments: BTreeMap<Item, Arc<Fragment>>,
+    /// The hash of each object.
+    hashes: BTreeMap<u32, PlanHash>,
 }
 
 impl Default for Plans {
     fn default() -> Self {
-        Self { packed: Packed::new(LARGEST), fragments: BTreeMap::new() }
+        Self { packed: Packed::new(LARGEST), fragments: BTreeMap::new(), hashes: BTreeMap::new() }
     }
+}
+
+fn sum(items: &Items<Item, PlanHash>) -> PlanHash {
+    items.values().fold(PlanHash::default(), |sum, stamp| sum.plus(stamp.hash))
 }
 
 /// A write of one object.
@@ -50,9 +57,7 @@ impl PlanWrite {
     /// The object; it belongs to the load balancer of this uid and goes with it.
     pub(super) fn object(&self, uid: &str) -> Plan {
         let hash = match &self.write {
-            Write::Put { items, .. } => {
-                items.values().fold(PlanHash::default(), |sum, stamp| sum.plus(stamp.hash))
-            }
+            Write::Put { items, .. } => sum(items),
             Write::Delete { .. } => PlanHash::default(),
         };
         let fragments = self.fragments.iter().map(|fragment| (**fragment).clone()).collect();
@@ -92,19 +97,36 @@ impl Plans {
         }
         let items = plan.fragments.iter().map(|it| ((it.consumer.clone(), it.part), stamp(it)));
         let items: Items<_, _> = items.collect();
+        self.hashes.insert(index, sum(&items));
         self.packed.seen(index, plan.version, items);
     }
 
     /// A write was carried out.
     pub(super) fn wrote(&mut self, write: Write<Item, PlanHash>, version: Option<String>) {
+        match &write {
+            Write::Put { index, items } => self.hashes.insert(*index, sum(items)),
+            Write::Delete { index } => self.hashes.remove(index),
+        };
         self.packed.wrote(write, version);
     }
 
     /// An object is gone.
     pub(super) fn gone(&mut self, name: &str) {
         if let Some(index) = names::plan_index(name) {
+            self.hashes.remove(&index);
             self.packed.gone(index);
         }
+    }
+
+    /// The hash of all that is written. While a fragment moves it is in two objects and counted twice:
+    /// then nobody reports this hash, which proves nothing and harms nothing.
+    pub(super) fn hash(&self) -> PlanHash {
+        self.hashes.values().fold(PlanHash::default(), |sum, hash| sum.plus(*hash))
+    }
+
+    /// Consumers whose fragments are not written as they should be.
+    pub(super) fn unwritten(&mut self) -> impl Iterator<Item = &ConsumerRef> {
+        self.packed.open().map(|(consumer, _)| consumer)
     }
 
     /// The names of all objects.

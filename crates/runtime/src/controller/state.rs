@@ -78,6 +78,8 @@ impl Tried {
 struct Tracked {
     /// The change with which what it wants last changed.
     changed: u64,
+    /// When that was.
+    since: Option<Instant>,
     /// On which load balancer it was last.
     load_balancer: Option<Arc<str>>,
 }
@@ -389,7 +391,7 @@ impl State {
     }
 
     /// Plans what was heard.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn settle(&mut self, now: Instant) {
         let changes = self.planner.take();
         self.change += 1;
         let mut balancers = BTreeSet::new();
@@ -398,7 +400,8 @@ impl State {
             let plans = self.plans.entry(Arc::clone(lb)).or_default();
             plans.want(&fragment.consumer, &fragment.parts);
             let who = (fragment.consumer.kind, key(&fragment.consumer));
-            self.tracked.entry(who).or_default().changed = self.change;
+            let tracked = self.tracked.entry(who).or_default();
+            (tracked.changed, tracked.since) = (self.change, Some(now));
             balancers.insert(Arc::clone(lb));
         }
         for (consumer, outcome) in &changes.outcomes {
@@ -569,10 +572,12 @@ impl State {
         if !self.planner.has_status_address(kind, key) {
             return self.next_stranger(kind, key);
         }
-        let changed = self.tracked.get(&(kind, key.clone())).map_or(0, |it| it.changed);
+        let tracked = self.tracked.get(&(kind, key.clone())).cloned().unwrap_or_default();
+        let changed = tracked.changed;
         let verdict = lb.as_ref().and_then(|lb| self.verdict(lb, now));
         let refused = lb.as_ref().and_then(|lb| self.refused(lb, &outcome.consumer));
         let progress = status::progress(verdict.as_ref(), changed, refused);
+        let mut same_addresses = false;
         let patch = match kind {
             ConsumerKind::Service => {
                 let Some(shown) = self.services.get(key) else { return Next::Nothing };
@@ -581,6 +586,7 @@ impl State {
                     programmed: render::is_programmed(&shown.status),
                 };
                 let want = status::consumer(outcome, &progress, written);
+                same_addresses = want.addresses == written.addresses;
                 render::service(&want, shown, clock).map(|patch| (patch, Tried::at(&shown.version)))
             }
             _ => {
@@ -600,6 +606,12 @@ impl State {
             } else {
                 unproven.remove(&(kind, key.clone()));
             }
+        }
+        // A proof that is on its way saves the write that would say that it is missing.
+        let behind = progress == status::Progress::Waiting(Waiting::Agent(Pending::AgentBehind));
+        let until = tracked.since.map(|since| since + BEHIND).filter(|until| now < *until);
+        if let Some(until) = until.filter(|_| behind && same_addresses && patch.is_some()) {
+            return Next::Later(until);
         }
         match patch {
             None => Next::Nothing,
@@ -732,6 +744,11 @@ impl State {
             (Target::Plans(lb), Written::Plan(done, version)) => {
                 let plans = self.plans.entry(Arc::clone(lb)).or_default();
                 plans.wrote(done.write, version);
+                let changed = plans.unwritten().filter_map(|consumer| {
+                    self.tracked.get(&(consumer.kind, key(consumer))).map(|it| it.changed)
+                });
+                let all = changed.min().map_or(self.change, |first| first.saturating_sub(1));
+                self.history.record_written(lb, plans.hash(), all);
                 if plans.is_empty() {
                     self.plans.remove(lb);
                 }
