@@ -49,14 +49,25 @@ impl Heard {
 }
 
 /// Runs an agent until the context says stop; then what is under way may end.
-pub async fn run<D: Driver>(
+/// The process is not ready from now on, whenever the future is first asked.
+pub fn run<D: Driver>(
     client: Client,
     options: AgentOptions,
     driver: D,
     context: Context,
-) -> Result<(), RoleError> {
+) -> impl Future<Output = Result<(), RoleError>> + Send {
     let first_plan = format!("the first plan of load balancer {}", options.load_balancer);
     context.readiness.awaits(first_plan.as_str());
+    serve(client, options, driver, context, first_plan)
+}
+
+async fn serve<D: Driver>(
+    client: Client,
+    options: AgentOptions,
+    driver: D,
+    context: Context,
+    first_plan: String,
+) -> Result<(), RoleError> {
     let mut watches = JoinSet::new();
     let (sender, heard) = mpsc::channel(4096);
     follow(&client, &options, &context, &sender, &mut watches);

@@ -57,13 +57,22 @@ fn has_driver(source: &LoadBalancerSource) -> bool {
     matches!(source, LoadBalancerSource::Builtin(_))
 }
 
-/// Runs a controller until the context says stop.
-pub async fn run(
+/// Runs a controller until the context says stop. The process is not ready from now on, whenever the
+/// future is first asked.
+pub fn run(
+    client: Client,
+    options: ControllerOptions,
+    context: Context,
+) -> impl Future<Output = Result<(), RoleError>> + Send {
+    context.readiness.awaits(FIRST_PLAN);
+    decide(client, options, context)
+}
+
+async fn decide(
     client: Client,
     options: ControllerOptions,
     context: Context,
 ) -> Result<(), RoleError> {
-    context.readiness.awaits(FIRST_PLAN);
     ensure_namespace(&client, &options.namespace).await?;
     let (sender, heard) = mpsc::channel(4096);
     let mut watches = inputs::follow(&client, &options, &context, &sender);

@@ -15,6 +15,9 @@ use std::collections::BTreeMap;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+/// What the process waits for before it can wait for the plans of its load balancers.
+const LISTED: &str = "the list of load balancers";
+
 /// The agents that run.
 pub(super) struct Agents {
     client: Client,
@@ -31,6 +34,7 @@ struct Running {
 
 impl Agents {
     pub(super) fn new(client: Client, context: Context, namespace: String, proxy: Options) -> Self {
+        context.readiness.awaits(LISTED);
         Self { client, context, namespace, proxy, running: BTreeMap::new() }
     }
 
@@ -58,6 +62,7 @@ impl Agents {
                     self.running.retain(|name, agent| {
                         seen.contains(name) || agent.stop.send(true).is_err()
                     });
+                    context.readiness.reached(LISTED);
                 }
                 Some(Ok(watcher::Event::Apply(object))) => self.apply(&object),
                 Some(Ok(watcher::Event::Delete(object))) => self.stop(&object.name_any()),
@@ -85,11 +90,12 @@ impl Agents {
             AgentOptions { namespace: self.namespace.clone(), ..AgentOptions::new(name.clone()) };
         let proxy = proxy::start(self.proxy.clone(), &context.metrics, &name);
         let driver = Builtin::new(proxy);
-        let client = self.client.clone();
-        let role = name.clone();
+        // Made here, so that the process is not ready before this load balancer is.
+        let role = agent::run(self.client.clone(), options, driver, context);
+        let whose = name.clone();
         let task = tokio::spawn(async move {
-            if let Err(error) = agent::run(client, options, driver, context).await {
-                tracing::error!("the agent of load balancer {role} ended: {error}");
+            if let Err(error) = role.await {
+                tracing::error!("the agent of load balancer {whose} ended: {error}");
             }
         });
         self.running.insert(name, Running { stop, task });
