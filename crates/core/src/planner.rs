@@ -23,6 +23,7 @@ mod placement;
 mod pools;
 mod ports;
 mod read;
+mod recorded;
 mod routes;
 mod seat;
 mod service;
@@ -36,6 +37,7 @@ mod who;
 mod tests;
 
 pub use index::Planner;
+pub use recorded::Record;
 
 use crate::key::{ConsumerRef, ObjectKey};
 use crate::objects::{Ingress, IngressClass, LoadBalancer, Namespace, Service, TlsSecret};
@@ -100,6 +102,9 @@ pub enum Event {
     Done(Kind),
     /// The addresses that the agent of a load balancer without fixed ones reports.
     Reported(Arc<str>, Vec<IpAddr>),
+    /// What a Plan object holds, as the API has it: told for every Plan that is seen, and with nothing
+    /// in it for one that is gone. Where a placement or address cannot be read, what is recorded stays.
+    Recorded(Record),
 }
 
 /// What is different since the planner was last asked.

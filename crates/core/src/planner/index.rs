@@ -5,7 +5,8 @@ use super::build::Target;
 use super::few::Edges;
 use super::ingress::{self, Around};
 use super::output::{Output, Planned};
-use super::placement::{Ask, Refusal, ask_of_ingress, ask_of_service, place};
+use super::placement::{Ask, Refusal, ask_of_ingress, ask_of_service, is_ours, place};
+use super::recorded::{Recorded, unreadable_ingress, unreadable_service};
 use super::seat::{Placed, Seat, Seats, Wants};
 use super::store::Replaced;
 use super::stores::{Changed, Stores};
@@ -13,9 +14,10 @@ use super::web::{self, Web};
 use super::who::{Age, Who};
 use super::{Changes, Config, Event, routes, service};
 use crate::key::{ConsumerKind, ObjectKey};
-use crate::objects::{Ingress, LoadBalancer, Namespace, Timestamp};
+use crate::objects::{Ingress, IngressClass, LoadBalancer, Namespace, Service, Timestamp};
 use crate::outcome::Problem;
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::mem::take;
 use std::sync::Arc;
@@ -31,6 +33,7 @@ pub struct Planner {
     ingresses_by_service: Edges<ObjectKey, ObjectKey>,
     ingresses_by_secret: Edges<ObjectKey, ObjectKey>,
     ingresses_by_class: Edges<Arc<str>, ObjectKey>,
+    recorded: Recorded,
     seats: Seats,
     webs: FxHashMap<Arc<str>, Web>,
     /// Those whose seat may be another one.
@@ -71,7 +74,54 @@ impl Planner {
                     self.touch_load_balancer(&lb);
                 }
             }
+            Event::Recorded(record) => {
+                for consumer in self.recorded.set(record) {
+                    let key = ObjectKey::new(consumer.namespace, consumer.name);
+                    let who = Who { kind: consumer.kind, key };
+                    if self.is_unreadable(&who) {
+                        self.touch(who);
+                    }
+                }
+            }
         }
+    }
+
+    /// Whether what is recorded of a consumer counts.
+    fn is_unreadable(&self, who: &Who) -> bool {
+        match who.kind {
+            ConsumerKind::Service => {
+                let service = self.stores.services.get(&who.key);
+                service.is_some_and(|service| unreadable_service(service).is_some())
+            }
+            ConsumerKind::Ingress => {
+                let ingress = self.stores.ingresses.get(&who.key);
+                ingress.is_some_and(|ingress| {
+                    let class = self.stores.class_of(ingress);
+                    class.is_some_and(|class| unreadable_ingress(ingress, class).is_some())
+                })
+            }
+            ConsumerKind::LoadBalancer => false,
+        }
+    }
+
+    /// A Service of ours as it is planned.
+    fn service(&self, who: &Who) -> Option<Cow<'_, Service>> {
+        let service = self.stores.services.get(&who.key)?;
+        // Before anything is put in the place of what it says.
+        if !is_ours(service, &self.config) {
+            return None;
+        }
+        let directory = &self.stores.directory;
+        let available =
+            |lb: &str| directory.by_name(lb).map(|lb| directory.addresses(lb)).unwrap_or_default();
+        Some(self.recorded.service(service, &who.with_uid(&service.uid), available))
+    }
+
+    /// An Ingress as it is planned, and its class. None also for one without a class.
+    fn ingress(&self, who: &Who) -> Option<(Cow<'_, Ingress>, &IngressClass)> {
+        let ingress = self.stores.ingresses.get(&who.key)?;
+        let class = self.stores.class_of(ingress)?;
+        Some((self.recorded.ingress(ingress, class, &who.with_uid(&ingress.uid)), class))
     }
 
     /// Marks what a changed object touches.
@@ -86,8 +136,9 @@ impl Planner {
             Changed::Ingress(change) => self.follow_ingress(change),
             Changed::IngressClass(change) => {
                 let Some(class) = change.either() else { return };
-                let ingresses = self.ingresses_by_class.of(&class.name);
-                self.to_seat.extend(ingresses.map(Who::ingress));
+                let ingresses = self.ingresses_by_class.of(&class.name).map(Who::ingress);
+                let ingresses: Vec<_> = ingresses.collect();
+                ingresses.into_iter().for_each(|who| self.touch(who));
             }
             Changed::TlsSecret(change) => {
                 let Some(secret) = change.either() else { return };
@@ -202,19 +253,18 @@ impl Planner {
         let stores = &self.stores;
         match who.kind {
             ConsumerKind::Service => {
-                let service = stores.services.get(&who.key)?;
-                let ask = ask_of_service(service, &self.config)?;
+                let service = self.service(who)?;
+                let ask = ask_of_service(&service, &self.config);
                 Some(self.place(ask, who, service.created, |target| {
-                    service::wants(service, target).map(Wants::Ports)
+                    service::wants(&service, target).map(Wants::Ports)
                 }))
             }
             ConsumerKind::Ingress => {
-                let ingress = stores.ingresses.get(&who.key)?;
-                let class = stores.classes.get(ingress.class.as_ref()?).map(|class| &**class);
-                let ask = ask_of_ingress(ingress, class, &self.config)?;
+                let (ingress, class) = self.ingress(who)?;
+                let ask = ask_of_ingress(&ingress, class, &self.config)?;
                 let secret = |key: &ObjectKey| stores.secrets.get(key).map(|secret| &**secret);
                 Some(self.place(ask, who, ingress.created, |target| {
-                    routes::wants(ingress, target, secret).map(Wants::Hosts)
+                    routes::wants(&ingress, target, secret).map(Wants::Hosts)
                 }))
             }
             ConsumerKind::LoadBalancer => None,
@@ -282,9 +332,12 @@ impl Planner {
         self.visited += 1;
         let seat = self.seats.get(who)?;
         let stores = &self.stores;
-        let service = stores.services.get(&who.key).filter(|_| who.kind == ConsumerKind::Service);
-        let ingress = stores.ingresses.get(&who.key).filter(|_| who.kind == ConsumerKind::Ingress);
-        let (uid, problems) = match (service, ingress) {
+        let (service, ingress) = match who.kind {
+            ConsumerKind::Service => (self.service(who), None),
+            ConsumerKind::Ingress => (None, self.ingress(who).map(|(ingress, _)| ingress)),
+            ConsumerKind::LoadBalancer => (None, None),
+        };
+        let (uid, problems) = match (&service, &ingress) {
             (Some(service), _) => (&service.uid, &service.problems),
             (None, Some(ingress)) => (&ingress.uid, &ingress.problems),
             (None, None) => return None,
@@ -298,10 +351,10 @@ impl Planner {
         let lb = stores.directory.by_name(&placed.lb)?;
         let ground = self.seats.ground(&placed.lb)?;
         let target = Target { lb, addresses: &stores.directory.addresses(lb) };
-        let built = match (service, ingress) {
+        let built = match (&service, &ingress) {
             (Some(service), _) => service::build(service, target, |key| ground.ports.holder(key)),
             (None, ingress) => ingress::build(
-                ingress?,
+                ingress.as_ref()?,
                 &Around {
                     target,
                     hosts: &ground.hosts,

@@ -43,9 +43,9 @@ impl Refusal {
     }
 }
 
-/// What a Service asks for. None: it is not ours.
-pub(super) fn ask_of_service(service: &Service, config: &Config) -> Option<Result<Ask, Problem>> {
-    let ours = !service.deleting
+/// Whether a Service is ours.
+pub(super) fn is_ours(service: &Service, config: &Config) -> bool {
+    !service.deleting
         && match service.exposure {
             Exposure::LoadBalancer => match service.class {
                 ServiceClass::LoadBalancer => true,
@@ -57,23 +57,25 @@ pub(super) fn ask_of_service(service: &Service, config: &Config) -> Option<Resul
                     || config.default_class && config.default_load_balancer.is_some()
             }
             Exposure::ClusterIp | Exposure::ExternalName => false,
-        };
-    ours.then(|| {
-        let placement = service.placement.as_ref().map_err(Clone::clone)?;
-        let vips = service.vips.as_ref().map_err(Clone::clone)?;
-        let otherwise = if vips.is_empty() { Ask::Nothing } else { Ask::External };
-        Ok(named(placement, &service.key).or_else(|| default(config)).unwrap_or(otherwise))
-    })
+        }
+}
+
+/// What a Service of ours asks for.
+pub(super) fn ask_of_service(service: &Service, config: &Config) -> Result<Ask, Problem> {
+    let placement = service.placement.as_ref().map_err(Clone::clone)?;
+    let vips = service.vips.as_ref().map_err(Clone::clone)?;
+    let otherwise = if vips.is_empty() { Ask::Nothing } else { Ask::External };
+    Ok(named(placement, &service.key).or_else(|| default(config)).unwrap_or(otherwise))
 }
 
 /// What an Ingress asks for, itself or by its class. None: it is not ours.
 pub(super) fn ask_of_ingress(
     ingress: &Ingress,
-    class: Option<&IngressClass>,
+    class: &IngressClass,
     config: &Config,
 ) -> Option<Result<Ask, Problem>> {
-    let class = class.filter(|class| class.ours && !ingress.deleting)?;
-    Some(ask_with_class(ingress, class, config))
+    let ours = class.ours && !ingress.deleting;
+    ours.then(|| ask_with_class(ingress, class, config))
 }
 
 fn ask_with_class(

@@ -82,6 +82,11 @@ impl Stores {
         }
     }
 
+    /// The class of an Ingress.
+    pub(super) fn class_of(&self, ingress: &Ingress) -> Option<&IngressClass> {
+        self.classes.get(ingress.class.as_ref()?).map(|class| &**class)
+    }
+
     /// Whether all objects of every kind have been told at least once.
     pub(super) fn are_listed(&self) -> bool {
         self.services.is_listed()

@@ -5,5 +5,6 @@ mod ingresses;
 mod make;
 mod placements;
 mod properties;
+mod recorded;
 mod services;
 mod world;

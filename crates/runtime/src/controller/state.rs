@@ -14,7 +14,8 @@ use bowline_api::names;
 use bowline_core::announce::{Announcement, Severity};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Outcome, Problem, State as Place};
-use bowline_core::planner::{Config, Event, Object, Planner};
+use bowline_core::plan::Fragment;
+use bowline_core::planner::{Config, Event, Object, Planner, Record};
 use bowline_core::programmed::{Claim, History, Pending, Verdict};
 use bowline_core::status::{self, Known, Waiting};
 use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
@@ -260,6 +261,7 @@ impl State {
                 if let Some(unseen) = self.unseen.get_mut("Plan") {
                     unseen.remove(&(Arc::clone(&lb), plan.name.clone()));
                 }
+                self.record(&lb, &plan.name, &plan.fragments);
                 self.plans.entry(Arc::clone(&lb)).or_default().seen(plan);
                 self.dirty.insert(Target::Plans(lb));
             }
@@ -273,7 +275,16 @@ impl State {
         }
     }
 
+    /// Tells the planner what a Plan holds; with nothing in it, that it is gone.
+    fn record(&mut self, lb: &Arc<str>, name: &str, fragments: &[Fragment]) {
+        if let Some(index) = names::plan_index(name) {
+            let record = Record::new(Arc::clone(lb), index, fragments);
+            self.planner.handle(Event::Recorded(record));
+        }
+    }
+
     fn plan_gone(&mut self, lb: &Arc<str>, name: &str) {
+        self.record(lb, name, &[]);
         if let Some(plans) = self.plans.get_mut(lb) {
             plans.gone(name);
             if plans.is_empty() {

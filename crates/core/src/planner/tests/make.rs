@@ -1,13 +1,15 @@
 //! Builders of small objects, and a planner that has been told of them.
 
-use crate::key::{ConsumerKind, ObjectKey};
+use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{
     AllowedNamespaces, Backend, BackendPort, ClassParameters, Exposure, Family, Ingress,
     IngressClass, IngressPath, IngressRule, IngressTls, LoadBalancer, Namespace, Placement,
     Service, ServiceClass, ServicePort, TlsSecret, Tuning,
 };
 use crate::outcome::{Outcome, Reason, State};
-use crate::plan::{Action, PathKind, PathMatch, Transport};
+use crate::plan::{
+    Action, ENTRY_WEB, Fragment, Listener, ListenerProtocol, PathKind, PathMatch, Serves, Transport,
+};
 use crate::planner::{Config, Event, Object, Planner};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -52,6 +54,18 @@ pub(super) fn service(name: &str, ports: &[u16]) -> Service {
         timeouts: BTreeMap::new(),
         problems: Vec::new(),
     }
+}
+
+/// A fragment with a listener at each of these addresses, as a Plan has it.
+pub(super) fn fragment_at(consumer: ConsumerRef, addresses: &[IpAddr]) -> Fragment {
+    let listener = |address: &IpAddr| Listener {
+        address: *address,
+        port: 80,
+        protocol: ListenerProtocol::Tcp,
+        serves: Serves::Entry(ENTRY_WEB.into()),
+    };
+    let listeners = addresses.iter().map(listener).collect();
+    Fragment { consumer, part: 0, listeners, sites: Vec::new(), pools: Vec::new() }
 }
 
 /// A load balancer for everybody, with one address.

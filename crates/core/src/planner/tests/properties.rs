@@ -114,9 +114,7 @@ proptest! {
             world.all(kind).for_each(|event| planner.handle(event));
             world.step(Step::Relist(kind, true)).into_iter().for_each(|it| planner.handle(it));
         }
-        for (lb, addresses) in world.reported.clone() {
-            planner.handle(Event::Reported(lb, addresses));
-        }
+        world.beside().for_each(|event| planner.handle(event));
         prop_assert_eq!(planner.take(), Changes::default());
         prop_assert_eq!(planner.visited(), visited);
     }

@@ -2,15 +2,15 @@
 //! ports, hosts and paths. And what happens to such a world, step by step.
 
 use super::make::*;
-use crate::key::ObjectKey;
+use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{
     AllowedNamespaces, Backend, BackendPort, ClassParameters, Exposure, Family, Ingress,
     IngressClass, IngressPath, IngressRule, IngressTls, LabelSelector, LoadBalancer, Operator,
     Placement, Requirement, Service, ServiceClass, ServicePort, TlsSecret, Tuning,
 };
 use crate::outcome::{Problem, Reason};
-use crate::plan::{Algorithm, Transport};
-use crate::planner::{Config, Event, Kind, Object, Planner};
+use crate::plan::{Algorithm, Fragment, Transport};
+use crate::planner::{Config, Event, Kind, Object, Planner, Record};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -40,6 +40,13 @@ pub(super) enum Step {
     /// A list of a kind is told again, perhaps after a first try that broke off.
     Relist(Kind, bool),
     Report(Arc<str>, Vec<IpAddr>),
+    /// A Plan object is seen that has fragments of some of those who are there, at these addresses.
+    Record {
+        lb: Arc<str>,
+        shard: u32,
+        whose: u16,
+        addresses: Vec<IpAddr>,
+    },
     /// The planner is asked.
     Take,
 }
@@ -49,6 +56,7 @@ pub(super) enum Step {
 pub(super) struct World {
     pub(super) objects: BTreeMap<(Kind, ObjectKey), Object>,
     pub(super) reported: BTreeMap<Arc<str>, Vec<IpAddr>>,
+    recorded: BTreeMap<(Arc<str>, u32), Vec<Fragment>>,
 }
 
 pub(super) fn id(object: &Object) -> (Kind, ObjectKey) {
@@ -60,6 +68,16 @@ pub(super) fn id(object: &Object) -> (Kind, ObjectKey) {
         Object::Namespace(it) => (Kind::Namespace, key(&it.name)),
         Object::LoadBalancer(it) => (Kind::LoadBalancer, key(&it.name)),
     }
+}
+
+fn consumer(object: &Object) -> Option<ConsumerRef> {
+    let (kind, key, uid) = match object {
+        Object::Service(it) => (ConsumerKind::Service, &it.key, &it.uid),
+        Object::Ingress(it) => (ConsumerKind::Ingress, &it.key, &it.uid),
+        _ => return None,
+    };
+    let ObjectKey { namespace, name } = key.clone();
+    Some(ConsumerRef { kind, namespace, name, uid: uid.clone() })
 }
 
 impl World {
@@ -99,6 +117,15 @@ impl World {
                 self.reported.insert(lb.clone(), addresses.clone());
                 vec![Event::Reported(lb, addresses)]
             }
+            Step::Record { lb, shard, whose, addresses } => {
+                let consumers = self.objects.values().filter_map(consumer).enumerate();
+                let fragments: Vec<_> = consumers
+                    .filter(|(i, _)| whose >> (i % 16) & 1 == 1)
+                    .map(|(_, consumer)| fragment_at(consumer, &addresses))
+                    .collect();
+                self.recorded.insert((lb.clone(), shard), fragments.clone());
+                vec![Event::Recorded(Record::new(lb, shard, &fragments))]
+            }
             Step::Take => Vec::new(),
         }
     }
@@ -117,11 +144,19 @@ impl World {
             self.all(kind).for_each(|event| planner.handle(event));
             planner.handle(Event::Done(kind));
         }
-        for (lb, addresses) in &self.reported {
-            planner.handle(Event::Reported(lb.clone(), addresses.clone()));
-        }
+        self.beside().for_each(|event| planner.handle(event));
         planner.take();
         planner
+    }
+
+    /// What is told beside objects.
+    pub(super) fn beside(&self) -> impl Iterator<Item = Event> {
+        let reported = self.reported.iter();
+        let reported = reported.map(|(lb, at)| Event::Reported(lb.clone(), at.clone()));
+        let recorded = self.recorded.iter().map(|((lb, shard), fragments)| {
+            Event::Recorded(Record::new(lb.clone(), *shard, fragments))
+        });
+        reported.chain(recorded)
     }
 }
 
@@ -131,10 +166,14 @@ fn tweaked(mut object: Object, how: u8) -> Option<Object> {
         (Object::Service(it), 0) => it.local_only = !it.local_only,
         (Object::Service(it), 1) => it.created = 3 - it.created,
         (Object::Service(it), 2) => it.tuning.snat = Some(it.tuning.snat != Some(true)),
+        (Object::Service(it), 3) => it.placement = Err(cannot_be_read()),
+        (Object::Service(it), 4) => it.vips = Err(cannot_be_read()),
         (Object::Ingress(it), 0) => it.redirect = !it.redirect,
         (Object::Ingress(it), 1) => it.created = 3 - it.created,
         (Object::Ingress(it), 2) => _ = it.rules.pop(),
+        (Object::Ingress(it), 3) => it.placement = Err(cannot_be_read()),
         (Object::IngressClass(it), 0) => it.ours = !it.ours,
+        (Object::IngressClass(it), 1) => it.parameters = Err(cannot_be_read()),
         (Object::TlsSecret(it), 0) => it.certificate = Ok("h3".into()),
         (Object::Namespace(it), 0) => it.labels = namespace("", "2").labels,
         (Object::LoadBalancer(it), 0) => it.nodes = !it.nodes,
@@ -156,9 +195,10 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         12 => object().prop_map(|object| Step::Apply(Box::new(object))),
         1 => object().prop_map(|object| { let (kind, key) = id(&object); Step::Delete(kind, key) }),
-        6 => (0..20usize, 0..4u8).prop_map(|(which, how)| Step::Tweak(which, how)),
+        6 => (0..20usize, 0..6u8).prop_map(|(which, how)| Step::Tweak(which, how)),
         1 => (kind(), any::<bool>()).prop_map(|(kind, breaks)| Step::Relist(kind, breaks)),
         1 => (lb_name(), addresses()).prop_map(|(lb, addresses)| Step::Report(lb, addresses)),
+        3 => a_record(),
         3 => Just(Step::Take),
     ];
     // Most of what can go wrong needs somewhere to go first.
@@ -198,13 +238,20 @@ fn addresses() -> impl Strategy<Value = Vec<IpAddr>> {
     subsequence(all.to_vec(), 0..=3)
 }
 
+fn cannot_be_read() -> Problem {
+    Problem::new(Reason::BadValue, "cannot be read")
+}
+
+fn a_record() -> impl Strategy<Value = Step> {
+    let whose = prop_oneof![1 => Just(0), 6 => any::<u16>()];
+    (lb_name(), 0..2u32, whose, addresses())
+        .prop_map(|(lb, shard, whose, addresses)| Step::Record { lb, shard, whose, addresses })
+}
+
 fn bad<T: Clone + std::fmt::Debug>(
     good: impl Strategy<Value = T>,
 ) -> impl Strategy<Value = Result<T, Problem>> {
-    let problem = Problem::new(Reason::BadValue, "cannot be read");
-    good.prop_flat_map(
-        move |good| prop_oneof![15 => Just(Ok(good)), 1 => Just(Err(problem.clone()))],
-    )
+    good.prop_flat_map(|good| prop_oneof![15 => Just(Ok(good)), 1 => Just(Err(cannot_be_read()))])
 }
 
 fn placement() -> impl Strategy<Value = Result<Placement, Problem>> {
