@@ -36,7 +36,9 @@ impl Log {
     /// wrong with it.
     pub(super) fn start(&self, default: &str) -> Result<(), String> {
         let level = self.level.as_deref().unwrap_or(default);
-        let filter = EnvFilter::try_new(level)
+        // The client logs every failed connection as an error, beside the error that it returns.
+        let quiet = if level.contains("kube") { "" } else { ",kube_client::client::builder=off" };
+        let filter = EnvFilter::try_new(format!("{level}{quiet}"))
             .map_err(|error| format!("--log-level {level:?}: {error}; try info or debug"))?;
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
         match self.format {

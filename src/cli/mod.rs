@@ -64,6 +64,19 @@ impl Command {
     }
 }
 
+/// An error and its causes, each once: many an error repeats its cause in its own words.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
 /// Runs the command that was asked for.
 pub(crate) fn run() -> ExitCode {
     let cli = Cli::parse();
@@ -83,8 +96,21 @@ pub(crate) fn run() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("bowline: {error:#}");
+            eprintln!("bowline: {}", told(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::told;
+
+    #[test]
+    fn a_cause_that_was_told_is_not_told_again() {
+        let error = anyhow::anyhow!("connection refused")
+            .context("cannot read a: connection refused")
+            .context("cannot begin");
+        assert_eq!(told(&error), "cannot begin: cannot read a: connection refused");
     }
 }

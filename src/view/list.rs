@@ -38,6 +38,12 @@ pub(crate) enum ListError {
          brings its kinds"
     )]
     NotInstalled(String),
+    /// Nobody answers.
+    #[error(
+        "the cluster does not answer ({0}); is it running, and is it the one you mean (--kubeconfig, \
+         --context)?"
+    )]
+    Unreachable(String),
     /// It did not answer as a cluster does.
     #[error("cannot list {what}: {source}")]
     Failed {
@@ -133,6 +139,15 @@ fn missing<K>(note: &mut impl FnMut(&str, &str), what: &str, means: &str) -> Vec
     Vec::new()
 }
 
+/// What is at the bottom of an error: all above it says no more than that something went wrong.
+fn last_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    last.to_string()
+}
+
 /// All objects of a kind. None: they may not be listed.
 async fn list<K>(api: Api<K>, params: &ListParams) -> Result<Option<Vec<K>>, ListError>
 where
@@ -157,6 +172,9 @@ where
             Err(Error::Api(status)) if status.code == 410 && params.continue_token.is_some() => {
                 all.clear();
                 params.continue_token = None;
+            }
+            Err(Error::Service(source)) => {
+                return Err(ListError::Unreachable(last_cause(&*source)));
             }
             Err(source) => {
                 let what = K::plural(&()).into_owned();

@@ -99,6 +99,30 @@ fn a_command_line_that_makes_no_sense_is_refused_with_help() {
 }
 
 #[test]
+fn a_cluster_that_cannot_be_reached_is_named_with_what_to_do() {
+    let scratch = Scratch::new();
+    let missing = run(&["status", "--kubeconfig", "/nowhere"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(said(&missing).contains("--kubeconfig /nowhere"), "{}", said(&missing));
+    let silent = scratch.write(
+        "kubeconfig",
+        r#"{"clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "users": [{"name": "a", "user": {}}], "current-context": "a"}"#,
+    );
+    for command in [&["status"][..], &["plan"], &["explain", "svc/a"]] {
+        let mut args = command.to_vec();
+        args.extend(["--kubeconfig", silent.to_str().unwrap()]);
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(output.stdout.is_empty());
+        let text = said(&output);
+        assert!(text.starts_with("bowline: the cluster does not answer"), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+}
+
+#[test]
 fn crds_prints_what_deploy_holds_and_writes_it_where_told() {
     let printed = run(&["crds"]);
     assert!(printed.status.success(), "{}", said(&printed));
