@@ -232,6 +232,7 @@ impl<D: Driver> Agent<D> {
             if let Some(at) = waiting.take() {
                 self.context.metrics.applied_after(at.elapsed());
             }
+            self.context.metrics.queue(&self.load_balancer, heard.len());
         }
     }
 
