@@ -7,7 +7,7 @@ use bowline_core::key::{ConsumerRef, ObjectKey};
 use bowline_core::objects;
 use bowline_core::outcome::{Outcome, Problem, Reason};
 use bowline_core::plan::Fragment;
-use bowline_core::planner::{Config, Event, Kind, Object, Planner};
+use bowline_core::planner::{Config, Event, Kind, Object, Planner, Record};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
@@ -183,6 +183,15 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) 
     );
     kind(Kind::Service, &mut lists.services.iter().map(convert::service).map(Object::Service));
     kind(Kind::Ingress, &mut lists.ingresses.iter().map(convert::ingress).map(Object::Ingress));
+    // Where a wish cannot be read, what is recorded stays.
+    for plan in &lists.plans {
+        let name = plan.metadata.name.as_deref().unwrap_or_default();
+        if let Some(index) = names::plan_index(name) {
+            let whose = plan.spec.load_balancer.as_str();
+            let record = Record::new(whose, index, &plan.spec.fragments);
+            planner.handle(Event::Recorded(record));
+        }
+    }
     for (name, agent) in agents {
         planner.handle(Event::Reported(name.as_str().into(), agent.addresses.clone()));
     }

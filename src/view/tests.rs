@@ -144,6 +144,16 @@ Service demo/lost is on no load balancer
 }
 
 #[test]
+fn what_is_recorded_stays_where_a_wish_cannot_be_read() {
+    let mut lists = settled();
+    let meta = &mut lists.services[0].metadata;
+    meta.annotations = Some([("bowline.dev/load-balancer".into(), "No Name!".into())].into());
+    let text = explained(lists, Subject::Service, "demo", "hello");
+    assert!(text.starts_with("Service demo/hello is on load balancer local\n"), "{text}");
+    assert!(text.contains("- BadValue: "), "{text}");
+}
+
+#[test]
 fn the_status_has_a_line_for_each_load_balancer_and_then_who_was_refused() {
     assert_eq!(
         Status::of(&facts(settled())).text(),
