@@ -21,7 +21,7 @@ setup: ## Install what building and testing need, or print the one command that 
 .PHONY: run
 run: ## Build Bowline and run its demo in the foreground, its data in .bowline/ (Ctrl-C ends it).
 	@scripts/setup run
-	@cargo run --quiet --profile $(PROFILE) -- up --demo --data .bowline/data --kubeconfig .bowline/kubeconfig
+	@cargo run --profile $(PROFILE) -- up --demo --data .bowline/data --kubeconfig .bowline/kubeconfig
 
 # Tests of traffic make networks of their own, which takes root or a namespace in which one is root.
 AS_ROOT = $(shell [ "$$(id -u)" = 0 ] || ! unshare -r true 2>/dev/null || echo unshare -r)
