@@ -88,6 +88,7 @@ pub async fn follow<K, E>(
         watcher(api.clone(), selection.config(strategy.clone())).boxed()
     };
     let mut events = start(&strategy);
+    let mut listing = true;
     loop {
         let next = tokio::select! {
             next = events.next() => next,
@@ -95,7 +96,15 @@ pub async fn follow<K, E>(
         };
         match next {
             Some(Ok(event)) => {
-                backoff.worked();
+                match event {
+                    Event::Init => listing = true,
+                    Event::InitDone => listing = false,
+                    _ => {}
+                }
+                // That a list begins proves nothing yet.
+                if !matches!(event, Event::Init) {
+                    backoff.worked();
+                }
                 if let Some(told) = read(Seen::of(event))
                     && listener.send(told).await.is_err()
                 {
@@ -103,7 +112,9 @@ pub async fn follow<K, E>(
                 }
             }
             Some(Err(error)) => {
-                if strategy == InitialListStrategy::StreamingList && refuses_streaming(&error) {
+                if strategy == InitialListStrategy::StreamingList
+                    && (refuses_streaming(&error) || listing && cannot_stream(&error))
+                {
                     tracing::debug!(what, %error, "no streaming lists here: reading pages instead");
                     strategy = InitialListStrategy::ListWatch;
                     events = start(&strategy);
@@ -147,6 +158,12 @@ fn status(error: &Error) -> Option<u16> {
 /// Servers without streaming lists answer that the parameter is forbidden or unknown.
 fn refuses_streaming(error: &Error) -> bool {
     matches!(error, Error::WatchStartFailed(_)) && matches!(status(error), Some(400 | 422))
+}
+
+/// A server over an etcd that is too old for it accepts a streaming list, and then says in the stream
+/// that it cannot.
+fn cannot_stream(error: &Error) -> bool {
+    matches!(error, Error::WatchError(_)) && matches!(status(error), Some(500..))
 }
 
 /// The version to resume from is no longer kept. The watcher starts over by itself when the stream says

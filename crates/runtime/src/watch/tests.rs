@@ -54,3 +54,14 @@ fn only_a_refused_parameter_leads_to_pages_and_only_an_expired_version_to_a_new_
     let expired: Vec<_> = codes.into_iter().filter(|c| expired(&error(*c))).collect();
     assert_eq!((refused, expired), (vec![400, 422], vec![410]));
 }
+
+#[test]
+fn a_list_that_breaks_with_the_servers_own_failure_is_read_in_pages() {
+    let error = |code| {
+        let status = kube::core::Status { code, ..Default::default() };
+        Error::WatchError(Box::new(status))
+    };
+    let codes = [400, 410, 429, 500, 503];
+    let cannot: Vec<_> = codes.into_iter().filter(|c| cannot_stream(&error(*c))).collect();
+    assert_eq!(cannot, vec![500, 503]);
+}
