@@ -294,7 +294,11 @@ async fn run_pod(
     port: (&str, u16),
     ready: bool,
 ) {
-    stage.apply(objects::pod(name, labels, address, &[port])).await;
+    // Kubernetes leaves out Pods on nodes that it does not know.
+    stage.cluster.owns("node", &stage.lb);
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": stage.lb}});
+    stage.cluster.apply("", &node).await;
+    stage.apply(objects::pod(name, &stage.lb, labels, address, &[port])).await;
     pod_is(stage, name, address, ready).await;
 }
 

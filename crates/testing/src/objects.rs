@@ -163,15 +163,21 @@ pub fn tls_secret(name: &str, issued: &Issued) -> Value {
     })
 }
 
-/// A Pod that runs: its address, its readiness and its labels are all that matters.
-pub fn pod(name: &str, labels: &Value, address: IpAddr, ports: &[(&str, u16)]) -> Value {
+/// A Pod on a node. What it runs does not matter; see [`pod_status`] for whether it runs.
+pub fn pod(
+    name: &str,
+    node: &str,
+    labels: &Value,
+    address: IpAddr,
+    ports: &[(&str, u16)],
+) -> Value {
     let ports: Vec<_> =
         ports.iter().map(|(name, port)| json!({"name": name, "containerPort": port})).collect();
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "labels": labels},
         "spec": {
-            "nodeName": "node-1",
+            "nodeName": node,
             "containers": [{"name": "main", "image": "none", "ports": ports}],
         },
         "status": {"podIP": address},
