@@ -83,7 +83,7 @@ async fn churn(stage: &Stage, service: &str, backends: &[Backend], until: Instan
         (Instant::now() < until).then_some((round, (round + 1, ticks)))
     });
     let changes = rounds.map(|round| {
-        let there = |number: usize| number % 2 == 0 || (round >> (number / 2)) & 1 == 0;
+        let there = |number: usize| number.is_multiple_of(2) || (round >> (number / 2)) & 1 == 0;
         let ready: Vec<_> = backends
             .iter()
             .enumerate()
