@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{Event, Service};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 use support::{
     Recorder, cluster, controller_options, create, eventually, load_balancer, service, slice,
     start_agent, start_controller,
@@ -249,8 +250,10 @@ async fn when_the_leader_lets_go_another_takes_over() {
     })
     .await;
     first.stop().await;
+    let begun = Instant::now();
     create(&client, service("web", 8080)).await;
     addressed(&client, "web", "127.0.0.1").await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "it waited for the Lease to end");
     agent.stop().await;
     second.stop().await;
     cluster.shutdown().await;

@@ -68,20 +68,29 @@ impl Reporter {
         }
     }
 
-    /// Says that the agent is gone, so that nobody waits for the Lease to end.
+    /// Says that the agent is gone, so that nobody waits for the Lease to end. What it reported stays:
+    /// its addresses are those of the next agent too. A Lease that another holds by now is left alone.
     pub(super) async fn release(&self) {
-        let patch = Report::default().patch("", Timestamp::now());
-        if let Err(error) = self.write(&patch).await {
+        if let Err(error) = self.let_go().await {
             tracing::debug!(lease = self.name, %error, "cannot release the Lease");
         }
     }
 
+    async fn let_go(&self) -> Result<(), Error> {
+        let lease = self.api.get(&self.name).await?;
+        let holder = lease.spec.and_then(|spec| spec.holder_identity);
+        if holder.as_ref() != Some(&self.identity) {
+            return Ok(());
+        }
+        let patch = json!({
+            "metadata": {"resourceVersion": lease.metadata.resource_version},
+            "spec": {"holderIdentity": ""},
+        });
+        self.api.patch(&self.name, &params(), &Patch::Merge(&patch)).await.map(drop)
+    }
+
     async fn write(&self, patch: &Value) -> Result<(), Error> {
-        let params = PatchParams {
-            field_manager: Some(names::MANAGER_AGENT.into()),
-            ..PatchParams::default()
-        };
-        match self.api.patch(&self.name, &params, &Patch::Merge(patch)).await {
+        match self.api.patch(&self.name, &params(), &Patch::Merge(patch)).await {
             Err(Error::Api(status)) if status.is_not_found() => self.create(patch).await,
             written => written.map(drop),
         }
@@ -100,4 +109,8 @@ impl Reporter {
         };
         self.api.create(&params, &lease).await.map(drop)
     }
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(names::MANAGER_AGENT.into()), ..PatchParams::default() }
 }

@@ -21,6 +21,7 @@ use bowline_core::status::{self, Known, Waiting};
 use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -208,7 +209,9 @@ impl State {
             (Object::LoadBalancer(it), Status::LoadBalancer(shown)) => {
                 let name = &it.name;
                 if self.balancers.get(name).is_none() {
-                    self.meet(name);
+                    let shown = shown.status.status.ingress.iter().filter_map(|point| point.ip);
+                    let fixed = !it.addresses.is_empty();
+                    self.meet(name, if fixed { Vec::new() } else { shown.collect() });
                 }
                 self.balancers.put(Arc::clone(name), *shown);
                 self.dirty.insert(Target::LoadBalancer(Arc::clone(name)));
@@ -217,11 +220,13 @@ impl State {
         }
     }
 
-    /// A load balancer appears; its agent may have been heard before.
-    fn meet(&mut self, name: &Arc<str>) {
+    /// A load balancer appears; its agent may have been heard before. Where not, the addresses that its
+    /// status shows are those that it had.
+    fn meet(&mut self, name: &Arc<str>, shown: Vec<IpAddr>) {
         let lease = names::agent_lease(name);
-        if let Some(agent) = self.agents.get(&lease) {
-            let addresses = agent.report.addresses.clone();
+        let reported = self.agents.get(&lease).map(|agent| agent.report.addresses.clone());
+        let addresses = reported.filter(|addresses| !addresses.is_empty()).unwrap_or(shown);
+        if !addresses.is_empty() {
             self.planner.handle(Event::Reported(Arc::clone(name), addresses));
         }
         self.by_lease.insert(lease, Arc::clone(name));
@@ -371,7 +376,8 @@ impl State {
     /// What an agent says is different: those are looked at whom it may concern.
     fn agent_changed(&mut self, lease: &str, before: &Report, after: &Report) {
         let Some(lb) = self.by_lease.get(lease).cloned() else { return };
-        if before.addresses != after.addresses {
+        // An agent that stops, or whose Lease is gone, takes no address back.
+        if before.addresses != after.addresses && !after.addresses.is_empty() {
             self.planner.handle(Event::Reported(Arc::clone(&lb), after.addresses.clone()));
         }
         for refusal in &after.refused {
