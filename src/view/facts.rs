@@ -1,7 +1,7 @@
 //! Lists turned into what the planner says about them, what is recorded, and what agents report. Pure.
 
 use super::list::Lists;
-use bowline_api::{LoadBalancer, convert, names};
+use bowline_api::{LoadBalancer, Plan, convert, names};
 use bowline_core::hash::PlanHash;
 use bowline_core::key::{ConsumerRef, ObjectKey};
 use bowline_core::objects;
@@ -195,14 +195,25 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) 
     for (name, agent) in agents {
         planner.handle(Event::Reported(name.as_str().into(), agent.addresses.clone()));
     }
+    for plan in &lists.plans {
+        if let Some(index) = index(plan) {
+            let lb = plan.spec.load_balancer.as_str();
+            planner.handle(Event::Recorded(Record::new(lb, index, &plan.spec.fragments)));
+        }
+    }
+}
+
+/// Which of its load balancer's Plans it is. None: not one of ours.
+fn index(plan: &Plan) -> Option<u32> {
+    names::plan_index(plan.metadata.name.as_deref()?)
 }
 
 fn recorded(lists: &Lists) -> BTreeMap<Arc<str>, Recorded> {
     let mut all: BTreeMap<Arc<str>, Recorded> = BTreeMap::new();
-    // A fragment in two Plans counts once, from the one with the lower name, as for agents.
-    let mut plans: Vec<_> = lists.plans.iter().collect();
-    plans.sort_by_key(|plan| &plan.metadata.name);
-    for plan in plans {
+    // A fragment in two Plans counts once, from the one with the lower number, as for agents.
+    let mut plans: Vec<_> = lists.plans.iter().filter_map(|it| Some((index(it)?, it))).collect();
+    plans.sort_by_key(|(index, _)| *index);
+    for (_, plan) in plans {
         let recorded = all.entry(plan.spec.load_balancer.as_str().into()).or_default();
         for fragment in &plan.spec.fragments {
             let parts = recorded.fragments.entry(fragment.consumer.clone()).or_default();

@@ -32,7 +32,7 @@ pub(super) fn members(
         resolver.handle(Event::Done(kind));
     };
     let shard = fragments.iter().map(|fragment| (**fragment).clone()).collect();
-    kind(Kind::Shard, &mut std::iter::once(Object::Shard("0".into(), shard)));
+    kind(Kind::Shard, &mut std::iter::once(Object::Shard("0".into(), 0, shard)));
     kind(Kind::Slice, &mut facts.slices.iter().cloned().map(Object::Slice));
     kind(Kind::Node, &mut facts.nodes.iter().cloned().map(Object::Node));
     kind(Kind::Certificates, &mut std::iter::empty());

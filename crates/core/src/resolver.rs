@@ -47,9 +47,9 @@ pub enum Kind {
 /// An object that the resolver is told of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
-    /// A Plan object: its name and its fragments. A fragment in two of them counts once, from the
-    /// one with the lower name.
-    Shard(Arc<str>, Vec<Fragment>),
+    /// A Plan object: its name, its number among those of the load balancer, and its fragments. A
+    /// fragment in two of them counts once, from the one with the lower number.
+    Shard(Arc<str>, u32, Vec<Fragment>),
     /// An EndpointSlice.
     Slice(Slice),
     /// A Node.
@@ -122,9 +122,9 @@ impl Resolver {
 
     fn apply(&mut self, object: Object) {
         match object {
-            Object::Shard(name, fragments) => {
+            Object::Shard(name, index, fragments) => {
                 let epoch = self.cycles.of(Kind::Shard).epoch;
-                let swaps = self.shards.apply(&name, fragments, epoch);
+                let swaps = self.shards.apply(&name, index, fragments, epoch);
                 self.swap(swaps);
             }
             Object::Slice(slice) => {

@@ -125,8 +125,10 @@ fn follow(
         sender.clone(),
         |seen| {
             told(Kind::Shard, seen, |plan: Plan| {
-                let name = plan.name_any().into();
-                Some(Object::Shard(name, plan.spec.fragments))
+                // One that the leader would not have made is not the leader's.
+                let name = plan.name_any();
+                let index = names::plan_index(&name)?;
+                Some(Object::Shard(name.into(), index, plan.spec.fragments))
             })
         },
     ));

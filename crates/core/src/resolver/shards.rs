@@ -52,12 +52,24 @@ pub(super) struct Swap {
 
 type Parts = BTreeMap<PartKey, Arc<Part>>;
 
+/// The number of a shard among those of its load balancer, and its name. By number, as the leader
+/// counts them: `edge-2` comes before `edge-10`.
+type Rank = (u32, Arc<str>);
+
+#[derive(Debug)]
+struct Shard {
+    rank: Rank,
+    epoch: u32,
+    parts: Parts,
+}
+
 /// All Plan objects of the load balancer.
 #[derive(Debug, Default)]
 pub(super) struct Shards {
-    shards: BTreeMap<Arc<str>, (u32, Parts)>,
-    /// Who carries a fragment; the lowest name counts.
-    carriers: BTreeMap<PartKey, BTreeMap<Arc<str>, Arc<Part>>>,
+    /// By name.
+    shards: BTreeMap<Arc<str>, Shard>,
+    /// Who carries a fragment; the first one counts.
+    carriers: BTreeMap<PartKey, BTreeMap<Rank, Arc<Part>>>,
     hash: PlanHash,
 }
 
@@ -71,12 +83,17 @@ impl Shards {
     pub(super) fn apply(
         &mut self,
         name: &Arc<str>,
+        index: u32,
         fragments: Vec<Fragment>,
         epoch: u32,
     ) -> Vec<Swap> {
-        let (_, mut old) = self.shards.remove(name).unwrap_or_default();
-        let mut new = Parts::new();
+        let rank = (index, name.clone());
         let mut swaps = Vec::new();
+        if self.shards.get(name).is_some_and(|shard| shard.rank != rank) {
+            swaps = self.delete(name);
+        }
+        let mut old = self.shards.remove(name).map(|shard| shard.parts).unwrap_or_default();
+        let mut new = Parts::new();
         for fragment in fragments {
             let key = (fragment.consumer.clone(), fragment.part);
             if new.contains_key(&key) {
@@ -87,32 +104,32 @@ impl Shards {
                 Some(part) if part.hash == hash => part,
                 _ => {
                     let part = Arc::new(Part::new(fragment, hash));
-                    swaps.extend(self.carry(name, &key, Some(part.clone())));
+                    swaps.extend(self.carry(&rank, &key, Some(part.clone())));
                     part
                 }
             };
             new.insert(key, part);
         }
-        swaps.extend(old.keys().filter_map(|key| self.carry(name, key, None)));
-        self.shards.insert(name.clone(), (epoch, new));
+        swaps.extend(old.keys().filter_map(|key| self.carry(&rank, key, None)));
+        self.shards.insert(name.clone(), Shard { rank, epoch, parts: new });
         swaps
     }
 
     /// Forgets a shard.
     pub(super) fn delete(&mut self, name: &str) -> Vec<Swap> {
-        let Some((name, (_, parts))) = self.shards.remove_entry(name) else { return Vec::new() };
-        parts.keys().filter_map(|key| self.carry(&name, key, None)).collect()
+        let Some(Shard { rank, parts, .. }) = self.shards.remove(name) else { return Vec::new() };
+        parts.keys().filter_map(|key| self.carry(&rank, key, None)).collect()
     }
 
     /// Forgets shards that were last told in another epoch.
     pub(super) fn sweep(&mut self, epoch: u32) -> Vec<Swap> {
-        let stale = self.shards.iter().filter(|(_, (seen, _))| *seen != epoch);
+        let stale = self.shards.iter().filter(|(_, shard)| shard.epoch != epoch);
         let gone: Vec<Arc<str>> = stale.map(|(name, _)| name.clone()).collect();
         gone.iter().flat_map(|name| self.delete(name)).collect()
     }
 
     /// Notes what a shard carries for somebody, and says what counts instead, if that changes.
-    fn carry(&mut self, shard: &Arc<str>, key: &PartKey, part: Option<Arc<Part>>) -> Option<Swap> {
+    fn carry(&mut self, shard: &Rank, key: &PartKey, part: Option<Arc<Part>>) -> Option<Swap> {
         let carriers = self.carriers.entry(key.clone()).or_default();
         let old = carriers.values().next().cloned();
         match part {

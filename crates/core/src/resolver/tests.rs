@@ -114,8 +114,11 @@ pub(super) fn node(name: &str, last: u8, usable: bool) -> Object {
     Object::Node(Node { name: name.into(), addresses, usable })
 }
 
+/// A shard; the number in its name, or else its first letter, says which.
 pub(super) fn shard(name: &str, fragments: Vec<Fragment>) -> Object {
-    Object::Shard(name.into(), fragments)
+    let number = name.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse();
+    let index = number.unwrap_or_else(|_| name.as_bytes()[0].into());
+    Object::Shard(name.into(), index, fragments)
 }
 
 pub(super) fn secret(name: &str, hashes: &[&str]) -> Object {
@@ -451,6 +454,26 @@ fn a_fragment_in_two_shards_counts_once_from_the_lower_name() {
     resolver.handle(Event::Delete(Kind::Shard, ObjectKey::new("", "a")));
     let update = resolver.take().unwrap();
     assert_eq!((keys(&update), update.hash), (vec![(80, false), (81, true)], PlanHash::of(&high)));
+}
+
+#[test]
+fn shards_are_told_apart_by_number_as_the_leader_does() {
+    let (second, tenth) =
+        (fragment("web", 80, Backends::Pods), fragment("web", 81, Backends::Pods));
+    let objects = [shard("edge-10", vec![tenth.clone()]), shard("edge-2", vec![second.clone()])];
+    for objects in [objects.clone().to_vec(), objects.into_iter().rev().collect()] {
+        assert_eq!(resolver(objects).take().unwrap().hash, PlanHash::of(&second));
+    }
+}
+
+#[test]
+fn a_shard_that_gets_another_number_is_not_there_twice() {
+    let (one, two) = (fragment("web", 80, Backends::Pods), fragment("web", 81, Backends::Pods));
+    let all = vec![shard("b", vec![one.clone()]), Object::Shard("a".into(), 1, vec![two.clone()])];
+    let mut resolver = resolver(all);
+    assert_eq!(resolver.take().unwrap().hash, PlanHash::of(&two));
+    resolver.handle(Event::Apply(Object::Shard("a".into(), 1000, vec![two])));
+    assert_eq!(resolver.take().unwrap().hash, PlanHash::of(&one));
 }
 
 #[test]
