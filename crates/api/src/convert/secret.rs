@@ -22,6 +22,11 @@ use std::sync::Arc;
 /// The type of Secrets with a certificate and its key.
 pub const TYPE_TLS: &str = "kubernetes.io/tls";
 
+/// The longest chain. Real ones have two to five certificates.
+const MOST_CERTIFICATES: usize = 20;
+/// The most bytes of a chain, without PEM around them. Certificates of many tenants share a Secret.
+const LONGEST_CHAIN: usize = 64 * 1024;
+
 /// What the planner knows of a TLS Secret, and the certificate itself for those who pass it on.
 pub fn tls_secret(secret: &Secret) -> (objects::TlsSecret, Option<Arc<Certificate>>) {
     let read = read(secret);
@@ -82,12 +87,7 @@ struct Pair {
 
 impl Pair {
     fn parse(chain: &[u8], key: &[u8]) -> Result<Self, String> {
-        let chain = CertificateDer::pem_slice_iter(chain)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|_| "tls.crt is not PEM: a section does not end or is not base64")?;
-        if chain.is_empty() {
-            return Err("tls.crt has no section BEGIN CERTIFICATE".into());
-        }
+        let chain = parse_chain(chain)?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
             "tls.key has no readable section BEGIN PRIVATE KEY, BEGIN RSA PRIVATE KEY or BEGIN EC \
              PRIVATE KEY"
@@ -136,6 +136,26 @@ impl Pair {
         }
         (hash.into(), Certificate { chain: chain.into(), key: key.into() })
     }
+}
+
+fn parse_chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let (mut chain, mut bytes) = (Vec::new(), 0);
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate
+            .map_err(|_| "tls.crt is not PEM: a section does not end or is not base64")?;
+        bytes += certificate.len();
+        chain.push(certificate);
+        if chain.len() > MOST_CERTIFICATES || bytes > LONGEST_CHAIN {
+            return Err(format!(
+                "tls.crt is too large: a chain has at most {MOST_CERTIFICATES} certificates and \
+                 {LONGEST_CHAIN} bytes"
+            ));
+        }
+    }
+    if chain.is_empty() {
+        return Err("tls.crt has no section BEGIN CERTIFICATE".into());
+    }
+    Ok(chain)
 }
 
 fn pem(into: &mut String, label: &str, der: &[u8]) {

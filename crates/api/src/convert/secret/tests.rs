@@ -133,3 +133,15 @@ fn an_entry_that_is_not_what_its_hash_says_is_left_out() {
     let ours = Secret { data: Some(data), ..Secret::default() };
     assert_eq!(certificates(&ours), [(hash, certificate)]);
 }
+
+#[test]
+fn a_chain_is_bounded_so_that_one_tenant_cannot_fill_what_all_share() {
+    let (chain, key) = pair();
+    let times = |n: usize| tls(chain.repeat(n).as_bytes(), key.as_bytes());
+    assert!(tls_secret(&times(MOST_CERTIFICATES)).1.is_some());
+    let bound = "tls.crt is too large: a chain has at most 20 certificates and 65536 bytes";
+    assert_eq!(refused(&times(MOST_CERTIFICATES + 1)), bound);
+    let mut large = chain;
+    pem(&mut large, "CERTIFICATE", &vec![0; LONGEST_CHAIN]);
+    assert_eq!(refused(&tls(large.as_bytes(), key.as_bytes())), bound);
+}
