@@ -264,6 +264,7 @@ fn service(i: usize) -> Service {
         placement: Ok(Placement::Default),
         vips: Ok(Vec::new()),
         tuning: Tuning::default(),
+        affinity: None,
         timeouts: BTreeMap::new(),
         problems: Vec::new(),
     }

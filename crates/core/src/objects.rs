@@ -98,6 +98,8 @@ pub struct Service {
     pub vips: Result<Vec<IpAddr>, Problem>,
     /// How its traffic is to be treated.
     pub tuning: Tuning,
+    /// How clients stay with members where `tuning` asks for what its own ports cannot have.
+    pub affinity: Option<Persistence>,
     /// Timeouts by port name, from `backend-timeout`.
     pub timeouts: BTreeMap<Arc<str>, Timeouts>,
     /// Tuning that could not be read.

@@ -14,8 +14,6 @@ use k8s_openapi::api::networking::v1::{
     ServiceBackendPort,
 };
 
-/// The longest path of a rule, in bytes. A Plan holds them all.
-const LONGEST_PATH: usize = 4096;
 /// The longest host, in bytes. Only a regular expression can reach it.
 const LONGEST_HOST: usize = 1024;
 
@@ -80,8 +78,7 @@ fn path(written: &HTTPIngressPath, problems: &mut Vec<Problem>) -> Option<object
         Some(path) => path,
     };
     if !is_path(value) {
-        let why = "is not a path: it begins with '/' and has no spaces or control characters, at \
-                   most 4096 bytes";
+        let why = "is not a path: it begins with '/' and has no spaces or control characters";
         problems.push(bad_value("spec.rules.http.paths.path", value, why));
         return None;
     }
@@ -92,9 +89,7 @@ fn path(written: &HTTPIngressPath, problems: &mut Vec<Problem>) -> Option<object
 }
 
 fn is_path(text: &str) -> bool {
-    text.starts_with('/')
-        && text.len() <= LONGEST_PATH
-        && !text.chars().any(|c| c.is_control() || c.is_whitespace())
+    text.starts_with('/') && !text.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 
 /// What cannot be read is left without a Service, or with a number that no port has: its path is then

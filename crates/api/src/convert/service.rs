@@ -10,7 +10,7 @@ use crate::annotations::{self, BACKEND_TIMEOUT, IP_PER_POD, SOURCE_RANGES, VIP};
 use crate::names::{CLASS_IP_PER_POD, CLASS_LOAD_BALANCER};
 use bowline_core::objects::{self, Exposure, Family, ServiceClass};
 use bowline_core::outcome::{Problem, Reason, quote};
-use bowline_core::plan::Timeouts;
+use bowline_core::plan::{Persistence, PersistenceKey, Timeouts};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use std::collections::BTreeMap;
@@ -33,10 +33,6 @@ pub fn service(service: &Service) -> objects::Service {
     let ports = spec.ports.iter().flatten();
     let ports: Vec<_> = ports.filter_map(|port| service_port(port, &mut problems)).collect();
     let affinity = affinity(spec);
-    let on = match exposure {
-        Exposure::LoadBalancer | Exposure::NodePort => On::Service(affinity),
-        Exposure::ClusterIp | Exposure::ExternalName => On::Backend(affinity),
-    };
     let (class, unclear) = class(spec, all);
     objects::Service {
         key: key(meta),
@@ -50,7 +46,9 @@ pub fn service(service: &Service) -> objects::Service {
         source_ranges: source_ranges(spec, all),
         placement: unclear.map_or_else(|| placement(all, SERVICE_PLACEMENT), Err),
         vips: vips(spec, all),
-        tuning: tuning(all, on, &mut problems),
+        tuning: tuning(all, On::Service(affinity), &mut problems),
+        affinity: affinity
+            .map(|timeout_seconds| Persistence { by: PersistenceKey::SourceIp, timeout_seconds }),
         timeouts: timeouts(all, &ports, &mut problems),
         ports,
         problems,

@@ -40,11 +40,8 @@ const CHECK_PATH: usize = 1024;
 /// Whom the annotations are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum On {
-    /// A Service with listeners of its own, where nobody speaks HTTP. With the seconds of its
-    /// `sessionAffinity`, if it has one.
+    /// A Service. With the seconds of its `sessionAffinity`, if it has one.
     Service(Option<u32>),
-    /// A Service that only Ingresses can bring onto a load balancer.
-    Backend(Option<u32>),
     /// An Ingress.
     Ingress,
 }
@@ -52,7 +49,7 @@ pub(super) enum On {
 impl On {
     fn affinity(self) -> Option<u32> {
         match self {
-            Self::Service(seconds) | Self::Backend(seconds) => seconds,
+            Self::Service(seconds) => seconds,
             Self::Ingress => None,
         }
     }
@@ -105,15 +102,10 @@ fn persistence(
     problems: &mut Vec<Problem>,
 ) -> Option<Option<Persistence>> {
     let timeout = tuned(all, &PERSISTENCE_TIMEOUT, problems, timeout);
-    let by = tuned(all, &PERSISTENCE, problems, |found| match (found.value, on) {
-        ("none", _) => Ok(None),
-        ("source-ip", _) => Ok(Some(PersistenceKey::SourceIp)),
-        ("cookie", On::Service(_)) => {
-            Err("needs HTTP, which the Service's own ports do not speak: accepted are none and \
-                 source-ip, or the annotation on an Ingress"
-                .into())
-        }
-        ("cookie", _) => Ok(Some(PersistenceKey::Cookie)),
+    let by = tuned(all, &PERSISTENCE, problems, |found| match found.value {
+        "none" => Ok(None),
+        "source-ip" => Ok(Some(PersistenceKey::SourceIp)),
+        "cookie" => Ok(Some(PersistenceKey::Cookie)),
         _ => Err("is not one of none, source-ip, cookie".into()),
     });
     let by = by.or_else(|| on.affinity().map(|_| Some(PersistenceKey::SourceIp)));

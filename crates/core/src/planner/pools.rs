@@ -16,12 +16,14 @@ pub(super) fn reachable(port: &ServicePort, target: Target<'_>) -> bool {
 }
 
 /// The pool of a Service's own listener. Datagrams have no cookies, checks or PROXY headers, and
-/// connections that nobody looks into have no cookies.
+/// connections that nobody looks into have no cookies: there the Service's affinity counts.
 pub(super) fn for_listener(service: &Service, port: &ServicePort, target: Target<'_>) -> Pool {
     let key = &service.key;
     let name = service_pool(&key.namespace, &key.name, &port.name);
     let mut pool = pool(name, service, port, target, &service.tuning);
-    pool.persistence = pool.persistence.filter(|it| it.by != PersistenceKey::Cookie);
+    if pool.persistence.is_some_and(|it| it.by == PersistenceKey::Cookie) {
+        pool.persistence = service.affinity;
+    }
     if port.transport != Transport::Tcp {
         pool.proxy_protocol = false;
         pool.health_check = None;

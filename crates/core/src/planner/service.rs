@@ -13,6 +13,9 @@ use crate::update::ListenerKey;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+/// As many listeners can one Service have on a load balancer that it shares with others.
+const MOST_LISTENERS: usize = 1_000;
+
 /// The listeners that a Service wants, or why it can have none at all.
 pub(super) fn wants(service: &Service, target: Target<'_>) -> Result<Vec<ListenerKey>, Problem> {
     pools::ranges(service)?;
@@ -21,12 +24,18 @@ pub(super) fn wants(service: &Service, target: Target<'_>) -> Result<Vec<Listene
         .ports
         .iter()
         .filter(|port| pools::reachable(port, target))
+        .take(room(&addresses))
         .flat_map(|port| addresses.iter().map(|address| key(*address, port)))
         .collect();
     if keys.is_empty() {
         return Err(no_node_port(target, "it"));
     }
     Ok(keys.into_iter().collect())
+}
+
+/// How many ports of a Service there is room for; the first ones count.
+fn room(addresses: &[IpAddr]) -> usize {
+    (MOST_LISTENERS / addresses.len().max(1)).max(1)
 }
 
 fn key(address: IpAddr, port: &ServicePort) -> ListenerKey {
@@ -74,12 +83,18 @@ pub(super) fn build<'a>(
     let mut pools: Vec<Pool> = Vec::new();
     let mut refused: Vec<Problem> = Vec::new();
     let mut seen = BTreeSet::new();
+    let (mut room, mut left_out) = (room(&addresses), 0);
     for port in &service.ports {
         if !pools::reachable(port, target) {
             let what = format!("port {}", port.number);
             refused.push(no_node_port(target, &what));
             continue;
         }
+        if room == 0 {
+            left_out += 1;
+            continue;
+        }
+        room -= 1;
         let before = listeners.len();
         for address in &addresses {
             let key = key(*address, port);
@@ -95,6 +110,13 @@ pub(super) fn build<'a>(
         if listeners.len() > before {
             pools.push(pools::for_listener(service, port, target));
         }
+    }
+    if left_out > 0 {
+        let what = format_args!(
+            "has at most {MOST_LISTENERS} listeners for one Service: its last {left_out} ports are \
+             left out"
+        );
+        refused.push(target.problem(Reason::NotSupported, what));
     }
     problems.extend(useless_tuning(service));
     if listeners.is_empty() {
@@ -137,7 +159,10 @@ fn useless_tuning(service: &Service) -> Vec<Problem> {
     let persistence = service.tuning.persistence.as_ref().and_then(Option::as_ref);
     if persistence.is_some_and(|it| it.by == PersistenceKey::Cookie) {
         let cookie = quote("cookie");
-        tell(format!("persistence {cookie} needs HTTP: the Service's own ports have none"));
+        tell(format!(
+            "persistence {cookie} needs HTTP, which the Service's own ports do not speak: only an \
+             Ingress can have it"
+        ));
     }
     if service.ports.iter().all(|port| port.transport != Transport::Tcp) {
         if service.tuning.health_check.is_some() {

@@ -247,8 +247,7 @@ fn a_secret_whose_name_cannot_be_is_no_certificate() {
 #[test]
 fn a_path_begins_with_a_slash_and_holds_what_a_request_can() {
     let backend = "backend: {service: {name: api, port: {number: 80}}}";
-    let long = format!("/{}", "a".repeat(4096));
-    for bad in ["api", "/a b", "/a\nb", "/a\tb", &long] {
+    for bad in ["api", "/a b", "/a\nb", "/a\tb"] {
         let bad_yaml = serde_json::to_string(bad).unwrap();
         let read = with(&format!(
             "rules: [{{http: {{paths: [{{pathType: Prefix, path: {bad_yaml}, {backend}}}]}}}}]"
@@ -258,7 +257,7 @@ fn a_path_begins_with_a_slash_and_holds_what_a_request_can() {
             rules: vec![IngressRule { host: Host::Any, paths: vec![] }],
             problems: vec![bad_value(&format!(
                 "spec.rules.http.paths.path: {quoted} is not a path: it begins with '/' and has no \
-                 spaces or control characters, at most 4096 bytes"
+                 spaces or control characters"
             ))],
             ..empty()
         };

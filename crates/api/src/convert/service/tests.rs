@@ -2,7 +2,7 @@ use super::*;
 use crate::convert::testing::{annotated, bad_tuning, bad_value, object};
 use bowline_core::ObjectKey;
 use bowline_core::objects::{Placement, Tuning};
-use bowline_core::plan::{Algorithm, HealthCheck, Persistence, PersistenceKey, Transport};
+use bowline_core::plan::{Algorithm, HealthCheck, Transport};
 
 const PLAIN: &str = "
 metadata: {namespace: shop, name: web, uid: u1, creationTimestamp: '1970-01-01T00:01:00Z'}
@@ -27,6 +27,7 @@ fn plain() -> objects::Service {
         placement: Ok(Placement::Default),
         vips: Ok(vec![]),
         tuning: Tuning::default(),
+        affinity: None,
         timeouts: BTreeMap::new(),
         problems: vec![],
     }
@@ -299,21 +300,15 @@ fn session_affinity_is_persistence_unless_the_annotation_says_otherwise() {
 }
 
 #[test]
-fn a_cookie_needs_http() {
+fn a_service_may_ask_for_a_cookie_and_keeps_its_affinity_for_ports_that_have_none() {
     let cookie = [("bowline.dev/persistence", "cookie")];
-    let refused = objects::Service {
-        problems: vec![bad_tuning(
-            "bowline.dev/persistence: \"cookie\" needs HTTP, which the Service's own ports do not \
-             speak: accepted are none and source-ip, or the annotation on an Ingress",
-        )],
-        ..plain()
-    };
-    assert_eq!(noted(&cookie), refused);
-    // A Service that only Ingresses bring onto a load balancer may say it for them.
-    let behind = service(&annotated(&PLAIN.replace("LoadBalancer", "ClusterIP"), &cookie));
-    let expected = Persistence { by: PersistenceKey::Cookie, timeout_seconds: 3600 };
-    assert_eq!(behind.tuning.persistence, Some(Some(expected)));
-    assert_eq!(behind.problems, []);
+    let affine = PLAIN.replacen("spec:", "spec:\n  sessionAffinity: ClientIP", 1);
+    let asks = service(&annotated(&affine, &cookie));
+    let by = |by, timeout_seconds| Persistence { by, timeout_seconds };
+    let expected = by(PersistenceKey::Cookie, 3600);
+    assert_eq!(asks.tuning.persistence, Some(Some(expected)));
+    assert_eq!(asks.affinity, Some(by(PersistenceKey::SourceIp, 10800)));
+    assert_eq!(asks.problems, []);
 }
 
 #[test]

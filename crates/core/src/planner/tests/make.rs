@@ -51,6 +51,7 @@ pub(super) fn service(name: &str, ports: &[u16]) -> Service {
         placement: Ok(Placement::LoadBalancer("lb".into())),
         vips: Ok(Vec::new()),
         tuning: Tuning::default(),
+        affinity: None,
         timeouts: BTreeMap::new(),
         problems: Vec::new(),
     }

@@ -286,9 +286,31 @@ fn tuning_that_no_port_of_a_service_can_have_is_told() {
     x.ports.remove(0);
     let cookie = Persistence { by: PersistenceKey::Cookie, timeout_seconds: 60 };
     x.tuning.persistence = Some(Some(cookie));
-    let planner = with(Config::default(), x);
-    assert_eq!(reasons(&planner, ConsumerKind::Service, "a/x"), [Reason::BadTuning; 3]);
-    assert_eq!(planner.fragments("lb").next().unwrap().pools[0].persistence, None);
+    let by_address = Persistence { by: PersistenceKey::SourceIp, timeout_seconds: 90 };
+    for affinity in [None, Some(by_address)] {
+        let planner = with(Config::default(), Service { affinity, ..x.clone() });
+        assert_eq!(reasons(&planner, ConsumerKind::Service, "a/x"), [Reason::BadTuning; 3]);
+        assert_eq!(planner.fragments("lb").next().unwrap().pools[0].persistence, affinity);
+    }
+}
+
+#[test]
+fn a_service_has_so_many_listeners_and_no_more() {
+    let ports: Vec<u16> = (1..=2_000).collect();
+    let addresses = vec![ip("192.0.2.1"), ip("192.0.2.2")];
+    let two = LoadBalancer { addresses, ..lb("lb") };
+    let other = Service { created: 1, ..service("a/y", &[501]) };
+    let objects = vec![two.into(), service("a/x", &ports).into(), other.into()];
+    let planner = planner(Config::default(), objects);
+    let parts = planner.parts(ConsumerKind::Service, &key("a/x"));
+    let mut had: Vec<u16> = parts.iter().flat_map(|it| &it.listeners).map(|it| it.port).collect();
+    had.sort_unstable();
+    assert_eq!(had, (1..=500).flat_map(|port| [port, port]).collect::<Vec<_>>());
+    let outcome = planner.outcome(ConsumerKind::Service, &key("a/x")).unwrap();
+    let message = "load balancer \"lb\" has at most 1000 listeners for one Service: its last 1500 \
+                   ports are left out";
+    assert_eq!(outcome.problems, [Problem::new(Reason::NotSupported, message)]);
+    assert_eq!(service_state(&planner, "a/y"), "lb 192.0.2.1 192.0.2.2");
 }
 
 #[test]
