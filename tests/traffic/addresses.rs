@@ -138,6 +138,27 @@ fn a_load_balancer_can_be_used_from_the_namespaces_that_it_allows() {
 }
 
 #[test]
+fn a_claimed_load_balancer_is_used_by_the_claim_from_its_namespace_alone() {
+    play(async |stage| {
+        let (a, b) = (tcp("a").await, tcp("b").await);
+        let claim = json!({"spec": {"claimRef": {"namespace": stage.namespace, "name": "mine"}}});
+        stage.cluster.patch("LoadBalancer", "", &stage.lb, &claim).await;
+        let mut service = objects::service("web", "", &[(5000, TARGET)]);
+        service["metadata"]["annotations"] = json!({"bowline.dev/load-balancer-claim": "mine"});
+        stage.apply(service).await;
+        stage.served_by("web", &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        let other = stage.cluster.namespace().await;
+        let stranger = objects::service("web", &stage.lb, &[(5001, TARGET)]);
+        stage.cluster.apply(&other, &stranger).await;
+        let slice = objects::slice("web", ("", TARGET, "TCP"), &[Endpoint::ready(b.at.ip())]);
+        stage.cluster.apply(&other, &slice).await;
+        stage.told_in(&other, "Service", "web", "NotAllowed").await;
+        is_closed(&stage.dial(5001)).await;
+    });
+}
+
+#[test]
 fn a_load_balancer_that_does_not_exist_is_named_in_the_refusal_until_it_does() {
     play(async |stage| {
         let a = tcp("a").await;

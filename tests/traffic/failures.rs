@@ -1,7 +1,7 @@
 //! What breaks, and what does not: a member, the agent, the controller, the API server.
 
 use crate::stage::{
-    agent_kubeconfig, http, lead_to, leads_to, names, play, serves, start_agent, tcp,
+    Stage, agent_kubeconfig, http, lead_to, leads_to, names, play, serves, start_agent, tcp,
 };
 use bowline_testing::{Link, Request, eventually};
 use std::collections::BTreeMap;
@@ -136,4 +136,27 @@ fn a_request_under_way_is_answered_when_the_agent_is_told_to_stop() {
         stage.agent = start_agent(&stage.cluster, &kubeconfig, &stage.lb);
         stage.agent.ready().await;
     });
+}
+
+#[test]
+fn a_load_balancer_without_its_agent_is_not_running_and_says_so() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        phase_is(stage, |phase| phase == "Running").await;
+        stage.agent.process.kill();
+        phase_is(stage, |phase| phase != "Running").await;
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        stage.agent = start_agent(&stage.cluster, &kubeconfig, &stage.lb);
+        phase_is(stage, |phase| phase == "Running").await;
+    });
+}
+
+async fn phase_is(stage: &Stage, wanted: impl Fn(&str) -> bool) {
+    eventually("the phase", || async {
+        let lb = stage.cluster.read("LoadBalancer", "", &stage.lb).await;
+        let phase = lb["status"]["phase"].as_str().unwrap_or_default();
+        if wanted(phase) { Ok(()) } else { Err(lb["status"].to_string()) }
+    })
+    .await;
 }

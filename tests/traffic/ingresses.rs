@@ -323,6 +323,56 @@ fn a_load_balancer_may_have_its_http_listener_on_another_port() {
     });
 }
 
+#[test]
+fn a_headless_service_is_reached_through_its_endpoints() {
+    play(async |stage| {
+        let a = http("a").await;
+        let mut service = objects::cluster_service("web", 80, TARGET);
+        service["spec"]["clusterIP"] = json!("None");
+        stage.apply(service).await;
+        stage.served_by("web", &[&a]).await;
+        stage.ingress("web", &[("web.example", "/", "Prefix", "web")]).await;
+        serves(&stage.dial(80), "web.example", "/", "a").await;
+    });
+}
+
+#[test]
+fn a_service_that_is_only_a_name_elsewhere_is_no_backend() {
+    play(async |stage| {
+        let _backends = three(stage).await;
+        stage
+            .apply(json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": {"name": "elsewhere"},
+                "spec": {
+                    "type": "ExternalName", "externalName": "169.254.169.254.example",
+                    "ports": [{"port": 80}],
+                },
+            }))
+            .await;
+        let rules =
+            [("a.example", "/", "Prefix", "one"), ("a.example", "/x", "Prefix", "elsewhere")];
+        stage.ingress("web", &rules).await;
+        stage.told("Ingress", "web", "BackendNotSupported").await;
+        serves(&stage.dial(80), "a.example", "/", "one").await;
+        answers(&stage.dial(80), "a.example", "/x", 503).await;
+    });
+}
+
+#[test]
+fn a_backend_that_asks_for_http2_in_clear_text_gets_it() {
+    play(async |stage| {
+        let a = http("a").await;
+        let mut service = objects::cluster_service("web", 80, TARGET);
+        service["spec"]["ports"][0]["appProtocol"] = json!("kubernetes.io/h2c");
+        stage.apply(service).await;
+        stage.served_by("web", &[&a]).await;
+        stage.ingress("web", &[("web.example", "/", "Prefix", "web")]).await;
+        serves(&stage.dial(80), "web.example", "/", "a").await;
+        let echo = stage.dial(80).get("web.example", "/").await.and_then(|it| it.echo());
+        assert_eq!(echo.map(|it| it.version).as_deref(), Ok("HTTP/2.0"));
+    });
+}
+
 /// A namespace whose name comes after the test's own.
 async fn later_namespace(stage: &Stage) -> String {
     let name = format!("{}-later", stage.namespace);

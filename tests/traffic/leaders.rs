@@ -139,6 +139,25 @@ fn two_controllers_that_both_believe_to_lead_agree_and_come_to_rest() {
     });
 }
 
+#[test]
+fn who_asks_for_nothing_in_particular_goes_where_the_controller_is_told() {
+    play_alone(async |cluster| {
+        let mut controller =
+            start_controller(&cluster, &["--default-class", "--default-load-balancer", "edge"])
+                .await;
+        controller.ready().await;
+        let stage = Stage::named(cluster, "edge").await;
+        let a = tcp("a").await;
+        let mut service = objects::service("plain", "", &[(5000, TARGET)]);
+        service["metadata"] = json!({"name": "plain"});
+        service["spec"].as_object_mut().expect("a spec").remove("loadBalancerClass");
+        stage.apply(service).await;
+        stage.served_by("plain", &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        stage.has_addresses("Service", "plain", &[stage.vip]).await;
+    });
+}
+
 /// Waits until nothing but Leases and Events is written any more: for a second, no version changes.
 async fn rests(stage: &Stage) {
     let mut before = versions(stage).await;

@@ -285,6 +285,38 @@ fn services_of_other_classes_and_types_are_left_alone() {
     });
 }
 
+#[test]
+fn external_traffic_policy_local_is_served_by_pods_wherever_they_are() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        let mut service = objects::service("web", &stage.lb, &[(5000, TARGET)]);
+        service["spec"]["externalTrafficPolicy"] = json!("Local");
+        stage.apply(service).await;
+        stage.served_by("web", &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+    });
+}
+
+#[test]
+fn what_goes_well_makes_no_events() {
+    play(async |stage| {
+        let (a, b) = (tcp("a").await, http("b").await);
+        stage.service("web", 5000, &[&a]).await;
+        stage.behind("inside", &[&b]).await;
+        stage.ingress("web", &[("web.example", "/", "Prefix", "inside")]).await;
+        stage.has_addresses("Service", "web", &[stage.vip]).await;
+        stage.has_addresses("Ingress", "web", &[stage.vip, stage.vip6]).await;
+        stage.endpoints("web", &[]).await;
+        is_closed(&stage.dial(5000)).await;
+        let (_, list) = stage.cluster.get(&objects::path("Event", &stage.namespace, "")).await;
+        let ours = |event: &&serde_json::Value| {
+            event["source"]["component"] != "endpoint-slice-controller"
+        };
+        let said: Vec<_> = list["items"].as_array().expect("a list").iter().filter(ours).collect();
+        assert!(said.is_empty(), "{said:#?}");
+    });
+}
+
 /// Makes a Pod that runs.
 async fn run_pod(
     stage: &Stage,

@@ -69,9 +69,14 @@ pub(crate) fn deploy() -> PathBuf {
 impl Stage {
     /// A stage on a cluster that has, or will have, a controller.
     pub(crate) async fn on(cluster: Cluster) -> Self {
+        Self::named(cluster, &format!("lb-{}", unique())).await
+    }
+
+    /// The same, with a load balancer of this name.
+    pub(crate) async fn named(cluster: Cluster, lb: &str) -> Self {
         let (vip, vip6) = (net::vip4(), net::vip6());
         let namespace = cluster.namespace().await;
-        let lb = format!("lb-{}", unique());
+        let lb = lb.to_owned();
         cluster.owns("loadbalancer", &lb);
         cluster.apply("", &objects::load_balancer(&lb, &[vip, vip6])).await;
         cluster.owns("ingressclass", &lb);

@@ -205,6 +205,11 @@ fn start(stack: Stack) -> Server {
     let scratch = Arc::new(Scratch::new());
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(file) = variable("BOWLINE_TEST_KUBECONFIG") {
+        assert!(
+            !crate::net::is_entered(),
+            "the cluster of BOWLINE_TEST_KUBECONFIG cannot be reached from a network of the tests' own; \
+             unset it for these tests, or name a real API server with KUBEBUILDER_ASSETS"
+        );
         return Server {
             flavour: Flavour::Real,
             disposable: false,

@@ -36,6 +36,11 @@ pub fn enter() {
     setns(namespace, CloneFlags::CLONE_NEWNET).unwrap_or_else(|e| not_permitted(&e.to_string()));
 }
 
+/// Whether anybody in this process has entered it.
+pub(crate) fn is_entered() -> bool {
+    NAMESPACE.get().is_some()
+}
+
 /// On a thread that is thrown away: the caller's own network is left alone.
 fn make() -> File {
     unshare(CloneFlags::CLONE_NEWNET).unwrap_or_else(|e| not_permitted(&e.to_string()));
