@@ -111,14 +111,21 @@ async fn decide(
         backoffs: HashMap::new(),
         led: false,
     };
-    controller.work(heard).await;
+    // A watch that ends by itself has failed in a way that nobody foresaw: without it we are blind.
+    let blind = tokio::select! {
+        () = controller.work(heard) => false,
+        Some(ended) = watches.join_next() => {
+            tracing::error!(?ended, "a watch has ended");
+            true
+        }
+    };
     watches.shutdown().await;
     announcing.abort();
     if let Some(election) = election {
         // Letting go is a courtesy to the next leader, who else waits for the Lease to end.
         let _ = tokio::time::timeout(Duration::from_secs(3), election).await;
     }
-    Ok(())
+    if blind { Err(RoleError::Ended("a watch")) } else { Ok(()) }
 }
 
 /// Our namespace must exist before anything can be recorded in it.
@@ -155,7 +162,8 @@ struct Controller {
     /// Targets that wait after a conflict or an error.
     held: HashMap<Target, Instant>,
     timers: BTreeSet<(Instant, Target)>,
-    backoffs: HashMap<Target, Backoff>,
+    /// By target and, where it has several, by object.
+    backoffs: HashMap<(Target, String), Backoff>,
     /// Whether we led when we last looked.
     led: bool,
 }
@@ -176,7 +184,7 @@ impl Controller {
             };
             tokio::select! {
                 () = context.stopped() => return,
-                _ = heard.recv_many(&mut batch, BURST) => {}
+                heard = heard.recv_many(&mut batch, BURST) => if heard == 0 { return },
                 Some(ended) = self.writing.next() => self.ended(ended),
                 () = self.leadership.changed() => {}
                 _ = tick.tick() => self.state.tick(Instant::now()),
@@ -234,7 +242,7 @@ impl Controller {
         if let Some(target) = heard.target()
             && self.held.remove(&target).is_some()
         {
-            self.backoffs.remove(&target);
+            self.backoffs.remove(&(target.clone(), String::new()));
             self.state.dirty.insert(target);
         }
     }
@@ -272,7 +280,8 @@ impl Controller {
                 Next::Later(at) => drop(self.timers.insert((at, target))),
                 Next::Write(write, tried) => {
                     if !self.leadership.leads() {
-                        return;
+                        skipped.push(target);
+                        break;
                     }
                     self.busy.insert(target.clone(), tried);
                     let writer = self.writer.clone();
@@ -287,7 +296,9 @@ impl Controller {
             |target: &Target| matches!(target, Target::Plans(_) | Target::Certificates(_));
         // What records a plan comes first in the order of targets.
         let first = self.state.dirty.first();
-        if !self.busy.keys().chain(first).chain(&skipped).any(recording) {
+        let waits = self.timers.iter().any(|(_, target)| matches!(target, Target::Plans(_)));
+        let held = self.held.keys();
+        if !waits && !self.busy.keys().chain(first).chain(&skipped).chain(held).any(recording) {
             self.context.readiness.reached(FIRST_PLAN);
         }
         self.state.dirty.extend(skipped);
@@ -298,10 +309,14 @@ impl Controller {
         let tried = self.busy.remove(&target).unwrap_or_default();
         match result {
             Ok(written) => {
-                self.backoffs.remove(&target);
-                if let Some(change) = self.state.wrote(&target, written) {
+                self.backoffs.remove(&(target.clone(), tried.name));
+                if let Some(change) = self.state.wrote(&target, written, Instant::now()) {
                     self.context.changes.tell(change);
                 }
+            }
+            // What was to be made cannot be gone: where it belongs is not there.
+            Err(Failure::Gone) if tried.creates() => {
+                self.failed(target, &tried, &"there is no such namespace");
             }
             Err(Failure::Gone) => {}
             Err(Failure::Conflict) => {
@@ -312,15 +327,25 @@ impl Controller {
                     self.state.dirty.insert(target);
                 }
             }
-            Err(Failure::Other(error)) => {
-                self.context.metrics.error("Write");
-                let backoff = self.backoffs.entry(target.clone()).or_insert_with(|| {
-                    Backoff::new(Duration::from_millis(100), Duration::from_secs(60))
-                });
-                let wait = backoff.failed(random::number());
-                tracing::warn!(?target, %error, ?wait, "cannot write");
-                self.hold(target, wait);
-            }
+            Err(Failure::Other(error)) => self.failed(target, &tried, &error),
+        }
+    }
+
+    /// A write failed: it is tried again ever less often, and nothing else waits for it.
+    fn failed(&mut self, target: Target, tried: &Tried, error: &dyn std::fmt::Display) {
+        self.context.metrics.error("Write");
+        let object = (target.clone(), tried.name.clone());
+        let backoff = self
+            .backoffs
+            .entry(object)
+            .or_insert_with(|| Backoff::new(Duration::from_millis(100), Duration::from_secs(60)));
+        let wait = backoff.failed(random::number());
+        tracing::warn!(?target, object = tried.name, %error, ?wait, "cannot write");
+        let until = Instant::now() + wait;
+        if self.state.refused_write(&target, tried, until) {
+            self.timers.insert((until, target));
+        } else {
+            self.hold(target, wait);
         }
     }
 

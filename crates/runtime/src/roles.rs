@@ -112,6 +112,9 @@ pub enum RoleError {
         /// What the API said.
         source: Box<kube::Error>,
     },
+    /// A part that runs as long as the role has ended by itself.
+    #[error("{0} has ended by itself")]
+    Ended(&'static str),
 }
 
 /// A name for this process that no other has: the host's name and a random part.

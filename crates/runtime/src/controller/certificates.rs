@@ -11,9 +11,23 @@ use bowline_core::update::Certificate;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The most bytes of certificates in one Secret: base64 makes more of them, and 1 MiB is the limit.
 const LARGEST: usize = 600 * 1024;
+
+/// What is not found is looked for again after this, and each time after twice as long.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// A certificate that was looked for in vain.
+#[derive(Debug)]
+struct Missed {
+    places: Vec<ObjectKey>,
+    wait: Duration,
+    /// When it is looked for again.
+    until: Instant,
+}
 
 /// Certificates that were read, by hash.
 pub(super) type Fetched = BTreeMap<Arc<str>, Arc<Certificate>>;
@@ -24,8 +38,7 @@ pub(super) struct Certificates {
     packed: Packed<Arc<str>, ()>,
     sizes: BTreeMap<Arc<str>, usize>,
     fetched: Fetched,
-    /// What was looked for in vain, and where: not looked for there again.
-    missed: BTreeMap<Arc<str>, Vec<ObjectKey>>,
+    missed: BTreeMap<Arc<str>, Missed>,
 }
 
 impl Default for Certificates {
@@ -46,6 +59,8 @@ pub(super) enum Next {
     Fetch(Vec<(Arc<str>, Vec<ObjectKey>)>),
     /// Write this.
     Write(CertificatesWrite),
+    /// Look again then.
+    Later(Instant),
 }
 
 /// A write of one Secret.
@@ -102,12 +117,29 @@ impl Certificates {
     }
 
     /// Certificates were read, and these were not found.
-    pub(super) fn fetched(&mut self, fetched: Fetched, missed: Vec<(Arc<str>, Vec<ObjectKey>)>) {
-        self.missed.extend(missed);
+    pub(super) fn fetched(
+        &mut self,
+        fetched: Fetched,
+        missed: Vec<(Arc<str>, Vec<ObjectKey>)>,
+        now: Instant,
+    ) {
+        self.missed.retain(|hash, _| !fetched.contains_key(hash));
+        for (hash, places) in missed {
+            let before = self.missed.get(&hash).filter(|before| before.places == places);
+            let wait = before.map_or(FIRST_WAIT, |before| (before.wait * 2).min(LONGEST_WAIT));
+            self.missed.insert(hash, Missed { places, wait, until: now + wait });
+        }
         let sizes = fetched.iter();
         self.sizes
             .extend(sizes.map(|(hash, it)| (Arc::clone(hash), it.chain.len() + it.key.len())));
         self.fetched.extend(fetched);
+    }
+
+    /// A Secret could not be written: the others go on until then.
+    pub(super) fn refused(&mut self, name: &str, until: Instant) {
+        if let Some(index) = names::plan_index(name) {
+            self.packed.refused(index, until);
+        }
     }
 
     /// The names of all Secrets.
@@ -132,21 +164,25 @@ impl Certificates {
         load_balancer: &str,
         needed: &BTreeMap<Arc<str>, Vec<ObjectKey>>,
         may_remove: bool,
+        now: Instant,
     ) -> Option<Next> {
-        self.missed.retain(|hash, places| needed.get(hash) == Some(places));
+        self.missed.retain(|hash, missed| needed.get(hash) == Some(&missed.places));
         let absent: Vec<_> = needed
             .iter()
-            .filter(|(hash, _)| !self.has(hash) && !self.missed.contains_key(*hash))
+            .filter(|(hash, _)| !self.has(hash))
+            .filter(|(hash, _)| self.missed.get(*hash).is_none_or(|missed| missed.until <= now))
             .map(|(hash, places)| (Arc::clone(hash), places.clone()))
             .collect();
         if !absent.is_empty() {
             return Some(Next::Fetch(absent));
         }
         self.want(needed, may_remove);
-        let Some(write) = self.packed.next() else {
-            self.fetched.clear();
-            self.sizes.retain(|hash, _| needed.contains_key(hash));
-            return None;
+        let Some(write) = self.packed.next(now) else {
+            if self.packed.is_settled() {
+                self.fetched.clear();
+                self.sizes.retain(|hash, _| needed.contains_key(hash));
+            }
+            return self.missed.values().map(|missed| missed.until).min().map(Next::Later);
         };
         let (index, items) = match &write {
             Write::Put { index, items } => (*index, items.clone()),
@@ -171,9 +207,15 @@ impl Certificates {
 
     fn want(&mut self, needed: &BTreeMap<Arc<str>, Vec<ObjectKey>>, may_remove: bool) {
         let new = needed.keys().filter(|hash| !self.packed.wanted().contains_key(*hash));
+        let lost = self.packed.wanted().keys().filter(|hash| !self.has(hash));
+        let lost: Vec<_> = lost.cloned().collect();
         for hash in new.filter(|hash| self.has(hash)).cloned().collect::<Vec<_>>() {
             let size = self.sizes.get(&hash).copied().unwrap_or(0);
             self.packed.want(hash, Some(Stamp { hash: (), size }));
+        }
+        // Without its content it cannot be written: it must not be taken for written.
+        for hash in lost {
+            self.packed.want(hash, None);
         }
         let old = self.packed.held().chain(self.packed.wanted().keys());
         let old: Vec<_> = old.filter(|hash| !needed.contains_key(*hash)).cloned().collect();
@@ -182,5 +224,51 @@ impl Certificates {
                 .then(|| Stamp { hash: (), size: self.sizes.get(&hash).copied().unwrap_or(0) });
             self.packed.want(hash, kept);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needed(hashes: &[&str]) -> BTreeMap<Arc<str>, Vec<ObjectKey>> {
+        let place = ObjectKey { namespace: "shop".into(), name: "tls".into() };
+        hashes.iter().map(|hash| (Arc::from(*hash), vec![place.clone()])).collect()
+    }
+
+    #[test]
+    fn what_is_not_found_is_looked_for_again_ever_less_often() {
+        let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
+        let mut now = Instant::now();
+        for wait in [1, 2, 4, 8, 16, 32, 60, 60] {
+            let next = certificates.next("lb", &needed, true, now);
+            let Some(Next::Fetch(wanted)) = next else { panic!("{next:?}") };
+            certificates.fetched(Fetched::new(), wanted, now);
+            let until = now + Duration::from_secs(wait);
+            let next = certificates.next("lb", &needed, true, now);
+            assert!(matches!(next, Some(Next::Later(at)) if at == until), "{next:?}");
+            now = until;
+        }
+    }
+
+    #[test]
+    fn what_was_deleted_and_cannot_be_found_is_not_taken_for_written() {
+        let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
+        let now = Instant::now();
+        let secret = || CertificatesSeen {
+            name: names::certificates_secret("lb", 0),
+            label: "lb".to_owned(),
+            version: "1".to_owned(),
+            sizes: vec![("a".into(), 10)],
+        };
+        certificates.seen(secret());
+        assert!(certificates.next("lb", &needed, true, now).is_none());
+        certificates.gone(&secret().name);
+        let next = certificates.next("lb", &needed, true, now);
+        let Some(Next::Fetch(wanted)) = next else { panic!("{next:?}") };
+        certificates.fetched(Fetched::new(), wanted, now);
+        let next = certificates.next("lb", &needed, true, now);
+        assert!(matches!(next, Some(Next::Later(_))), "{next:?}");
+        assert!(!certificates.has_all(needed.keys()));
     }
 }

@@ -4,6 +4,7 @@
 use super::shown::is_older;
 use bowline_core::shard::{Items, Shards, Stamp, Wanted, Write};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// What is there, and what should be.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub(super) struct Packed<K, H> {
     open: BTreeSet<K>,
     /// Whether the objects may hold something twice or be empty.
     untidy: bool,
+    /// Objects that could not be written, and when that is tried again.
+    refused: BTreeMap<u32, Instant>,
 }
 
 impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
@@ -26,6 +29,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
             wanted: Items::new(),
             open: BTreeSet::new(),
             untidy: false,
+            refused: BTreeMap::new(),
         }
     }
 
@@ -46,6 +50,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
     /// An object was seen.
     pub(super) fn seen(&mut self, index: u32, version: String, items: Items<K, H>) {
         self.suspect(index);
+        self.refused.remove(&index);
         self.open.extend(items.keys().cloned());
         self.shards.observe(index, items);
         self.versions.insert(index, version);
@@ -58,6 +63,9 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
             Write::Put { index, .. } | Write::Delete { index } => *index,
         };
         self.shards.written(write);
+        self.refused.remove(&index);
+        // What moved into this object is to leave the one where it was.
+        self.untidy = true;
         match version {
             Some(version) => drop(self.versions.insert(index, version)),
             None => drop(self.versions.remove(&index)),
@@ -67,6 +75,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
     /// An object is gone.
     pub(super) fn gone(&mut self, index: u32) {
         self.suspect(index);
+        self.refused.remove(&index);
         self.shards.forget(index);
         self.versions.remove(&index);
     }
@@ -76,6 +85,11 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
         if let Some(items) = self.shards.items(index) {
             self.open.extend(items.keys().cloned());
         }
+    }
+
+    /// An object could not be written: the others go on until then.
+    pub(super) fn refused(&mut self, index: u32, until: Instant) {
+        self.refused.insert(index, until);
     }
 
     /// The version of an object; None: it is not there.
@@ -120,18 +134,46 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
         self.versions.is_empty() && self.wanted.is_empty()
     }
 
-    /// The next write, or None when all is as wanted.
-    pub(super) fn next(&mut self) -> Option<Write<K, H>> {
+    /// Whether all is as wanted.
+    pub(super) fn is_settled(&mut self) -> bool {
+        self.writes().is_empty()
+    }
+
+    /// The next write that may be tried now, or None.
+    pub(super) fn next(&mut self, now: Instant) -> Option<Write<K, H>> {
+        self.refused.retain(|_, until| now < *until);
+        let mut passed = false;
+        for write in self.writes() {
+            let (index, items) = match &write {
+                Write::Put { index, items } => (index, Some(items)),
+                Write::Delete { index } => (index, None),
+            };
+            // What is passed over may be the new place of what this write takes away.
+            let keeps = |key: &K| {
+                items.is_some_and(|items| items.contains_key(key)) || !self.wanted.contains_key(key)
+            };
+            let before = self.shards.items(*index);
+            let may_pass = || before.is_none_or(|before| before.keys().all(keeps));
+            if !self.refused.contains_key(index) && (!passed || may_pass()) {
+                return Some(write);
+            }
+            passed = true;
+        }
+        None
+    }
+
+    /// All writes that are left. To look changes nothing but what is known to be in order.
+    fn writes(&mut self) -> Vec<Write<K, H>> {
         if self.open.is_empty() && !self.untidy {
-            return None;
+            return Vec::new();
         }
         let (shards, wanted) = (&self.shards, &self.wanted);
         self.open.retain(|key| shards.get(key) != wanted.get(key));
         let change: Wanted<K, H> =
             self.open.iter().map(|key| (key.clone(), wanted.get(key).cloned())).collect();
-        let next = shards.pack(&change).into_iter().next();
-        self.untidy &= next.is_some();
-        next
+        let writes = shards.pack(&change);
+        self.untidy &= !writes.is_empty();
+        writes
     }
 }
 
@@ -146,7 +188,7 @@ mod tests {
     /// Carries out all writes, as nobody else writes.
     fn settle(packed: &mut Packed<&'static str, u8>) -> Vec<Write<&'static str, u8>> {
         let mut writes = Vec::new();
-        while let Some(write) = packed.next() {
+        while let Some(write) = packed.next(Instant::now()) {
             let deletes = matches!(write, Write::Delete { .. });
             packed.wrote(write.clone(), (!deletes).then(|| writes.len().to_string()));
             writes.push(write);
@@ -170,5 +212,65 @@ mod tests {
         packed.want("a", None);
         assert_eq!(settle(&mut packed), [Write::Delete { index: 0 }]);
         assert!(packed.is_empty());
+    }
+
+    fn put(index: u32, items: &[(&'static str, Stamp<u8>)]) -> Write<&'static str, u8> {
+        Write::Put { index, items: items.iter().copied().collect() }
+    }
+
+    #[test]
+    fn the_old_copy_of_what_moved_is_taken_out_however_often_somebody_looks() {
+        let now = Instant::now();
+        let mut packed = Packed::new(25);
+        packed.seen(0, "1".to_owned(), Items::from([("a", stamp(1))]));
+        packed.seen(1, "2".to_owned(), Items::from([("b", stamp(2)), ("c", stamp(3))]));
+        packed.want("a", Some(stamp(1)));
+        packed.want("b", Some(stamp(2)));
+        packed.want("c", Some(Stamp { hash: 4, size: 15 }));
+        let grown = Stamp { hash: 4, size: 15 };
+        let moved = packed.next(now).unwrap();
+        assert!(!packed.is_settled());
+        packed.wrote(moved, Some("3".to_owned()));
+        for _ in 0..3 {
+            assert!(packed.is_settled() || packed.next(now).is_some());
+        }
+        settle(&mut packed);
+        assert_eq!(packed.shards.get(&"c"), Some(&grown));
+        packed.seen(1, "9".to_owned(), Items::from([("b", stamp(2)), ("a", stamp(1))]));
+        assert!(!packed.is_settled() && !packed.is_settled());
+        assert_eq!(packed.next(now), packed.next(now));
+        settle(&mut packed);
+        let twice = packed.shards.items(1).is_some_and(|items| items.contains_key("a"));
+        assert!(!twice && packed.is_settled());
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_written_does_not_hold_up_the_others() {
+        let now = Instant::now();
+        let later = now + std::time::Duration::from_secs(9);
+        let mut packed = Packed::new(15);
+        packed.want("a", Some(stamp(1)));
+        packed.want("b", Some(stamp(2)));
+        assert_eq!(packed.next(now), Some(put(0, &[("a", stamp(1))])));
+        packed.refused(0, later);
+        let other = put(1, &[("b", stamp(2))]);
+        assert_eq!(packed.next(now), Some(other.clone()));
+        packed.wrote(other, Some("1".to_owned()));
+        assert_eq!(packed.next(now), None);
+        assert!(!packed.is_settled());
+        assert_eq!(packed.next(later), Some(put(0, &[("a", stamp(1))])));
+    }
+
+    #[test]
+    fn what_moves_to_an_object_that_cannot_be_written_stays_where_it_is() {
+        let now = Instant::now();
+        let mut packed = Packed::new(25);
+        packed.seen(0, "1".to_owned(), Items::from([("a", stamp(1)), ("b", stamp(2))]));
+        packed.want("a", Some(stamp(1)));
+        packed.want("b", Some(Stamp { hash: 3, size: 20 }));
+        let moved = put(1, &[("b", Stamp { hash: 3, size: 20 })]);
+        assert_eq!(packed.next(now), Some(moved));
+        packed.refused(1, now + std::time::Duration::from_secs(9));
+        assert_eq!(packed.next(now), None);
     }
 }

@@ -10,6 +10,7 @@ use bowline_core::plan::Fragment;
 use bowline_core::shard::{Items, Stamp, Write, json_size};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The most bytes of fragments in one object, unless one alone has more. An object is written, checked
 /// and read whole for every change in it: small ones keep a change cheap when there are many consumers.
@@ -146,12 +147,19 @@ impl Plans {
 
     /// Whether all is as wanted.
     pub(super) fn is_settled(&mut self) -> bool {
-        self.packed.next().is_none()
+        self.packed.is_settled()
     }
 
-    /// The next write, or None when all is as wanted.
-    pub(super) fn next(&mut self, load_balancer: &Arc<str>) -> Option<PlanWrite> {
-        let write = self.packed.next()?;
+    /// An object could not be written: the others go on until then.
+    pub(super) fn refused(&mut self, name: &str, until: Instant) {
+        if let Some(index) = names::plan_index(name) {
+            self.packed.refused(index, until);
+        }
+    }
+
+    /// The next write that may be tried now, or None.
+    pub(super) fn next(&mut self, load_balancer: &Arc<str>, now: Instant) -> Option<PlanWrite> {
+        let write = self.packed.next(now)?;
         let (index, fragments) = match &write {
             Write::Put { index, items } => {
                 // What is not wanted any more but still there goes with a later write.

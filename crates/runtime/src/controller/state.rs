@@ -64,12 +64,17 @@ pub(super) enum Next {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tried {
     /// The object's name, where a target has several objects.
-    name: String,
+    pub(super) name: String,
     /// Its version; None: it did not exist.
     version: Option<String>,
 }
 
 impl Tried {
+    /// Whether the object was to be made.
+    pub(super) fn creates(&self) -> bool {
+        self.version.is_none() && !self.name.is_empty()
+    }
+
     fn at(version: &str) -> Self {
         Self { name: String::new(), version: Some(version.to_owned()) }
     }
@@ -84,6 +89,10 @@ struct Tracked {
     since: Option<Instant>,
     /// On which load balancer it was last.
     load_balancer: Option<Arc<str>>,
+    /// Where it was to be reached.
+    addresses: Vec<IpAddr>,
+    /// What its owner has been told.
+    problems: Vec<(ConsumerRef, Problem)>,
 }
 
 /// An agent's Lease.
@@ -95,6 +104,8 @@ struct Agent {
     lasts: Duration,
     held: bool,
     report: Report,
+    /// Whether it was renewed while we looked: only then it is known to live.
+    alive: bool,
     /// Whether its end has been noticed.
     ended: bool,
 }
@@ -354,6 +365,10 @@ impl State {
                 let same = old.as_ref().filter(|old| old.renewed == lease.renewed);
                 let agent = Agent {
                     since: same.map_or(now, |old| old.since),
+                    alive: match &old {
+                        None => self.listed.contains("Lease"),
+                        Some(old) => old.alive || old.renewed != lease.renewed,
+                    },
                     ended: same.is_some_and(|old| old.ended),
                     renewed: lease.renewed,
                     lasts: lease.lasts,
@@ -361,7 +376,10 @@ impl State {
                     report: lease.report,
                 };
                 let news = old.as_ref().is_none_or(|old| {
-                    old.report != agent.report || old.held != agent.held || old.ended != agent.ended
+                    old.report != agent.report
+                        || old.held != agent.held
+                        || old.ended != agent.ended
+                        || old.alive != agent.alive
                 });
                 let before = old.map(|old| old.report).unwrap_or_default();
                 let after = agent.report.clone();
@@ -426,17 +444,24 @@ impl State {
             let place = outcome.as_ref().and_then(place);
             let tracked = self.tracked.entry(who.clone()).or_default();
             let before = std::mem::replace(&mut tracked.load_balancer, place.cloned());
+            let addresses = outcome.as_ref().map_or(&[][..], addresses);
+            if tracked.addresses != addresses {
+                // Another address is in force with the plan that opens it, whoever asks for that.
+                tracked.addresses = addresses.to_vec();
+                (tracked.changed, tracked.since) = (self.change, Some(now));
+                self.met.extend(place.cloned());
+            }
+            let problems: Vec<_> = outcome.iter().flat_map(problems).collect();
+            let known = std::mem::replace(&mut tracked.problems, problems.clone());
             for lb in [before.as_ref(), place].into_iter().flatten() {
                 self.dirty.insert(Target::LoadBalancer(Arc::clone(lb)));
             }
             if let Some(unproven) = before.and_then(|lb| self.unproven.get_mut(&lb)) {
                 unproven.remove(&who);
             }
-            if let Some(outcome) = outcome {
-                for (consumer, problem) in problems(outcome) {
-                    self.say(&consumer, &problem);
-                    self.told.push(Change::Refused { consumer, problem });
-                }
+            for (consumer, problem) in problems.into_iter().filter(|it| !known.contains(it)) {
+                self.say(&consumer, &problem);
+                self.told.push(Change::Refused { consumer, problem });
             }
             self.dirty.insert(Target::Consumer(who.0, who.1));
         }
@@ -499,11 +524,12 @@ impl State {
     fn verdict(&self, lb: &Arc<str>, now: Instant) -> Option<Verdict> {
         let driven = self.balancers.get(lb).is_some_and(|shown| shown.status.driven);
         driven.then(|| {
-            let agent = self.agents.get(&names::agent_lease(lb)).filter(|agent| agent.held);
+            let agent = self.agents.get(&names::agent_lease(lb));
             let claim = agent.map(|agent| Claim {
                 hash: agent.report.hash,
                 error: agent.report.error.as_deref().map(Into::into),
-                age: now.duration_since(agent.since),
+                // An agent that has left is as one that is silent: what it applied goes on.
+                age: if agent.held { now.duration_since(agent.since) } else { Duration::MAX },
                 lasts: agent.lasts,
             });
             self.history.judge(lb, claim.as_ref())
@@ -513,7 +539,7 @@ impl State {
     /// What, if anything, brings a target closer to what it should be.
     pub(super) fn next(&mut self, target: &Target, now: Instant, clock: Timestamp) -> Next {
         match target {
-            Target::Certificates(lb) => self.next_certificates(lb),
+            Target::Certificates(lb) => self.next_certificates(lb, now),
             Target::Plans(lb) => self.next_plan(lb, now),
             Target::Consumer(kind, key) => self.next_consumer(*kind, key, now, clock),
             Target::LoadBalancer(lb) => self.next_load_balancer(lb, now, clock),
@@ -524,20 +550,21 @@ impl State {
         self.planner.load_balancer(lb).map(|it| Arc::clone(&it.uid))
     }
 
-    fn next_certificates(&mut self, lb: &Arc<str>) -> Next {
+    fn next_certificates(&mut self, lb: &Arc<str>, now: Instant) -> Next {
         let needed = self.planner.certificates(lb);
         let Some(certificates) = self.certificates.get_mut(lb) else {
             if needed.is_empty() {
                 return Next::Nothing;
             }
             self.certificates.insert(Arc::clone(lb), Certificates::default());
-            return self.next_certificates(lb);
+            return self.next_certificates(lb, now);
         };
         // A Plan that still refers to a certificate must find it.
         let written = self.plans.get_mut(lb).is_none_or(Plans::is_settled);
-        let next = certificates.next(lb, &needed, written);
+        let next = certificates.next(lb, &needed, written, now);
         match next {
             None => Next::Nothing,
+            Some(certificates::Next::Later(at)) => Next::Later(at),
             Some(certificates::Next::Fetch(wanted)) => {
                 Next::Write(Write::Fetch(wanted), Tried::default())
             }
@@ -550,7 +577,7 @@ impl State {
     }
 
     fn next_plan(&mut self, lb: &Arc<str>, now: Instant) -> Next {
-        let Some(write) = self.plans.get_mut(lb).and_then(|plans| plans.next(lb)) else {
+        let Some(write) = self.plans.get_mut(lb).and_then(|plans| plans.next(lb, now)) else {
             return Next::Nothing;
         };
         let uid = self.uid(lb);
@@ -698,6 +725,12 @@ impl State {
         } else {
             self.behind.remove(lb);
         }
+        // The Lease may be that of an agent that died before we came: its end, or its next renewal,
+        // shows.
+        let unsure = agent.is_some_and(|agent| agent.held && !agent.alive && !agent.ended);
+        if unsure && want.waiting.is_none() && !running {
+            return Next::Nothing;
+        }
         let rendered = render::load_balancer(want, shown, clock);
         if rendered == *before {
             return again.map_or(Next::Nothing, Next::Later);
@@ -732,6 +765,27 @@ impl State {
         known == tried.version.as_deref()
     }
 
+    /// An object could not be written: the others of its target go on until then. False: the target
+    /// is all there is.
+    pub(super) fn refused_write(&mut self, target: &Target, tried: &Tried, until: Instant) -> bool {
+        match target {
+            _ if tried.name.is_empty() => return false,
+            Target::Plans(lb) => {
+                if let Some(plans) = self.plans.get_mut(lb) {
+                    plans.refused(&tried.name, until);
+                }
+            }
+            Target::Certificates(lb) => {
+                if let Some(certificates) = self.certificates.get_mut(lb) {
+                    certificates.refused(&tried.name, until);
+                }
+            }
+            _ => return false,
+        }
+        self.dirty.insert(target.clone());
+        true
+    }
+
     /// Where a consumer can be reached, as its status says now.
     fn live(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Change> {
         let addresses = match kind {
@@ -743,7 +797,12 @@ impl State {
     }
 
     /// A write has ended well; what of it people may want to know.
-    pub(super) fn wrote(&mut self, target: &Target, written: Written) -> Option<Change> {
+    pub(super) fn wrote(
+        &mut self,
+        target: &Target,
+        written: Written,
+        now: Instant,
+    ) -> Option<Change> {
         match (target, written) {
             (Target::Consumer(kind, key), Written::Status(Status::Service(shown))) => {
                 let before = self.live(*kind, key);
@@ -779,7 +838,7 @@ impl State {
                 self.dirty.insert(Target::Plans(Arc::clone(lb)));
             }
             (Target::Certificates(lb), Written::Fetched(fetched, missed)) => {
-                self.certificates.entry(Arc::clone(lb)).or_default().fetched(fetched, missed);
+                self.certificates.entry(Arc::clone(lb)).or_default().fetched(fetched, missed, now);
                 self.dirty.insert(target.clone());
             }
             _ => {}
@@ -793,6 +852,14 @@ fn place(outcome: &Outcome) -> Option<&Arc<str>> {
     match &outcome.state {
         Place::Planned { load_balancer, .. } => Some(load_balancer),
         Place::Refused { load_balancer, .. } => load_balancer.as_ref(),
+    }
+}
+
+/// Where a consumer can be reached, once it is in force.
+fn addresses(outcome: &Outcome) -> &[IpAddr] {
+    match &outcome.state {
+        Place::Planned { addresses, .. } => addresses,
+        Place::Refused { .. } => &[],
     }
 }
 

@@ -150,10 +150,18 @@ impl Writer {
 
     async fn fetch(&self, wanted: Vec<(Arc<str>, Vec<ObjectKey>)>) -> Result<Written, Error> {
         let mut fetched = Fetched::new();
+        let mut failed = None;
         for (hash, places) in &wanted {
             for key in places {
                 let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
-                let Some(secret) = api.get_opt(&key.name).await? else { continue };
+                let secret = match api.get_opt(&key.name).await {
+                    Ok(Some(secret)) => secret,
+                    Ok(None) => continue,
+                    Err(error) => {
+                        failed = Some(error);
+                        continue;
+                    }
+                };
                 let (read, certificate) = convert::tls_secret(&secret);
                 if read.certificate.as_ref() == Ok(hash)
                     && let Some(certificate) = certificate
@@ -162,6 +170,12 @@ impl Writer {
                     break;
                 }
             }
+        }
+        // What could be read is used; the rest is looked for again.
+        match failed {
+            Some(error) if fetched.is_empty() => return Err(error),
+            Some(error) => tracing::warn!(%error, "cannot read some certificates"),
+            None => {}
         }
         let missed = wanted.into_iter().filter(|(hash, _)| !fetched.contains_key(hash)).collect();
         Ok(Written::Fetched(fetched, missed))
