@@ -20,6 +20,12 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+// What API servers check of texts that are types here. Patterns, because rules (CEL) over lists in
+// lists cost more than a server allows; whoever reads a Plan parses them anyway.
+const ADDRESS: &str = r"^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-f]*:[0-9a-f:]*:[0-9a-f.]*)$";
+const RANGE: &str = r"^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-f]*:[0-9a-f:]*:[0-9a-f.]*)/[0-9]{1,3}$";
+const HOST: &str = r"^(\*$|~|(\*\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$)";
+
 /// The entry that Ingresses of a load balancer share: its HTTP and HTTPS listeners.
 pub const ENTRY_WEB: &str = "web";
 
@@ -51,7 +57,7 @@ fn is_zero(part: &u32) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Listener {
     /// The address.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", regex(pattern = ADDRESS), length(max = 45))]
     pub address: IpAddr,
     /// The port.
     #[schemars(range(min = 1, max = 65535))]
@@ -121,7 +127,7 @@ pub struct Site {
     /// At which listeners: those that serve this entry.
     pub entry: Arc<str>,
     /// For which host.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", regex(pattern = HOST), length(max = 1025))]
     pub host: Host,
     /// How the host is served over TLS. Left out: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -279,7 +285,7 @@ pub struct Pool {
     pub speaks: Speaks,
     /// Clients that may use it. Left out: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(with = "Vec<String>")]
+    #[schemars(with = "Vec<String>", inner(regex(pattern = RANGE), length(max = 49)))]
     pub source_ranges: Vec<IpNet>,
     /// How long things may take.
     #[serde(default, skip_serializing_if = "Timeouts::is_default")]

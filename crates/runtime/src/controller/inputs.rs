@@ -72,6 +72,8 @@ pub(super) struct PlanSeen {
     pub(super) load_balancer: Arc<str>,
     pub(super) version: String,
     pub(super) fragments: Vec<Fragment>,
+    /// How many more it has that cannot be read.
+    pub(super) unreadable: usize,
 }
 
 impl PlanSeen {
@@ -80,6 +82,7 @@ impl PlanSeen {
             name: plan.name_any(),
             load_balancer: plan.spec.load_balancer.as_str().into(),
             version: plan.resource_version().unwrap_or_default(),
+            unreadable: plan.spec.unreadable,
             fragments: plan.spec.fragments,
         }
     }

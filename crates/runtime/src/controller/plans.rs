@@ -5,7 +5,7 @@ use super::inputs::PlanSeen;
 use super::packed::Packed;
 use bowline_api::{Plan, PlanSpec, names};
 use bowline_core::hash::PlanHash;
-use bowline_core::key::ConsumerRef;
+use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::plan::Fragment;
 use bowline_core::shard::{Items, Stamp, Write, json_size};
 use std::collections::BTreeMap;
@@ -62,7 +62,8 @@ impl PlanWrite {
             Write::Delete { .. } => PlanHash::default(),
         };
         let fragments = self.fragments.iter().map(|fragment| (**fragment).clone()).collect();
-        let spec = PlanSpec { load_balancer: self.load_balancer.to_string(), hash, fragments };
+        let load_balancer = self.load_balancer.to_string();
+        let spec = PlanSpec { load_balancer, hash, fragments, unreadable: 0 };
         let mut plan = Plan::new(&self.name, spec);
         plan.metadata = super::writes::owned(&self.name, &self.load_balancer, uid);
         plan.metadata.resource_version = self.version.clone();
@@ -72,6 +73,16 @@ impl PlanWrite {
 
 fn stamp(fragment: &Fragment) -> Stamp<PlanHash> {
     Stamp { hash: PlanHash::of(fragment), size: json_size(fragment) }
+}
+
+fn nobody() -> ConsumerRef {
+    let nothing: Arc<str> = "".into();
+    ConsumerRef {
+        kind: ConsumerKind::LoadBalancer,
+        namespace: Arc::clone(&nothing),
+        name: Arc::clone(&nothing),
+        uid: nothing,
+    }
 }
 
 impl Plans {
@@ -97,7 +108,11 @@ impl Plans {
             return;
         }
         let items = plan.fragments.iter().map(|it| ((it.consumer.clone(), it.part), stamp(it)));
-        let items: Items<_, _> = items.collect();
+        let mut items: Items<_, _> = items.collect();
+        if plan.unreadable > 0 {
+            // Stands for what cannot be read. As nobody wants it, the object is written without it.
+            items.insert((nobody(), 0), Stamp { hash: PlanHash::default(), size: 0 });
+        }
         self.hashes.insert(index, sum(&items));
         self.packed.seen(index, plan.version, items);
     }
@@ -177,5 +192,38 @@ impl Plans {
             write,
             fragments,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_with_something_that_cannot_be_read_is_written_anew() {
+        let consumer = ConsumerRef { name: "edge".into(), uid: "1".into(), ..nobody() };
+        let fragment = Arc::new(Fragment {
+            consumer: consumer.clone(),
+            part: 0,
+            listeners: Vec::new(),
+            sites: Vec::new(),
+            pools: Vec::new(),
+        });
+        let seen = |version: &str, unreadable| PlanSeen {
+            name: "edge-0".into(),
+            load_balancer: "edge".into(),
+            version: version.into(),
+            fragments: vec![(*fragment).clone()],
+            unreadable,
+        };
+        let mut plans = Plans::default();
+        plans.want(&consumer, &[Arc::clone(&fragment)]);
+        plans.seen(seen("1", 0));
+        assert!(plans.is_settled());
+        plans.seen(seen("2", 1));
+        let write = plans.next(&"edge".into()).map(|write| write.object("uid").spec.fragments);
+        assert_eq!(write, Some(vec![(*fragment).clone()]));
+        plans.seen(seen("3", 0));
+        assert!(plans.is_settled());
     }
 }
