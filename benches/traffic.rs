@@ -26,7 +26,7 @@ fn main() {
         net::in_namespace(event_to_live);
     }
     for services in [1_000, 10_000] {
-        if wanted(&format!("cold-start-{services}")) {
+        if wanted(&format!("cold-start-{services}-services")) {
             net::in_namespace(|| cold_start(services));
         }
     }
@@ -254,7 +254,10 @@ async fn cold_start(services: usize) {
             let (cluster, namespace) = (&cluster, &namespace);
             async move {
                 let name = format!("service-{number:05}");
-                let service = objects::service(&name, lb, &[(10_000 + number as u16, 8080)]);
+                let port = 10_000 + u16::try_from(number).expect("a port for each");
+                let mut service = objects::service(&name, lb, &[(port, 8080)]);
+                // There are fewer node ports than that.
+                service["spec"]["allocateLoadBalancerNodePorts"] = false.into();
                 cluster.apply(namespace, &service).await;
                 let endpoints: Vec<_> = (0..10)
                     .map(|pod| {
