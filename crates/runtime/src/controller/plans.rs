@@ -221,7 +221,9 @@ mod tests {
         plans.seen(seen("1", 0));
         assert!(plans.is_settled());
         plans.seen(seen("2", 1));
-        let write = plans.next(&"edge".into()).map(|write| write.object("uid").spec.fragments);
+        let write = plans
+            .next(&"edge".into(), Instant::now())
+            .map(|write| write.object("uid").spec.fragments);
         assert_eq!(write, Some(vec![(*fragment).clone()]));
         plans.seen(seen("3", 0));
         assert!(plans.is_settled());
