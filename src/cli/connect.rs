@@ -5,6 +5,10 @@ use bowline_api::names;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// Watches end after a minute and begin anew: a connection that is silent for longer is dead.
+const SILENCE: Duration = Duration::from_secs(75);
 
 /// Which cluster, and which of its namespaces is ours.
 #[derive(Debug, clap::Args)]
@@ -27,7 +31,10 @@ pub(super) struct Connect {
 impl Connect {
     /// A client. Nothing has been asked yet.
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
-        Client::try_from(self.config().await?).context("cannot use the kubeconfig")
+        let mut config = self.config().await?;
+        config.read_timeout = Some(SILENCE);
+        config.reset_reader_on_write = true;
+        Client::try_from(config).context("cannot use the kubeconfig")
     }
 
     async fn config(&self) -> anyhow::Result<Config> {

@@ -2,6 +2,7 @@
 //! wrong with an object. An Event that cannot be written is forgotten: nothing waits for it.
 
 use crate::metrics::Metrics;
+use crate::patience::answer;
 use bowline_api::names;
 use bowline_core::announce::{Announcement, Announcer, Limits, Severity, Write};
 use bowline_core::key::ConsumerKind;
@@ -78,7 +79,7 @@ impl Shell {
                     field_manager: Some(names::MANAGER_CONTROLLER.to_owned()),
                     ..PostParams::default()
                 };
-                api.create(&params, &event).await.map_err(|error| (id, error))?;
+                answer(api.create(&params, &event)).await.map_err(|error| (id, error))?;
                 self.names.insert(id, name);
                 // Ids only grow; the announcer remembers no more than a few thousand of them.
                 if self.names.len() > 8192 {
@@ -89,7 +90,7 @@ impl Shell {
             Write::Update { id, count } => {
                 let Some(name) = self.names.get(&id) else { return Ok(()) };
                 let patch = json!({"count": count, "lastTimestamp": Time(Timestamp::now())});
-                api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+                answer(api.patch(name, &PatchParams::default(), &Patch::Merge(patch)))
                     .await
                     .map_err(|error| (id, error))?;
             }

@@ -73,7 +73,10 @@ async fn decide(
     options: ControllerOptions,
     context: Context,
 ) -> Result<(), RoleError> {
-    ensure_namespace(&client, &options.namespace).await?;
+    tokio::select! {
+        () = context.stopped() => return Ok(()),
+        ensured = ensure_namespace(&client, &options.namespace) => ensured?,
+    }
     let (sender, heard) = mpsc::channel(4096);
     let mut watches = inputs::follow(&client, &options, &context, &sender);
     drop(sender);

@@ -1,6 +1,7 @@
 //! Carries out what `bowline_core::election` decides: reads and writes the Lease by which controllers
 //! choose their leader, and lets writers ask whether they still lead. It knows no rule of the election.
 
+use crate::patience::answer;
 use crate::random;
 use crate::roles::ControllerOptions;
 use bowline_api::names;
@@ -159,21 +160,21 @@ async fn ask(api: &Api<Lease>, request: Request, settings: &Settings) -> Answer 
     };
     let patch_params =
         PatchParams { field_manager: params.field_manager.clone(), ..PatchParams::default() };
-    let answer = match request {
-        Request::Read => api.get(names::LEASE_CONTROLLER).await,
+    let answered = match request {
+        Request::Read => answer(api.get(names::LEASE_CONTROLLER)).await,
         Request::Create(wanted) => match lease(&wanted, None, settings) {
-            Ok(lease) => api.create(&params, &lease).await,
+            Ok(lease) => answer(api.create(&params, &lease)).await,
             Err(error) => Err(Error::SerdeError(error)),
         },
         Request::Update(version, wanted) => match lease(&wanted, Some(&version), settings) {
             Ok(lease) => {
                 let patch = Patch::Merge(&lease);
-                api.patch(names::LEASE_CONTROLLER, &patch_params, &patch).await
+                answer(api.patch(names::LEASE_CONTROLLER, &patch_params, &patch)).await
             }
             Err(error) => Err(Error::SerdeError(error)),
         },
     };
-    match answer {
+    match answered {
         Ok(lease) => Answer::Lease(record(&lease)),
         Err(Error::Api(status)) if status.is_not_found() => Answer::NotFound,
         Err(Error::Api(status)) if matches!(status.code, 409) => Answer::Conflict,

@@ -13,6 +13,7 @@ mod lease;
 pub mod manifests;
 pub mod metrics;
 pub mod observe;
+mod patience;
 mod random;
 pub mod roles;
 pub mod watch;

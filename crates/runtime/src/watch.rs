@@ -15,6 +15,10 @@ use std::fmt::Debug;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
+/// The seconds after which a server ends a watch, which is then resumed. One of which nothing is heard
+/// for longer is dead.
+const LONGEST: u32 = 60;
+
 /// What a watch shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen<K> {
@@ -64,6 +68,7 @@ impl Selection {
             label_selector: self.labels.clone(),
             field_selector: self.fields.clone(),
             initial_list_strategy: strategy,
+            timeout: Some(LONGEST),
             ..Config::default()
         }
     }

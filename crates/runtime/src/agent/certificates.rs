@@ -1,6 +1,6 @@
 //! Follows the Secrets in which the leader hands certificates to an agent: one by one, by name, because
-//! an agent may read no others. Most load balancers have one Secret; the next is looked for once the one
-//! before it exists.
+//! an agent may read no others. Most load balancers have one Secret; one may be missing below another.
+//! One that cannot be read holds nothing else back: after a moment the agent goes on without it.
 
 use super::Heard;
 use crate::metrics::Metrics;
@@ -9,15 +9,22 @@ use bowline_api::{convert, names};
 use bowline_core::key::ObjectKey;
 use bowline_core::resolver::{Event, Kind, Object};
 use bowline_core::update::Certificate;
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
-use kube::Client;
 use kube::api::Api;
+use kube::{Client, Error};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// Agents are allowed to read so many; see deploy/rbac/agent.yaml.
-const MOST: usize = 8;
+const MOST: u32 = 8;
+/// So long it may take to find out which Secrets there are.
+const LOOK: Duration = Duration::from_secs(1);
+/// So long everything else waits for certificates.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 type Found = Vec<(Arc<str>, Arc<Certificate>)>;
 
@@ -38,14 +45,21 @@ pub(super) async fn follow(
     metrics: Metrics,
     listener: mpsc::Sender<Heard>,
 ) {
-    let (sender, mut seen) = mpsc::channel::<(u32, Seen<Found>)>(16);
-    let mut watches = JoinSet::new();
-    let mut known: Vec<Known> = Vec::new();
-    let mut told = false;
+    let begun = Instant::now();
+    if listener.send(Heard::now(Event::Begin(Kind::Certificates))).await.is_err() {
+        return;
+    }
+    let api: Api<Secret> = Api::namespaced(client, &namespace);
     let name = |index| Arc::<str>::from(names::certificates_secret(&load_balancer, index));
-    let mut start = |index: u32| {
-        let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-        let selection = Selection::fields(format!("metadata.name={}", name(index)));
+    let looks = join_all((0..MOST).map(|index| is_absent(&api, name(index)))).await;
+    // All that may exist, those missing between them, and the next.
+    let last = looks.iter().rposition(|absent| !absent).map_or(0, |last| last + 1);
+    let looks = looks.into_iter().take(last + 1);
+    let mut known: Vec<_> = looks.map(|synced| Known { shown: false, synced }).collect();
+    let (sender, mut seen) = mpsc::channel::<(usize, Seen<Found>)>(16);
+    let mut watches = JoinSet::new();
+    let mut start = |index: usize, name: &str| {
+        let selection = Selection::fields(format!("metadata.name={name}"));
         let read = move |seen: Seen<Secret>| {
             Some((
                 index,
@@ -58,40 +72,63 @@ pub(super) async fn follow(
             ))
         };
         let (metrics, sender) = (metrics.clone(), sender.clone());
-        watches.spawn(watch::follow(api, selection, "Secret", metrics, sender, read));
+        watches.spawn(watch::follow(api.clone(), selection, "Secret", metrics, sender, read));
     };
-    if listener.send(Heard::now(Event::Begin(Kind::Certificates))).await.is_err() {
-        return;
-    }
-    known.push(Known::default());
-    start(0);
-    while let Some((index, seen)) = seen.recv().await {
-        let gone = || Event::Delete(Kind::Certificates, ObjectKey::new("", name(index)));
-        let event = match seen {
-            Seen::Begin => {
-                known[index as usize].shown = false;
-                None
-            }
-            Seen::Apply(found) => {
-                known[index as usize].shown = true;
-                if index as usize + 1 == known.len() && known.len() < MOST {
-                    known.push(Known::default());
-                    start(index + 1);
-                }
-                Some(Event::Apply(Object::Certificates(name(index), found)))
-            }
-            Seen::Delete(_) => Some(gone()),
-            Seen::Done => {
-                known[index as usize].synced = true;
-                (!known[index as usize].shown).then(gone)
-            }
-        };
-        let done = !told && known.iter().all(|one| one.synced);
-        told |= done;
-        for event in event.into_iter().chain(done.then_some(Event::Done(Kind::Certificates))) {
-            if listener.send(Heard::now(event)).await.is_err() {
+    let named = |index: usize| name(u32::try_from(index).unwrap_or(MOST));
+    (0..known.len()).for_each(|index| start(index, &named(index)));
+    let mut told = false;
+    loop {
+        let (late, all) = (begun.elapsed() >= PATIENCE, known.iter().all(|one| one.synced));
+        if !told && (late || all) {
+            told = true;
+            if listener.send(Heard::now(Event::Done(Kind::Certificates))).await.is_err() {
                 return;
             }
         }
+        let (index, seen) = tokio::select! {
+            seen = seen.recv() => match seen {
+                Some(seen) => seen,
+                None => return,
+            },
+            () = sleep_until(begun + PATIENCE), if !told => continue,
+        };
+        let gone = || Event::Delete(Kind::Certificates, ObjectKey::new("", named(index)));
+        let event = match seen {
+            Seen::Begin => {
+                known[index].shown = false;
+                None
+            }
+            Seen::Apply(found) => {
+                known[index] = Known { shown: true, synced: true };
+                if index + 1 == known.len() && index + 1 < MOST as usize {
+                    known.push(Known::default());
+                    start(index + 1, &named(index + 1));
+                }
+                Some(Event::Apply(Object::Certificates(named(index), found)))
+            }
+            Seen::Delete(_) => Some(gone()),
+            Seen::Done => {
+                known[index].synced = true;
+                (!known[index].shown).then(gone)
+            }
+        };
+        if let Some(event) = event
+            && listener.send(Heard::now(event)).await.is_err()
+        {
+            return;
+        }
     }
 }
+
+/// Whether there is no such Secret for us. One that we may not read is none; where it is not known in
+/// time there may be one.
+async fn is_absent(api: &Api<Secret>, name: Arc<str>) -> bool {
+    match timeout(LOOK, api.get_metadata_opt(&name)).await {
+        Ok(Ok(found)) => found.is_none(),
+        Ok(Err(Error::Api(status))) => matches!(status.code, 403 | 404),
+        Ok(Err(_)) | Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

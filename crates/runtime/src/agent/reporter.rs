@@ -3,6 +3,7 @@
 
 use crate::lease::Report;
 use crate::metrics::Metrics;
+use crate::patience::answer;
 use crate::random;
 use bowline_api::names;
 use bowline_core::backoff::Backoff;
@@ -77,6 +78,14 @@ impl Reporter {
     }
 
     async fn let_go(&self) -> Result<(), Error> {
+        match self.try_to_let_go().await {
+            // Our own last report, which was on its way.
+            Err(Error::Api(status)) if status.code == 409 => self.try_to_let_go().await,
+            ended => ended,
+        }
+    }
+
+    async fn try_to_let_go(&self) -> Result<(), Error> {
         let lease = self.api.get(&self.name).await?;
         let holder = lease.spec.and_then(|spec| spec.holder_identity);
         if holder.as_ref() != Some(&self.identity) {
@@ -90,7 +99,7 @@ impl Reporter {
     }
 
     async fn write(&self, patch: &Value) -> Result<(), Error> {
-        match self.api.patch(&self.name, &params(), &Patch::Merge(patch)).await {
+        match answer(self.api.patch(&self.name, &params(), &Patch::Merge(patch))).await {
             Err(Error::Api(status)) if status.is_not_found() => self.create(patch).await,
             written => written.map(drop),
         }
@@ -107,7 +116,7 @@ impl Reporter {
             field_manager: Some(names::MANAGER_AGENT.into()),
             ..PostParams::default()
         };
-        self.api.create(&params, &lease).await.map(drop)
+        answer(self.api.create(&params, &lease)).await.map(drop)
     }
 }
 

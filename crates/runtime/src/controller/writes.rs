@@ -5,6 +5,7 @@ use super::certificates::{CertificatesWrite, Fetched};
 use super::inputs::Status;
 use super::plans::PlanWrite;
 use super::shown::{LoadBalancerShown, ServiceShown, Shown};
+use crate::patience::answer;
 use bowline_api::{LoadBalancer, Plan, convert, names};
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use k8s_openapi::api::core::v1::{Secret, Service};
@@ -115,7 +116,7 @@ impl Writer {
             Some(_) => request.replace(&write.name, &params(), body),
         };
         let request = request.map_err(Error::BuildRequest)?;
-        let after: PartialObjectMeta<Plan> = self.client.request(request).await?;
+        let after: PartialObjectMeta<Plan> = answer(self.client.request(request)).await?;
         Ok(Written::Plan(Box::new(write), after.metadata.resource_version))
     }
 
@@ -138,11 +139,11 @@ impl Writer {
                     data: Some(convert::certificates_data(&write.added)),
                     ..Secret::default()
                 };
-                api.create(&params(), &secret).await?
+                answer(api.create(&params(), &secret)).await?
             }
             Some(version) => {
                 let patch = write.patch(version);
-                api.patch(&write.name, &patch_params(), &Patch::Merge(&patch)).await?
+                answer(api.patch(&write.name, &patch_params(), &Patch::Merge(&patch))).await?
             }
         };
         Ok(Written::Certificates(Box::new(write), after.metadata.resource_version))
@@ -154,7 +155,7 @@ impl Writer {
         for (hash, places) in &wanted {
             for key in places {
                 let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
-                let secret = match api.get_opt(&key.name).await {
+                let secret = match answer(api.get_opt(&key.name)).await {
                     Ok(Some(secret)) => secret,
                     Ok(None) => continue,
                     Err(error) => {
@@ -186,7 +187,7 @@ async fn status<K>(api: &Api<K>, name: &str, patch: &Value) -> Result<K, Error>
 where
     K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
-    api.patch_status(name, &patch_params(), &Patch::Merge(patch)).await
+    answer(api.patch_status(name, &patch_params(), &Patch::Merge(patch))).await
 }
 
 async fn delete<K>(api: &Api<K>, name: &str, version: Option<String>) -> Result<(), Error>
@@ -195,7 +196,7 @@ where
 {
     let preconditions = Some(Preconditions { resource_version: version, uid: None });
     let params = DeleteParams { preconditions, ..DeleteParams::default() };
-    match api.delete(name, &params).await {
+    match answer(api.delete(name, &params)).await {
         Ok(_) => Ok(()),
         Err(Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error),
