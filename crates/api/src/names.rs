@@ -62,8 +62,10 @@ pub const LEASE_CONTROLLER: &str = "bowline-controller";
 pub const ANNOTATION_PLAN_HASH: &str = "bowline.dev/plan-hash";
 /// Annotation of an agent's Lease: why it cannot apply the plan. Not there: it can.
 pub const ANNOTATION_ERROR: &str = "bowline.dev/error";
-/// Annotation of an agent's Lease: what it could not do and for whom, as a JSON list of the first 50.
+/// Annotation of an agent's Lease: what it could not do and for whom, as a JSON list.
 pub const ANNOTATION_REFUSED: &str = "bowline.dev/refused";
+/// Annotation of an agent's Lease: how many refusals the list has no room for.
+pub const ANNOTATION_REFUSED_UNLISTED: &str = "bowline.dev/refused-unlisted";
 /// Annotation of an agent's Lease: the addresses of a load balancer without fixed ones, with commas.
 pub const ANNOTATION_ADDRESSES: &str = "bowline.dev/addresses";
 

@@ -19,9 +19,9 @@ mod sites;
 mod tests;
 
 use crate::hash::PlanHash;
-use crate::key::ObjectKey;
+use crate::key::{ConsumerRef, ObjectKey};
 use crate::objects::{Node, Slice};
-use crate::plan::Fragment;
+use crate::plan::{Fragment, Host};
 use crate::update::{Certificate, Update};
 use endpoints::Endpoints;
 use listeners::Listeners;
@@ -222,6 +222,7 @@ impl Resolver {
         self.sites.take(&mut update);
         self.listeners.take(&mut self.pools, &mut update);
         let before = self.given.replace(update.hash);
+        update.complete = before.is_none();
         (before != Some(update.hash) || !update.is_empty()).then_some(update)
     }
 
@@ -232,9 +233,16 @@ impl Resolver {
         self.sites.missing_certificates()
     }
 
+    /// The hosts whose certificate has not come, each with those who have rules on it. See
+    /// [`Self::missing_certificates`].
+    pub fn uncertified(&self) -> impl Iterator<Item = (&Host, &ConsumerRef)> {
+        self.sites.uncertified()
+    }
+
     /// Everything that [`Self::take`] has given so far, for a driver that has to start over.
     pub fn snapshot(&self) -> Update {
-        let mut update = Update { hash: self.given.unwrap_or_default(), ..Update::default() };
+        let hash = self.given.unwrap_or_default();
+        let mut update = Update { hash, complete: true, ..Update::default() };
         self.pools.snapshot(&mut update);
         self.sites.snapshot(&mut update);
         self.listeners.snapshot(&mut update);

@@ -5,6 +5,8 @@
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::outcome::{Outcome, Problem, State};
 use crate::programmed::{Pending, Phase, Verdict};
+use crate::update::{Extent, ListenerKey, Refusal};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -12,6 +14,10 @@ use std::sync::Arc;
 pub const MOST_CONSUMERS: usize = 1000;
 /// Refusals that a load balancer's status lists.
 pub const MOST_REFUSED: usize = 20;
+/// Addresses that a load balancer's status lists.
+pub const MOST_ADDRESSES: usize = 16;
+/// Problems that one message names.
+const MOST_NAMED: usize = 3;
 
 /// Whether something is in force, as a condition says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,12 +69,64 @@ pub struct Written<'a> {
 /// How far the load balancer of a consumer is with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It has applied what the consumer wants.
-    Applied,
-    /// It could not do it.
-    Refused(Problem),
+    /// It has applied what the consumer wants, but for this.
+    Applied(Undone),
     /// Not yet, as far as is known.
     Waiting(Waiting),
+}
+
+/// What a load balancer does not do of what a consumer wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Undone {
+    /// Nothing at all is done.
+    all: bool,
+    /// Addresses at which none of its listeners is open.
+    closed: BTreeSet<IpAddr>,
+    /// Why listeners are not open.
+    problems: Vec<Problem>,
+    /// What leaves every listener open: a host, a rule, a setting.
+    parts: Vec<Problem>,
+}
+
+impl Undone {
+    /// What these refusals take from a consumer that is to be reached at these listeners.
+    pub fn of<'a>(
+        refusals: impl IntoIterator<Item = &'a Refusal>,
+        listeners: impl IntoIterator<Item = ListenerKey>,
+    ) -> Self {
+        let mut undone = Self::default();
+        let mut shut = BTreeSet::new();
+        for refusal in refusals {
+            let problems = match refusal.extent {
+                Extent::Part => &mut undone.parts,
+                Extent::All | Extent::Listener(_) => &mut undone.problems,
+            };
+            problems.push(refusal.problem.clone());
+            match refusal.extent {
+                Extent::All => undone.all = true,
+                Extent::Listener(key) => drop(shut.insert(key)),
+                Extent::Part => {}
+            }
+        }
+        if shut.is_empty() {
+            return undone;
+        }
+        let (closed, open): (Vec<_>, Vec<_>) =
+            listeners.into_iter().partition(|key| shut.contains(key));
+        let open: BTreeSet<_> = open.into_iter().map(|key| key.address).collect();
+        let closed = closed.into_iter().map(|key| key.address);
+        undone.closed = closed.filter(|address| !open.contains(address)).collect();
+        undone
+    }
+
+    /// Whether everything is done.
+    pub fn is_nothing(&self) -> bool {
+        self.problems.is_empty() && self.parts.is_empty()
+    }
+
+    fn serves(&self, address: &IpAddr) -> bool {
+        !self.all && !self.closed.contains(address)
+    }
 }
 
 /// Why a load balancer does not yet do what is planned.
@@ -78,6 +136,8 @@ pub enum Waiting {
     NoDriver,
     /// Its agent.
     Agent(Pending),
+    /// Its agent could not serve so many that it cannot name all of them: this one may be among them.
+    Unlisted(usize),
 }
 
 impl Waiting {
@@ -86,6 +146,7 @@ impl Waiting {
         match self {
             Self::NoDriver => "NoDriver",
             Self::Agent(pending) => pending.reason(),
+            Self::Unlisted(_) => "RefusalsUnlisted",
         }
     }
 
@@ -99,13 +160,22 @@ impl Waiting {
                 format!("{pending}: start one with `bowline agent --load-balancer {load_balancer}`")
             }
             Self::Agent(pending) => pending.to_string(),
+            Self::Unlisted(number) => format!(
+                "the agent of load balancer {load_balancer} could not serve more than it can name; \
+                 this may be one of the {number} that it leaves out"
+            ),
         }
     }
 }
 
-/// How far a load balancer is with a consumer that last changed with `changed`. None: it has no
-/// driver.
-pub fn progress(verdict: Option<&Verdict>, changed: u64, refused: Option<&Problem>) -> Progress {
+/// How far a load balancer is with a consumer that last changed with `changed`. No verdict: it has no
+/// driver. `unlisted` refusals are beyond those that its agent names.
+pub fn progress(
+    verdict: Option<&Verdict>,
+    changed: u64,
+    undone: Undone,
+    unlisted: usize,
+) -> Progress {
     let Some(verdict) = verdict else { return Progress::Waiting(Waiting::NoDriver) };
     if !verdict.covers(changed) {
         let pending = match &verdict.phase {
@@ -114,7 +184,10 @@ pub fn progress(verdict: Option<&Verdict>, changed: u64, refused: Option<&Proble
         };
         return Progress::Waiting(Waiting::Agent(pending));
     }
-    refused.map_or(Progress::Applied, |problem| Progress::Refused(problem.clone()))
+    if unlisted > 0 && undone.problems.is_empty() {
+        return Progress::Waiting(Waiting::Unlisted(unlisted));
+    }
+    Progress::Applied(undone)
 }
 
 /// What the status of a consumer should say. An address is shown once the load balancer serves it, and
@@ -127,18 +200,24 @@ pub fn consumer(outcome: &Outcome, progress: &Progress, written: Written<'_>) ->
         State::Planned { load_balancer, addresses } => (load_balancer, addresses),
     };
     match progress {
-        Progress::Refused(problem) => {
-            ConsumerStatus { addresses: Vec::new(), programmed: Condition::no(problem) }
+        Progress::Applied(undone) => {
+            let served = planned.iter().copied().filter(|address| undone.serves(address));
+            let addresses: Vec<_> = served.collect();
+            let programmed = if undone.problems.is_empty() {
+                in_force(load_balancer, outcome.problems.iter().chain(&undone.parts))
+            } else {
+                not_all(&undone.problems, !addresses.is_empty())
+            };
+            ConsumerStatus { addresses, programmed }
         }
-        Progress::Applied => ConsumerStatus {
-            addresses: planned.clone(),
-            programmed: in_force(load_balancer, &outcome.problems),
-        },
         Progress::Waiting(why) => {
             let mut kept = planned.clone();
             kept.retain(|address| written.addresses.contains(address));
             // A change that is on its way is not worth two writes, one to take back and one to restore.
-            let moment = matches!(why, Waiting::Agent(Pending::AgentBehind | Pending::AgentSilent));
+            let moment = matches!(
+                why,
+                Waiting::Agent(Pending::AgentBehind | Pending::AgentSilent) | Waiting::Unlisted(_)
+            );
             let programmed = if moment && written.programmed && kept == *planned {
                 in_force(load_balancer, &outcome.problems)
             } else {
@@ -153,8 +232,22 @@ pub fn consumer(outcome: &Outcome, progress: &Progress, written: Written<'_>) ->
     }
 }
 
+/// Not in force, or not all of it.
+fn not_all(problems: &[Problem], rest: bool) -> Condition {
+    let named: Vec<_> = problems.iter().take(MOST_NAMED).map(|it| &*it.message).collect();
+    let mut message = named.join("; ");
+    if let more @ 1.. = problems.len().saturating_sub(MOST_NAMED) {
+        message.push_str(&format!("; and {more} more"));
+    }
+    if rest {
+        message.push_str("; the rest is served");
+    }
+    let reason = problems.first().map_or_else(String::new, |it| it.reason.to_string());
+    Condition { holds: false, reason: reason.into(), message: message.into() }
+}
+
 /// In force; problems that do not keep it from being served are told along.
-fn in_force(load_balancer: &str, problems: &[Problem]) -> Condition {
+fn in_force<'a>(load_balancer: &str, problems: impl IntoIterator<Item = &'a Problem>) -> Condition {
     let mut message = format!("load balancer {load_balancer} serves it");
     for problem in problems {
         message.push_str("; ");
@@ -170,7 +263,7 @@ pub struct LoadBalancerStatus {
     pub waiting: Option<Waiting>,
     /// Why it does not run, or nothing.
     pub message: Option<String>,
-    /// Its addresses.
+    /// Its addresses, at most [`MOST_ADDRESSES`].
     pub addresses: Vec<IpAddr>,
     /// Who uses it, at most [`MOST_CONSUMERS`].
     pub consumers: Vec<ConsumerRef>,
@@ -202,7 +295,7 @@ pub struct Known<'a, C, R> {
     /// What became of those whom it refused, in whole or in part.
     pub refused: R,
     /// What its agent could not do.
-    pub undone: &'a [crate::update::Refusal],
+    pub undone: &'a [Refusal],
 }
 
 /// What the status of a load balancer should say.
@@ -234,7 +327,7 @@ pub fn load_balancer<'a>(
     LoadBalancerStatus {
         waiting,
         message,
-        addresses: known.addresses,
+        addresses: known.addresses.into_iter().take(MOST_ADDRESSES).collect(),
         consumers: known.consumers.take(MOST_CONSUMERS).cloned().collect(),
         refused,
         programmed,
@@ -252,103 +345,4 @@ pub fn refusals(outcome: &Outcome) -> impl Iterator<Item = (ConsumerRef, Problem
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::outcome::Reason;
-
-    fn web() -> ConsumerRef {
-        ConsumerRef {
-            kind: ConsumerKind::Service,
-            namespace: "shop".into(),
-            name: "web".into(),
-            uid: "u".into(),
-        }
-    }
-
-    fn planned(addresses: &[&str]) -> Outcome {
-        let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
-        let state = State::Planned { load_balancer: "edge".into(), addresses };
-        Outcome { consumer: web(), state, problems: Vec::new() }
-    }
-
-    fn serves() -> Condition {
-        in_force("edge", &[])
-    }
-
-    fn behind() -> Progress {
-        Progress::Waiting(Waiting::Agent(Pending::AgentBehind))
-    }
-
-    #[test]
-    fn an_address_is_shown_only_once_it_is_served() {
-        let outcome = planned(&["192.0.2.1"]);
-        let status = consumer(&outcome, &behind(), Written::default());
-        assert_eq!((status.addresses, status.programmed.holds), (vec![], false));
-        let status = consumer(&outcome, &Progress::Applied, Written::default());
-        let expected =
-            ConsumerStatus { addresses: vec!["192.0.2.1".parse().unwrap()], programmed: serves() };
-        assert_eq!(status, expected);
-    }
-
-    #[test]
-    fn a_change_on_its_way_takes_nothing_back_but_what_is_no_longer_planned() {
-        let shown = ["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
-        let written = Written { addresses: &shown, programmed: true };
-        let same = consumer(&planned(&["192.0.2.1", "192.0.2.2"]), &behind(), written);
-        assert_eq!(
-            same,
-            ConsumerStatus { addresses: shown.to_vec(), programmed: serves() },
-            "nothing to write"
-        );
-        let moved = consumer(&planned(&["192.0.2.2", "192.0.2.3"]), &behind(), written);
-        assert_eq!((moved.addresses, moved.programmed.holds), (vec![shown[1]], false));
-    }
-
-    #[test]
-    fn who_is_refused_has_no_address_and_is_told_why() {
-        let problem = Problem::new(Reason::PortTaken, "shop/old has 192.0.2.1:80/TCP");
-        let state = State::Refused { load_balancer: None, problem: problem.clone() };
-        let outcome = Outcome { consumer: web(), state, problems: Vec::new() };
-        let refused = ConsumerStatus {
-            addresses: Vec::new(),
-            programmed: Condition {
-                holds: false,
-                reason: "PortTaken".into(),
-                message: "shop/old has 192.0.2.1:80/TCP".into(),
-            },
-        };
-        assert_eq!(consumer(&outcome, &Progress::Applied, Written::default()), refused);
-        let by_agent = Progress::Refused(problem);
-        assert_eq!(consumer(&planned(&["192.0.2.1"]), &by_agent, Written::default()), refused);
-    }
-
-    #[test]
-    fn a_load_balancer_without_an_agent_says_how_to_start_one() {
-        let verdict = Verdict { phase: Phase::Pending(Pending::NoAgent), applied: None };
-        let status = load_balancer(Known {
-            name: "edge",
-            verdict: Some(&verdict),
-            addresses: Vec::new(),
-            consumers: std::iter::empty(),
-            refused: std::iter::empty(),
-            undone: &[],
-        });
-        let message =
-            "no agent has reported yet: start one with `bowline agent --load-balancer edge`";
-        assert_eq!(status.message.as_deref(), Some(message));
-        assert_eq!((status.programmed.holds, &*status.programmed.reason), (false, "NoAgent"));
-    }
-
-    #[test]
-    fn a_source_without_a_driver_is_said_to_have_none() {
-        let status = load_balancer(Known {
-            name: "edge",
-            verdict: None,
-            addresses: Vec::new(),
-            consumers: std::iter::empty(),
-            refused: std::iter::empty(),
-            undone: &[],
-        });
-        assert_eq!(status.programmed.reason, "NoDriver".into());
-    }
-}
+mod tests;

@@ -25,6 +25,8 @@ pub enum Change<K, V> {
 /// The difference since the update before; on the first one, everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Update {
+    /// Whether this is everything: what is not in it is gone, whatever the driver was given before.
+    pub complete: bool,
     /// Certificates, by hash.
     pub certificates: Vec<Change<Arc<str>, Arc<Certificate>>>,
     /// Pools, by name. A pool is given members in `members` in the same update, or has none.
@@ -102,7 +104,7 @@ pub enum MemberState {
 }
 
 /// What a listener is known by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ListenerKey {
     /// Its address.
     pub address: IpAddr,
@@ -179,4 +181,28 @@ pub struct Refusal {
     /// Why.
     #[serde(flatten)]
     pub problem: Problem,
+    /// How much of what it wants is not served.
+    #[serde(default, skip_serializing_if = "Extent::is_all")]
+    pub extent: Extent,
+}
+
+/// How much of what a consumer wants a refusal takes away.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "camelCase")]
+pub enum Extent {
+    /// All of it. What does not say counts as this.
+    #[default]
+    All,
+    /// This listener; the others are served.
+    Listener(ListenerKey),
+    /// No listener: a host, a rule or a setting. The rest is served.
+    Part,
+}
+
+impl Extent {
+    fn is_all(&self) -> bool {
+        *self == Self::All
+    }
 }

@@ -180,6 +180,11 @@ impl Pool {
         self.replace_members(change.members.clone());
     }
 
+    /// Its members now.
+    pub fn members(&self) -> Arc<[Member]> {
+        self.members.lock().list.clone()
+    }
+
     /// Lets go of all members, as when the pool is removed: what they have drains.
     pub fn retire(self: &Arc<Self>) {
         self.replace_members(Arc::default());

@@ -2,6 +2,7 @@
 //! [`Shared`] is what connections look into meanwhile. An update is brought in so that traffic never
 //! meets something half there: what is new before what refers to it, what is gone after.
 
+mod complete;
 mod generations;
 mod report;
 
@@ -203,6 +204,7 @@ impl State {
     }
 
     pub(crate) async fn apply(&mut self, update: &Update) {
+        let update = &*self.completed(update);
         for change in &update.certificates {
             if let Change::Put(hash, certificate) = change {
                 match self.shared.certificates.put(hash.clone(), certificate) {
@@ -255,6 +257,7 @@ impl State {
         let bound = self.bind_again().await;
         let structure = !update.listeners.is_empty()
             || !update.sites.is_empty()
+            || !update.pools.is_empty()
             || !update.certificates.is_empty();
         if structure && !bound {
             self.report = self.refusals();

@@ -54,6 +54,11 @@ impl Certificates {
         outcome
     }
 
+    /// All that were taken in, whether or not they can be served.
+    pub(crate) fn hashes(&self) -> impl ExactSizeIterator<Item = Hash> + use<> {
+        self.served.read().keys().cloned().collect::<Vec<_>>().into_iter()
+    }
+
     /// Forgets one; connections that have it go on.
     pub(crate) fn remove(&self, hash: &str) {
         self.served.write().remove(hash);

@@ -20,8 +20,9 @@ use crate::watch::{self, Seen, Selection};
 use bowline_api::{Plan, convert, names};
 use bowline_core::backoff::Backoff;
 use bowline_core::key::ObjectKey;
+use bowline_core::outcome::{Problem, Reason};
 use bowline_core::resolver::{Event, Kind, Object, Resolver};
-use bowline_core::update::Update;
+use bowline_core::update::{Extent, Refusal, Update};
 use bowline_drivers::Driver;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -34,6 +35,11 @@ use tokio::task::JoinSet;
 
 /// The most events that are taken in before the driver gets its turn.
 const BURST: usize = 16_384;
+
+/// How long letting go of the Lease may take.
+const RELEASE: Duration = Duration::from_secs(2);
+/// So long a certificate that the plan names may be on its way before somebody is told.
+const LACKING: Duration = Duration::from_secs(3);
 
 /// An event, and when it arrived.
 #[derive(Debug)]
@@ -91,6 +97,8 @@ async fn serve<D: Driver>(
         follows_nodes: false,
         backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(30)),
         failed: false,
+        said: bowline_core::update::Report::default(),
+        lacking: None,
         load_balancer: options.load_balancer.clone(),
         first_plan,
     };
@@ -98,8 +106,9 @@ async fn serve<D: Driver>(
     watches.shutdown().await;
     agent.context.readiness.reached(&agent.first_plan);
     reporting.abort();
-    reporter.release().await;
-    agent.driver.drain(options.grace).await;
+    // Letting go is a courtesy; traffic does not wait for it, nor do we for long.
+    let release = tokio::time::timeout(RELEASE, reporter.release());
+    let ((), _) = tokio::join!(agent.driver.drain(options.grace), release);
     Ok(())
 }
 
@@ -182,6 +191,10 @@ struct Agent<D> {
     backoff: Backoff,
     /// The driver failed: it needs everything again.
     failed: bool,
+    /// What the driver said last.
+    said: bowline_core::update::Report,
+    /// Certificates that the plan names have not come: when to tell, and whether it has been told.
+    lacking: Option<(Instant, bool)>,
     load_balancer: String,
     /// What the process waits for before it is ready.
     first_plan: String,
@@ -206,11 +219,19 @@ impl<D: Driver> Agent<D> {
                     None => std::future::pending().await,
                 }
             };
+            let lacks = self.lacking.filter(|(_, told)| !told).map(|(at, _)| at);
+            let lacking = async {
+                match lacks {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 () = context.stopped() => return,
                 _ = heard.recv_many(&mut batch, BURST) => {}
                 () = again => retry = None,
+                () = lacking => self.tell_lacking(),
                 report = self.driver.changed() => self.reported(report),
             }
             self.context.metrics.queue(&self.load_balancer, batch.len() + heard.len());
@@ -269,6 +290,9 @@ impl<D: Driver> Agent<D> {
             Ok(report) => {
                 self.failed = false;
                 self.backoff.worked();
+                if update.complete || !update.sites.is_empty() || !update.certificates.is_empty() {
+                    self.look_for_certificates();
+                }
                 self.applied(&update, report);
                 None
             }
@@ -284,6 +308,24 @@ impl<D: Driver> Agent<D> {
         }
     }
 
+    /// Notes since when certificates are missing, as is common for a moment.
+    fn look_for_certificates(&mut self) {
+        let lacks = self.resolver.missing_certificates().next().is_some();
+        self.lacking = match self.lacking {
+            _ if !lacks => None,
+            Some(since) => Some(since),
+            None => Some((Instant::now() + LACKING, false)),
+        };
+    }
+
+    /// Certificates have been missing for too long.
+    fn tell_lacking(&mut self) {
+        if let Some((_, told)) = &mut self.lacking {
+            *told = true;
+        }
+        self.reported(self.said.clone());
+    }
+
     /// The driver says something else of what it was given before.
     fn reported(&mut self, report: bowline_core::update::Report) {
         let hash = self.report.borrow().hash;
@@ -293,7 +335,9 @@ impl<D: Driver> Agent<D> {
         }
     }
 
-    fn applied(&mut self, update: &Update, report: bowline_core::update::Report) {
+    fn applied(&mut self, update: &Update, said: bowline_core::update::Report) {
+        let report = self.with_lacking(&said);
+        self.said = said;
         let changes = self.tally.count(update, &report);
         self.context.metrics.members(&self.load_balancer, self.tally.members());
         for change in changes {
@@ -303,11 +347,13 @@ impl<D: Driver> Agent<D> {
             }
             self.context.changes.tell(change);
         }
+        let failed = self.failed;
         self.report.send_if_modified(|before| {
             let now = Report {
                 hash: Some(update.hash),
-                error: None,
+                error: before.error.clone().filter(|_| failed),
                 refused: report.refused,
+                unlisted: 0,
                 addresses: before.addresses.clone(),
             };
             let different = *before != now;
@@ -315,5 +361,24 @@ impl<D: Driver> Agent<D> {
             different
         });
         self.context.readiness.reached(&self.first_plan);
+    }
+
+    /// What the driver said, and whose certificates have been missing for too long.
+    fn with_lacking(&self, said: &bowline_core::update::Report) -> bowline_core::update::Report {
+        let mut report = said.clone();
+        if self.lacking.is_none_or(|(_, told)| !told) {
+            return report;
+        }
+        report.refused.extend(self.resolver.uncertified().map(|(host, consumer)| {
+            let message = format!(
+                "the certificate of {host} has not reached the agent; handshakes for it fail, or go \
+                 on with the one before"
+            );
+            let problem = Problem::new(Reason::SecretNotFound, message);
+            Refusal { consumer: consumer.clone(), problem, extent: Extent::Part }
+        }));
+        report.refused.sort();
+        report.refused.dedup();
+        report
     }
 }

@@ -7,7 +7,7 @@ mod support;
 use bowline_api::{LoadBalancer, Plan};
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::outcome::{Problem, Reason};
-use bowline_core::update::{Refusal, Report};
+use bowline_core::update::{Extent, Refusal, Report};
 use bowline_runtime::AgentOptions;
 use k8s_openapi::api::core::v1::{Event, Service};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
@@ -141,6 +141,7 @@ async fn what_an_agent_cannot_do_is_told_on_that_service_alone() {
                 uid: uid.into(),
             },
             problem: Problem::new(Reason::BindFailed, "127.0.0.1:22: address in use"),
+            extent: Extent::All,
         }],
     };
     let agent = start_agent(client.clone(), AgentOptions::new("edge"), driver.clone());

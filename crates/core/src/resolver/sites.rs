@@ -2,7 +2,8 @@
 
 use super::pieces::Pieces;
 use super::shards::Part;
-use crate::plan::{CertificateRef, SiteTls};
+use crate::key::ConsumerRef;
+use crate::plan::{CertificateRef, Host, SiteTls};
 use crate::update::{Certificate, Change, ResolvedSite, SiteKey, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -179,6 +180,15 @@ impl Sites {
     pub(super) fn missing_certificates(&self) -> impl Iterator<Item = &Arc<str>> {
         let missing = |held: &Held| held.given.is_none() && !held.sites.is_empty();
         self.certificates.iter().filter(move |(_, held)| missing(held)).map(|(hash, _)| hash)
+    }
+
+    /// Hosts that wait for a certificate, and who has rules on each.
+    pub(super) fn uncertified(&self) -> impl Iterator<Item = (&Host, &ConsumerRef)> {
+        let waits = self.missing_certificates().filter_map(|hash| self.certificates.get(hash));
+        let keys: BTreeSet<_> = waits.flat_map(|held| &held.sites).collect();
+        keys.into_iter().filter_map(|key| self.sites.get_key_value(key)).flat_map(|(key, entry)| {
+            entry.pieces.iter().map(move |(part, _)| (&key.host, &part.key.0))
+        })
     }
 
     /// All that the driver has.

@@ -176,6 +176,7 @@ fn the_first_update_is_everything_and_the_next_one_nothing() {
     let listener =
         ResolvedListener { consumer: web.consumer.clone(), listener: web.listeners[0].clone() };
     let everything = Update {
+        complete: true,
         pools: vec![Change::Put(name.clone(), web.pools[0].clone().into())],
         members: vec![MemberChange {
             pool: name,
@@ -196,7 +197,8 @@ fn the_first_update_is_everything_and_the_next_one_nothing() {
 #[test]
 fn an_empty_plan_is_told_once() {
     let mut resolver = Resolver::new();
-    assert_eq!((resolver.take(), resolver.take()), (Some(Update::default()), None));
+    let nothing = Update { complete: true, ..Update::default() };
+    assert_eq!((resolver.take(), resolver.take()), (Some(nothing), None));
 }
 
 #[test]
@@ -522,7 +524,7 @@ fn nothing_is_kept_of_what_is_gone() {
     }
     resolver.take();
     assert!(resolver.is_empty(), "{resolver:?}");
-    assert_eq!(resolver.snapshot(), Update::default());
+    assert_eq!(resolver.snapshot(), Update { complete: true, ..Update::default() });
 }
 
 #[test]

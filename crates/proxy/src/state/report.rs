@@ -4,7 +4,8 @@ use super::State;
 use crate::listen::Failed;
 use crate::router::BadPattern;
 use bowline_core::outcome::{Problem, Reason, quote};
-use bowline_core::update::{ListenerKey, Refusal, Report};
+use bowline_core::plan::Serves;
+use bowline_core::update::{Extent, ListenerKey, Refusal, Report};
 
 impl State {
     /// All refusals that stand now.
@@ -14,9 +15,11 @@ impl State {
             .iter()
             .filter_map(|(key, wanted)| {
                 let problem = problem(key, wanted.outcome.as_ref().err()?);
-                Some(Refusal { consumer: wanted.resolved.consumer.clone(), problem })
+                let consumer = wanted.resolved.consumer.clone();
+                Some(Refusal { consumer, problem, extent: Extent::Listener(*key) })
             })
             .collect();
+        self.refuse_client_addresses(&mut refused);
         self.refuse_certificates(&mut refused);
         refused.extend(self.shared.router.load().unused().into_iter().map(|unused| {
             let why = match unused.why {
@@ -26,11 +29,30 @@ impl State {
             };
             let (pattern, host) = (quote(&unused.pattern), unused.host);
             let message = format!("the expression {pattern} on host {host} is not used: {why}");
-            Refusal { consumer: unused.consumer, problem: Problem::new(Reason::BadValue, message) }
+            let problem = Problem::new(Reason::BadValue, message);
+            Refusal { consumer: unused.consumer, problem, extent: Extent::Part }
         }));
         refused.sort();
         refused.dedup();
         Report { refused }
+    }
+
+    /// Members see this machine's address: what was asked for otherwise is served so all the same.
+    fn refuse_client_addresses(&self, refused: &mut Vec<Refusal>) {
+        for (key, wanted) in &self.listeners {
+            let Serves::Pool(pool) = &wanted.resolved.listener.serves else { continue };
+            if self.shared.backend(pool).is_none_or(|backend| backend.pool.config().snat) {
+                continue;
+            }
+            let at = key.socket();
+            let message = format!(
+                "{at}: the built-in proxy cannot show members the client's address (snat \"false\"); \
+                 it is served with its own, proxy-protocol \"v2\" tells members the client's"
+            );
+            let problem = Problem::new(Reason::NotSupported, message);
+            let consumer = wanted.resolved.consumer.clone();
+            refused.push(Refusal { consumer, problem, extent: Extent::Part });
+        }
     }
 
     fn refuse_certificates(&self, refused: &mut Vec<Refusal>) {
@@ -45,7 +67,8 @@ impl State {
             for (_, consumer) in &site.rules {
                 let message = format!("the certificate of {} cannot be served: {why}", key.host);
                 let problem = Problem::new(Reason::BadCertificate, message);
-                refused.push(Refusal { consumer: consumer.clone(), problem });
+                let consumer = consumer.clone();
+                refused.push(Refusal { consumer, problem, extent: Extent::Part });
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use crate::kit::{self, HTTP, World, consumer, pool};
 use bowline_core::outcome::Reason;
-use bowline_core::plan::{ListenerProtocol, Serves, Transport};
-use bowline_core::update::Report;
+use bowline_core::plan::{ListenerProtocol, Pool, Serves, Transport};
+use bowline_core::update::{Extent, ListenerKey, Report};
 use bowline_testing::{Backend, Dial, eventually};
 
 #[tokio::test]
@@ -14,9 +14,10 @@ async fn an_address_that_is_taken_is_reported_on_its_own_object_and_bound_once_i
     let wish = world.wish().web(&[&member]).listener(9000, ListenerProtocol::Http);
     let report = world.proxy.apply(&wish.update).await;
     let [refusal] = report.refused.as_slice() else { panic!("{report:?}") };
+    let key = ListenerKey { address: world.at, port: 9000, transport: Transport::Tcp };
     assert_eq!(
-        (&refusal.consumer, refusal.problem.reason),
-        (&consumer("listener"), Reason::BindFailed)
+        (&refusal.consumer, refusal.problem.reason, refusal.extent),
+        (&consumer("listener"), Reason::BindFailed, Extent::Listener(key))
     );
     assert!(refusal.problem.message.contains(":9000 cannot be bound"), "{refusal:?}");
     assert_eq!(world.http().get("a", "/").await.unwrap().status, 200);
@@ -36,11 +37,7 @@ async fn a_protocol_that_is_not_carried_is_refused_and_forgotten_with_its_listen
     let report = world.proxy.apply(&wish.update).await;
     assert_eq!(report.refused[0].problem.reason, Reason::NotSupported);
     wish = world.wish();
-    let key = bowline_core::update::ListenerKey {
-        address: world.at,
-        port: 9000,
-        transport: Transport::Sctp,
-    };
+    let key = ListenerKey { address: world.at, port: 9000, transport: Transport::Sctp };
     wish.update.listeners.push(bowline_core::update::Change::Remove(key));
     world.apply(wish).await;
 }
@@ -153,4 +150,54 @@ async fn counters_and_the_access_log_say_what_happened() {
     }
     let sent = text.lines().find(|line| line.starts_with("proxy_listener_bytes_out_total"));
     assert!(sent.is_some_and(|line| !line.ends_with(" 0")), "{sent:?}");
+}
+
+#[tokio::test]
+async fn what_a_complete_update_does_not_have_is_gone() {
+    let world = World::new();
+    let (member, other) = (world.member("a").await, world.member("b").await);
+    world
+        .apply(
+            world
+                .wish()
+                .web(&[&member, &other])
+                .listener(9000, ListenerProtocol::Http)
+                .pool(pool("old"), &[&other])
+                .site("old.example", None, [kit::forward("/", "old")]),
+        )
+        .await;
+    assert_eq!(world.http().get("old.example", "/").await.unwrap().echo().unwrap().name, "b");
+
+    let mut wish = world.wish().web(&[&member]);
+    wish.update.complete = true;
+    world.apply(wish).await;
+    for _ in 0..4 {
+        assert_eq!(world.http().get("old.example", "/").await.unwrap().echo().unwrap().name, "a");
+    }
+    assert!(Dial::to(world.at, 9000).get("a", "/").await.is_err());
+
+    // A pool without members is not spoken of.
+    let mut wish = world.wish().web(&[]);
+    (wish.update.complete, wish.update.members) = (true, Vec::new());
+    world.apply(wish).await;
+    assert_eq!(world.http().get("a", "/").await.unwrap().status, 503);
+}
+
+#[tokio::test]
+async fn a_client_address_that_cannot_be_shown_is_told_and_served_all_the_same() {
+    let world = World::new();
+    let member = world.member("a").await;
+    let shown = Pool { snat: false, ..pool("tcp") };
+    let serves = Serves::Pool("tcp".into());
+    let wish =
+        world.wish().pool(shown, &[&member]).serving(9000, ListenerProtocol::Tcp, serves.clone());
+    let report = world.proxy.apply(&wish.update).await;
+    let [refusal] = report.refused.as_slice() else { panic!("{report:?}") };
+    assert_eq!(
+        (&refusal.consumer, refusal.problem.reason, refusal.extent),
+        (&consumer("listener"), Reason::NotSupported, Extent::Part)
+    );
+    assert_eq!(Dial::to(world.at, 9000).get("a", "/").await.unwrap().status, 200);
+    // The pool alone changes: nothing is left to be told.
+    world.apply(world.wish().pool(pool("tcp"), &[&member])).await;
 }

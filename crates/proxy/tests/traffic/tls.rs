@@ -3,7 +3,7 @@
 use crate::kit::{HTTP, HTTPS, World, consumer, forward, pool, tls};
 use bowline_core::outcome::{Problem, Reason};
 use bowline_core::plan::{ListenerProtocol, SiteTls, Speaks};
-use bowline_core::update::{Refusal, Report};
+use bowline_core::update::{Extent, Refusal, Report};
 use bowline_testing::{Authority, Issued, Request};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -158,7 +158,8 @@ async fn a_certificate_that_cannot_be_read_is_told_to_those_who_use_it_and_harms
     let report = world.proxy.apply(&wish.update).await;
     let message = "the certificate of bad.example cannot be served: the chain is empty";
     let problem = Problem::new(Reason::BadCertificate, message);
-    assert_eq!(report, Report { refused: vec![Refusal { consumer: consumer("site"), problem }] });
+    let refusal = Refusal { consumer: consumer("site"), problem, extent: Extent::Part };
+    assert_eq!(report, Report { refused: vec![refusal] });
     let trusted = authority.trusted(&[]);
     assert!(world.https().tls(&trusted, "bad.example").certificate().await.is_err());
     assert!(world.https().tls(&trusted, "a.example").certificate().await.is_ok());

@@ -3,8 +3,8 @@
 
 use crate::observe::Change;
 use bowline_core::key::{ConsumerRef, ObjectKey};
-use bowline_core::update::{self, ListenerKey, MemberState, Refusal, Report, Update};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use bowline_core::update::{self, Extent, ListenerKey, MemberState, Refusal, Report, Update};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// What is in force, in numbers.
@@ -34,6 +34,9 @@ impl Tally {
     /// not be done.
     pub(super) fn count(&mut self, update: &Update, report: &Report) -> Vec<Change> {
         let mut changes = Vec::new();
+        if update.complete {
+            self.forget_others(update, &mut changes);
+        }
         for change in &update.pools {
             if let update::Change::Put(name, pool) = change {
                 let service = ObjectKey::new(
@@ -74,6 +77,25 @@ impl Tally {
         changes
     }
 
+    /// What a complete update does not have is gone.
+    fn forget_others(&mut self, update: &Update, changes: &mut Vec<Change>) {
+        let pools: HashSet<_> = update.pools.iter().map(key).collect();
+        self.pools.retain(|name, _| pools.contains(name));
+        let filled: HashSet<_> = update.members.iter().map(|change| &change.pool).collect();
+        for (_, pool) in self.pools.iter_mut().filter(|(name, _)| !filled.contains(name)) {
+            (pool.members, pool.ready) = (0, 0);
+        }
+        self.members = self.pools.values().map(|pool| pool.members).sum();
+        let listeners: HashSet<_> = update.listeners.iter().map(key).collect();
+        self.listeners.retain(|key, (_, open)| {
+            let stays = listeners.contains(key);
+            if !stays && *open {
+                changes.push(Change::Closed { listener: text(key) });
+            }
+            stays
+        });
+    }
+
     fn sites(update: &Update, changes: &mut Vec<Change>) {
         for change in &update.sites {
             let (key, rules) = match change {
@@ -85,9 +107,6 @@ impl Tally {
     }
 
     fn listeners(&mut self, update: &Update, report: &Report, changes: &mut Vec<Change>) {
-        let text = |key: &ListenerKey| {
-            format!("{}/{}", key.socket(), format!("{:?}", key.transport).to_uppercase())
-        };
         for change in &update.listeners {
             match change {
                 update::Change::Put(key, listener) => {
@@ -107,12 +126,20 @@ impl Tally {
         if update.listeners.is_empty() && refused == self.refused {
             return;
         }
+        let (mut unserved, mut shut) = (HashSet::new(), HashSet::new());
+        for refusal in &refused {
+            match refusal.extent {
+                Extent::All => drop(unserved.insert(&refusal.consumer)),
+                Extent::Listener(key) => drop(shut.insert(key)),
+                Extent::Part => {}
+            }
+        }
         for (key, (consumer, open)) in &mut self.listeners {
-            let refused = report.refused.iter().any(|refusal| refusal.consumer == *consumer);
-            if !*open && !refused {
-                *open = true;
+            let opens = !shut.contains(key) && !unserved.contains(consumer);
+            if opens && !*open {
                 changes.push(Change::Opened { listener: text(key) });
             }
+            *open = opens;
         }
         changes.extend(refused.difference(&self.refused).map(|refusal| Change::Refused {
             consumer: refusal.consumer.clone(),
@@ -120,4 +147,14 @@ impl Tally {
         }));
         self.refused = refused;
     }
+}
+
+fn key<K, V>(change: &update::Change<K, V>) -> &K {
+    match change {
+        update::Change::Put(key, _) | update::Change::Remove(key) => key,
+    }
+}
+
+fn text(key: &ListenerKey) -> String {
+    format!("{}/{}", key.socket(), format!("{:?}", key.transport).to_uppercase())
 }

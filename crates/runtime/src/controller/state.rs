@@ -17,7 +17,8 @@ use bowline_core::outcome::{Outcome, Problem, State as Place};
 use bowline_core::plan::Fragment;
 use bowline_core::planner::{Config, Event, Object, Planner, Record};
 use bowline_core::programmed::{Claim, History, Pending, Verdict};
-use bowline_core::status::{self, Known, Waiting};
+use bowline_core::status::{self, Known, Undone, Waiting};
+use bowline_core::update::ListenerKey;
 use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -619,8 +620,9 @@ impl State {
         let tracked = self.tracked.get(&(kind, key.clone())).cloned().unwrap_or_default();
         let changed = tracked.changed;
         let verdict = lb.as_ref().and_then(|lb| self.verdict(lb, now));
-        let refused = lb.as_ref().and_then(|lb| self.refused(lb, &outcome.consumer));
-        let progress = status::progress(verdict.as_ref(), changed, refused);
+        let (undone, unlisted) =
+            lb.as_ref().map(|lb| self.undone(lb, &outcome.consumer)).unwrap_or_default();
+        let progress = status::progress(verdict.as_ref(), changed, undone, unlisted);
         let mut same_addresses = false;
         let patch = match kind {
             ConsumerKind::Service => {
@@ -663,15 +665,25 @@ impl State {
         }
     }
 
-    /// Why an agent could not serve a consumer.
-    fn refused(&self, lb: &str, consumer: &ConsumerRef) -> Option<&Problem> {
-        let agent = self.agents.get(&names::agent_lease(lb))?;
-        let refusal = agent.report.refused.iter().find(|refusal| {
-            let shared = consumer.kind == ConsumerKind::Ingress
-                && refusal.consumer.kind == ConsumerKind::LoadBalancer;
-            shared || refusal.consumer == *consumer
+    /// What an agent does not do for a consumer, and how many refusals it does not name. An Ingress is
+    /// reached at the load balancer's own listeners.
+    fn undone(&self, lb: &Arc<str>, consumer: &ConsumerRef) -> (Undone, usize) {
+        let Some(agent) = self.agents.get(&names::agent_lease(lb)) else {
+            return Default::default();
+        };
+        let report = &agent.report;
+        let shared = consumer.kind == ConsumerKind::Ingress;
+        let refusals = report.refused.iter().filter(|refusal| {
+            shared && refusal.consumer.kind == ConsumerKind::LoadBalancer
+                || refusal.consumer == *consumer
         });
-        refusal.map(|refusal| &refusal.problem)
+        let parts = if shared {
+            self.planner.parts(ConsumerKind::LoadBalancer, &ObjectKey::new("", Arc::clone(lb)))
+        } else {
+            self.planner.parts(consumer.kind, &key(consumer))
+        };
+        let listeners = parts.iter().flat_map(|part| &part.listeners).map(ListenerKey::of);
+        (Undone::of(refusals, listeners), report.unlisted)
     }
 
     /// A consumer that is not ours, or has no status of ours: what we once wrote is taken back.

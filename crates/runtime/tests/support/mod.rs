@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 pub(crate) async fn cluster() -> Cluster {
@@ -33,6 +33,8 @@ pub(crate) struct Recorder {
     pub(crate) report: Arc<Mutex<Report>>,
     /// Fails so often first.
     pub(crate) failures: Arc<Mutex<u32>>,
+    /// The report is another one without an update.
+    pub(crate) news: Arc<Notify>,
 }
 
 impl Driver for Recorder {
@@ -45,6 +47,11 @@ impl Driver for Recorder {
         }
         self.updates.lock().unwrap().push(update.clone());
         Ok(self.report.lock().unwrap().clone())
+    }
+
+    async fn changed(&mut self) -> Report {
+        self.news.notified().await;
+        self.report.lock().unwrap().clone()
     }
 
     async fn drain(&mut self, _grace: Duration) {}

@@ -1,0 +1,176 @@
+use super::*;
+use crate::outcome::Reason;
+
+fn web() -> ConsumerRef {
+    ConsumerRef {
+        kind: ConsumerKind::Service,
+        namespace: "shop".into(),
+        name: "web".into(),
+        uid: "u".into(),
+    }
+}
+
+fn planned(addresses: &[&str]) -> Outcome {
+    let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
+    let state = State::Planned { load_balancer: "edge".into(), addresses };
+    Outcome { consumer: web(), state, problems: Vec::new() }
+}
+
+fn serves() -> Condition {
+    in_force("edge", [])
+}
+
+fn applied() -> Progress {
+    Progress::Applied(Undone::default())
+}
+
+fn listener(address: &str, port: u16) -> ListenerKey {
+    let address = address.parse().unwrap();
+    ListenerKey { address, port, transport: crate::plan::Transport::Tcp }
+}
+
+fn refusal(extent: Extent, message: &str) -> Refusal {
+    Refusal { consumer: web(), problem: Problem::new(Reason::BindFailed, message), extent }
+}
+
+fn behind() -> Progress {
+    Progress::Waiting(Waiting::Agent(Pending::AgentBehind))
+}
+
+#[test]
+fn an_address_is_shown_only_once_it_is_served() {
+    let outcome = planned(&["192.0.2.1"]);
+    let status = consumer(&outcome, &behind(), Written::default());
+    assert_eq!((status.addresses, status.programmed.holds), (vec![], false));
+    let status = consumer(&outcome, &applied(), Written::default());
+    let expected =
+        ConsumerStatus { addresses: vec!["192.0.2.1".parse().unwrap()], programmed: serves() };
+    assert_eq!(status, expected);
+}
+
+#[test]
+fn a_change_on_its_way_takes_nothing_back_but_what_is_no_longer_planned() {
+    let shown = ["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
+    let written = Written { addresses: &shown, programmed: true };
+    let same = consumer(&planned(&["192.0.2.1", "192.0.2.2"]), &behind(), written);
+    assert_eq!(
+        same,
+        ConsumerStatus { addresses: shown.to_vec(), programmed: serves() },
+        "nothing to write"
+    );
+    let moved = consumer(&planned(&["192.0.2.2", "192.0.2.3"]), &behind(), written);
+    assert_eq!((moved.addresses, moved.programmed.holds), (vec![shown[1]], false));
+}
+
+#[test]
+fn who_is_refused_has_no_address_and_is_told_why() {
+    let problem = Problem::new(Reason::PortTaken, "shop/old has 192.0.2.1:80/TCP");
+    let state = State::Refused { load_balancer: None, problem: problem.clone() };
+    let outcome = Outcome { consumer: web(), state, problems: Vec::new() };
+    let refused = ConsumerStatus {
+        addresses: Vec::new(),
+        programmed: Condition {
+            holds: false,
+            reason: "PortTaken".into(),
+            message: "shop/old has 192.0.2.1:80/TCP".into(),
+        },
+    };
+    assert_eq!(consumer(&outcome, &applied(), Written::default()), refused);
+    let refusal = Refusal { consumer: web(), problem, extent: Extent::All };
+    let by_agent = Progress::Applied(Undone::of([&refusal], []));
+    assert_eq!(consumer(&planned(&["192.0.2.1"]), &by_agent, Written::default()), refused);
+}
+
+#[test]
+fn an_address_stays_while_one_listener_at_it_is_open() {
+    let outcome = planned(&["192.0.2.1", "192.0.2.2"]);
+    let all = [
+        listener("192.0.2.1", 80),
+        listener("192.0.2.1", 443),
+        listener("192.0.2.2", 80),
+        listener("192.0.2.2", 443),
+    ];
+    let shut: Vec<_> = all.map(|key| refusal(Extent::Listener(key), "no")).into();
+    let status = |refusals: &[Refusal]| {
+        let status =
+            consumer(&outcome, &Progress::Applied(Undone::of(refusals, all)), Written::default());
+        let addresses: Vec<_> = status.addresses.iter().map(ToString::to_string).collect();
+        (addresses, status.programmed.holds, status.programmed.message.to_string())
+    };
+    let both = || vec!["192.0.2.1".to_owned(), "192.0.2.2".to_owned()];
+    assert_eq!(status(&shut[1..2]), (both(), false, "no; the rest is served".into()));
+    let second = vec!["192.0.2.2".to_owned()];
+    assert_eq!(status(&shut[..2]), (second, false, "no; no; the rest is served".into()));
+    assert_eq!(status(&shut), (vec![], false, "no; no; no; and 1 more".into()));
+}
+
+#[test]
+fn a_part_that_is_not_done_takes_no_address() {
+    let part = refusal(Extent::Part, "the certificate of a.example has not come");
+    let undone = Undone::of([&part], [listener("192.0.2.1", 80)]);
+    let status = consumer(&planned(&["192.0.2.1"]), &Progress::Applied(undone), Written::default());
+    let message = "load balancer edge serves it; the certificate of a.example has not come";
+    let programmed = Condition { message: message.into(), ..serves() };
+    let addresses = vec!["192.0.2.1".parse().unwrap()];
+    assert_eq!(status, ConsumerStatus { addresses, programmed });
+}
+
+#[test]
+fn who_is_not_named_waits_while_an_agent_cannot_name_all_that_it_refused() {
+    let verdict = Verdict { phase: Phase::Running, applied: Some(1) };
+    let waits = progress(Some(&verdict), 1, Undone::default(), 7);
+    assert_eq!(waits, Progress::Waiting(Waiting::Unlisted(7)));
+    let outcome = planned(&["192.0.2.1"]);
+    let status = consumer(&outcome, &waits, Written::default());
+    assert_eq!((status.addresses, status.programmed.holds), (vec![], false));
+    let address = "192.0.2.1".parse().unwrap();
+    let written = Written { addresses: &[address], programmed: true };
+    let status = consumer(&outcome, &waits, written);
+    assert_eq!((status.addresses, status.programmed), (vec![address], serves()));
+    let undone = Undone::of([&refusal(Extent::All, "no")], []);
+    let named = progress(Some(&verdict), 1, undone.clone(), 7);
+    assert_eq!(named, Progress::Applied(undone));
+}
+
+#[test]
+fn a_load_balancer_shows_no_more_addresses_than_its_status_can_hold() {
+    let verdict = Verdict { phase: Phase::Running, applied: Some(1) };
+    let status = load_balancer(Known {
+        name: "edge",
+        verdict: Some(&verdict),
+        addresses: (0..20).map(|n| IpAddr::from([192, 0, 2, n])).collect(),
+        consumers: std::iter::empty(),
+        refused: std::iter::empty(),
+        undone: &[],
+    });
+    assert_eq!(status.addresses.len(), 16);
+}
+
+#[test]
+fn a_load_balancer_without_an_agent_says_how_to_start_one() {
+    let verdict = Verdict { phase: Phase::Pending(Pending::NoAgent), applied: None };
+    let status = load_balancer(Known {
+        name: "edge",
+        verdict: Some(&verdict),
+        addresses: Vec::new(),
+        consumers: std::iter::empty(),
+        refused: std::iter::empty(),
+        undone: &[],
+    });
+    let message = "no agent has reported yet: start one with `bowline agent --load-balancer edge`";
+    assert_eq!(status.message.as_deref(), Some(message));
+    assert_eq!((status.programmed.holds, &*status.programmed.reason), (false, "NoAgent"));
+}
+
+#[test]
+fn a_source_without_a_driver_is_said_to_have_none() {
+    let status = load_balancer(Known {
+        name: "edge",
+        verdict: None,
+        addresses: Vec::new(),
+        consumers: std::iter::empty(),
+        refused: std::iter::empty(),
+        undone: &[],
+    });
+    assert_eq!(status.programmed.reason, "NoDriver".into());
+}
