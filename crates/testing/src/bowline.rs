@@ -3,7 +3,7 @@
 
 use crate::cluster::kubeconfig;
 use crate::objects::path;
-use crate::{Call, Cluster, Dial, Flavour, Service, eventually, unique};
+use crate::{Call, Cluster, Dial, Flavour, Service, eventually, unique, until};
 use kube::config::Kubeconfig;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -112,7 +112,10 @@ impl Cluster {
             let text = std::fs::read_to_string(&rbac).expect("read the agent's roles");
             // As deploy/README.md says.
             let text = text.replace("edge", load_balancer);
-            self.kubectl(&["apply", "-f", "-"], &text).ok();
+            // All agents share two of the roles, and two tests may be the first to make them.
+            until("the agent's roles are made", || {
+                self.kubectl(&["apply", "-f", "-"], &text).success()
+            });
         }
         self.kubeconfig_of(&format!("bowline-agent-{load_balancer}")).await
     }
