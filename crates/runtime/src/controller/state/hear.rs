@@ -1,0 +1,259 @@
+//! How what the watches tell enters the state: objects and their status, Plans, certificates, Leases.
+//! It only records, and marks what is to be looked at again.
+
+use super::*;
+
+impl State {
+    /// Takes in what was heard. Nothing is planned before [`Self::settle`].
+    pub(in crate::controller) fn hear(&mut self, heard: Heard, now: Instant) {
+        match heard {
+            Heard::Planner(event, status) => self.hear_object(event, status),
+            Heard::Plan(seen) => self.hear_plan(seen),
+            Heard::Certificates(seen) => self.hear_certificates(seen),
+            Heard::Lease(seen) => self.hear_lease(seen, now),
+        }
+    }
+
+    pub(super) fn hear_object(&mut self, event: Event, status: Option<Status>) {
+        use bowline_core::planner::Kind;
+        match (&event, status) {
+            (Event::Apply(object), Some(status)) => self.show(object, status),
+            (Event::Begin(Kind::Service), _) => self.services.begin(),
+            (Event::Done(Kind::Service), _) => self.services.done(),
+            (Event::Delete(Kind::Service, key), _) => self.services.remove(key),
+            (Event::Begin(Kind::Ingress), _) => self.ingresses.begin(),
+            (Event::Done(Kind::Ingress), _) => self.ingresses.done(),
+            (Event::Delete(Kind::Ingress, key), _) => self.ingresses.remove(key),
+            (Event::Begin(Kind::LoadBalancer), _) => self.balancers.begin(),
+            (Event::Done(Kind::LoadBalancer), _) => self.balancers.done(),
+            (Event::Delete(Kind::LoadBalancer, key), _) => self.forget(&key.name),
+            _ => {}
+        }
+        self.planner.handle(event);
+    }
+
+    pub(super) fn show(&mut self, object: &Object, status: Status) {
+        match (object, status) {
+            (Object::Service(service), Status::Service(shown)) => {
+                self.services.put(service.key.clone(), shown);
+                self.dirty.insert(Target::Consumer(ConsumerKind::Service, service.key.clone()));
+            }
+            (Object::Ingress(ingress), Status::Ingress(shown)) => {
+                self.ingresses.put(ingress.key.clone(), shown);
+                self.dirty.insert(Target::Consumer(ConsumerKind::Ingress, ingress.key.clone()));
+            }
+            (Object::LoadBalancer(it), Status::LoadBalancer(shown)) => {
+                let name = &it.name;
+                if self.balancers.get(name).is_none() {
+                    let shown = shown.status.status.ingress.iter().filter_map(|point| point.ip);
+                    let fixed = !it.addresses.is_empty();
+                    self.meet(name, if fixed { Vec::new() } else { shown.collect() });
+                }
+                self.balancers.put(Arc::clone(name), *shown);
+                self.dirty.insert(Target::LoadBalancer(Arc::clone(name)));
+            }
+            _ => {}
+        }
+    }
+
+    /// A load balancer appears; its agent may have been heard before. Where not, the addresses that its
+    /// status shows are those that it had.
+    pub(super) fn meet(&mut self, name: &Arc<str>, shown: Vec<IpAddr>) {
+        let lease = names::agent_lease(name);
+        let reported = self.agents.get(&lease).map(|agent| agent.report.addresses.clone());
+        let addresses = reported.filter(|addresses| !addresses.is_empty()).unwrap_or(shown);
+        if !addresses.is_empty() {
+            self.planner.handle(Event::Reported(Arc::clone(name), addresses));
+        }
+        self.by_lease.insert(lease, Arc::clone(name));
+        self.by_label.insert(names::load_balancer_label(name), Arc::clone(name));
+        self.met.insert(Arc::clone(name));
+        self.touch(name);
+    }
+
+    pub(super) fn forget(&mut self, name: &Arc<str>) {
+        self.balancers.remove(name);
+        self.by_lease.remove(&names::agent_lease(name));
+        self.history.forget(name);
+        self.unproven.remove(name);
+        self.behind.remove(name);
+        self.lacking.remove(name);
+        self.written.remove(name);
+        self.touch(name);
+    }
+
+    pub(super) fn touch(&mut self, name: &Arc<str>) {
+        self.dirty.insert(Target::Certificates(Arc::clone(name)));
+        self.dirty.insert(Target::Plans(Arc::clone(name)));
+        self.dirty.insert(Target::LoadBalancer(Arc::clone(name)));
+    }
+
+    pub(super) fn hear_plan(&mut self, seen: Seen<crate::controller::inputs::PlanSeen>) {
+        match seen {
+            Seen::Begin => {
+                let all = self.plans.iter().flat_map(|(lb, plans)| {
+                    plans.names(lb).map(|name| (Arc::clone(lb), name)).collect::<Vec<_>>()
+                });
+                let all = all.collect();
+                self.unseen.insert("Plan", all);
+            }
+            Seen::Apply(plan) => {
+                let lb = Arc::clone(&plan.load_balancer);
+                if let Some(unseen) = self.unseen.get_mut("Plan") {
+                    unseen.remove(&(Arc::clone(&lb), plan.name.clone()));
+                }
+                self.record(&lb, &plan.name, &plan.fragments);
+                self.plans.entry(Arc::clone(&lb)).or_default().seen(plan);
+                self.dirty.insert(Target::Plans(lb));
+            }
+            Seen::Delete(plan) => self.plan_gone(&plan.load_balancer, &plan.name),
+            Seen::Done => {
+                self.listed.insert("Plan");
+                for (lb, name) in self.unseen.remove("Plan").unwrap_or_default() {
+                    self.plan_gone(&lb, &name);
+                }
+            }
+        }
+    }
+
+    /// Tells the planner what a Plan holds; with nothing in it, that it is gone.
+    pub(super) fn record(&mut self, lb: &Arc<str>, name: &str, fragments: &[Fragment]) {
+        if let Some(index) = names::plan_index(name) {
+            let record = Record::new(Arc::clone(lb), index, fragments);
+            self.planner.handle(Event::Recorded(record));
+        }
+    }
+
+    pub(super) fn plan_gone(&mut self, lb: &Arc<str>, name: &str) {
+        self.record(lb, name, &[]);
+        if let Some(plans) = self.plans.get_mut(lb) {
+            plans.gone(name);
+            if plans.is_empty() {
+                self.plans.remove(lb);
+            }
+        }
+        self.dirty.insert(Target::Plans(Arc::clone(lb)));
+        self.dirty.insert(Target::Certificates(Arc::clone(lb)));
+    }
+
+    pub(super) fn hear_certificates(
+        &mut self,
+        seen: Seen<crate::controller::inputs::CertificatesSeen>,
+    ) {
+        let lb = |state: &Self, label: &str| {
+            state.by_label.get(label).cloned().unwrap_or_else(|| label.into())
+        };
+        match seen {
+            Seen::Begin => {
+                let all = self.certificates.iter().flat_map(|(lb, it)| {
+                    it.names(lb).map(|name| (Arc::clone(lb), name)).collect::<Vec<_>>()
+                });
+                let all = all.collect();
+                self.unseen.insert("Secret", all);
+            }
+            Seen::Apply(secret) => {
+                let lb = lb(self, &secret.label);
+                if let Some(unseen) = self.unseen.get_mut("Secret") {
+                    unseen.remove(&(Arc::clone(&lb), secret.name.clone()));
+                }
+                self.certificates.entry(Arc::clone(&lb)).or_default().seen(secret);
+                self.dirty.insert(Target::Certificates(lb));
+            }
+            Seen::Delete(secret) => {
+                let lb = lb(self, &secret.label);
+                self.certificates_gone(&lb, &secret.name);
+            }
+            Seen::Done => {
+                self.listed.insert("Secret");
+                for (lb, name) in self.unseen.remove("Secret").unwrap_or_default() {
+                    self.certificates_gone(&lb, &name);
+                }
+            }
+        }
+    }
+
+    pub(super) fn certificates_gone(&mut self, lb: &Arc<str>, name: &str) {
+        if let Some(certificates) = self.certificates.get_mut(lb) {
+            certificates.gone(name);
+        }
+        self.dirty.insert(Target::Certificates(Arc::clone(lb)));
+    }
+
+    pub(super) fn hear_lease(&mut self, seen: Seen<LeaseSeen>, now: Instant) {
+        match seen {
+            Seen::Begin => {}
+            Seen::Done => drop(self.listed.insert("Lease")),
+            Seen::Delete(lease) => {
+                if let Some(agent) = self.agents.remove(&lease.name) {
+                    self.agent_changed(&lease.name, &agent.report, &Report::default());
+                }
+            }
+            Seen::Apply(lease) => {
+                let old = self.agents.remove(&lease.name);
+                let same = old.as_ref().filter(|old| old.renewed == lease.renewed);
+                let agent = Agent {
+                    since: same.map_or(now, |old| old.since),
+                    alive: match &old {
+                        None => self.listed.contains("Lease"),
+                        Some(old) => old.alive || old.renewed != lease.renewed,
+                    },
+                    ended: same.is_some_and(|old| old.ended),
+                    renewed: lease.renewed,
+                    lasts: lease.lasts,
+                    held: lease.holder.is_some(),
+                    report: lease.report,
+                };
+                let news = old.as_ref().is_none_or(|old| {
+                    old.report != agent.report
+                        || old.held != agent.held
+                        || old.ended != agent.ended
+                        || old.alive != agent.alive
+                });
+                let before = old.map(|old| old.report).unwrap_or_default();
+                let after = agent.report.clone();
+                self.agents.insert(lease.name.clone(), agent);
+                if news {
+                    self.agent_changed(&lease.name, &before, &after);
+                }
+            }
+        }
+    }
+
+    /// What an agent says is different: those are looked at whom it may concern.
+    pub(super) fn agent_changed(&mut self, lease: &str, before: &Report, after: &Report) {
+        let Some(lb) = self.by_lease.get(lease).cloned() else { return };
+        // An agent that stops, or whose Lease is gone, takes no address back.
+        if before.addresses != after.addresses && !after.addresses.is_empty() {
+            self.planner.handle(Event::Reported(Arc::clone(&lb), after.addresses.clone()));
+        }
+        for refusal in &after.refused {
+            if !before.refused.contains(refusal) {
+                self.say(&refusal.consumer, &refusal.problem);
+            }
+        }
+        let concerned: Vec<_> = before
+            .refused
+            .iter()
+            .chain(&after.refused)
+            .flat_map(|refusal| self.concerned(&lb, &refusal.consumer))
+            .collect();
+        let waiting = self.unproven.get(&lb).into_iter().flatten().cloned();
+        let all: Vec<_> = waiting.chain(concerned).collect();
+        self.dirty.extend(all.into_iter().map(|(kind, key)| Target::Consumer(kind, key)));
+        self.dirty.insert(Target::LoadBalancer(lb));
+    }
+
+    /// Whom a refusal for this consumer concerns: what keeps a load balancer's own listeners from
+    /// opening keeps all its Ingresses from being reached.
+    pub(super) fn concerned(
+        &self,
+        lb: &str,
+        consumer: &ConsumerRef,
+    ) -> Vec<(ConsumerKind, ObjectKey)> {
+        if consumer.kind != ConsumerKind::LoadBalancer {
+            return vec![(consumer.kind, key(consumer))];
+        }
+        let ingresses = self.planner.consumers(lb).filter(|it| it.kind == ConsumerKind::Ingress);
+        ingresses.map(|it| (it.kind, key(it))).collect()
+    }
+}

@@ -1,0 +1,240 @@
+//! Which write, if any, brings something closer to what it should be. It changes nothing that was
+//! heard; the caller carries the write out.
+
+use super::*;
+
+impl State {
+    /// What, if anything, brings a target closer to what it should be.
+    pub(in crate::controller) fn next(
+        &mut self,
+        target: &Target,
+        now: Instant,
+        clock: Timestamp,
+    ) -> Next {
+        match target {
+            Target::Certificates(lb) => self.next_certificates(lb, now),
+            Target::Plans(lb) => self.next_plan(lb, now),
+            Target::Consumer(kind, key) => self.next_consumer(*kind, key, now, clock),
+            Target::LoadBalancer(lb) => self.next_load_balancer(lb, now, clock),
+        }
+    }
+
+    pub(super) fn uid(&self, lb: &str) -> Option<Arc<str>> {
+        self.planner.load_balancer(lb).map(|it| Arc::clone(&it.uid))
+    }
+
+    pub(super) fn next_certificates(&mut self, lb: &Arc<str>, now: Instant) -> Next {
+        let needed = self.planner.certificates(lb);
+        let Some(certificates) = self.certificates.get_mut(lb) else {
+            if needed.is_empty() {
+                return Next::Nothing;
+            }
+            self.certificates.insert(Arc::clone(lb), Certificates::default());
+            return self.next_certificates(lb, now);
+        };
+        // A Plan that still refers to a certificate must find it.
+        let written = self.plans.get_mut(lb).is_none_or(Plans::is_settled);
+        let next = certificates.next(lb, &needed, written, now);
+        match next {
+            None => Next::Nothing,
+            Some(certificates::Next::Later(at)) => Next::Later(at),
+            Some(certificates::Next::Fetch(wanted)) => {
+                Next::Write(Write::Fetch(wanted), Tried::default())
+            }
+            Some(certificates::Next::Write(write)) => {
+                let tried = Tried { name: write.name.clone(), version: write.version.clone() };
+                let uid = self.uid(lb).unwrap_or_default();
+                Next::Write(Write::Certificates(write, Arc::clone(lb), uid), tried)
+            }
+        }
+    }
+
+    pub(super) fn next_plan(&mut self, lb: &Arc<str>, now: Instant) -> Next {
+        let Some(write) = self.plans.get_mut(lb).and_then(|plans| plans.next(lb, now)) else {
+            return Next::Nothing;
+        };
+        let uid = self.uid(lb);
+        if !write.is_deletion() {
+            // Certificates first: the agent finds them when it reads the Plan.
+            let needed = self.planner.certificates(lb);
+            let there =
+                self.certificates.get(lb).map_or(needed.is_empty(), |it| it.has_all(needed.keys()));
+            if there {
+                self.lacking.remove(lb);
+            } else {
+                let until = *self.lacking.entry(Arc::clone(lb)).or_insert(now) + LACKING;
+                if now < until {
+                    return Next::Later(until);
+                }
+            }
+        }
+        let tried = Tried { name: write.name.clone(), version: write.version.clone() };
+        match uid {
+            None if !write.is_deletion() => Next::Nothing,
+            uid => Next::Write(Write::Plan(write, uid.unwrap_or_default()), tried),
+        }
+    }
+
+    pub(super) fn next_consumer(
+        &mut self,
+        kind: ConsumerKind,
+        key: &ObjectKey,
+        now: Instant,
+        clock: Timestamp,
+    ) -> Next {
+        let Some(outcome) = self.planner.outcome(kind, key) else {
+            return self.next_stranger(kind, key);
+        };
+        let lb = place(outcome).cloned();
+        if !self.planner.has_status_address(kind, key) {
+            return self.next_stranger(kind, key);
+        }
+        let tracked = self.tracked.get(&(kind, key.clone())).cloned().unwrap_or_default();
+        let changed = tracked.changed;
+        let verdict = lb.as_ref().and_then(|lb| self.verdict(lb, now));
+        let (undone, unlisted) =
+            lb.as_ref().map(|lb| self.undone(lb, &outcome.consumer)).unwrap_or_default();
+        let progress = status::progress(verdict.as_ref(), changed, undone, unlisted);
+        let mut same_addresses = false;
+        let patch = match kind {
+            ConsumerKind::Service => {
+                let Some(shown) = self.services.get(key) else { return Next::Nothing };
+                let written = status::Written {
+                    addresses: &render::addresses_of_service(&shown.status),
+                    programmed: render::is_programmed(&shown.status),
+                };
+                let want = status::consumer(outcome, &progress, written);
+                same_addresses = want.addresses == written.addresses;
+                render::service(&want, shown, clock).map(|patch| (patch, Tried::at(&shown.version)))
+            }
+            _ => {
+                let Some(shown) = self.ingresses.get(key) else { return Next::Nothing };
+                let addresses = render::addresses_of_ingress(&shown.status);
+                let written =
+                    status::Written { programmed: !addresses.is_empty(), addresses: &addresses };
+                let want = status::consumer(outcome, &progress, written);
+                render::ingress(&want.addresses, shown)
+                    .map(|patch| (patch, Tried::at(&shown.version)))
+            }
+        };
+        if let Some(lb) = lb {
+            let unproven = self.unproven.entry(lb).or_default();
+            if matches!(progress, status::Progress::Waiting(_)) {
+                unproven.insert((kind, key.clone()));
+            } else {
+                unproven.remove(&(kind, key.clone()));
+            }
+        }
+        // A proof that is on its way saves the write that would say that it is missing.
+        let behind = progress == status::Progress::Waiting(Waiting::Agent(Pending::AgentBehind));
+        let until = tracked.since.map(|since| since + BEHIND).filter(|until| now < *until);
+        if let Some(until) = until.filter(|_| behind && same_addresses && patch.is_some()) {
+            return Next::Later(until);
+        }
+        match patch {
+            None => Next::Nothing,
+            Some((patch, tried)) => Next::Write(Write::Consumer(kind, key.clone(), patch), tried),
+        }
+    }
+
+    /// What an agent does not do for a consumer, and how many refusals it does not name. An Ingress is
+    /// reached at the load balancer's own listeners.
+    pub(super) fn undone(&self, lb: &Arc<str>, consumer: &ConsumerRef) -> (Undone, usize) {
+        let Some(agent) = self.agents.get(&names::agent_lease(lb)) else {
+            return Default::default();
+        };
+        let report = &agent.report;
+        let shared = consumer.kind == ConsumerKind::Ingress;
+        let refusals = report.refused.iter().filter(|refusal| {
+            shared && refusal.consumer.kind == ConsumerKind::LoadBalancer
+                || refusal.consumer == *consumer
+        });
+        let parts = if shared {
+            self.planner.parts(ConsumerKind::LoadBalancer, &ObjectKey::new("", Arc::clone(lb)))
+        } else {
+            self.planner.parts(consumer.kind, &key(consumer))
+        };
+        let listeners = parts.iter().flat_map(|part| &part.listeners).map(ListenerKey::of);
+        (Undone::of(refusals, listeners), report.unlisted)
+    }
+
+    /// A consumer that is not ours, or has no status of ours: what we once wrote is taken back.
+    pub(super) fn next_stranger(&mut self, kind: ConsumerKind, key: &ObjectKey) -> Next {
+        let patch = match kind {
+            ConsumerKind::Service => self.services.get(key).and_then(|shown| {
+                Some((render::service_cleared(shown)?, Tried::at(&shown.version)))
+            }),
+            ConsumerKind::Ingress => self
+                .ingresses
+                .get(key)
+                .filter(|_| self.tracked.contains_key(&(kind, key.clone())))
+                .and_then(|shown| Some((render::ingress(&[], shown)?, Tried::at(&shown.version)))),
+            ConsumerKind::LoadBalancer => None,
+        };
+        match patch {
+            Some((patch, tried)) => Next::Write(Write::Consumer(kind, key.clone(), patch), tried),
+            None => {
+                if self.planner.outcome(kind, key).is_none() {
+                    self.tracked.remove(&(kind, key.clone()));
+                }
+                Next::Nothing
+            }
+        }
+    }
+
+    pub(super) fn next_load_balancer(
+        &mut self,
+        lb: &Arc<str>,
+        now: Instant,
+        clock: Timestamp,
+    ) -> Next {
+        let Some(shown) = self.balancers.get(lb) else { return Next::Nothing };
+        let Some(known) = self.planner.load_balancer(lb) else {
+            return Next::Nothing;
+        };
+        let verdict = self.verdict(lb, now);
+        let agent = self.agents.get(&names::agent_lease(lb));
+        let mut want = status::load_balancer(Known {
+            name: lb,
+            verdict: verdict.as_ref(),
+            addresses: self.planner.addresses(known),
+            consumers: self.planner.consumers(lb),
+            refused: self.planner.refused(lb),
+            undone: agent.map_or(&[], |agent| &agent.report.refused),
+        });
+        let before = &shown.status.status;
+        let running = before.phase == Some(bowline_api::load_balancer::LoadBalancerPhase::Running);
+        let mut again = None;
+        if want.waiting == Some(Waiting::Agent(Pending::AgentBehind)) && running {
+            let since = *self.behind.entry(Arc::clone(lb)).or_insert(now);
+            if now.duration_since(since) < BEHIND {
+                again = Some(since + BEHIND);
+                want.assume_running();
+            }
+        } else {
+            self.behind.remove(lb);
+        }
+        // The Lease may be that of an agent that died before we came: its end, or its next renewal,
+        // shows.
+        let unsure = agent.is_some_and(|agent| agent.held && !agent.alive && !agent.ended);
+        if unsure && want.waiting.is_none() && !running {
+            return Next::Nothing;
+        }
+        let rendered = render::load_balancer(want, shown, clock);
+        if rendered == *before {
+            return again.map_or(Next::Nothing, Next::Later);
+        }
+        let last = self.written.get(lb).map(|at| *at + GAP).filter(|at| now < *at);
+        if let Some(at) = last.filter(|_| rendered.phase == before.phase) {
+            return Next::Later(at);
+        }
+        let tried = Tried::at(&shown.version);
+        let patch = render::load_balancer_patch(&rendered, &shown.version);
+        self.written.insert(Arc::clone(lb), now);
+        if again.is_some() {
+            // Looked at again when the answer comes.
+            self.dirty.insert(Target::LoadBalancer(Arc::clone(lb)));
+        }
+        Next::Write(Write::LoadBalancer(Arc::clone(lb), patch), tried)
+    }
+}
