@@ -30,7 +30,8 @@ pub(super) struct Controller {
     #[arg(long, value_name = "NAME")]
     default_load_balancer: Option<String>,
 
-    /// The mark of this cluster on what it owns elsewhere [default: the uid of namespace kube-system]
+    /// The mark of this cluster on what it owns elsewhere [default: the uid of namespace kube-system];
+    /// no driver of this build owns anything elsewhere, so nothing reads it yet
     #[arg(long, value_name = "TEXT")]
     cluster_id: Option<String>,
 
