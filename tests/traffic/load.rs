@@ -211,10 +211,11 @@ fn no_request_fails_while_backends_are_replaced_one_by_one() {
                 leaving.stop().await;
                 rolled += 1;
             }
-            rolled
+            // The last two stay until the load has ended, which is a little after `until`.
+            (rolled, old)
         };
         let url = format!("http://{}/", stage.vip);
-        let (load, rolled) = tokio::join!(wrk(url, "web.example"), rolling);
+        let (load, (rolled, _serving)) = tokio::join!(wrk(url, "web.example"), rolling);
         eprintln!("{} requests, {rolled} backends replaced", load.requests);
         assert_eq!(load.failures, Vec::<String>::new(), "{load:?}");
         assert!(rolled > 3, "{rolled} replaced");

@@ -55,6 +55,42 @@ async fn what_was_sent_is_sent_again_only_if_it_may_be() {
     assert_eq!((gets, posts), ([200].into(), [200, 502].into()));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_stops_before_anybody_is_told_costs_no_request() {
+    let world = Arc::new(World::new());
+    let stays = world.member("stays").await;
+    let mut stops = world.member("stops").await;
+    world.apply(world.wish().web(&[&stays, &stops])).await;
+    for _ in 0..2 {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let clients: Vec<_> = (0..16)
+            .map(|_| {
+                let (world, stopped) = (world.clone(), stopped.clone());
+                tokio::spawn(async move {
+                    let mut session = world.http().session().await.unwrap();
+                    let mut after = 0;
+                    while after < 10 {
+                        let answer = session.get("a", "/").await.unwrap();
+                        assert_eq!(answer.status, 200, "{}", answer.text());
+                        after += usize::from(stopped.load(Ordering::Relaxed));
+                    }
+                })
+            })
+            .collect();
+        eventually("traffic on both", || async {
+            if stops.requests() > 50 { Ok(()) } else { Err(stops.requests().to_string()) }
+        })
+        .await;
+        let at = stops.at;
+        stops.stop().await;
+        stopped.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.await.unwrap();
+        }
+        stops = Backend::http("stops", at.ip(), at.port()).await;
+    }
+}
+
 #[tokio::test]
 async fn a_member_that_is_silent_for_too_long_is_answered_for_with_504() {
     let world = World::new();
