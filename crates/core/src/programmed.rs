@@ -11,11 +11,16 @@ use std::time::Duration;
 /// Hashes that are remembered per load balancer: so many changes an agent may be behind in a burst and
 /// still prove what it has done.
 const REMEMBERED: usize = 1024;
+/// The same for what was written. Writes are fewer than changes, and only what is written can be
+/// reported: changes, however many, do not push these out.
+const REMEMBERED_WRITTEN: usize = 4096;
 
 /// The last hashes of each plan, each with the number of the change that led to it.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     plans: BTreeMap<Arc<str>, VecDeque<(PlanHash, u64)>>,
+    /// Those that were written.
+    written: BTreeMap<Arc<str>, VecDeque<(PlanHash, u64)>>,
 }
 
 /// What a Lease says.
@@ -113,19 +118,23 @@ impl History {
     /// Notes the hash of what is written while the plan of now is not, or not wholly: all changes up to
     /// `change` are in it. An agent that reports it proves those.
     pub fn record_written(&mut self, load_balancer: &str, hash: PlanHash, change: u64) {
-        let Some(plans) = self.plans.get_mut(load_balancer) else { return };
-        if plans.back().is_none_or(|(now, _)| *now == hash) {
-            return;
+        let Some((name, plans)) = self.plans.get_key_value(load_balancer) else { return };
+        // The plan of now is written wholly.
+        let change = plans.back().filter(|(now, _)| *now == hash).map_or(change, |(_, last)| *last);
+        let written = self.written.entry(Arc::clone(name)).or_default();
+        match written.back_mut() {
+            Some((last, number)) if *last == hash => *number = change.max(*number),
+            _ => written.push_back((hash, change)),
         }
-        plans.insert(plans.len() - 1, (hash, change));
-        if plans.len() > REMEMBERED {
-            plans.pop_front();
+        if written.len() > REMEMBERED_WRITTEN {
+            written.pop_front();
         }
     }
 
     /// Forgets a load balancer.
     pub fn forget(&mut self, load_balancer: &str) {
         self.plans.remove(load_balancer);
+        self.written.remove(load_balancer);
     }
 
     /// What a Lease proves; None: there is no Lease.
@@ -133,8 +142,11 @@ impl History {
         let plans = self.plans.get(load_balancer);
         let hash = claim.and_then(|claim| claim.hash);
         // The newest of equal plans: what is in force does not depend on how it came about.
-        let applied = plans.into_iter().flatten().rev().find(|(seen, _)| Some(*seen) == hash);
-        let applied = applied.map(|(_, change)| *change);
+        let newest = |plans: Option<&VecDeque<(PlanHash, u64)>>| {
+            let found = plans.into_iter().flatten().rev().find(|(seen, _)| Some(*seen) == hash);
+            found.map(|(_, change)| *change)
+        };
+        let applied = newest(plans).max(newest(self.written.get(load_balancer)));
         let now = plans.and_then(|plans| plans.back()).map(|(hash, _)| *hash);
         let pending = match (now, claim) {
             (None, _) => Some(Pending::NoPlan),
@@ -198,6 +210,17 @@ mod tests {
         history.record_written("lb", hash(3), 1);
         let verdict = history.judge("lb", Some(&claim(3)));
         assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(3) });
+    }
+
+    #[test]
+    fn what_was_written_is_remembered_however_many_changes_follow() {
+        let mut history = history(&[1]);
+        history.record_written("lb", hash(1), 1);
+        for n in 2..3000 {
+            history.record(&"lb".into(), hash(n), n.into());
+        }
+        let verdict = history.judge("lb", Some(&claim(1)));
+        assert_eq!(verdict, pending(Pending::AgentBehind, Some(1)));
     }
 
     #[test]
