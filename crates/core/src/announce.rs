@@ -57,6 +57,10 @@ pub struct Limits {
     pub burst: u32,
     /// How long until it may have another one.
     pub refill: Duration,
+    /// Writes that all objects together may have at once.
+    pub total_burst: u32,
+    /// How long until they may have another one.
+    pub total_refill: Duration,
     /// Events and objects that are remembered.
     pub remembered: usize,
 }
@@ -67,6 +71,8 @@ impl Default for Limits {
             window: Duration::from_secs(600),
             burst: 25,
             refill: Duration::from_secs(300),
+            total_burst: 200,
+            total_refill: Duration::from_millis(200),
             remembered: 4096,
         }
     }
@@ -78,6 +84,8 @@ pub struct Announcer {
     limits: Limits,
     said: Recent<Announcement, Said>,
     budgets: Recent<ConsumerRef, Budget>,
+    /// What all objects have used together.
+    total: Budget,
     next: u64,
 }
 
@@ -100,7 +108,13 @@ struct Budget {
 impl Announcer {
     /// One that has said nothing.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, said: Recent::default(), budgets: Recent::default(), next: 0 }
+        Self {
+            limits,
+            said: Recent::default(),
+            budgets: Recent::default(),
+            total: Budget { used: 0, since: Duration::ZERO },
+            next: 0,
+        }
     }
 
     /// Something is to be said now; `now` is monotonic. None: not this time. The count goes on
@@ -133,20 +147,29 @@ impl Announcer {
     }
 
     fn spend(&mut self, object: &ConsumerRef, now: Duration) -> bool {
-        let Limits { burst, refill, remembered, .. } = self.limits;
+        let Limits { burst, refill, remembered, total_burst, total_refill, .. } = self.limits;
         let mut budget =
             self.budgets.get(object).copied().unwrap_or(Budget { used: 0, since: now });
-        while budget.used > 0 && now.saturating_sub(budget.since) >= refill {
-            budget.used -= 1;
-            budget.since += refill;
-        }
-        if budget.used == 0 {
-            budget.since = now;
-        }
-        let allowed = budget.used < burst;
+        budget.grow(refill, now);
+        self.total.grow(total_refill, now);
+        let allowed = budget.used < burst && self.total.used < total_burst;
         budget.used += u32::from(allowed);
+        self.total.used += u32::from(allowed);
         self.budgets.put(object.clone(), budget, remembered);
         allowed
+    }
+}
+
+impl Budget {
+    /// Gives back what time gives back.
+    fn grow(&mut self, refill: Duration, now: Duration) {
+        while self.used > 0 && now.saturating_sub(self.since) >= refill {
+            self.used -= 1;
+            self.since += refill;
+        }
+        if self.used == 0 {
+            self.since = now;
+        }
     }
 }
 
@@ -262,6 +285,18 @@ mod tests {
     }
 
     #[test]
+    fn all_objects_together_have_a_burst_and_then_five_writes_a_second() {
+        let mut announcer = Announcer::new(Limits::default());
+        let writes = |announcer: &mut Announcer, seconds| {
+            let all = 0..1000;
+            all.filter(|i| announcer.step(about(&i.to_string(), "m"), at(seconds)).is_some())
+                .count()
+        };
+        assert_eq!(writes(&mut announcer, 0), 200);
+        assert_eq!(writes(&mut announcer, 1), 5);
+    }
+
+    #[test]
     fn what_could_not_be_said_at_first_is_created_when_it_can() {
         let limits = Limits { burst: 1, ..Limits::default() };
         let mut announcer = Announcer::new(limits);
@@ -281,7 +316,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_the_oldest_goes_first() {
-        let limits = Limits { remembered: 10, ..Limits::default() };
+        let limits = Limits { remembered: 10, total_burst: 5000, ..Limits::default() };
         let mut announcer = Announcer::new(limits);
         for i in 0..1000 {
             announcer.step(about(&i.to_string(), "m"), at(0));
