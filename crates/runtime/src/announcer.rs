@@ -13,6 +13,8 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
 use serde_json::json;
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::sync::mpsc;
 
@@ -23,9 +25,17 @@ const WAITING: usize = 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct Announcements {
     sender: mpsc::Sender<Announcement>,
+    /// Whether what waits is written, or dropped.
+    speaks: Arc<AtomicBool>,
 }
 
 impl Announcements {
+    /// Whether Events are written from now on. What waits when that ends is dropped: another leader
+    /// speaks then.
+    pub(crate) fn speak(&self, speaks: bool) {
+        self.speaks.store(speaks, Ordering::Relaxed);
+    }
+
     /// Says something, unless far too much is being said already.
     pub(crate) fn say(&self, announcement: Announcement) {
         if self.sender.try_send(announcement).is_err() {
@@ -41,11 +51,16 @@ pub(crate) fn start(
     metrics: Metrics,
 ) -> (Announcements, impl Future<Output = ()> + Send + 'static) {
     let (sender, mut waiting) = mpsc::channel::<Announcement>(WAITING);
+    let speaks = Arc::new(AtomicBool::new(false));
+    let speaking = Arc::clone(&speaks);
     let run = async move {
         let mut shell = Shell { client, instance, names: HashMap::new() };
         let mut announcer = Announcer::new(Limits::default());
         let begun = Instant::now();
         while let Some(announcement) = waiting.recv().await {
+            if !speaking.load(Ordering::Relaxed) {
+                continue;
+            }
             let Some(write) = announcer.step(announcement.clone(), begun.elapsed()) else {
                 continue;
             };
@@ -56,7 +71,7 @@ pub(crate) fn start(
             }
         }
     };
-    (Announcements { sender }, run)
+    (Announcements { sender, speaks }, run)
 }
 
 struct Shell {
@@ -104,6 +119,16 @@ fn namespace(what: &Announcement) -> &str {
     if what.object.namespace.is_empty() { "default" } else { &what.object.namespace }
 }
 
+/// The longest beginning of an Event's name: with what follows it is a name that Kubernetes takes.
+const LONGEST_BEGINNING: usize = 253 - 1 - 16 - 16;
+
+/// A name for an Event that no other has.
+fn name(object: &str, now: Timestamp, random: u32) -> String {
+    let end = object.floor_char_boundary(LONGEST_BEGINNING);
+    let beginning = object[..end].trim_end_matches(['.', '-']);
+    format!("{beginning}.{:016x}{random:08x}", now.as_nanosecond())
+}
+
 fn event(what: &Announcement, namespace: &str, instance: &str, now: Timestamp) -> Event {
     let object = &what.object;
     let api_version = match object.kind {
@@ -114,12 +139,7 @@ fn event(what: &Announcement, namespace: &str, instance: &str, now: Timestamp) -
     let own = (!object.namespace.is_empty()).then(|| object.namespace.to_string());
     Event {
         metadata: ObjectMeta {
-            name: Some(format!(
-                "{}.{:x}{:08x}",
-                object.name,
-                now.as_nanosecond(),
-                crate::random::number()
-            )),
+            name: Some(name(&object.name, now, crate::random::number())),
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         },
@@ -149,5 +169,17 @@ fn event(what: &Announcement, namespace: &str, instance: &str, now: Timestamp) -
         first_timestamp: Some(Time(now)),
         last_timestamp: Some(Time(now)),
         ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_an_event_is_never_too_long() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        assert_eq!(name("shop", now, 7), "shop.18fae27693b4000000000007");
+        assert!(name(&"a.".repeat(126), now, u32::MAX).len() <= 253);
     }
 }

@@ -227,6 +227,7 @@ impl Controller {
         }
         self.led = leads;
         self.context.metrics.leads(leads);
+        self.announcements.speak(leads);
         self.context.changes.tell(Change::Leading(leads));
         tracing::info!(leads, "leadership");
         if leads {
