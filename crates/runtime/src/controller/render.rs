@@ -14,6 +14,7 @@ use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 /// Traffic goes through the proxy: kube-proxy must not catch it on its way.
@@ -114,8 +115,9 @@ pub(super) fn load_balancer(
     now: Timestamp,
 ) -> LoadBalancerStatus {
     let before = &shown.status.status;
-    let requests =
-        |uid: &str| before.consumers.iter().find(|consumer| consumer.uid == uid)?.requests.clone();
+    let known: HashMap<&str, &Consumer> =
+        before.consumers.iter().map(|consumer| (consumer.uid.as_str(), consumer)).collect();
+    let requests = |uid: &str| known.get(uid)?.requests.clone();
     let consumers = want.consumers.iter().filter_map(|consumer| {
         Some(Consumer {
             kind: kind(consumer)?,
