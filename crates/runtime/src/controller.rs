@@ -197,6 +197,9 @@ impl Controller {
             let now = Instant::now();
             let begun = (!batch.is_empty()).then_some(now);
             for heard in batch.drain(..) {
+                if heard.is_unreadable() {
+                    self.context.metrics.error("Unreadable");
+                }
                 self.release(&heard);
                 self.state.hear(heard, now);
             }

@@ -13,7 +13,9 @@ use bowline_core::planner::{Event, Kind, Object};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressLoadBalancerIngress};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Api;
+use kube::core::DeserializeGuard;
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -36,6 +38,11 @@ pub(super) enum Heard {
 }
 
 impl Heard {
+    /// Whether this is an object of ours that cannot be read, or not wholly.
+    pub(super) fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Plan(Seen::Apply(plan)) if plan.unreadable > 0)
+    }
+
     /// What this is news of.
     pub(super) fn target(&self) -> Option<Target> {
         let consumer = |kind, key: &ObjectKey| Some(Target::Consumer(kind, key.clone()));
@@ -71,21 +78,67 @@ pub(super) struct PlanSeen {
     pub(super) name: String,
     pub(super) load_balancer: Arc<str>,
     pub(super) version: String,
+    /// The uid of the load balancer to which it belongs, if its label is right too.
+    pub(super) owner: Option<String>,
     pub(super) fragments: Vec<Fragment>,
     /// How many more it has that cannot be read.
     pub(super) unreadable: usize,
 }
 
 impl PlanSeen {
-    pub(super) fn of(plan: Plan) -> Self {
+    /// Whether it has the name of a Plan of its load balancer.
+    pub(super) fn is_ours(&self) -> bool {
+        is_plan_of(&self.name, &self.load_balancer)
+    }
+
+    /// Reads an object. One that somebody edited so that it cannot be read is there, and holds what we
+    /// do not know: so it is written again.
+    pub(super) fn of(DeserializeGuard(plan): DeserializeGuard<Plan>) -> Self {
+        let (meta, spec) = match plan {
+            Ok(plan) => (plan.metadata, Some(plan.spec)),
+            Err(invalid) => {
+                let name = invalid.metadata.name.as_deref().unwrap_or_default();
+                tracing::warn!(name, error = invalid.error, "a Plan cannot be read");
+                (invalid.metadata, None)
+            }
+        };
+        let name = meta.name.clone().unwrap_or_default();
+        // A name that is not one of its load balancer's was not given by us: somebody edited the other.
+        let spec = spec.filter(|spec| is_plan_of(&name, &spec.load_balancer));
+        let load_balancer = match &spec {
+            Some(spec) => spec.load_balancer.as_str(),
+            None => load_balancer_of(&meta, &name).unwrap_or_default(),
+        };
         Self {
-            name: plan.name_any(),
-            load_balancer: plan.spec.load_balancer.as_str().into(),
-            version: plan.resource_version().unwrap_or_default(),
-            unreadable: plan.spec.unreadable,
-            fragments: plan.spec.fragments,
+            load_balancer: load_balancer.into(),
+            owner: owned_by(&meta, load_balancer),
+            unreadable: spec.as_ref().map_or(1, |spec| spec.unreadable),
+            version: meta.resource_version.unwrap_or_default(),
+            fragments: spec.map(|spec| spec.fragments).unwrap_or_default(),
+            name,
         }
     }
+}
+
+/// Whether a Plan of this name is one of this load balancer.
+fn is_plan_of(name: &str, load_balancer: &str) -> bool {
+    names::plan_index(name).is_some_and(|index| names::plan_name(load_balancer, index) == name)
+}
+
+/// The load balancer of a Plan that does not say it: its owner or, where that is another, the one whose
+/// name it has. Long names are not whole in it.
+fn load_balancer_of<'a>(meta: &'a ObjectMeta, name: &'a str) -> Option<&'a str> {
+    let owners = meta.owner_references.iter().flatten().map(|owner| owner.name.as_str());
+    let named = name.rsplit_once('-').map(|(load_balancer, _)| load_balancer);
+    owners.chain(named).find(|load_balancer| is_plan_of(name, load_balancer))
+}
+
+/// The uid of the load balancer that an object says it belongs to; None where its label says otherwise.
+fn owned_by(meta: &ObjectMeta, load_balancer: &str) -> Option<String> {
+    let label = meta.labels.as_ref()?.get(names::LABEL_LOAD_BALANCER)?;
+    let owners = meta.owner_references.as_ref()?;
+    let owner = owners.iter().find(|owner| owner.name == load_balancer)?;
+    (*label == names::load_balancer_label(load_balancer)).then(|| owner.uid.clone())
 }
 
 /// A Secret of ours: which certificates it has, and how large they are. Never the keys.
@@ -180,7 +233,7 @@ pub(super) fn follow(
             (Object::LoadBalancer(convert::load_balancer(it)), Some(status))
         },
     );
-    inputs.ours("Plan", Selection::default(), |seen: Seen<Plan>| {
+    inputs.ours("Plan", Selection::default(), |seen: Seen<DeserializeGuard<Plan>>| {
         Heard::Plan(map(seen, PlanSeen::of))
     });
     let ours = Selection::fields(format!("type={}", names::SECRET_TYPE_CERTIFICATES));
@@ -267,4 +320,50 @@ impl Inputs<'_> {
 
 fn named<K: Resource>(object: &K) -> ObjectKey {
     key(object.meta())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn plan(name: &str, owner: &str, spec: Value) -> PlanSeen {
+        let reference = json!({
+            "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer", "name": owner, "uid": "u",
+        });
+        let metadata = json!({
+            "name": name,
+            "resourceVersion": "7",
+            "labels": {names::LABEL_LOAD_BALANCER: owner},
+            "ownerReferences": [reference],
+        });
+        let object = json!({
+            "apiVersion": "bowline.dev/v1alpha1", "kind": "Plan", "metadata": metadata, "spec": spec,
+        });
+        PlanSeen::of(serde_json::from_value(object).unwrap())
+    }
+
+    /// Whose it is, its owner's uid, and how much of it cannot be read.
+    fn told(plan: &PlanSeen) -> (&str, Option<&str>, usize) {
+        (&plan.load_balancer, plan.owner.as_deref(), plan.unreadable)
+    }
+
+    #[test]
+    fn a_plan_belongs_to_the_load_balancer_of_its_name_whatever_was_edited() {
+        let spec = |lb: &str| json!({"loadBalancer": lb, "hash": "0".repeat(64), "fragments": []});
+        let right = plan("edge-0", "edge", spec("edge"));
+        assert_eq!(told(&right), ("edge", Some("u"), 0));
+        assert_eq!(told(&plan("edge-0", "edge", spec("other"))), ("edge", Some("u"), 1));
+        assert_eq!(told(&plan("edge-0", "edge", json!({"fragments": 3}))), ("edge", Some("u"), 1));
+        assert_eq!(told(&plan("edge-0", "other", spec("edge"))), ("edge", None, 0));
+        assert_eq!(told(&plan("edge-0", "other", spec("other"))), ("edge", None, 1));
+        assert!(!plan("edge", "edge", spec("edge")).is_ours());
+    }
+
+    #[test]
+    fn the_plan_of_a_load_balancer_with_a_long_name_is_found_by_its_owner() {
+        let long = "a".repeat(253);
+        let seen = plan(&names::plan_name(&long, 0), &long, json!({}));
+        assert_eq!((&*seen.load_balancer, seen.unreadable), (long.as_str(), 1));
+    }
 }

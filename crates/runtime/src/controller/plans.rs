@@ -25,11 +25,18 @@ pub(super) struct Plans {
     fragments: BTreeMap<Item, Arc<Fragment>>,
     /// The hash of each object.
     hashes: BTreeMap<u32, PlanHash>,
+    /// The uid of the load balancer to which each object was seen to belong.
+    owners: BTreeMap<u32, Option<String>>,
 }
 
 impl Default for Plans {
     fn default() -> Self {
-        Self { packed: Packed::new(LARGEST), fragments: BTreeMap::new(), hashes: BTreeMap::new() }
+        Self {
+            packed: Packed::new(LARGEST),
+            fragments: BTreeMap::new(),
+            hashes: BTreeMap::new(),
+            owners: BTreeMap::new(),
+        }
     }
 }
 
@@ -107,6 +114,7 @@ impl Plans {
         if !self.packed.is_news(index, &plan.version) {
             return;
         }
+        self.owners.insert(index, plan.owner);
         let items = plan.fragments.iter().map(|it| ((it.consumer.clone(), it.part), stamp(it)));
         let mut items: Items<_, _> = items.collect();
         if plan.unreadable > 0 {
@@ -123,6 +131,8 @@ impl Plans {
             Write::Put { index, items } => self.hashes.insert(*index, sum(items)),
             Write::Delete { index } => self.hashes.remove(index),
         };
+        let (Write::Put { index, .. } | Write::Delete { index }) = &write;
+        self.owners.remove(index);
         self.packed.wrote(write, version);
     }
 
@@ -130,6 +140,7 @@ impl Plans {
     pub(super) fn gone(&mut self, name: &str) {
         if let Some(index) = names::plan_index(name) {
             self.hashes.remove(&index);
+            self.owners.remove(&index);
             self.packed.gone(index);
         }
     }
@@ -173,8 +184,13 @@ impl Plans {
     }
 
     /// The next write that may be tried now, or None.
-    pub(super) fn next(&mut self, load_balancer: &Arc<str>, now: Instant) -> Option<PlanWrite> {
-        let write = self.packed.next(now)?;
+    pub(super) fn next(
+        &mut self,
+        load_balancer: &Arc<str>,
+        uid: Option<&str>,
+        now: Instant,
+    ) -> Option<PlanWrite> {
+        let write = self.packed.next(now).or_else(|| self.adopt(uid?))?;
         let (index, fragments) = match &write {
             Write::Put { index, items } => {
                 // What is not wanted any more but still there goes with a later write.
@@ -193,39 +209,79 @@ impl Plans {
             fragments,
         })
     }
+
+    /// An object that belongs to somebody else, perhaps a load balancer of the same name that was
+    /// deleted, is written again as it is, with its owner.
+    fn adopt(&mut self, uid: &str) -> Option<Write<Item, PlanHash>> {
+        let foreign = self.owners.iter().filter(|(_, owner)| owner.as_deref() != Some(uid));
+        let index = foreign.map(|(index, _)| *index).find(|index| self.packed.may_write(*index))?;
+        if !self.packed.is_settled() {
+            return None;
+        }
+        let items = self.packed.items(index)?.clone();
+        Some(Write::Put { index, items })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_plan_with_something_that_cannot_be_read_is_written_anew() {
-        let consumer = ConsumerRef { name: "edge".into(), uid: "1".into(), ..nobody() };
-        let fragment = Arc::new(Fragment {
-            consumer: consumer.clone(),
+    fn consumer() -> ConsumerRef {
+        ConsumerRef { name: "edge".into(), uid: "1".into(), ..nobody() }
+    }
+
+    fn fragment() -> Fragment {
+        Fragment {
+            consumer: consumer(),
             part: 0,
             listeners: Vec::new(),
             sites: Vec::new(),
             pools: Vec::new(),
-        });
-        let seen = |version: &str, unreadable| PlanSeen {
-            name: "edge-0".into(),
+        }
+    }
+
+    fn seen(version: &str, owner: &str, unreadable: usize) -> PlanSeen {
+        PlanSeen {
+            name: "edge-0".to_owned(),
             load_balancer: "edge".into(),
-            version: version.into(),
-            fragments: vec![(*fragment).clone()],
+            version: version.to_owned(),
+            owner: Some(owner.to_owned()),
+            fragments: vec![fragment()],
             unreadable,
-        };
+        }
+    }
+
+    /// The fragments of the next write, and the version that it replaces.
+    fn next(plans: &mut Plans, uid: &str) -> Option<(Vec<Fragment>, Option<String>)> {
+        let write = plans.next(&"edge".into(), Some(uid), Instant::now())?;
+        Some((write.object(uid).spec.fragments, write.version))
+    }
+
+    #[test]
+    fn a_plan_with_something_that_cannot_be_read_is_written_anew() {
         let mut plans = Plans::default();
-        plans.want(&consumer, &[Arc::clone(&fragment)]);
-        plans.seen(seen("1", 0));
+        plans.want(&consumer(), &[Arc::new(fragment())]);
+        plans.seen(seen("1", "uid", 0));
         assert!(plans.is_settled());
-        plans.seen(seen("2", 1));
-        let write = plans
-            .next(&"edge".into(), Instant::now())
-            .map(|write| write.object("uid").spec.fragments);
-        assert_eq!(write, Some(vec![(*fragment).clone()]));
-        plans.seen(seen("3", 0));
+        plans.seen(seen("2", "uid", 1));
+        assert_eq!(next(&mut plans, "uid"), Some((vec![fragment()], Some("2".to_owned()))));
+        plans.seen(seen("3", "uid", 0));
         assert!(plans.is_settled());
+    }
+
+    #[test]
+    fn a_plan_that_belongs_to_a_deleted_load_balancer_is_written_again_once() {
+        let mut plans = Plans::default();
+        plans.want(&consumer(), &[Arc::new(fragment())]);
+        plans.seen(seen("1", "old", 0));
+        assert_eq!(next(&mut plans, "old"), None);
+        assert_eq!(next(&mut plans, "new"), Some((vec![fragment()], Some("1".to_owned()))));
+        let (now, wait) = (Instant::now(), std::time::Duration::from_secs(9));
+        plans.refused("edge-0", now + wait);
+        assert_eq!(next(&mut plans, "new"), None);
+        let write = plans.next(&"edge".into(), Some("new"), now + wait).unwrap();
+        plans.wrote(write.write, Some("2".to_owned()));
+        assert_eq!(next(&mut plans, "new"), None);
     }
 }

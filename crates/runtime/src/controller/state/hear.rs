@@ -90,6 +90,7 @@ impl State {
 
     pub(super) fn hear_plan(&mut self, seen: Seen<crate::controller::inputs::PlanSeen>) {
         match seen {
+            Seen::Apply(plan) | Seen::Delete(plan) if !plan.is_ours() => {}
             Seen::Begin => {
                 let all = self.plans.iter().flat_map(|(lb, plans)| {
                     plans.names(lb).map(|name| (Arc::clone(lb), name)).collect::<Vec<_>>()

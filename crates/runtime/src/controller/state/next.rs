@@ -50,10 +50,11 @@ impl State {
     }
 
     pub(super) fn next_plan(&mut self, lb: &Arc<str>, now: Instant) -> Next {
-        let Some(write) = self.plans.get_mut(lb).and_then(|plans| plans.next(lb, now)) else {
+        let uid = self.uid(lb);
+        let plans = self.plans.get_mut(lb);
+        let Some(write) = plans.and_then(|plans| plans.next(lb, uid.as_deref(), now)) else {
             return Next::Nothing;
         };
-        let uid = self.uid(lb);
         if !write.is_deletion() {
             // Certificates first: the agent finds them when it reads the Plan.
             let needed = self.planner.certificates(lb);
