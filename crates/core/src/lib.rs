@@ -13,6 +13,7 @@
 
 pub mod announce;
 pub mod backoff;
+pub mod dns;
 pub mod election;
 pub mod hash;
 pub mod key;

@@ -1,0 +1,322 @@
+//! When each name is looked up: at once when it is wanted, then whenever its TTL ends, after failures
+//! later and later; never twice at a time, and never too many at a time. It neither asks nor waits: the
+//! runtime does what the effects say, and ticks it at [`Schedule::next_wake`].
+//!
+//! ```text
+//!           Want                     a slot is free                  Answered: Report
+//!  unknown ─────▶ waiting (due now) ───────────────▶ in flight ─────────────────────▶ waiting (due later)
+//! ```
+//!
+//! Waiting names are sorted by when they are due. Names that are due and find no free slot stay where
+//! they are, and the one that was due first is the next.
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+use super::{Answers, Families, Name, Report};
+use crate::backoff::Backoff;
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+/// How often names are looked up, and how many at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    min: Duration,
+    max: Duration,
+    /// A name that does not resolve is looked up again after this time at most, where `max` is longer:
+    /// somebody may be waiting for its first record.
+    pub longest_retry: Duration,
+    /// How many look-ups may be under way.
+    pub at_once: usize,
+    /// Look-ups are late by a share of a tenth of their delay, and by this at most.
+    pub most_late: Duration,
+    /// Makes the lateness differ between processes.
+    pub seed: u64,
+}
+
+/// TTL limits that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the shortest time between look-ups must be 1s or more, and not more than the longest")]
+pub struct BadLimits;
+
+impl Config {
+    /// Looks again after the TTL, but not before `min` and not after `max`.
+    pub fn new(min: Duration, max: Duration) -> Result<Self, BadLimits> {
+        if min < Duration::from_secs(1) || min > max {
+            return Err(BadLimits);
+        }
+        Ok(Self { min, max, ..Self::default() })
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff::new(self.min, self.longest_retry.clamp(self.min, self.max))
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            min: Duration::from_secs(5),
+            max: Duration::from_secs(3600),
+            longest_retry: Duration::from_secs(60),
+            at_once: 64,
+            most_late: Duration::from_secs(10),
+            seed: 0,
+        }
+    }
+}
+
+/// What happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// These families of the name are wanted from now on, and no others.
+    Want {
+        /// The name.
+        name: Name,
+        /// All families that anybody wants.
+        families: Families,
+    },
+    /// Nobody wants the name any more.
+    Unwant {
+        /// The name.
+        name: Name,
+    },
+    /// A look-up has ended, in whatever way.
+    Answered {
+        /// The name.
+        name: Name,
+        /// The id of the [`Effect::Look`].
+        id: u64,
+        /// An answer for each family that was asked for.
+        answers: Answers,
+    },
+    /// It is time, see [`Schedule::next_wake`].
+    Tick,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Look the name up and answer with [`Event::Answered`] of the same id, always.
+    Look {
+        /// Tells look-ups apart; never used twice.
+        id: u64,
+        /// The name.
+        name: Name,
+        /// What to ask for.
+        families: Families,
+    },
+    /// Stop that look-up: nobody wants its answer. Should it come all the same, it is ignored.
+    Cancel {
+        /// The id of the look-up.
+        id: u64,
+    },
+    /// Tell what was found.
+    Report {
+        /// The name.
+        name: Name,
+        /// What was found, and when it is looked up again.
+        report: Report,
+    },
+}
+
+/// All names that are wanted, and when they are looked up.
+#[derive(Debug)]
+pub struct Schedule {
+    config: Config,
+    names: HashMap<Name, Entry>,
+    /// Every name that waits, by when it is due.
+    due: BTreeSet<(Duration, Name)>,
+    in_flight: usize,
+    last_id: u64,
+    visited: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    wanted: Families,
+    /// What was reported of those that are wanted.
+    known: Families,
+    state: State,
+    backoff: Backoff,
+    looks: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Waiting { due: Duration },
+    InFlight { id: u64, asked: Families },
+}
+
+impl Schedule {
+    /// One without names.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            names: HashMap::new(),
+            due: BTreeSet::new(),
+            in_flight: 0,
+            last_id: 0,
+            visited: 0,
+        }
+    }
+
+    /// When the next [`Event::Tick`] is due. None: nothing happens before some other event.
+    pub fn next_wake(&self) -> Option<Duration> {
+        let free = self.in_flight < self.config.at_once.max(1);
+        self.due.first().filter(|_| free).map(|(due, _)| *due)
+    }
+
+    /// How many names were looked at since the beginning: what the work follows.
+    pub fn visited(&self) -> u64 {
+        self.visited
+    }
+
+    /// Something happens at `now`, on a monotonic clock.
+    pub fn step(&mut self, event: Event, now: Duration) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match event {
+            Event::Tick => {}
+            Event::Want { name, families } if families.is_empty() => {
+                self.unwant(&name, &mut effects);
+            }
+            Event::Want { name, families } => self.want(name, families, now),
+            Event::Unwant { name } => self.unwant(&name, &mut effects),
+            Event::Answered { name, id, answers } => {
+                self.answered(name, id, answers, now, &mut effects);
+            }
+        }
+        self.start_due(now, &mut effects);
+        effects
+    }
+
+    fn want(&mut self, name: Name, families: Families, now: Duration) {
+        self.visited += 1;
+        let Some(entry) = self.names.get_mut(&name) else {
+            let entry = Entry {
+                wanted: families,
+                known: Families::NONE,
+                state: State::Waiting { due: now },
+                backoff: self.config.backoff(),
+                looks: 0,
+            };
+            self.due.insert((now, name.clone()));
+            self.names.insert(name, entry);
+            return;
+        };
+        entry.wanted = families;
+        entry.known = entry.known.and(families);
+        if let State::Waiting { due } = entry.state
+            && due > now
+            && !entry.known.covers(families)
+        {
+            entry.state = State::Waiting { due: now };
+            self.due.remove(&(due, name.clone()));
+            self.due.insert((now, name));
+        }
+    }
+
+    fn unwant(&mut self, name: &Name, effects: &mut Vec<Effect>) {
+        self.visited += 1;
+        match self.names.remove(name).map(|entry| entry.state) {
+            None => {}
+            Some(State::Waiting { due }) => {
+                self.due.remove(&(due, name.clone()));
+            }
+            Some(State::InFlight { id, .. }) => {
+                self.in_flight -= 1;
+                effects.push(Effect::Cancel { id });
+            }
+        }
+    }
+
+    fn answered(
+        &mut self,
+        name: Name,
+        id: u64,
+        answers: Answers,
+        now: Duration,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.visited += 1;
+        let Some(entry) = self.names.get_mut(&name) else { return };
+        let State::InFlight { id: ours, asked } = entry.state else { return };
+        if ours != id {
+            return;
+        }
+        self.in_flight -= 1;
+        entry.known = asked.and(entry.wanted);
+        let answers = answers.only(entry.known);
+        // Whatever was added while we asked is asked for at once.
+        let delay = match entry.known.covers(entry.wanted) {
+            true => entry.delay(&self.config, &name, &answers),
+            false => Duration::ZERO,
+        };
+        let due = now.saturating_add(delay);
+        entry.state = State::Waiting { due };
+        self.due.insert((due, name.clone()));
+        if answers != Answers::default() {
+            let report = Report { answers, next_check: delay };
+            effects.push(Effect::Report { name, report });
+        }
+    }
+
+    fn start_due(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        while self.next_wake().is_some_and(|due| due <= now) {
+            let Some((_, name)) = self.due.pop_first() else { return };
+            self.visited += 1;
+            let Some(entry) = self.names.get_mut(&name) else { continue };
+            self.last_id += 1;
+            self.in_flight += 1;
+            entry.looks += 1;
+            let (id, families) = (self.last_id, entry.wanted);
+            entry.state = State::InFlight { id, asked: families };
+            effects.push(Effect::Look { id, name, families });
+        }
+    }
+}
+
+impl Entry {
+    /// How long to wait after these answers. The DNS saying that a name lacks one family is no failure
+    /// while it has the other: both are asked for when that one's TTL ends.
+    fn delay(&mut self, config: &Config, name: &Name, answers: &Answers) -> Duration {
+        let (mut ttl, mut failed, mut unsure) = (None, false, false);
+        for (_, answer) in answers.iter() {
+            match answer {
+                Ok(found) => {
+                    let found = found.ttl().clamp(config.min, config.max);
+                    ttl = Some(ttl.map_or(found, |ttl: Duration| ttl.min(found)));
+                }
+                Err(failure) => {
+                    failed = true;
+                    unsure |= !failure.kind.is_definite();
+                }
+            }
+        }
+        let delay = if unsure || (failed && ttl.is_none()) {
+            let retry = self.backoff.failed(u32::MAX);
+            ttl.map_or(retry, |ttl| ttl.min(retry))
+        } else {
+            self.backoff.worked();
+            ttl.unwrap_or(config.min)
+        };
+        // After the TTL, never before: a cache in between would give the same answer again.
+        let late = (delay / 10).min(config.most_late);
+        delay + late.mul_f64(share(config.seed, name, self.looks))
+    }
+}
+
+/// From 0 up to 1: the same for the same look-up, and unlike that of other names and other look-ups.
+fn share(seed: u64, name: &Name, look: u64) -> f64 {
+    let mut hash = seed ^ look.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for byte in name.as_str().bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    // The finisher of splitmix64: one bit of difference anywhere changes half of all bits.
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^= hash >> 31;
+    f64::from((hash >> 32) as u32) / (f64::from(u32::MAX) + 1.0)
+}
