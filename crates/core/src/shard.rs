@@ -41,6 +41,23 @@ pub enum Write<K, H> {
     },
 }
 
+impl<K, H> Write<K, H> {
+    /// Which shard.
+    pub fn index(&self) -> u32 {
+        match self {
+            Self::Put { index, .. } | Self::Delete { index } => *index,
+        }
+    }
+
+    /// All items that the shard has afterwards; None: there is no such shard then.
+    pub fn items(&self) -> Option<&Items<K, H>> {
+        match self {
+            Self::Put { items, .. } => Some(items),
+            Self::Delete { .. } => None,
+        }
+    }
+}
+
 /// What is to change: items as they should be, or None for those that should not be there.
 pub type Wanted<K, H> = BTreeMap<K, Option<Stamp<H>>>;
 
@@ -53,6 +70,8 @@ pub struct Shards<K, H> {
     places: BTreeMap<K, BTreeSet<u32>>,
     /// Items in more than one shard.
     repeated: BTreeSet<K>,
+    /// Shards without items.
+    empty: BTreeSet<u32>,
 }
 
 impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
@@ -64,6 +83,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
             sizes: BTreeMap::new(),
             places: BTreeMap::new(),
             repeated: BTreeSet::new(),
+            empty: BTreeSet::new(),
         }
     }
 
@@ -77,6 +97,9 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
                 self.repeated.insert(key.clone());
             }
         }
+        if items.is_empty() {
+            self.empty.insert(index);
+        }
         self.sizes.insert(index, items.values().map(|stamp| stamp.size).sum());
         self.shards.insert(index, items);
     }
@@ -84,6 +107,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
     /// A shard is gone.
     pub fn forget(&mut self, index: u32) {
         self.sizes.remove(&index);
+        self.empty.remove(&index);
         for key in self.shards.remove(&index).unwrap_or_default().into_keys() {
             let Some(places) = self.places.get_mut(&key) else { continue };
             places.remove(&index);
@@ -108,6 +132,11 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
     pub fn get(&self, key: &K) -> Option<&Stamp<H>> {
         let index = self.places.get(key)?.first()?;
         self.shards.get(index)?.get(key)
+    }
+
+    /// Whether no item is in two shards and no shard is empty.
+    pub fn is_tidy(&self) -> bool {
+        self.repeated.is_empty() && self.empty.is_empty()
     }
 
     /// The items of a shard. None: there is no such shard.

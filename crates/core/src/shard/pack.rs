@@ -35,14 +35,36 @@ impl<'a, K: Ord + Clone, H: PartialEq + Clone> Packing<'a, K, H> {
         for key in self.from.repeated.iter().filter(|key| !wanted.contains_key(key)) {
             self.take_out(key, self.places(key).next());
         }
-        for (index, _) in self.from.shards.iter().filter(|(_, items)| items.is_empty()) {
+        for index in &self.from.empty {
             self.edits.entry(*index).or_default();
         }
-        for (key, stamp) in homeless {
-            let index = self.room_for(stamp.size);
-            self.put(index, key, stamp);
-        }
+        self.house(&homeless);
         self.writes()
+    }
+
+    /// Gives each item a place: the first shard with room that nothing leaves, else a new one. Shards
+    /// without room for the smallest item are not looked at again and again.
+    fn house(&mut self, homeless: &[(&K, &Stamp<H>)]) {
+        let Some(least) = homeless.iter().map(|(_, stamp)| stamp.size).min() else { return };
+        let limit = self.from.limit;
+        let known = self.sizes.iter().filter(|(index, _)| !self.left.contains(index));
+        let mut roomy: BTreeSet<u32> =
+            known.filter(|(_, used)| **used + least <= limit).map(|(index, _)| *index).collect();
+        let mut unused = 0;
+        for (key, stamp) in homeless {
+            let room = roomy.iter().find(|index| self.size(**index) + stamp.size <= limit);
+            let index = room.copied().unwrap_or_else(|| {
+                unused =
+                    (unused..).find(|index| !self.sizes.contains_key(index)).unwrap_or(u32::MAX);
+                unused
+            });
+            self.put(index, key, stamp);
+            if self.size(index) + least <= limit {
+                roomy.insert(index);
+            } else {
+                roomy.remove(&index);
+            }
+        }
     }
 
     fn places(&self, key: &K) -> impl Iterator<Item = u32> + use<'a, K, H> {
@@ -90,15 +112,6 @@ impl<'a, K: Ord + Clone, H: PartialEq + Clone> Packing<'a, K, H> {
             self.sizes.insert(index, self.size(index) - old.map_or(0, |old| old.size));
             self.edits.entry(index).or_default().insert(key.clone(), None);
         }
-    }
-
-    /// The first shard with room that nothing leaves, else a new one.
-    fn room_for(&self, size: usize) -> u32 {
-        let mut known = self.sizes.iter().filter(|(index, _)| !self.left.contains(index));
-        let room = known.find(|(_, used)| **used + size <= self.from.limit);
-        room.map(|(index, _)| *index).unwrap_or_else(|| {
-            (0..).find(|index| !self.sizes.contains_key(index)).unwrap_or(u32::MAX)
-        })
     }
 
     fn writes(self) -> Vec<Write<K, H>> {

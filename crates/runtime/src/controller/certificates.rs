@@ -6,7 +6,7 @@ use super::inputs::CertificatesSeen;
 use super::packed::Packed;
 use bowline_api::{convert, names};
 use bowline_core::key::ObjectKey;
-use bowline_core::shard::{Items, Stamp, Write};
+use bowline_core::shard::{Stamp, Write};
 use bowline_core::update::Certificate;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -184,10 +184,7 @@ impl Certificates {
             }
             return self.missed.values().map(|missed| missed.until).min().map(Next::Later);
         };
-        let (index, items) = match &write {
-            Write::Put { index, items } => (*index, items.clone()),
-            Write::Delete { index } => (*index, Items::new()),
-        };
+        let (index, items) = (write.index(), write.items().cloned().unwrap_or_default());
         let before = self.packed.items(index).cloned().unwrap_or_default();
         let added = items.keys().filter(|hash| !before.contains_key(*hash));
         let added = added

@@ -3,7 +3,7 @@
 
 use super::shown::is_older;
 use bowline_core::shard::{Items, Shards, Stamp, Wanted, Write};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
 /// What is there, and what should be.
@@ -12,10 +12,12 @@ pub(super) struct Packed<K, H> {
     shards: Shards<K, H>,
     versions: BTreeMap<u32, String>,
     wanted: Items<K, H>,
-    /// Items that may differ from what is there.
+    /// Items that are not there as they should be.
     open: BTreeSet<K>,
-    /// Whether the objects may hold something twice or be empty.
-    untidy: bool,
+    /// The writes that are left, in order.
+    queue: VecDeque<Write<K, H>>,
+    /// Whether something has happened that the writes which are left do not take into account.
+    stale: bool,
     /// Objects that could not be written, and when that is tried again.
     refused: BTreeMap<u32, Instant>,
 }
@@ -28,18 +30,23 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
             versions: BTreeMap::new(),
             wanted: Items::new(),
             open: BTreeSet::new(),
-            untidy: false,
+            queue: VecDeque::new(),
+            stale: false,
             refused: BTreeMap::new(),
         }
     }
 
     /// An item should be so, or not be there.
     pub(super) fn want(&mut self, key: K, stamp: Option<Stamp<H>>) {
-        self.open.insert(key.clone());
+        if self.wanted.get(&key) == stamp.as_ref() {
+            return;
+        }
+        self.stale = true;
         match stamp {
-            Some(stamp) => drop(self.wanted.insert(key, stamp)),
+            Some(stamp) => drop(self.wanted.insert(key.clone(), stamp)),
             None => drop(self.wanted.remove(&key)),
         }
+        self.check(key);
     }
 
     /// Whether an object of this version would be news.
@@ -49,41 +56,51 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
 
     /// An object was seen.
     pub(super) fn seen(&mut self, index: u32, version: String, items: Items<K, H>) {
-        self.suspect(index);
-        self.refused.remove(&index);
-        self.open.extend(items.keys().cloned());
-        self.shards.observe(index, items);
-        self.versions.insert(index, version);
-        self.untidy = true;
+        self.happened(Write::Put { index, items }, Some(version));
     }
 
-    /// A write of ours was carried out.
+    /// A write of ours was carried out. The watch may have shown that already, and what came after it.
     pub(super) fn wrote(&mut self, write: Write<K, H>, version: Option<String>) {
-        let index = match &write {
-            Write::Put { index, .. } | Write::Delete { index } => *index,
-        };
-        self.shards.written(write);
-        self.refused.remove(&index);
-        // What moved into this object is to leave the one where it was.
-        self.untidy = true;
-        match version {
-            Some(version) => drop(self.versions.insert(index, version)),
-            None => drop(self.versions.remove(&index)),
+        if version.as_deref().is_none_or(|version| self.is_news(write.index(), version)) {
+            self.happened(write, version);
         }
     }
 
     /// An object is gone.
     pub(super) fn gone(&mut self, index: u32) {
-        self.suspect(index);
-        self.refused.remove(&index);
-        self.shards.forget(index);
-        self.versions.remove(&index);
+        self.happened(Write::Delete { index }, None);
     }
 
-    /// What an object holds may no longer be there.
-    fn suspect(&mut self, index: u32) {
-        if let Some(items) = self.shards.items(index) {
-            self.open.extend(items.keys().cloned());
+    /// An object is now so, whoever wrote it. What was to be written next stays so where this is one of
+    /// the writes, or changes nothing.
+    fn happened(&mut self, write: Write<K, H>, version: Option<String>) {
+        let index = write.index();
+        if let Some(at) = self.queue.iter().position(|next| next.index() == index) {
+            let next = self.queue.remove(at);
+            self.stale |= next.as_ref() != Some(&write);
+        } else {
+            self.stale |= self.shards.items(index) != write.items();
+        }
+        self.refused.remove(&index);
+        match version {
+            Some(version) => drop(self.versions.insert(index, version)),
+            None => drop(self.versions.remove(&index)),
+        }
+        let before = self.shards.items(index).into_iter().flatten();
+        let after = write.items().into_iter().flatten();
+        let touched: Vec<K> = before.chain(after).map(|(key, _)| key.clone()).collect();
+        self.shards.written(write);
+        for key in touched {
+            self.check(key);
+        }
+    }
+
+    /// Notes whether an item is there as it should be.
+    fn check(&mut self, key: K) {
+        if self.shards.get(&key) == self.wanted.get(&key) {
+            self.open.remove(&key);
+        } else {
+            self.open.insert(key);
         }
     }
 
@@ -127,11 +144,9 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
         &self.wanted
     }
 
-    /// Items that are not there as they should be.
-    pub(super) fn open(&mut self) -> impl Iterator<Item = &K> {
-        let (shards, wanted) = (&self.shards, &self.wanted);
-        self.open.retain(|key| shards.get(key) != wanted.get(key));
-        self.open.iter()
+    /// Whether an item is not there as it should be.
+    pub(super) fn is_open(&self, key: &K) -> bool {
+        self.open.contains(key)
     }
 
     /// Whether nothing is there and nothing is wanted.
@@ -140,54 +155,49 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
     }
 
     /// Whether all is as wanted.
-    pub(super) fn is_settled(&mut self) -> bool {
-        self.writes().is_empty()
+    pub(super) fn is_settled(&self) -> bool {
+        self.open.is_empty() && self.shards.is_tidy()
     }
 
     /// The next write that may be tried now, or None.
     pub(super) fn next(&mut self, now: Instant) -> Option<Write<K, H>> {
         self.refused.retain(|_, until| now < *until);
+        if std::mem::take(&mut self.stale) {
+            let change: Wanted<K, H> =
+                self.open.iter().map(|key| (key.clone(), self.wanted.get(key).cloned())).collect();
+            self.queue = self.shards.pack(&change).into();
+        }
         let mut passed = false;
-        for write in self.writes() {
-            let (index, items) = match &write {
-                Write::Put { index, items } => (index, Some(items)),
-                Write::Delete { index } => (index, None),
-            };
+        for write in &self.queue {
             // What is passed over may be the new place of what this write takes away.
             let keeps = |key: &K| {
-                items.is_some_and(|items| items.contains_key(key)) || !self.wanted.contains_key(key)
+                write.items().is_some_and(|items| items.contains_key(key))
+                    || !self.wanted.contains_key(key)
             };
-            let before = self.shards.items(*index);
+            let before = self.shards.items(write.index());
             let may_pass = || before.is_none_or(|before| before.keys().all(keeps));
-            if self.may_write(*index) && (!passed || may_pass()) {
-                return Some(write);
+            if self.may_write(write.index()) && (!passed || may_pass()) {
+                return Some(write.clone());
             }
             passed = true;
         }
         None
-    }
-
-    /// All writes that are left. To look changes nothing but what is known to be in order.
-    fn writes(&mut self) -> Vec<Write<K, H>> {
-        if self.open.is_empty() && !self.untidy {
-            return Vec::new();
-        }
-        let (shards, wanted) = (&self.shards, &self.wanted);
-        self.open.retain(|key| shards.get(key) != wanted.get(key));
-        let change: Wanted<K, H> =
-            self.open.iter().map(|key| (key.clone(), wanted.get(key).cloned())).collect();
-        let writes = shards.pack(&change);
-        self.untidy &= !writes.is_empty();
-        writes
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     fn stamp(hash: u8) -> Stamp<u8> {
         Stamp { hash, size: 10 }
+    }
+
+    /// The version that a server gives next.
+    fn newer<K, H>(packed: &Packed<K, H>) -> String {
+        let versions = packed.versions.values().map(|version| version.parse::<u64>().unwrap());
+        (versions.max().unwrap_or(0) + 1).to_string()
     }
 
     /// Carries out all writes, as nobody else writes.
@@ -195,7 +205,8 @@ mod tests {
         let mut writes = Vec::new();
         while let Some(write) = packed.next(Instant::now()) {
             let deletes = matches!(write, Write::Delete { .. });
-            packed.wrote(write.clone(), (!deletes).then(|| writes.len().to_string()));
+            let version = (!deletes).then(|| newer(packed));
+            packed.wrote(write.clone(), version);
             writes.push(write);
         }
         writes
@@ -275,5 +286,65 @@ mod tests {
         assert_eq!(packed.next(now), Some(moved));
         packed.refused(1, now + std::time::Duration::from_secs(9));
         assert_eq!(packed.next(now), None);
+    }
+
+    thread_local! {
+        static CLONES: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// An item that counts how often somebody copies one: all work on items does.
+    #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+    struct Counted(usize);
+
+    impl Clone for Counted {
+        fn clone(&self) -> Self {
+            CLONES.set(CLONES.get() + 1);
+            Self(self.0)
+        }
+    }
+
+    /// Carries out all writes, looking between them as the controller does. The copies of items made
+    /// for one write.
+    fn cost(packed: &mut Packed<Counted, u8>, writes: usize) -> usize {
+        CLONES.set(0);
+        for _ in 0..writes {
+            assert!(!packed.is_settled());
+            let write = packed.next(Instant::now()).unwrap();
+            let version = newer(packed);
+            packed.wrote(write, Some(version));
+        }
+        assert!(packed.is_settled());
+        CLONES.get() / writes
+    }
+
+    #[test]
+    fn a_write_among_ten_thousand_items_costs_as_much_as_one_among_a_thousand() {
+        let costs = |items: usize| {
+            let mut packed = Packed::new(100);
+            (0..items).for_each(|item| packed.want(Counted(item), Some(stamp(1))));
+            let all = cost(&mut packed, items / 10);
+            packed.want(Counted(items / 2), Some(stamp(2)));
+            (all, cost(&mut packed, 1))
+        };
+        assert_eq!(costs(1_000), costs(10_000));
+        let (all, one) = costs(1_000);
+        assert!(all < 100 && one < 100, "{all} and {one} copies for a write of ten items");
+    }
+
+    #[test]
+    fn what_the_watch_shows_before_the_answer_comes_leaves_the_other_writes_as_they_are() {
+        let now = Instant::now();
+        let mut packed = Packed::new(15);
+        packed.want("a", Some(stamp(1)));
+        packed.want("b", Some(stamp(2)));
+        let first = packed.next(now).unwrap();
+        packed.seen(0, "5".to_owned(), Items::from([("a", stamp(1))]));
+        assert!(!packed.stale);
+        packed.wrote(first.clone(), Some("5".to_owned()));
+        assert_eq!(packed.next(now), Some(put(1, &[("b", stamp(2))])));
+        packed.seen(0, "7".to_owned(), Items::from([("a", stamp(9))]));
+        packed.wrote(first.clone(), Some("6".to_owned()));
+        assert_eq!(packed.version(0), Some("7"));
+        assert_eq!(packed.next(now), Some(first));
     }
 }

@@ -8,7 +8,7 @@ use bowline_core::hash::PlanHash;
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::plan::Fragment;
 use bowline_core::shard::{Items, Stamp, Write, json_size};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,11 +22,22 @@ type Item = (ConsumerRef, u32);
 #[derive(Debug)]
 pub(super) struct Plans {
     packed: Packed<Item, PlanHash>,
-    fragments: BTreeMap<Item, Arc<Fragment>>,
+    fragments: BTreeMap<Item, Planned>,
+    /// Items that may have to be written, by the change with which they were last planned.
+    unwritten: BTreeSet<(u64, Item)>,
     /// The hash of each object.
     hashes: BTreeMap<u32, PlanHash>,
     /// The uid of the load balancer to which each object was seen to belong.
     owners: BTreeMap<u32, Option<String>>,
+}
+
+/// What is planned for an item.
+#[derive(Debug)]
+struct Planned {
+    fragment: Arc<Fragment>,
+    stamp: Stamp<PlanHash>,
+    /// The change with which that was planned.
+    change: u64,
 }
 
 impl Default for Plans {
@@ -34,6 +45,7 @@ impl Default for Plans {
         Self {
             packed: Packed::new(LARGEST),
             fragments: BTreeMap::new(),
+            unwritten: BTreeSet::new(),
             hashes: BTreeMap::new(),
             owners: BTreeMap::new(),
         }
@@ -93,18 +105,22 @@ fn nobody() -> ConsumerRef {
 }
 
 impl Plans {
-    /// A consumer wants this now.
-    pub(super) fn want(&mut self, consumer: &ConsumerRef, parts: &[Arc<Fragment>]) {
+    /// A consumer wants this, as of this change.
+    pub(super) fn want(&mut self, consumer: &ConsumerRef, parts: &[Arc<Fragment>], change: u64) {
         let all = (consumer.clone(), 0)..=(consumer.clone(), u32::MAX);
-        let old: Vec<_> = self.fragments.range(all).map(|(item, _)| item.clone()).collect();
-        for item in old {
+        let old = self.fragments.range(all).map(|(item, _)| item);
+        let gone = old.filter(|(_, number)| parts.iter().all(|part| part.part != *number));
+        for item in gone.cloned().collect::<Vec<_>>() {
             self.fragments.remove(&item);
-            self.packed.want(item, None);
+            self.packed.want(item.clone(), None);
+            self.unwritten.insert((change, item));
         }
         for part in parts {
             let item = (consumer.clone(), part.part);
-            self.packed.want(item.clone(), Some(stamp(part)));
-            self.fragments.insert(item, Arc::clone(part));
+            let (fragment, stamp) = (Arc::clone(part), stamp(part));
+            self.packed.want(item.clone(), Some(stamp));
+            self.fragments.insert(item.clone(), Planned { fragment, stamp, change });
+            self.unwritten.insert((change, item));
         }
     }
 
@@ -115,25 +131,48 @@ impl Plans {
             return;
         }
         self.owners.insert(index, plan.owner);
-        let items = plan.fragments.iter().map(|it| ((it.consumer.clone(), it.part), stamp(it)));
+        let items = plan.fragments.iter().map(|it| {
+            let item = (it.consumer.clone(), it.part);
+            // What is as planned is not measured again.
+            let planned = self.fragments.get(&item).filter(|planned| *planned.fragment == *it);
+            let stamp = planned.map_or_else(|| stamp(it), |planned| planned.stamp);
+            (item, stamp)
+        });
         let mut items: Items<_, _> = items.collect();
         if plan.unreadable > 0 {
             // Stands for what cannot be read. As nobody wants it, the object is written without it.
             items.insert((nobody(), 0), Stamp { hash: PlanHash::default(), size: 0 });
         }
         self.hashes.insert(index, sum(&items));
+        self.suspect(index);
         self.packed.seen(index, plan.version, items);
+        self.suspect(index);
+    }
+
+    /// What an object holds may have to be written again.
+    fn suspect(&mut self, index: u32) {
+        let held = self.packed.items(index).into_iter().flatten();
+        let planned = held.filter_map(|(item, _)| {
+            self.fragments.get(item).map(|planned| (planned.change, item.clone()))
+        });
+        self.unwritten.extend(planned);
     }
 
     /// A write was carried out.
     pub(super) fn wrote(&mut self, write: Write<Item, PlanHash>, version: Option<String>) {
-        match &write {
-            Write::Put { index, items } => self.hashes.insert(*index, sum(items)),
-            Write::Delete { index } => self.hashes.remove(index),
+        let index = write.index();
+        // The watch may have shown that already, and what came after it.
+        if version.as_deref().is_some_and(|version| !self.packed.is_news(index, version)) {
+            return;
+        }
+        match write.items() {
+            Some(items) => self.hashes.insert(index, sum(items)),
+            None => self.hashes.remove(&index),
         };
-        let (Write::Put { index, .. } | Write::Delete { index }) = &write;
-        self.owners.remove(index);
+        self.owners.remove(&index);
         self.packed.wrote(write, version);
+        // What changed while the write was under way may be as it was before that.
+        self.suspect(index);
     }
 
     /// An object is gone.
@@ -141,6 +180,7 @@ impl Plans {
         if let Some(index) = names::plan_index(name) {
             self.hashes.remove(&index);
             self.owners.remove(&index);
+            self.suspect(index);
             self.packed.gone(index);
         }
     }
@@ -151,9 +191,16 @@ impl Plans {
         self.hashes.values().fold(PlanHash::default(), |sum, hash| sum.plus(*hash))
     }
 
-    /// Consumers whose fragments are not written as they should be.
-    pub(super) fn unwritten(&mut self) -> impl Iterator<Item = &ConsumerRef> {
-        self.packed.open().map(|(consumer, _)| consumer)
+    /// The first change that is not written yet, of those that still count.
+    pub(super) fn first_unwritten(&mut self) -> Option<u64> {
+        while let Some((change, item)) = self.unwritten.first() {
+            let last = self.fragments.get(item).is_none_or(|planned| planned.change == *change);
+            if last && self.packed.is_open(item) {
+                return Some(*change);
+            }
+            self.unwritten.pop_first();
+        }
+        None
     }
 
     /// The names of all objects.
@@ -172,7 +219,7 @@ impl Plans {
     }
 
     /// Whether all is as wanted.
-    pub(super) fn is_settled(&mut self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         self.packed.is_settled()
     }
 
@@ -191,16 +238,10 @@ impl Plans {
         now: Instant,
     ) -> Option<PlanWrite> {
         let write = self.packed.next(now).or_else(|| self.adopt(uid?))?;
-        let (index, fragments) = match &write {
-            Write::Put { index, items } => {
-                // What is not wanted any more but still there goes with a later write.
-                (
-                    *index,
-                    items.keys().filter_map(|item| self.fragments.get(item)).cloned().collect(),
-                )
-            }
-            Write::Delete { index } => (*index, Vec::new()),
-        };
+        let index = write.index();
+        let items = write.items().into_iter().flatten();
+        let planned = items.filter_map(|(item, _)| self.fragments.get(item));
+        let fragments = planned.map(|planned| Arc::clone(&planned.fragment)).collect();
         Some(PlanWrite {
             name: names::plan_name(load_balancer, index),
             version: self.packed.version(index).map(ToOwned::to_owned),
@@ -226,6 +267,7 @@ impl Plans {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bowline_core::plan::{Listener, ListenerProtocol, Serves};
 
     fn consumer() -> ConsumerRef {
         ConsumerRef { name: "edge".into(), uid: "1".into(), ..nobody() }
@@ -259,9 +301,35 @@ mod tests {
     }
 
     #[test]
+    fn what_changes_while_it_is_written_and_back_again_is_unwritten() {
+        let (mut plans, lb, now) = (Plans::default(), Arc::from("edge"), Instant::now());
+        let listener = Listener {
+            address: [192, 0, 2, 1].into(),
+            port: 80,
+            protocol: ListenerProtocol::Tcp,
+            serves: Serves::Pool("pool".into()),
+        };
+        let other = Fragment { listeners: vec![listener], ..fragment() };
+        let write = |plans: &mut Plans, version: &str, fragment, change| {
+            plans.want(&consumer(), &[Arc::new(fragment)], change);
+            let write = plans.next(&lb, Some("uid"), now).unwrap().write;
+            (write, Some(version.to_owned()))
+        };
+        let (first, version) = write(&mut plans, "1", fragment(), 1);
+        assert_eq!(plans.first_unwritten(), Some(1));
+        plans.wrote(first, version);
+        assert_eq!(plans.first_unwritten(), None);
+        let (second, version) = write(&mut plans, "2", other, 2);
+        plans.want(&consumer(), &[Arc::new(fragment())], 3);
+        assert_eq!(plans.first_unwritten(), None);
+        plans.wrote(second, version);
+        assert_eq!(plans.first_unwritten(), Some(3));
+    }
+
+    #[test]
     fn a_plan_with_something_that_cannot_be_read_is_written_anew() {
         let mut plans = Plans::default();
-        plans.want(&consumer(), &[Arc::new(fragment())]);
+        plans.want(&consumer(), &[Arc::new(fragment())], 1);
         plans.seen(seen("1", "uid", 0));
         assert!(plans.is_settled());
         plans.seen(seen("2", "uid", 1));
@@ -273,7 +341,7 @@ mod tests {
     #[test]
     fn a_plan_that_belongs_to_a_deleted_load_balancer_is_written_again_once() {
         let mut plans = Plans::default();
-        plans.want(&consumer(), &[Arc::new(fragment())]);
+        plans.want(&consumer(), &[Arc::new(fragment())], 1);
         plans.seen(seen("1", "old", 0));
         assert_eq!(next(&mut plans, "old"), None);
         assert_eq!(next(&mut plans, "new"), Some((vec![fragment()], Some("1".to_owned()))));

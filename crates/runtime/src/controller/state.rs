@@ -191,7 +191,7 @@ impl State {
         for fragment in &changes.fragments {
             let lb = &fragment.load_balancer;
             let plans = self.plans.entry(Arc::clone(lb)).or_default();
-            plans.want(&fragment.consumer, &fragment.parts);
+            plans.want(&fragment.consumer, &fragment.parts, self.change);
             let who = (fragment.consumer.kind, key(&fragment.consumer));
             let tracked = self.tracked.entry(who).or_default();
             (tracked.changed, tracked.since) = (self.change, Some(now));
@@ -365,10 +365,8 @@ impl State {
             (Target::Plans(lb), Written::Plan(done, version)) => {
                 let plans = self.plans.entry(Arc::clone(lb)).or_default();
                 plans.wrote(done.write, version);
-                let changed = plans.unwritten().filter_map(|consumer| {
-                    self.tracked.get(&(consumer.kind, key(consumer))).map(|it| it.changed)
-                });
-                let all = changed.min().map_or(self.change, |first| first.saturating_sub(1));
+                let first = plans.first_unwritten();
+                let all = first.map_or(self.change, |first| first.saturating_sub(1));
                 self.history.record_written(lb, plans.hash(), all);
                 if plans.is_empty() {
                     self.plans.remove(lb);

@@ -33,7 +33,7 @@ impl State {
             return self.next_certificates(lb, now);
         };
         // A Plan that still refers to a certificate must find it.
-        let written = self.plans.get_mut(lb).is_none_or(Plans::is_settled);
+        let written = self.plans.get(lb).is_none_or(Plans::is_settled);
         let next = certificates.next(lb, &needed, written, now);
         match next {
             None => Next::Nothing,
