@@ -191,7 +191,7 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
             view.addresses.clone_from(addresses);
             let parts = facts.planner.parts(kind, key);
             view.listeners = listeners(facts, kind, load_balancer, parts);
-            view.hosts = hosts(parts);
+            view.hosts = hosts(facts, load_balancer, parts);
             view.pools = pools(facts, parts);
             view.recorded = Some(recorded(facts, load_balancer, parts));
             let applied = AppliedView::of(facts, load_balancer);
@@ -236,7 +236,7 @@ pub(super) fn all_listeners(parts: &[Arc<Fragment>]) -> Vec<ListenerView> {
     .collect()
 }
 
-fn hosts(parts: &[Arc<Fragment>]) -> Vec<HostView> {
+fn hosts(facts: &Facts, load_balancer: &str, parts: &[Arc<Fragment>]) -> Vec<HostView> {
     let mut all = Vec::new();
     for part in parts {
         let name = |wanted: &str| {
@@ -250,7 +250,10 @@ fn hosts(parts: &[Arc<Fragment>]) -> Vec<HostView> {
             });
             all.push(HostView {
                 host: site.host.to_string(),
-                tls: words::tls(site),
+                tls: site
+                    .tls
+                    .as_ref()
+                    .map(|tls| words::tls(tls, facts.certificate(load_balancer, part, site, tls))),
                 rules: rules.collect(),
             });
         }

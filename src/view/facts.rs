@@ -1,12 +1,13 @@
 //! Lists turned into what the planner says about them, what is recorded, and what agents report. Pure.
 
 use super::list::Lists;
+use super::words::Certificate;
 use bowline_api::{LoadBalancer, Plan, convert, names};
 use bowline_core::hash::PlanHash;
 use bowline_core::key::{ConsumerRef, ObjectKey};
 use bowline_core::objects;
 use bowline_core::outcome::{Outcome, Problem, Reason};
-use bowline_core::plan::Fragment;
+use bowline_core::plan::{Fragment, Site, SiteTls};
 use bowline_core::planner::{Config, Event, Kind, Object, Planner, Record};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
@@ -127,6 +128,28 @@ impl Facts {
             !self.knows_secrets && matches!(reason, Reason::SecretNotFound | Reason::BadCertificate)
         };
         outcome.problems.iter().filter(move |problem| !hidden(problem.reason))
+    }
+
+    /// What is known of the certificate of a planned host. Who may not read Secrets knows it from what
+    /// the leader, who may, has recorded.
+    pub(super) fn certificate<'a>(
+        &'a self,
+        load_balancer: &str,
+        part: &Fragment,
+        site: &Site,
+        tls: &'a SiteTls,
+    ) -> Certificate<'a> {
+        if self.knows_secrets {
+            return Certificate::of(tls, true);
+        }
+        let recorded = self.recorded.get(load_balancer);
+        let fragments = recorded.and_then(|it| it.fragments.get(&part.consumer));
+        let mut sites = fragments.into_iter().flatten().flat_map(|it| &it.sites);
+        let same = sites.find(|it| it.entry == site.entry && it.host == site.host);
+        match same.and_then(|it| it.tls.as_ref()) {
+            Some(recorded) => Certificate::of(recorded, true),
+            None => Certificate::Unknown,
+        }
     }
 
     /// A fragment as it may be compared: without certificates where Secrets cannot be read.

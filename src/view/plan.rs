@@ -115,11 +115,12 @@ fn consumers(facts: &Facts, load_balancer: &Arc<str>) -> Vec<ConsumerDifference>
         }
     };
     let everybody: BTreeSet<&ConsumerRef> = planned.keys().chain(recorded.keys()).collect();
-    let differs = |who: &&ConsumerRef| difference(who, recorded.get(who), planned.get(who));
+    let differs = |who: &&ConsumerRef| difference(facts, who, recorded.get(who), planned.get(who));
     everybody.iter().filter_map(differs).collect()
 }
 
 fn difference(
+    facts: &Facts,
     who: &ConsumerRef,
     before: Option<&Parts>,
     after: Option<&Parts>,
@@ -133,6 +134,7 @@ fn difference(
         _ => Change::Modify,
     };
     let lines = |parts: Option<&Parts>| -> BTreeSet<String> {
+        let pieces = |part| pieces(part, facts.knows_secrets);
         parts.into_iter().flatten().flat_map(pieces).collect()
     };
     let (old, new) = (lines(before), lines(after));

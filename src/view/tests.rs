@@ -5,12 +5,20 @@ use super::explain::{Explanation, Subject};
 use super::plan::Difference;
 use super::status::Status;
 use super::testing::{facts, lists, object, service, settled};
+use bowline_api::{Plan, PlanSpec};
+use bowline_core::hash::PlanHash;
 use bowline_core::key::ObjectKey;
+use bowline_core::plan::CertificateRef;
 use serde_json::json;
 
 fn explained(lists: Lists, subject: Subject, namespace: &str, name: &str) -> String {
     let key = ObjectKey::new(namespace, name);
     Explanation::of(&facts(lists), subject, &key).expect("it exists").text()
+}
+
+/// A text without its layout.
+fn joined(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -208,9 +216,8 @@ local: 0 to add, 1 to change, 2 to remove
     );
 }
 
-#[test]
-fn without_secrets_certificates_are_neither_compared_nor_complained_about() {
-    const NOTE: &str = "You may not list secrets, so nothing is said about certificates.";
+/// A cluster whose Ingress has TLS; and the same as somebody sees it who may not read Secrets.
+fn with_tls() -> (Lists, Lists) {
     let mut lists = lists();
     let backend = json!({"service": {"name": "hello", "port": {"number": 8000}}});
     let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
@@ -222,13 +229,43 @@ fn without_secrets_certificates_are_neither_compared_nor_complained_about() {
             "rules": [{"host": "hello.localhost", "http": {"paths": paths}}],
         },
     }));
-    let with = explained(lists.clone(), Subject::Ingress, "demo", "hello");
+    let blind = Lists { secrets: None, notes: vec![NO_SECRETS.to_owned()], ..lists.clone() };
+    (lists, blind)
+}
+
+const NO_SECRETS: &str = "You may not list secrets, so nothing is said about certificates.";
+
+#[test]
+fn without_secrets_certificates_are_neither_compared_nor_complained_about() {
+    let (with, blind) = with_tls();
+    let with = explained(with, Subject::Ingress, "demo", "hello");
     assert!(with.contains("SecretNotFound"), "{with}");
-    lists.secrets = None;
-    lists.notes = vec![NOTE.to_owned()];
-    let without = explained(lists, Subject::Ingress, "demo", "hello");
-    assert!(!without.contains("SecretNotFound"), "{without}");
-    assert!(without.ends_with(&format!("\nNote: {NOTE}\n")), "{without}");
+    assert!(with.contains("(TLS: no usable certificate: handshakes fail;"), "{with}");
+    let text = explained(blind.clone(), Subject::Ingress, "demo", "hello");
+    assert!(!text.contains("SecretNotFound"), "{text}");
+    assert!(text.ends_with(&format!("\nNote: {NO_SECRETS}\n")), "{text}");
+    let unknown = "hello.localhost (TLS: certificate not known: you may not read Secrets; clear";
+    assert!(text.contains(unknown), "{text}");
+    let plan = Difference::of(&facts(blind)).text();
+    let unknown = "TLS: certificate not known: you may not read Secrets";
+    assert!(joined(&plan).contains(unknown), "{plan}");
+}
+
+#[test]
+fn without_secrets_the_certificate_is_the_one_that_the_leader_recorded() {
+    let (_, mut blind) = with_tls();
+    let planned = facts(blind.clone());
+    let mut fragments: Vec<_> =
+        planned.planner.fragments("local").map(|it| (**it).clone()).collect();
+    for tls in fragments.iter_mut().flat_map(|it| &mut it.sites).filter_map(|it| it.tls.as_mut()) {
+        tls.certificate = Some(CertificateRef { hash: "0123456789abcdef".into() });
+    }
+    let hash = PlanHash::default();
+    let spec = PlanSpec { load_balancer: "local".into(), hash, fragments, unreadable: 0 };
+    blind.plans = vec![Plan::new("local-0", spec)];
+    let text = explained(blind, Subject::Ingress, "demo", "hello");
+    let told = "hello.localhost (TLS: certificate 0123456789ab; clear text is redirected)";
+    assert!(text.contains(told), "{text}");
 }
 
 #[test]

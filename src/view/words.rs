@@ -3,7 +3,7 @@
 
 use bowline_core::plan::{
     Action, Algorithm, Backends, Fragment, Listener, PathKind, PersistenceKey, Pool, Rule, Serves,
-    Site, Speaks, Transport,
+    SiteTls, Speaks, Transport,
 };
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -182,21 +182,44 @@ pub(super) fn rule_action(rule: &Rule, name: impl Fn(&str) -> String) -> String 
     }
 }
 
-/// How a site is served over TLS.
-pub(super) fn tls(site: &Site) -> Option<String> {
-    let tls = site.tls.as_ref()?;
-    let certificate = match &tls.certificate {
-        Some(certificate) => {
-            format!("certificate {}", certificate.hash.chars().take(12).collect::<String>())
+/// What is known of the certificate of a host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Certificate<'a> {
+    /// It has this hash.
+    Is(&'a str),
+    /// There is none that can be used.
+    Unusable,
+    /// Nobody said, and whoever looks may not read Secrets.
+    Unknown,
+}
+
+impl<'a> Certificate<'a> {
+    /// As a plan says that was made with Secrets, or without.
+    pub(super) fn of(tls: &'a SiteTls, with_secrets: bool) -> Self {
+        match &tls.certificate {
+            Some(certificate) => Self::Is(&certificate.hash),
+            None if with_secrets => Self::Unusable,
+            None => Self::Unknown,
         }
-        None => "no usable certificate: handshakes fail".to_owned(),
+    }
+}
+
+/// How a site is served over TLS.
+pub(super) fn tls(tls: &SiteTls, certificate: Certificate<'_>) -> String {
+    let certificate = match certificate {
+        Certificate::Is(hash) => {
+            format!("certificate {}", hash.chars().take(12).collect::<String>())
+        }
+        Certificate::Unusable => "no usable certificate: handshakes fail".to_owned(),
+        Certificate::Unknown => "certificate not known: you may not read Secrets".to_owned(),
     };
     let redirect = if tls.redirect { "; clear text is redirected" } else { "" };
-    Some(format!("{certificate}{redirect}"))
+    format!("{certificate}{redirect}")
 }
 
 /// A fragment piece by piece, one line each: what two of them differ in is what these lines differ in.
-pub(super) fn pieces(fragment: &Fragment) -> Vec<String> {
+/// `with_secrets`: whether what it says about certificates is true.
+pub(super) fn pieces(fragment: &Fragment, with_secrets: bool) -> Vec<String> {
     let pool = |name: &str| {
         let found = fragment.pools.iter().find(|pool| &*pool.name == name);
         found.map_or_else(|| name.to_owned(), pool_name)
@@ -210,7 +233,8 @@ pub(super) fn pieces(fragment: &Fragment) -> Vec<String> {
         lines.push(format!("listener {} → {to}", listener_at(listener)));
     }
     for site in &fragment.sites {
-        if let Some(tls) = tls(site) {
+        if let Some(of) = &site.tls {
+            let tls = tls(of, Certificate::of(of, with_secrets));
             lines.push(format!("host {} TLS: {tls}", site.host));
         }
         for rule in &site.rules {
