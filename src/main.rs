@@ -3,6 +3,7 @@
 mod cli;
 mod demo;
 mod view;
+mod visible;
 
 fn main() -> std::process::ExitCode {
     cli::run()

@@ -3,6 +3,7 @@
 
 use super::connect::Connect;
 use crate::view::{Facts, Lists};
+use crate::visible::visible_json;
 use anyhow::Context as _;
 use kube::Client;
 use serde::Serialize;
@@ -69,9 +70,8 @@ impl Look {
         let printed = match self.output {
             Output::Text => text(),
             Output::Json => {
-                let mut json = serde_json::to_string_pretty(value).context("cannot write JSON")?;
-                json.push('\n');
-                json
+                let json = serde_json::to_string_pretty(value).context("cannot write JSON")?;
+                visible_json(&json) + "\n"
             }
         };
         match std::io::stdout().lock().write_all(printed.as_bytes()) {

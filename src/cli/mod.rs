@@ -15,6 +15,7 @@ mod signals;
 mod status;
 mod up;
 
+use crate::visible::visible;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -96,7 +97,7 @@ pub(crate) fn run() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("bowline: {}", told(&error));
+            eprintln!("bowline: {}", visible(&told(&error)));
             ExitCode::FAILURE
         }
     }

@@ -3,8 +3,7 @@
 use super::explain::{ConsumerView, ListenerView, PoolView, RecordedView, StateView};
 use super::status::LoadBalancerView;
 use super::status_text::{applied, consumers, notes, refusal};
-use super::words::{bullet, columns, count, row};
-use std::fmt::Write as _;
+use super::words::{bullet, columns, count, paragraph, row};
 
 /// A Service or Ingress.
 pub(super) fn consumer(view: &ConsumerView) -> String {
@@ -19,7 +18,8 @@ pub(super) fn consumer(view: &ConsumerView) -> String {
             format!("{whole} is on load balancer {}", name.unwrap_or_default())
         }
     };
-    let _ = writeln!(out, "{headline}\n");
+    paragraph(&mut out, &headline);
+    out.push('\n');
     row(&mut out, "Why", &view.why);
     if let Some(remedy) = &view.remedy {
         row(&mut out, "What helps", remedy);
@@ -105,7 +105,8 @@ fn problems(out: &mut String, view: &ConsumerView) {
 pub(super) fn load_balancer(view: &LoadBalancerView) -> String {
     let mut out = String::new();
     let phase = view.phase.as_deref().unwrap_or("not looked at by a controller yet");
-    let _ = writeln!(out, "LoadBalancer {} ({}): {phase}\n", view.name, view.source);
+    paragraph(&mut out, &format!("LoadBalancer {} ({}): {phase}", view.name, view.source));
+    out.push('\n');
     if let Some(message) = &view.message {
         row(&mut out, "Message", message);
     }
@@ -132,7 +133,8 @@ pub(super) fn load_balancer(view: &LoadBalancerView) -> String {
     if !view.consumers.is_empty() {
         out.push_str("\n  Consumers\n");
         for one in &view.consumers {
-            let _ = writeln!(out, "    {} {}/{}", one.kind, one.namespace, one.name);
+            let name = format!("{} {}/{}", one.kind, one.namespace, one.name);
+            bullet(&mut out, "    ", &name);
         }
     }
     if !view.refused.is_empty() {

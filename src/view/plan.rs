@@ -3,12 +3,11 @@
 
 use super::facts::Facts;
 use super::status_text::notes;
-use super::words::{bullet, pieces};
+use super::words::{bullet, paragraph, pieces};
 use bowline_core::key::ConsumerRef;
 use bowline_core::plan::Fragment;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// All that is different.
@@ -71,21 +70,17 @@ impl Difference {
         for lb in &self.load_balancers {
             let many =
                 |change: Change| lb.consumers.iter().filter(|it| it.change == change).count();
-            let _ = writeln!(
-                out,
-                "{}: {} to add, {} to change, {} to remove",
-                lb.name,
-                many(Change::Add),
-                many(Change::Modify),
-                many(Change::Remove)
-            );
+            let (add, modify) = (many(Change::Add), many(Change::Modify));
+            let remove = many(Change::Remove);
+            let counts = format!("{add} to add, {modify} to change, {remove} to remove");
+            paragraph(&mut out, &format!("{}: {counts}", lb.name));
             for one in &lb.consumers {
                 let mark = match one.change {
-                    Change::Add => '+',
-                    Change::Modify => '~',
-                    Change::Remove => '-',
+                    Change::Add => "  + ",
+                    Change::Modify => "  ~ ",
+                    Change::Remove => "  - ",
                 };
-                let _ = writeln!(out, "  {mark} {}", one.consumer);
+                bullet(&mut out, mark, &one.consumer);
                 for line in &one.removed {
                     bullet(&mut out, "      - ", line);
                 }

@@ -2,14 +2,13 @@
 
 use super::facts::Holder;
 use super::status::{Applied, AppliedView, LoadBalancerView, RefusedView, Status};
-use super::words::{ago, bullet, columns, count};
+use super::words::{ago, bullet, columns, count, paragraph};
 use bowline_core::key::ConsumerKind;
-use std::fmt::Write as _;
 
 /// The whole cluster.
 pub(super) fn status(status: &Status) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "Controller: {}", controller(status.controller.as_ref()));
+    paragraph(&mut out, &format!("Controller: {}", controller(status.controller.as_ref())));
     out.push('\n');
     if status.load_balancers.is_empty() {
         out.push_str("No load balancers.\n");
@@ -23,7 +22,7 @@ pub(super) fn status(status: &Status) -> String {
         .chain(status.nowhere.iter().map(|one| (None, one)))
         .collect();
     if !refused.is_empty() {
-        let _ = writeln!(out, "\nRefused:");
+        out.push_str("\nRefused:\n");
         for (load_balancer, one) in refused {
             bullet(&mut out, "  - ", &refusal(one, load_balancer));
         }
@@ -31,7 +30,7 @@ pub(super) fn status(status: &Status) -> String {
     for lb in &status.load_balancers {
         let troubles = [lb.applied.error.as_ref(), lb.message.as_ref()];
         for trouble in troubles.into_iter().flatten() {
-            bullet(&mut out, &format!("{}: ", lb.name), trouble);
+            paragraph(&mut out, &format!("{}: {trouble}", lb.name));
         }
     }
     notes(&mut out, &status.notes);

@@ -1,6 +1,7 @@
 //! Words and layout that all views share: wrapped lines, columns, and one line for each piece of a
 //! plan. Pure.
 
+use crate::visible::visible;
 use bowline_core::plan::{
     Action, Algorithm, Backends, Fragment, Listener, PathKind, PersistenceKey, Pool, Rule, Serves,
     SiteTls, Speaks, Transport,
@@ -14,53 +15,79 @@ pub(super) const WIDTH: usize = 80;
 /// Writes `label` and then `text` in a column beside it, wrapped.
 pub(super) fn row(out: &mut String, label: &str, text: &str) {
     const COLUMN: usize = 13;
-    let mut lines = wrapped(text, WIDTH - COLUMN - 2).into_iter();
-    let first = lines.next().unwrap_or_default();
-    let _ = writeln!(out, "{}", format!("  {label:<COLUMN$}{first}").trim_end());
-    for line in lines {
-        let _ = writeln!(out, "  {:COLUMN$}{line}", "");
-    }
+    bullet(out, &format!("  {label:<COLUMN$}"), text);
 }
 
 /// Writes `text` after `bullet`, wrapped and indented.
 pub(super) fn bullet(out: &mut String, bullet: &str, text: &str) {
-    let indent = bullet.chars().count();
-    for (index, line) in wrapped(text, WIDTH - indent).into_iter().enumerate() {
-        let head = if index == 0 { bullet } else { "" };
-        let _ = writeln!(out, "{head:indent$}{line}");
+    hanging(out, bullet, bullet.chars().count(), text);
+}
+
+/// Writes `text`, wrapped; from the second line on a little to the right.
+pub(super) fn paragraph(out: &mut String, text: &str) {
+    hanging(out, "", 2, text);
+}
+
+fn hanging(out: &mut String, head: &str, indent: usize, text: &str) {
+    let mut lines = wrapped(text, WIDTH - indent).into_iter();
+    let first = lines.next().unwrap_or_default();
+    let _ = writeln!(out, "{}", format!("{head}{first}").trim_end());
+    for line in lines {
+        let _ = writeln!(out, "{:indent$}{line}", "");
     }
 }
 
-/// Lines of at most `width` characters, broken at spaces; a longer word has a line of its own.
-pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
+/// Lines of at most `width` characters, broken at spaces, and within a word that is longer than that.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
+    let mut length = 0;
+    for word in visible(text).split(' ').filter(|word| !word.is_empty()) {
+        let word: Vec<char> = word.chars().collect();
         match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+            Some(line) if length + 1 + word.len() <= width => {
                 line.push(' ');
-                line.push_str(word);
+                line.extend(&word);
+                length += 1 + word.len();
             }
-            _ => lines.push(word.to_owned()),
+            _ => {
+                for piece in word.chunks(width.max(1)) {
+                    lines.push(piece.iter().collect());
+                    length = piece.len();
+                }
+            }
         }
     }
     lines
 }
 
-/// Rows in columns as wide as they need to be; the last one takes what is left.
+/// Rows in columns as wide as they need to be. Where that is too wide for all, the widest give way, and
+/// their cells take several lines.
 pub(super) fn columns(rows: &[Vec<String>], indent: &str) -> String {
+    const GAP: usize = 2;
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        cells.map(|cell| visible(cell).chars().count()).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..count).map(width).collect();
+    let mut widths: Vec<usize> = (0..count).map(width).collect();
+    let room = WIDTH.saturating_sub(indent.chars().count() + GAP * count.saturating_sub(1));
+    while widths.iter().sum::<usize>() > room
+        && let Some(widest) = widths.iter_mut().max().filter(|width| **width > 1)
+    {
+        *widest -= 1;
+    }
     let mut out = String::new();
     for row in rows {
-        let mut line = indent.to_owned();
-        for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(line, "{cell:<width$}  ");
+        let cells: Vec<_> =
+            row.iter().zip(&widths).map(|(cell, width)| wrapped(cell, *width)).collect();
+        for line in 0..cells.iter().map(Vec::len).max().unwrap_or(0) {
+            let mut text = indent.to_owned();
+            for (cell, width) in cells.iter().zip(&widths) {
+                let piece = cell.get(line).map(String::as_str).unwrap_or_default();
+                let _ = write!(text, "{piece:<width$}{:GAP$}", "");
+            }
+            let _ = writeln!(out, "{}", text.trim_end());
         }
-        let _ = writeln!(out, "{}", line.trim_end());
     }
     out
 }
@@ -266,6 +293,26 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [vec!["a".to_owned(), "b".to_owned()], vec!["long".to_owned(), "c".to_owned()]];
         assert_eq!(columns(&rows, "  "), "  a     b\n  long  c\n");
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_give_way_the_widest_first() {
+        let cells = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let (long, mid) = ("x".repeat(100), "y".repeat(30));
+        let text = columns(&[cells([&long, "a", &mid]), cells(["b", "c", "d e"])], "  ");
+        let expected = [
+            format!("  {}  a  {}", "x".repeat(43), mid),
+            format!("  {}", "x".repeat(43)),
+            format!("  {}", "x".repeat(14)),
+            format!("  b{}c  d e", " ".repeat(44)),
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_word_longer_than_a_line_is_broken() {
+        assert_eq!(wrapped("ab cdefgh i", 3), ["ab", "cde", "fgh", "i"]);
+        assert_eq!(wrapped("a\nb", 80), ["a\\nb"]);
     }
 
     #[test]

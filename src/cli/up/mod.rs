@@ -11,6 +11,7 @@ use super::role::AdminFlag;
 use super::signals;
 use crate::cli::paint::Paint;
 use crate::demo;
+use crate::visible::visible;
 use anyhow::Context as _;
 use bowline_api::names;
 use bowline_apiserver::cluster::Cluster;
@@ -247,10 +248,12 @@ async fn tell(mut changes: Receiver<Arc<Change>>, end: impl Future<Output = ()>)
 
 /// A change as a line; what is wrong stands out.
 fn change_line(change: &Change, paint: Paint) -> String {
+    let told = change.to_string();
+    let line = visible(&told);
     match change {
-        Change::Refused { .. } | Change::Trouble(_) => paint.bad(change),
-        Change::Live { .. } => paint.good(change),
-        _ => change.to_string(),
+        Change::Refused { .. } | Change::Trouble(_) => paint.bad(line),
+        Change::Live { .. } => paint.good(line),
+        _ => line.into_owned(),
     }
 }
 

@@ -1,0 +1,64 @@
+//! Text of others as it may stand on a terminal: what would move the cursor, set a colour, begin a line or
+//! turn the direction of writing is shown as an escape. Who prints a name, a message or a path that a
+//! tenant wrote calls this; it changes nothing else.
+
+use std::borrow::Cow;
+
+/// One line without surprises. What is printable stays as it is.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    if text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_plain(c) {
+            out.push(c);
+        } else {
+            out.extend(c.escape_debug());
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// JSON that means the same and can be looked at: its writer escapes of all this only what JSON requires.
+pub(crate) fn visible_json(json: &str) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || is_plain(c) {
+            out.push(c);
+        } else {
+            // Outside of strings JSON has none of these.
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        }
+    }
+    out
+}
+
+/// Whether a character shows itself and nothing else.
+fn is_plain(c: char) -> bool {
+    matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_instead() {
+        assert_eq!(visible("\u{1b}[31mred\nforged"), "\\u{1b}[31mred\\nforged");
+        assert_eq!(visible("\u{9b}2J \u{202e}evil\u{7f}"), "\\u{9b}2J \\u{202e}evil\\u{7f}");
+        let fine = r#"a "b" 'c' \d → é 漢 …"#;
+        assert!(matches!(visible(fine), Cow::Borrowed(same) if same == fine));
+    }
+
+    #[test]
+    fn json_keeps_its_meaning() {
+        let value = serde_json::json!({"a": "\u{1b}\u{9b}\u{202e}\u{e0001}\n\"é"});
+        let json = visible_json(&serde_json::to_string_pretty(&value).unwrap());
+        assert_eq!(json, "{\n  \"a\": \"\\u001b\\u009b\\u202e\\udb40\\udc01\\n\\\"é\"\n}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap(), value);
+    }
+}
