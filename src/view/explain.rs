@@ -1,13 +1,14 @@
 //! Why a Service, an Ingress or a load balancer is where it is, as values: what `bowline explain -o json`
 //! prints. Pure.
 
-use super::facts::{AgentRefusal, Facts};
+use super::facts::Facts;
 use super::members::{MemberView, members};
 use super::status::{AppliedView, LoadBalancerView};
 use super::{explain_text, why, words};
-use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Problem, State};
 use bowline_core::plan::{Fragment, Pool, Serves};
+use bowline_core::status::Waiting;
 use serde::Serialize;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -117,12 +118,6 @@ impl From<&Problem> for ProblemView {
     }
 }
 
-impl From<&AgentRefusal> for ProblemView {
-    fn from(refusal: &AgentRefusal) -> Self {
-        Self { reason: refusal.reason.clone(), message: refusal.message.clone() }
-    }
-}
-
 impl Explanation {
     /// Explains an object; None: there is no such object.
     pub(crate) fn of(facts: &Facts, subject: Subject, key: &ObjectKey) -> Option<Self> {
@@ -195,13 +190,26 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
             view.pools = pools(facts, parts);
             view.recorded = Some(recorded(facts, load_balancer, parts));
             let applied = AppliedView::of(facts, load_balancer);
-            let refused = facts.agents.get(&**load_balancer).map(|agent| &agent.refused);
-            let ours = refused.into_iter().flatten().filter(|it| it.consumer == outcome.consumer);
-            view.problems.extend(ours.map(ProblemView::from));
+            view.problems.extend(undone(facts, load_balancer, &outcome.consumer));
             view.applied = Some(applied);
         }
     }
     view
+}
+
+/// What the agent could not do for a consumer, or may not have been able to.
+fn undone(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<ProblemView> {
+    let Some(agent) = facts.agents.get(load_balancer) else { return Vec::new() };
+    let refused = agent.report.refused.iter().filter(|it| it.consumer == *consumer);
+    let mut problems: Vec<_> = refused.map(|it| ProblemView::from(&it.problem)).collect();
+    if problems.is_empty() && agent.report.unlisted > 0 {
+        let why = Waiting::Unlisted(agent.report.unlisted);
+        problems.push(ProblemView {
+            reason: why.reason().to_owned(),
+            message: why.message(load_balancer),
+        });
+    }
+    problems
 }
 
 /// Where a consumer can be reached: at listeners of its own, or at those that its load balancer's

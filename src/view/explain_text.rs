@@ -2,7 +2,7 @@
 
 use super::explain::{ConsumerView, ListenerView, PoolView, RecordedView, StateView};
 use super::status::LoadBalancerView;
-use super::status_text::{applied, consumers, notes, refusal};
+use super::status_text::{applied, consumers, notes, refusal, unlisted};
 use super::words::{bullet, columns, count, paragraph, row};
 
 /// A Service or Ingress.
@@ -137,11 +137,14 @@ pub(super) fn load_balancer(view: &LoadBalancerView) -> String {
             bullet(&mut out, "    ", &name);
         }
     }
-    if !view.refused.is_empty() {
+    if !view.refused.is_empty() || view.unlisted > 0 {
         out.push_str("\n  Refused\n");
         for one in &view.refused {
             bullet(&mut out, "    - ", &refusal(one, None));
         }
+    }
+    if view.unlisted > 0 {
+        bullet(&mut out, "    - ", &unlisted(view));
     }
     notes(&mut out, &view.notes);
     out

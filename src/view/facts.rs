@@ -9,13 +9,13 @@ use bowline_core::objects;
 use bowline_core::outcome::{Outcome, Problem, Reason};
 use bowline_core::plan::{Fragment, Site, SiteTls};
 use bowline_core::planner::{Config, Event, Kind, Object, Planner, Record};
+use bowline_runtime::lease::Report;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use k8s_openapi::jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What is known about a cluster.
@@ -45,34 +45,24 @@ pub(super) struct Recorded {
     pub(super) hash: PlanHash,
 }
 
-/// Who holds a Lease, and since when it has been silent.
+/// Who holds a Lease, and since when it has been silent. The clocks of its machine and of this one may
+/// differ: who counts as alive is for the leader to say, who measures with one clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Holder {
     pub(super) identity: String,
-    /// Seconds since it was last heard of.
+    /// Seconds since it was last heard of, by the clock of this machine.
     pub(super) silent_seconds: i64,
-    /// Whether it counts as alive.
-    pub(super) alive: bool,
+    /// Whether that is longer than the Lease lasts.
+    pub(super) overdue: bool,
 }
 
 /// What the agent of a load balancer says.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Agent {
+    /// None: it has left.
     pub(super) holder: Option<Holder>,
-    pub(super) hash: Option<PlanHash>,
-    pub(super) error: Option<String>,
-    pub(super) refused: Vec<AgentRefusal>,
-    pub(super) addresses: Vec<IpAddr>,
-}
-
-/// What an agent could not do, and for whom.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(super) struct AgentRefusal {
-    #[serde(flatten)]
-    pub(super) consumer: ConsumerRef,
-    pub(super) reason: String,
-    pub(super) message: String,
+    pub(super) report: Report,
 }
 
 impl Facts {
@@ -124,10 +114,12 @@ impl Facts {
         &'a self,
         outcome: &'a Outcome,
     ) -> impl Iterator<Item = &'a Problem> + 'a {
-        let hidden = |reason: Reason| {
-            !self.knows_secrets && matches!(reason, Reason::SecretNotFound | Reason::BadCertificate)
-        };
-        outcome.problems.iter().filter(move |problem| !hidden(problem.reason))
+        outcome.problems.iter().filter(|problem| self.can_tell(problem.reason))
+    }
+
+    /// Whether a problem of this reason is one: without Secrets every certificate seems to be missing.
+    pub(super) fn can_tell(&self, reason: Reason) -> bool {
+        self.knows_secrets || !matches!(reason, Reason::SecretNotFound | Reason::BadCertificate)
     }
 
     /// What is known of the certificate of a planned host. Who may not read Secrets knows it from what
@@ -206,18 +198,10 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) 
     );
     kind(Kind::Service, &mut lists.services.iter().map(convert::service).map(Object::Service));
     kind(Kind::Ingress, &mut lists.ingresses.iter().map(convert::ingress).map(Object::Ingress));
-    // Where a wish cannot be read, what is recorded stays.
-    for plan in &lists.plans {
-        let name = plan.metadata.name.as_deref().unwrap_or_default();
-        if let Some(index) = names::plan_index(name) {
-            let whose = plan.spec.load_balancer.as_str();
-            let record = Record::new(whose, index, &plan.spec.fragments);
-            planner.handle(Event::Recorded(record));
-        }
-    }
     for (name, agent) in agents {
-        planner.handle(Event::Reported(name.as_str().into(), agent.addresses.clone()));
+        planner.handle(Event::Reported(name.as_str().into(), agent.report.addresses.clone()));
     }
+    // Where a wish cannot be read, what is recorded stays.
     for plan in &lists.plans {
         if let Some(index) = index(plan) {
             let lb = plan.spec.load_balancer.as_str();
@@ -256,22 +240,10 @@ fn agents(lists: &Lists, now: Timestamp) -> BTreeMap<String, Agent> {
     let names = lists.load_balancers.iter().filter_map(|lb| lb.metadata.name.as_deref());
     let agent = |name: &str| {
         let lease = lists.lease(&names::agent_lease(name))?;
-        Some((name.to_owned(), read(lease, now)))
+        let agent = Agent { holder: holder(lease, now), report: Report::read(lease) };
+        Some((name.to_owned(), agent))
     };
     names.filter_map(agent).collect()
-}
-
-fn read(lease: &Lease, now: Timestamp) -> Agent {
-    let annotation = |key: &str| lease.metadata.annotations.as_ref()?.get(key).map(String::as_str);
-    let refused = annotation(names::ANNOTATION_REFUSED).map(serde_json::from_str);
-    let addresses = annotation(names::ANNOTATION_ADDRESSES).unwrap_or_default().split(',');
-    Agent {
-        holder: holder(lease, now),
-        hash: annotation(names::ANNOTATION_PLAN_HASH).and_then(|text| text.parse().ok()),
-        error: annotation(names::ANNOTATION_ERROR).map(str::to_owned),
-        refused: refused.and_then(Result::ok).unwrap_or_default(),
-        addresses: addresses.filter_map(|text| text.trim().parse().ok()).collect(),
-    }
 }
 
 fn holder(lease: &Lease, now: Timestamp) -> Option<Holder> {
@@ -282,6 +254,6 @@ fn holder(lease: &Lease, now: Timestamp) -> Option<Holder> {
     Some(Holder {
         identity,
         silent_seconds: silent_seconds.max(0),
-        alive: silent_seconds <= duration,
+        overdue: silent_seconds > duration,
     })
 }

@@ -2,13 +2,17 @@
 //! status -o json` prints. Pure.
 
 use super::explain::{ListenerView, ProblemView, all_listeners};
-use super::facts::{Facts, Holder};
+use super::facts::{Agent, Facts, Holder};
 use super::status_text;
-use bowline_api::LoadBalancer;
+use bowline_api::{LoadBalancer, names};
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::outcome::{Outcome, State};
+use bowline_core::programmed::{Claim, History, Pending, Phase};
+use bowline_runtime::controller::has_driver;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// A whole cluster.
 #[derive(Debug, PartialEq, Serialize)]
@@ -43,6 +47,9 @@ pub(crate) struct LoadBalancerView {
     pub(super) listeners: Vec<ListenerView>,
     pub(super) consumers: Vec<ConsumerName>,
     pub(super) refused: Vec<RefusedView>,
+    /// How many refusals its agent could not name.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) unlisted: usize,
     pub(super) applied: AppliedView,
     pub(super) notes: Vec<String>,
 }
@@ -91,6 +98,8 @@ pub(super) struct AppliedView {
 pub(super) enum Applied {
     /// The agent has applied exactly this plan.
     Yes,
+    /// The agent could not apply all of it.
+    Failed,
     /// The agent has applied an older plan.
     Older,
     /// The leader has not recorded this plan yet.
@@ -99,28 +108,63 @@ pub(super) enum Applied {
     Nothing,
     /// No agent has ever reported, or it left.
     NoAgent,
-    /// The agent is silent.
+    /// The leader says that the agent is silent.
     Silent,
+    /// This build has no driver for it.
+    NoDriver,
 }
 
 impl AppliedView {
     pub(super) fn of(facts: &Facts, load_balancer: &str) -> Self {
-        let planned = facts.planner.hash(load_balancer);
-        let recorded = facts.recorded.get(load_balancer).map(|it| it.hash).unwrap_or_default();
-        let Some(agent) = facts.agents.get(load_balancer) else {
-            return Self { state: Applied::NoAgent, agent: None, error: None };
-        };
-        let state = match (&agent.holder, agent.hash) {
-            (None, _) => Applied::NoAgent,
-            (Some(holder), _) if !holder.alive => Applied::Silent,
-            (_, None) => Applied::Nothing,
-            (_, Some(hash)) if hash != recorded => Applied::Older,
-            // Without Secrets the plan made here has no certificates; what is recorded has.
-            (_, Some(_)) if facts.knows_secrets && recorded != planned => Applied::NotRecorded,
-            (_, Some(_)) => Applied::Yes,
-        };
-        Self { state, agent: agent.holder.clone(), error: agent.error.clone() }
+        let agent = facts.agents.get(load_balancer);
+        Self {
+            state: applied(facts, load_balancer, agent),
+            agent: agent.and_then(|agent| agent.holder.clone()),
+            error: agent.and_then(|agent| agent.report.error.clone()),
+        }
     }
+}
+
+/// As the leader judges, from what is recorded; how old a Lease is, only the leader can tell.
+fn applied(facts: &Facts, load_balancer: &str, agent: Option<&Agent>) -> Applied {
+    let object = facts.load_balancers.get(load_balancer);
+    if !object.is_some_and(|object| has_driver(&object.spec.source)) {
+        return Applied::NoDriver;
+    }
+    let recorded = facts.recorded.get(load_balancer).map(|it| it.hash).unwrap_or_default();
+    let gone = agent.is_none_or(|agent| agent.holder.is_none());
+    let silent = object.and_then(programmed).is_some_and(|condition| {
+        condition.status == "False" && condition.reason == Pending::AgentSilent.reason()
+    });
+    let claim = agent.map(|agent| Claim {
+        hash: agent.report.hash,
+        error: agent.report.error.as_deref().map(Into::into),
+        age: if gone || silent { Duration::MAX } else { Duration::ZERO },
+        lasts: Duration::ZERO,
+    });
+    let mut history = History::default();
+    history.record(&load_balancer.into(), recorded, 1);
+    match history.judge(load_balancer, claim.as_ref()).phase {
+        // Without Secrets the plan made here has no certificates; what is recorded has.
+        Phase::Running if facts.knows_secrets && recorded != facts.planner.hash(load_balancer) => {
+            Applied::NotRecorded
+        }
+        Phase::Running => Applied::Yes,
+        Phase::Pending(Pending::NoPlan | Pending::NoAgent) => Applied::NoAgent,
+        Phase::Pending(Pending::AgentSilent) if gone => Applied::NoAgent,
+        Phase::Pending(Pending::AgentSilent) => Applied::Silent,
+        Phase::Pending(Pending::AgentFailed(_)) => Applied::Failed,
+        Phase::Pending(Pending::AgentBehind) => match claim.and_then(|claim| claim.hash) {
+            None => Applied::Nothing,
+            Some(_) => Applied::Older,
+        },
+    }
+}
+
+/// What the leader says about the plan of a load balancer.
+fn programmed(object: &LoadBalancer) -> Option<&Condition> {
+    let conditions = &object.status.as_ref()?.conditions;
+    conditions.iter().find(|condition| condition.type_ == names::CONDITION_PROGRAMMED)
 }
 
 impl Status {
@@ -160,10 +204,11 @@ impl LoadBalancerView {
         let parts: Vec<_> = planner.fragments(name).cloned().collect();
         let mut refused: Vec<RefusedView> =
             planner.refused(name).flat_map(|outcome| refusals(facts, outcome)).collect();
-        for refusal in facts.agents.get(name).into_iter().flat_map(|agent| &agent.refused) {
+        let report = facts.agents.get(name).map(|agent| &agent.report);
+        for refusal in report.into_iter().flat_map(|report| &report.refused) {
             refused.push(RefusedView {
                 consumer: (&refusal.consumer).into(),
-                problem: refusal.into(),
+                problem: (&refusal.problem).into(),
             });
         }
         Some(Self {
@@ -178,6 +223,7 @@ impl LoadBalancerView {
             listeners: all_listeners(&parts),
             consumers: planner.consumers(name).map(ConsumerName::from).collect(),
             refused,
+            unlisted: report.map_or(0, |report| report.unlisted),
             applied: AppliedView::of(facts, name),
             notes: facts.notes.clone(),
         })
@@ -190,14 +236,17 @@ impl LoadBalancerView {
 }
 
 fn refusals(facts: &Facts, outcome: &Outcome) -> Vec<RefusedView> {
-    let whole = match &outcome.state {
-        State::Refused { problem, .. } => Some(problem),
-        State::Planned { .. } => None,
-    };
-    let parts = facts.problems(outcome).filter(|problem| !problem.reason.is_warning());
-    let all = whole.into_iter().chain(parts);
-    all.map(|problem| RefusedView { consumer: (&outcome.consumer).into(), problem: problem.into() })
+    let all = bowline_core::status::refusals(outcome);
+    all.filter(|(_, problem)| facts.can_tell(problem.reason))
+        .map(|(consumer, problem)| RefusedView {
+            consumer: (&consumer).into(),
+            problem: (&problem).into(),
+        })
         .collect()
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 fn source(object: &LoadBalancer) -> String {

@@ -21,10 +21,13 @@ pub(super) fn status(status: &Status) -> String {
         .flat_map(|lb| lb.refused.iter().map(move |one| (Some(&lb.name), one)))
         .chain(status.nowhere.iter().map(|one| (None, one)))
         .collect();
-    if !refused.is_empty() {
+    if !refused.is_empty() || status.load_balancers.iter().any(|lb| lb.unlisted > 0) {
         out.push_str("\nRefused:\n");
         for (load_balancer, one) in refused {
             bullet(&mut out, "  - ", &refusal(one, load_balancer));
+        }
+        for lb in status.load_balancers.iter().filter(|lb| lb.unlisted > 0) {
+            bullet(&mut out, "  - ", &unlisted(lb));
         }
     }
     for lb in &status.load_balancers {
@@ -53,7 +56,7 @@ fn table(all: &[LoadBalancerView]) -> Vec<Vec<String>> {
             format!("{first}{more}"),
             lb.count(ConsumerKind::Service).to_string(),
             lb.count(ConsumerKind::Ingress).to_string(),
-            lb.refused.len().to_string(),
+            (lb.refused.len() + lb.unlisted).to_string(),
             word(&lb.applied).to_owned(),
         ]);
     }
@@ -63,6 +66,8 @@ fn table(all: &[LoadBalancerView]) -> Vec<Vec<String>> {
 fn word(applied: &AppliedView) -> &'static str {
     match applied.state {
         Applied::Yes => "applied",
+        Applied::Failed => "failed",
+        Applied::NoDriver => "no driver",
         Applied::Older => "applying",
         Applied::NotRecorded => "planning",
         Applied::Nothing => "not applied",
@@ -73,16 +78,26 @@ fn word(applied: &AppliedView) -> &'static str {
 
 fn controller(holder: Option<&Holder>) -> String {
     match holder {
-        None => "none leads; nothing is planned until one runs".to_owned(),
-        Some(holder) if holder.alive => {
-            format!("{} leads, heard of {}", holder.identity, ago(holder.silent_seconds))
+        None => "none leads: none runs, or they run with --leader-elect=false".to_owned(),
+        Some(holder) => {
+            let doubt = if holder.overdue {
+                "; that is longer than a Lease lasts: unless the clock is wrong, none leads"
+            } else {
+                ""
+            };
+            format!("{} leads, {}{doubt}", holder.identity, heard(holder))
         }
-        Some(holder) => format!(
-            "{} led, silent for too long (last heard of {})",
-            holder.identity,
-            ago(holder.silent_seconds)
-        ),
     }
+}
+
+/// When somebody was last heard of.
+fn heard(holder: &Holder) -> String {
+    format!("heard of {} by this machine's clock", ago(holder.silent_seconds))
+}
+
+/// That there are refusals which nobody names.
+pub(super) fn unlisted(lb: &LoadBalancerView) -> String {
+    format!("{} more on {}, which its agent has no room to name", lb.unlisted, lb.name)
 }
 
 /// One refusal in one sentence.
@@ -96,9 +111,7 @@ pub(super) fn refusal(one: &RefusedView, load_balancer: Option<&String>) -> Stri
 /// Whether what is planned is in force, as a sentence.
 pub(super) fn applied(load_balancer: &str, applied: &AppliedView) -> String {
     let agent = || match &applied.agent {
-        Some(holder) => {
-            format!("agent {}, heard of {}", holder.identity, ago(holder.silent_seconds))
-        }
+        Some(holder) => format!("agent {}, {}", holder.identity, heard(holder)),
         None => "its agent".to_owned(),
     };
     match applied.state {
@@ -112,7 +125,9 @@ pub(super) fn applied(load_balancer: &str, applied: &AppliedView) -> String {
         Applied::NoAgent => format!(
             "no: its agent does not report; start it with `bowline agent --load-balancer {load_balancer}`"
         ),
-        Applied::Silent => format!("unknown: {} and silent since", agent()),
+        Applied::Silent => format!("unknown: the leader hears no more of {}", agent()),
+        Applied::Failed => format!("not all of it, by {}", agent()),
+        Applied::NoDriver => "no: this build has no driver for its source".to_owned(),
     }
 }
 

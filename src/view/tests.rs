@@ -3,12 +3,14 @@
 use super::Lists;
 use super::explain::{Explanation, Subject};
 use super::plan::Difference;
-use super::status::Status;
+use super::status::{Applied, Status};
 use super::testing::{facts, lists, object, service, settled};
-use bowline_api::{LoadBalancerStatus, Plan, PlanSpec, names};
+use bowline_api::{LoadBalancer, LoadBalancerStatus, Plan, PlanSpec, names};
 use bowline_core::hash::PlanHash;
 use bowline_core::key::ObjectKey;
 use bowline_core::plan::CertificateRef;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::json;
 
 fn explained(lists: Lists, subject: Subject, namespace: &str, name: &str) -> String {
@@ -30,7 +32,7 @@ Service demo/hello is on load balancer local
 
   Why          it names none; the default is local
   Recorded     yes
-  Applied      yes, by agent two, heard of 5 s ago
+  Applied      yes, by agent two, heard of 5 s ago by this machine's clock
   Listens at   127.0.0.1:8000/TCP → demo/hello port http
 
   Pool demo/hello port http: 2 members, round-robin
@@ -51,7 +53,7 @@ Ingress demo/hello is on load balancer local
 
   Why          it names none; the default is local
   Recorded     yes
-  Applied      yes, by agent two, heard of 5 s ago
+  Applied      yes, by agent two, heard of 5 s ago by this machine's clock
   Listens at   127.0.0.1:8080/HTTP
                127.0.0.1:8443/HTTPS
 
@@ -166,7 +168,7 @@ fn the_status_has_a_line_for_each_load_balancer_and_then_who_was_refused() {
     assert_eq!(
         Status::of(&facts(settled())).text(),
         "\
-Controller: one leads, heard of 2 s ago
+Controller: one leads, heard of 2 s ago by this machine's clock
 
 NAME   SOURCE   PHASE  ADDRESS    SVC  ING  REFUSED  PLAN
 local  builtin  -      127.0.0.1  1    1    1        applied
@@ -177,8 +179,70 @@ Refused:
     );
     assert_eq!(
         Status::of(&facts(Lists::default())).text(),
-        "Controller: none leads; nothing is planned until one runs\n\nNo load balancers.\n"
+        "Controller: none leads: none runs, or they run with --leader-elect=false\n\nNo load balancers.\n"
     );
+}
+
+/// What `status` says of the plan of `local` when its agent's Lease and its own status are changed.
+fn applied(change: impl FnOnce(&mut Lease, &mut LoadBalancer)) -> (Applied, String) {
+    let mut lists = settled();
+    change(&mut lists.leases[1], &mut lists.load_balancers[0]);
+    let status = Status::of(&facts(lists));
+    (status.load_balancers[0].applied.state, status.text())
+}
+
+fn annotate(lease: &mut Lease, key: &str, value: &str) {
+    let all = lease.metadata.annotations.get_or_insert_default();
+    all.insert(key.to_owned(), value.to_owned());
+}
+
+#[test]
+fn an_agent_that_failed_has_not_applied_the_plan_whose_hash_it_reports() {
+    let (state, text) =
+        applied(|lease, _| annotate(lease, names::ANNOTATION_ERROR, "no room for members"));
+    assert_eq!(state, Applied::Failed, "{text}");
+    assert!(text.contains("\nlocal: no room for members\n"), "{text}");
+}
+
+#[test]
+fn refusals_that_are_not_named_or_not_understood_are_counted() {
+    let known = json!({"kind": "Service", "namespace": "demo", "name": "hello", "uid": "hello",
+        "reason": "BindFailed", "message": "taken"});
+    let refused = json!([known, {"reason": "FromTheFuture"}]).to_string();
+    let (_, text) = applied(|lease, _| {
+        annotate(lease, names::ANNOTATION_REFUSED, &refused);
+        annotate(lease, names::ANNOTATION_REFUSED_UNLISTED, "7");
+    });
+    assert!(text.contains("  - Service demo/hello on local: BindFailed: taken\n"), "{text}");
+    assert!(text.contains("  - 8 more on local, which its agent has no room to name\n"), "{text}");
+}
+
+#[test]
+fn silence_is_for_the_leader_to_judge_and_not_for_this_machines_clock() {
+    let long_ago = |lease: &mut Lease| {
+        let time = "2029-12-31T00:00:00Z".parse().expect("a time");
+        lease.spec.as_mut().expect("a spec").renew_time = Some(MicroTime(time));
+    };
+    assert_eq!(applied(|lease, _| long_ago(lease)).0, Applied::Yes);
+    let condition = |reason: &str| {
+        json!({"type": "Programmed", "status": "False", "reason": reason, "message": "",
+            "lastTransitionTime": "2030-01-01T00:00:00Z"})
+    };
+    let says = |lb: &mut LoadBalancer, reason: &str| {
+        lb.status = Some(object(json!({"conditions": [condition(reason)]})));
+    };
+    assert_eq!(applied(|_, lb| says(lb, "AgentSilent")).0, Applied::Silent);
+    assert_eq!(applied(|_, lb| says(lb, "AgentBehind")).0, Applied::Yes);
+    let left = applied(|lease, _| lease.spec.as_mut().expect("a spec").holder_identity = None);
+    assert_eq!(left.0, Applied::NoAgent);
+}
+
+#[test]
+fn a_source_that_this_build_cannot_drive_is_not_told_to_start_an_agent() {
+    let (state, _) = applied(|_, lb| {
+        lb.spec.source = object(json!({"awsLoadBalancer": {"lbName": "a"}}));
+    });
+    assert_eq!(state, Applied::NoDriver);
 }
 
 #[test]

@@ -53,7 +53,7 @@ const TICK: Duration = Duration::from_millis(500);
 const CONFLICT: Duration = Duration::from_secs(2);
 
 /// Whether this build can drive load balancers of this source.
-fn has_driver(source: &LoadBalancerSource) -> bool {
+pub fn has_driver(source: &LoadBalancerSource) -> bool {
     matches!(source, LoadBalancerSource::Builtin(_))
 }
 

@@ -1,5 +1,6 @@
 //! What an agent says about itself in its Lease: the plan it has applied, what it could not do, where it
-//! can be reached. The agent writes it, the leader reads it; both use this one spelling.
+//! can be reached. The agent writes it, the leader and whoever looks on read it; all use this one
+//! spelling.
 
 use bowline_api::names;
 use bowline_core::hash::PlanHash;
@@ -19,17 +20,17 @@ const MOST_BYTES: usize = 128 * 1024;
 
 /// What an agent says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Report {
+pub struct Report {
     /// The plan in force; None: none yet.
-    pub(crate) hash: Option<PlanHash>,
+    pub hash: Option<PlanHash>,
     /// Why the plan could not be applied.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
     /// What it could not do for whom.
-    pub(crate) refused: Vec<Refusal>,
+    pub refused: Vec<Refusal>,
     /// How many refusals a Lease has no room for. An agent knows all of its own.
-    pub(crate) unlisted: usize,
+    pub unlisted: usize,
     /// Where it can be reached, for a load balancer without fixed addresses.
-    pub(crate) addresses: Vec<IpAddr>,
+    pub addresses: Vec<IpAddr>,
 }
 
 impl Report {
@@ -58,7 +59,7 @@ impl Report {
 
     /// What a Lease says. What cannot be read counts as not said, and a refusal that cannot be read as
     /// one that is not listed: the agent proves less, never more.
-    pub(crate) fn read(lease: &Lease) -> Self {
+    pub fn read(lease: &Lease) -> Self {
         let annotation = |key: &str| {
             lease.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str)
         };

@@ -9,7 +9,7 @@ pub mod apply;
 pub mod controller;
 mod elect;
 pub mod embedded;
-mod lease;
+pub mod lease;
 pub mod manifests;
 pub mod metrics;
 pub mod observe;
