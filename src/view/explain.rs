@@ -162,16 +162,9 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
         applied: None,
         notes: facts.notes.clone(),
     };
-    let Some(outcome) = facts.planner.outcome(kind, key) else {
-        let not_ours = match kind {
-            ConsumerKind::Ingress => why::ingress_is_not_ours(facts, key),
-            _ => why::service_is_not_ours(facts, key),
-        };
-        view.why = not_ours.why;
-        view.remedy = not_ours.remedy;
-        return view;
-    };
-    view.why = why::asked(facts, kind, key);
+    let words = why::words(facts, kind, key);
+    (view.why, view.remedy) = (words.why, words.remedy);
+    let Some(outcome) = facts.planner.outcome(kind, key) else { return view };
     view.problems = facts.problems(outcome).map(ProblemView::from).collect();
     match &outcome.state {
         State::Refused { load_balancer, problem } => {
@@ -179,6 +172,7 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
             view.load_balancer = load_balancer.as_deref().map(str::to_owned);
             view.reason = Some(problem.reason.to_string());
             view.problems.insert(0, problem.into());
+            view.remedy = why::remedy(problem).map(str::to_owned);
         }
         State::Planned { load_balancer, addresses } => {
             view.state = StateView::Planned;

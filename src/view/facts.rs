@@ -20,7 +20,6 @@ use std::sync::Arc;
 
 /// What is known about a cluster.
 pub(crate) struct Facts {
-    pub(super) config: Config,
     pub(super) planner: Planner,
     pub(super) services: BTreeMap<ObjectKey, Service>,
     pub(super) ingresses: BTreeMap<ObjectKey, Ingress>,
@@ -80,7 +79,7 @@ impl Facts {
             config.default_load_balancer = Some(name.into());
         }
         let agents = agents(&lists, now);
-        let mut planner = Planner::new(config.clone());
+        let mut planner = Planner::new(config);
         tell(&mut planner, &lists, &agents);
         planner.take();
         let controller = lists.controller().and_then(|lease| holder(lease, now));
@@ -91,7 +90,6 @@ impl Facts {
             )
         };
         Self {
-            config,
             planner,
             recorded: recorded(&lists),
             controller,

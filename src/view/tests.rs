@@ -109,6 +109,9 @@ fn what_is_not_ours_is_said_with_what_would_help() {
         object(service("theirs", of_class("a.example/b"))),
         object(service("pods", of_class("bowline.dev/ip-per-pod"))),
     ]);
+    let mut pods = service("pods-by-annotation", json!({"type": "LoadBalancer"}));
+    pods["metadata"]["annotations"] = json!({"bowline.dev/ip-per-pod": "true"});
+    lists.services.push(object(pods));
     lists.ingresses.push(object(json!({
         "metadata": {"namespace": "demo", "name": "other"}, "spec": {"ingressClassName": "nginx"},
     })));
@@ -126,7 +129,14 @@ fn what_is_not_ours_is_said_with_what_would_help() {
         "Service demo/theirs is not Bowline's Why its loadBalancerClass is \"a.example/b\", somebody \
          else's What helps make it anew with loadBalancerClass: bowline.dev/lb"
     );
-    assert!(words(Subject::Service, "pods").contains("not in this version yet"));
+    for pods in ["pods", "pods-by-annotation"] {
+        let text = words(Subject::Service, pods);
+        assert!(
+            text.ends_with("an address for each Pod, which is not in this version yet"),
+            "{text}"
+        );
+        assert!(!text.contains("loadBalancerClass"), "{text}");
+    }
     assert_eq!(
         words(Subject::Ingress, "other"),
         "Ingress demo/other is not Bowline's Why there is no IngressClass \"nginx\" What helps set \
@@ -146,11 +156,43 @@ fn a_service_that_was_refused_says_by_whom_and_why() {
 Service demo/lost is on no load balancer
 
   Why          it asks for edge by annotation
+  What helps   correct the name; kubectl get lb shows those there are
 
   Problems
     - LoadBalancerNotFound: load balancer \"edge\" does not exist
 "
     );
+}
+
+#[test]
+fn a_service_of_the_only_external_load_balancer_says_so() {
+    let mut lists = lists();
+    let address = "203.0.113.1";
+    lists.load_balancers[0] = object(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer", "metadata": {"name": "box"},
+        "spec": {
+            "external": {"driver": "Octavia", "backends": "Pods", "primary": {"url": "https://192.0.2.9"}},
+            "addresses": [address], "allowedNamespaces": {"from": "All"},
+        },
+    }));
+    annotate(&mut lists.leases[0], names::ANNOTATION_DEFAULT_LOAD_BALANCER, "");
+    let meta = &mut lists.services[0].metadata;
+    meta.annotations = Some([("bowline.dev/vip".to_owned(), address.to_owned())].into());
+    let text = explained(lists, Subject::Service, "demo", "hello");
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("Service demo/hello is on load balancer box"), "{text}");
+    assert!(words.contains("it goes to the only external one"), "{text}");
+    assert!(!words.contains("--default-load-balancer"), "{text}");
+}
+
+#[test]
+fn a_claim_that_is_not_bound_is_said_with_what_would_help() {
+    let mut lists = lists();
+    let meta = &mut lists.services[0].metadata;
+    let claim = ("bowline.dev/load-balancer-claim".to_owned(), "web".to_owned());
+    meta.annotations = Some([claim].into());
+    let text = explained(lists, Subject::Service, "demo", "hello");
+    assert!(text.contains("  What helps   see the claim with kubectl get lbc;"), "{text}");
 }
 
 #[test]

@@ -1,147 +1,131 @@
-//! Why a Service or Ingress is, or is not, Bowline's, and how its load balancer was found: the planner's
-//! rules in words. Pure; it decides nothing.
+//! Why a Service or Ingress is, or is not, Bowline's, and how its load balancer was found: what the planner
+//! says, in words. Pure; it decides nothing.
 
 use super::facts::Facts;
 use bowline_api::{convert, names};
 use bowline_core::key::{ConsumerKind, ObjectKey};
-use bowline_core::objects::{ClassParameters, Exposure, Placement, ServiceClass};
-use bowline_core::outcome::{Problem, quote};
+use bowline_core::outcome::{Problem, Reason, quote};
+use bowline_core::planner::{Ask, Asked, By, NotOurs, Why};
 
-/// That something is not Bowline's: why, and what would make it so.
-pub(super) struct NotOurs {
+/// A reason, and what would help.
+#[derive(Debug, PartialEq)]
+pub(super) struct Words {
     pub(super) why: String,
     pub(super) remedy: Option<String>,
 }
 
-impl NotOurs {
+impl Words {
     fn new(why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { why: why.into(), remedy: Some(remedy.into()) }
     }
+
+    fn only(why: impl Into<String>) -> Self {
+        Self { why: why.into(), remedy: None }
+    }
 }
 
-/// Why a Service that the planner left alone is not Bowline's.
-pub(super) fn service_is_not_ours(facts: &Facts, key: &ObjectKey) -> NotOurs {
-    let Some(object) = facts.services.get(key) else {
-        return NotOurs { why: "it does not exist".into(), remedy: None };
-    };
-    let service = convert::service(object);
-    if service.deleting {
-        return NotOurs { why: "it is being deleted".into(), remedy: None };
+/// Why a consumer is where it is, or is left alone.
+pub(super) fn words(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> Words {
+    match facts.planner.why(kind, key) {
+        Why::NotOurs(why) => not_ours(facts, key, &why),
+        Why::Asks(Ok(asked)) => Words::only(asks(&asked)),
+        Why::Asks(Err(problem)) => Words::only(&*problem.message),
     }
-    match (service.exposure, service.class) {
-        (Exposure::ClusterIp, _) => NotOurs::new(
+}
+
+fn not_ours(facts: &Facts, key: &ObjectKey, why: &NotOurs) -> Words {
+    let anew = format!("make it anew with loadBalancerClass: {}", names::CLASS_LOAD_BALANCER);
+    match why {
+        NotOurs::Missing => Words::only("it does not exist"),
+        NotOurs::Deleting => Words::only("it is being deleted"),
+        NotOurs::ClusterIp => Words::new(
             "its type is ClusterIP, which is reached from inside the cluster only",
             "make it type LoadBalancer, or let an Ingress send requests to it",
         ),
-        (Exposure::ExternalName, _) => NotOurs {
-            why: "its type is ExternalName, which is a name and nothing to balance".into(),
-            remedy: None,
-        },
-        (Exposure::NodePort, _) => NotOurs::new(
+        NotOurs::ExternalName => {
+            Words::only("its type is ExternalName, which is a name and nothing to balance")
+        }
+        NotOurs::NodePort => Words::new(
             "it is of type NodePort and names no load balancer, and the controller has no default \
              one for those",
             "name one with the annotation bowline.dev/load-balancer",
         ),
-        (Exposure::LoadBalancer, ServiceClass::IpPerPod) => NotOurs {
-            why: "an address for each Pod (its loadBalancerClass) is not in this version yet"
-                .into(),
-            remedy: None,
-        },
-        (Exposure::LoadBalancer, ServiceClass::Foreign) => {
-            let class = object.spec.as_ref().and_then(|spec| spec.load_balancer_class.as_deref());
-            NotOurs::new(
-                format!(
-                    "its loadBalancerClass is {}, somebody else's",
-                    quote(class.unwrap_or_default())
-                ),
-                format!("make it anew with loadBalancerClass: {}", names::CLASS_LOAD_BALANCER),
-            )
+        NotOurs::PerPod => {
+            Words::only("it asks for an address for each Pod, which is not in this version yet")
         }
-        (Exposure::LoadBalancer, ServiceClass::Unset | ServiceClass::LoadBalancer) => NotOurs::new(
+        NotOurs::Foreign => {
+            let service = facts.services.get(key).and_then(|it| it.spec.as_ref());
+            let class = service.and_then(|spec| spec.load_balancer_class.as_deref());
+            let class = quote(class.unwrap_or_default());
+            Words::new(format!("its loadBalancerClass is {class}, somebody else's"), anew)
+        }
+        NotOurs::Unclassed => Words::new(
             "it has no loadBalancerClass, and the controller serves those without one only with \
              --default-class",
-            format!("make it anew with loadBalancerClass: {}", names::CLASS_LOAD_BALANCER),
+            anew,
         ),
+        NotOurs::NoIngressClass => Words::new("it has no ingressClassName", our_class(facts)),
+        NotOurs::IngressClassMissing(name) => {
+            Words::new(format!("there is no IngressClass {}", quote(name)), our_class(facts))
+        }
+        NotOurs::IngressClassForeign(name) => {
+            let class = facts.classes.get(&**name).and_then(|class| class.spec.as_ref());
+            let controller = class.and_then(|spec| spec.controller.as_deref());
+            let controller = quote(controller.unwrap_or_default());
+            let why = format!("its IngressClass {} belongs to {controller}", quote(name));
+            Words::new(why, our_class(facts))
+        }
     }
 }
 
-/// Why an Ingress that the planner left alone is not Bowline's.
-pub(super) fn ingress_is_not_ours(facts: &Facts, key: &ObjectKey) -> NotOurs {
-    let Some(object) = facts.ingresses.get(key) else {
-        return NotOurs { why: "it does not exist".into(), remedy: None };
+/// What makes an Ingress ours.
+fn our_class(facts: &Facts) -> String {
+    let mut all = facts.classes.values().filter(|class| convert::ingress_class(class).ours);
+    match all.next().and_then(|class| class.metadata.name.as_deref()) {
+        Some(name) => format!("set ingressClassName: {name}"),
+        None => format!("make an IngressClass with controller: {}", names::INGRESS_CONTROLLER),
+    }
+}
+
+fn asks(asked: &Asked) -> String {
+    let whom = match &asked.ask {
+        Ask::Name(name) => name.to_string(),
+        Ask::Claim(claim) => format!("the claim {}", claim.name),
+        Ask::Source(source) => format!("a load balancer that is {source}"),
+        Ask::External => {
+            return "it names none but an address, and there is no default: it goes to the only \
+                    external one"
+                .to_owned();
+        }
+        Ask::Nothing => {
+            return "it names none, and the controller has no --default-load-balancer".to_owned();
+        }
     };
-    let ingress = convert::ingress(object);
-    if ingress.deleting {
-        return NotOurs { why: "it is being deleted".into(), remedy: None };
-    }
-    let ours = || {
-        let mut all = facts.classes.values().filter(|class| convert::ingress_class(class).ours);
-        match all.next().and_then(|class| class.metadata.name.as_deref()) {
-            Some(name) => format!("set ingressClassName: {name}"),
-            None => format!("make an IngressClass with controller: {}", names::INGRESS_CONTROLLER),
-        }
-    };
-    match ingress.class.as_deref() {
-        None => NotOurs::new("it has no ingressClassName", ours()),
-        Some(name) => match facts.classes.get(name) {
-            None => NotOurs::new(format!("there is no IngressClass {}", quote(name)), ours()),
-            Some(class) => {
-                let controller = class.spec.as_ref().and_then(|spec| spec.controller.as_deref());
-                NotOurs::new(
-                    format!(
-                        "its IngressClass {} belongs to {}",
-                        quote(name),
-                        quote(controller.unwrap_or_default())
-                    ),
-                    ours(),
-                )
-            }
-        },
+    match &asked.by {
+        By::Itself => format!("it asks for {whom} by annotation"),
+        By::Class(class) => format!("its IngressClass {class} names {whom}"),
+        By::Default | By::Nobody => format!("it names none; the default is {whom}"),
     }
 }
 
-/// How the load balancer of a consumer of ours was found.
-pub(super) fn asked(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> String {
-    let (placement, class) = match kind {
-        ConsumerKind::Service => {
-            (facts.services.get(key).map(|it| convert::service(it).placement), None)
+/// What would help somebody who was refused; none where the problem's own words say it.
+pub(super) fn remedy(problem: &Problem) -> Option<&'static str> {
+    match problem.reason {
+        Reason::LoadBalancerNotFound => {
+            Some("correct the name; kubectl get lb shows those there are")
         }
-        ConsumerKind::Ingress => match facts.ingresses.get(key).map(convert::ingress) {
-            Some(ingress) => (Some(ingress.placement), ingress.class),
-            None => (None, None),
-        },
-        ConsumerKind::LoadBalancer => (None, None),
-    };
-    match placement {
-        Some(Ok(Placement::LoadBalancer(name))) => {
-            format!("it asks for {name} by annotation")
-        }
-        Some(Ok(Placement::Claim(name))) => format!("it asks for the claim {name} by annotation"),
-        Some(Ok(Placement::Source(_))) => "it asks for a load balancer by its source".to_owned(),
-        Some(Err(Problem { message, .. })) => message.to_string(),
-        Some(Ok(Placement::Default)) | None => {
-            class.and_then(|class| by_class(facts, &class)).unwrap_or_else(|| by_default(facts))
-        }
-    }
-}
-
-fn by_class(facts: &Facts, name: &str) -> Option<String> {
-    let class = convert::ingress_class(facts.classes.get(name)?);
-    match class.parameters {
-        Ok(ClassParameters::None) => None,
-        Ok(ClassParameters::LoadBalancer(lb)) => {
-            Some(format!("its IngressClass {name} names {lb}"))
-        }
-        Ok(ClassParameters::Claim(claim)) => {
-            Some(format!("its IngressClass {name} names the claim {claim}"))
-        }
-        Err(problem) => Some(problem.message.to_string()),
-    }
-}
-
-fn by_default(facts: &Facts) -> String {
-    match &facts.config.default_load_balancer {
-        Some(name) => format!("it names none; the default is {name}"),
-        None => "it names none, and the controller has no --default-load-balancer".to_owned(),
+        Reason::ClaimNotBound => Some(
+            "see the claim with kubectl get lbc; in this version an administrator binds it, by the \
+             load balancer's claimRef",
+        ),
+        Reason::NotAllowed => Some(
+            "ask an administrator to open the load balancer by allowedNamespaces, or to claim it for \
+             the namespace",
+        ),
+        Reason::NoAddress => Some(
+            "give the load balancer spec.addresses of the Service's families, or start its agent \
+             with --address",
+        ),
+        _ => None,
     }
 }

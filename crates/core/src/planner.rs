@@ -37,6 +37,7 @@ mod who;
 mod tests;
 
 pub use index::Planner;
+pub use placement::{Ask, Asked, By, NotOurs, Why};
 pub use recorded::Record;
 
 use crate::key::{ConsumerRef, ObjectKey};

@@ -5,7 +5,10 @@ use super::build::Target;
 use super::few::Edges;
 use super::ingress::{self, Around};
 use super::output::{Output, Planned};
-use super::placement::{Ask, Refusal, ask_of_ingress, ask_of_service, is_ours, place};
+use super::placement::{
+    Ask, Asked, NotOurs, Refusal, Why, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours,
+    place,
+};
 use super::recorded::{Recorded, unreadable_ingress, unreadable_service};
 use super::seat::{Placed, Seat, Seats, Wants};
 use super::store::Replaced;
@@ -104,11 +107,33 @@ impl Planner {
         }
     }
 
+    /// Whether a Service or Ingress is ours, and whom it asks for: what it says itself, and not what
+    /// stays recorded where that cannot be read.
+    pub fn why(&self, kind: ConsumerKind, key: &ObjectKey) -> Why {
+        let missing = Why::NotOurs(NotOurs::Missing);
+        match kind {
+            ConsumerKind::Service => match self.stores.services.get(key) {
+                None => missing,
+                Some(service) => not_ours(service, &self.config)
+                    .map_or_else(|| Why::Asks(ask_of_service(service, &self.config)), Why::NotOurs),
+            },
+            ConsumerKind::Ingress => {
+                let Some(ingress) = self.stores.ingresses.get(key) else { return missing };
+                let class = self.stores.class_of(ingress);
+                match (ingress_not_ours(ingress, class), class) {
+                    (None, Some(class)) => Why::Asks(ask_of_ingress(ingress, class, &self.config)),
+                    (why, _) => Why::NotOurs(why.unwrap_or(NotOurs::NoIngressClass)),
+                }
+            }
+            ConsumerKind::LoadBalancer => missing,
+        }
+    }
+
     /// A Service of ours as it is planned.
     fn service(&self, who: &Who) -> Option<Cow<'_, Service>> {
         let service = self.stores.services.get(&who.key)?;
         // Before anything is put in the place of what it says.
-        if !is_ours(service, &self.config) {
+        if not_ours(service, &self.config).is_some() {
             return None;
         }
         let directory = &self.stores.directory;
@@ -261,7 +286,10 @@ impl Planner {
             }
             ConsumerKind::Ingress => {
                 let (ingress, class) = self.ingress(who)?;
-                let ask = ask_of_ingress(&ingress, class, &self.config)?;
+                if ingress_not_ours(&ingress, Some(class)).is_some() {
+                    return None;
+                }
+                let ask = ask_of_ingress(&ingress, class, &self.config);
                 let secret = |key: &ObjectKey| stores.secrets.get(key).map(|secret| &**secret);
                 Some(self.place(ask, who, ingress.created, |target| {
                     routes::wants(&ingress, target, secret).map(Wants::Hosts)
@@ -273,13 +301,13 @@ impl Planner {
 
     fn place(
         &self,
-        ask: Result<Ask, Problem>,
+        asked: Result<Asked, Problem>,
         who: &Who,
         created: Timestamp,
         wants: impl Fn(Target<'_>) -> Result<Wants, Problem>,
     ) -> (Option<Ask>, Seat) {
-        let ask = match ask {
-            Ok(ask) => ask,
+        let ask = match asked {
+            Ok(asked) => asked.ask,
             Err(problem) => return (None, Seat::Refused(Refusal::nowhere(problem))),
         };
         let (namespace, directory) = (&who.key.namespace, &self.stores.directory);

@@ -11,9 +11,67 @@ use crate::objects::{
 use crate::outcome::{Problem, Reason, quote};
 use std::sync::Arc;
 
+/// Whether a Service or Ingress is ours, and whom it then asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It is left alone.
+    NotOurs(NotOurs),
+    /// It asks, or says something that cannot be read.
+    Asks(Result<Asked, Problem>),
+}
+
+/// Why a Service or Ingress is not ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotOurs {
+    /// There is none.
+    Missing,
+    /// It is being deleted.
+    Deleting,
+    /// A Service that is reached from inside the cluster only.
+    ClusterIp,
+    /// A Service that is another name.
+    ExternalName,
+    /// A NodePort Service that names no load balancer, and there is no default for those.
+    NodePort,
+    /// A Service whose Pods want an address each.
+    PerPod,
+    /// A Service of somebody else's class.
+    Foreign,
+    /// A Service without a class, and those are not ours.
+    Unclassed,
+    /// An Ingress without a class.
+    NoIngressClass,
+    /// An Ingress of a class that does not exist.
+    IngressClassMissing(Arc<str>),
+    /// An Ingress of somebody else's class.
+    IngressClassForeign(Arc<str>),
+}
+
+/// Whom a consumer of ours asks for, and who says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// For whom.
+    pub ask: Ask,
+    /// Who says so.
+    pub by: By,
+}
+
+/// Who says where a consumer goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Itself.
+    Itself,
+    /// The IngressClass of this name.
+    Class(Arc<str>),
+    /// The default of the controllers.
+    Default,
+    /// Nobody.
+    Nobody,
+}
+
 /// What a consumer asks for: the edge by which a change of a load balancer finds it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Ask {
+pub enum Ask {
     /// The load balancer of this name.
     Name(Arc<str>),
     /// The one that this claim is bound to.
@@ -43,55 +101,69 @@ impl Refusal {
     }
 }
 
-/// Whether a Service is ours.
-pub(super) fn is_ours(service: &Service, config: &Config) -> bool {
-    !service.deleting
-        && match service.exposure {
-            Exposure::LoadBalancer => match service.class {
-                ServiceClass::LoadBalancer => true,
-                ServiceClass::Unset => config.default_class,
-                ServiceClass::IpPerPod | ServiceClass::Foreign => false,
-            },
-            Exposure::NodePort => {
-                service.placement != Ok(Placement::Default)
-                    || config.default_class && config.default_load_balancer.is_some()
-            }
-            Exposure::ClusterIp | Exposure::ExternalName => false,
+/// Why a Service is not ours. None: it is.
+pub(super) fn not_ours(service: &Service, config: &Config) -> Option<NotOurs> {
+    if service.deleting {
+        return Some(NotOurs::Deleting);
+    }
+    match service.exposure {
+        Exposure::LoadBalancer => match service.class {
+            ServiceClass::LoadBalancer => None,
+            ServiceClass::Unset if config.default_class => None,
+            ServiceClass::Unset => Some(NotOurs::Unclassed),
+            ServiceClass::IpPerPod => Some(NotOurs::PerPod),
+            ServiceClass::Foreign => Some(NotOurs::Foreign),
+        },
+        Exposure::NodePort => {
+            let asks = service.placement != Ok(Placement::Default);
+            let default = config.default_class && config.default_load_balancer.is_some();
+            (!asks && !default).then_some(NotOurs::NodePort)
         }
+        Exposure::ClusterIp => Some(NotOurs::ClusterIp),
+        Exposure::ExternalName => Some(NotOurs::ExternalName),
+    }
 }
 
 /// What a Service of ours asks for.
-pub(super) fn ask_of_service(service: &Service, config: &Config) -> Result<Ask, Problem> {
+pub(super) fn ask_of_service(service: &Service, config: &Config) -> Result<Asked, Problem> {
     let placement = service.placement.as_ref().map_err(Clone::clone)?;
     let vips = service.vips.as_ref().map_err(Clone::clone)?;
     let otherwise = if vips.is_empty() { Ask::Nothing } else { Ask::External };
-    Ok(named(placement, &service.key).or_else(|| default(config)).unwrap_or(otherwise))
+    let asked = named(placement, &service.key).or_else(|| default(config));
+    Ok(asked.unwrap_or(Asked { ask: otherwise, by: By::Nobody }))
 }
 
-/// What an Ingress asks for, itself or by its class. None: it is not ours.
+/// Why an Ingress is not ours. None: it is; then it has a class.
+pub(super) fn ingress_not_ours(ingress: &Ingress, class: Option<&IngressClass>) -> Option<NotOurs> {
+    if ingress.deleting {
+        return Some(NotOurs::Deleting);
+    }
+    let Some(name) = &ingress.class else { return Some(NotOurs::NoIngressClass) };
+    match class {
+        None => Some(NotOurs::IngressClassMissing(name.clone())),
+        Some(class) if !class.ours => Some(NotOurs::IngressClassForeign(name.clone())),
+        Some(_) => None,
+    }
+}
+
+/// What an Ingress of ours asks for, itself or by its class.
 pub(super) fn ask_of_ingress(
     ingress: &Ingress,
     class: &IngressClass,
     config: &Config,
-) -> Option<Result<Ask, Problem>> {
-    let ours = class.ours && !ingress.deleting;
-    ours.then(|| ask_with_class(ingress, class, config))
-}
-
-fn ask_with_class(
-    ingress: &Ingress,
-    class: &IngressClass,
-    config: &Config,
-) -> Result<Ask, Problem> {
+) -> Result<Asked, Problem> {
     let placement = ingress.placement.as_ref().map_err(Clone::clone)?;
-    if let Some(ask) = named(placement, &ingress.key) {
-        return Ok(ask);
+    if let Some(asked) = named(placement, &ingress.key) {
+        return Ok(asked);
     }
+    let by = || By::Class(class.name.clone());
     match class.parameters.as_ref().map_err(Clone::clone)? {
-        ClassParameters::None => Ok(default(config).unwrap_or(Ask::Nothing)),
-        ClassParameters::LoadBalancer(name) => Ok(Ask::Name(name.clone())),
+        ClassParameters::None => {
+            Ok(default(config).unwrap_or(Asked { ask: Ask::Nothing, by: By::Nobody }))
+        }
+        ClassParameters::LoadBalancer(name) => Ok(Asked { ask: Ask::Name(name.clone()), by: by() }),
         ClassParameters::Claim(claim) if claim.namespace == ingress.key.namespace => {
-            Ok(Ask::Claim(claim.clone()))
+            Ok(Asked { ask: Ask::Claim(claim.clone()), by: by() })
         }
         ClassParameters::Claim(claim) => Err(Problem::new(
             Reason::NotAllowed,
@@ -104,19 +176,21 @@ fn ask_with_class(
     }
 }
 
-fn named(placement: &Placement, consumer: &ObjectKey) -> Option<Ask> {
-    match placement {
-        Placement::Default => None,
-        Placement::LoadBalancer(name) => Some(Ask::Name(name.clone())),
+fn named(placement: &Placement, consumer: &ObjectKey) -> Option<Asked> {
+    let ask = match placement {
+        Placement::Default => return None,
+        Placement::LoadBalancer(name) => Ask::Name(name.clone()),
         Placement::Claim(name) => {
-            Some(Ask::Claim(ObjectKey::new(consumer.namespace.clone(), name.clone())))
+            Ask::Claim(ObjectKey::new(consumer.namespace.clone(), name.clone()))
         }
-        Placement::Source(source) => Some(Ask::Source(source.clone())),
-    }
+        Placement::Source(source) => Ask::Source(source.clone()),
+    };
+    Some(Asked { ask, by: By::Itself })
 }
 
-fn default(config: &Config) -> Option<Ask> {
-    config.default_load_balancer.clone().map(Ask::Name)
+fn default(config: &Config) -> Option<Asked> {
+    let name = config.default_load_balancer.clone()?;
+    Some(Asked { ask: Ask::Name(name), by: By::Default })
 }
 
 /// The load balancer that is asked for, if the namespace may use it.

@@ -1,12 +1,13 @@
 //! Which load balancer a consumer goes to, and whether it may.
 
 use super::make::*;
+use crate::key::ConsumerKind;
 use crate::objects::{
     AllowedNamespaces, ClassParameters, Ingress, IngressClass, LabelSelector, LoadBalancer,
-    Operator, Placement, Requirement, Service,
+    Operator, Placement, Requirement, Service, ServiceClass,
 };
 use crate::outcome::{Problem, Reason};
-use crate::planner::{Config, Event, Kind, Object, Planner};
+use crate::planner::{Ask, Asked, By, Config, Event, Kind, NotOurs, Object, Planner, Why};
 
 fn with_default(name: &str) -> Config {
     Config { default_class: false, default_load_balancer: Some(name.into()) }
@@ -232,4 +233,52 @@ fn a_load_balancer_that_is_gone_takes_all_its_fragments_along() {
     assert!(changes.fragments.iter().all(|change| change.parts.is_empty()));
     assert_eq!(service_state(&planner, "ab/x"), "LoadBalancerNotFound");
     assert_eq!((planner.consumers("lb").count(), planner.hash("lb")), (0, Default::default()));
+}
+
+#[test]
+fn the_planner_says_who_asked_or_why_it_leaves_something_alone() {
+    let asks = |ask, by| Why::Asks(Ok(Asked { ask, by }));
+    let name = |name: &str| Ask::Name(name.into());
+    let plain = || Service {
+        class: ServiceClass::LoadBalancer,
+        placement: Ok(Placement::Default),
+        ..service("a/x", &[80])
+    };
+    let named = Service { placement: Ok(Placement::LoadBalancer("q".into())), ..plain() };
+    let vip = Service { vips: Ok(vec![ip("192.0.2.1")]), ..plain() };
+    let bad_placement = Service { placement: Err(bad()), ..plain() };
+    let unclassed = Service { class: ServiceClass::Unset, ..plain() };
+    let per_pod = Service { class: ServiceClass::IpPerPod, ..plain() };
+    for (config, service, expected) in [
+        (with_default("p"), named, asks(name("q"), By::Itself)),
+        (with_default("p"), plain(), asks(name("p"), By::Default)),
+        (Config::default(), vip, asks(Ask::External, By::Nobody)),
+        (Config::default(), plain(), asks(Ask::Nothing, By::Nobody)),
+        (with_default("p"), bad_placement, Why::Asks(Err(bad()))),
+        (with_default("p"), unclassed, Why::NotOurs(NotOurs::Unclassed)),
+        (with_default("p"), per_pod, Why::NotOurs(NotOurs::PerPod)),
+    ] {
+        let planner = planner(config, vec![service.into()]);
+        assert_eq!(planner.why(ConsumerKind::Service, &key("a/x")), expected);
+    }
+    let by_class =
+        IngressClass { parameters: Ok(ClassParameters::LoadBalancer("q".into())), ..class("ours") };
+    let foreign = IngressClass { ours: false, ..class("theirs") };
+    let of = |class: Option<&str>| Ingress {
+        class: class.map(Into::into),
+        placement: Ok(Placement::Default),
+        ..ingress("a/x", Vec::new())
+    };
+    for (class, expected) in [
+        (Some("ours"), asks(name("q"), By::Class("ours".into()))),
+        (Some("theirs"), Why::NotOurs(NotOurs::IngressClassForeign("theirs".into()))),
+        (Some("none"), Why::NotOurs(NotOurs::IngressClassMissing("none".into()))),
+        (None, Why::NotOurs(NotOurs::NoIngressClass)),
+    ] {
+        let objects = vec![by_class.clone().into(), foreign.clone().into(), of(class).into()];
+        let planner = planner(with_default("p"), objects);
+        assert_eq!(planner.why(ConsumerKind::Ingress, &key("a/x")), expected);
+    }
+    let none = planner(Config::default(), Vec::new());
+    assert_eq!(none.why(ConsumerKind::Service, &key("a/x")), Why::NotOurs(NotOurs::Missing));
 }
