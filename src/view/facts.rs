@@ -66,14 +66,20 @@ pub(super) struct Agent {
 
 impl Facts {
     /// What the planner, set like the controllers of the cluster, makes of the lists. What is given in
-    /// `default_class` and `default_load_balancer` counts more than what the controllers say.
+    /// `default_class` and `default_load_balancer` counts more than what the controllers say. Where
+    /// nobody says it, that is noted: the controllers may decide otherwise.
     pub(crate) fn new(
         lists: Lists,
         default_class: Option<bool>,
         default_load_balancer: Option<&str>,
         now: Timestamp,
     ) -> Self {
-        let mut config = lists.controller().map(settings).unwrap_or_default();
+        let said = lists.controller().and_then(settings);
+        let mut notes = lists.notes.clone();
+        if said.is_none() {
+            notes.extend(guessed(default_class, default_load_balancer));
+        }
+        let mut config = said.unwrap_or_default();
         config.default_class = default_class.unwrap_or(config.default_class);
         if let Some(name) = default_load_balancer {
             config.default_load_balancer = Some(name.into());
@@ -103,7 +109,7 @@ impl Facts {
             load_balancers: by_key(lists.load_balancers, |it| {
                 it.metadata.name.clone().unwrap_or_default()
             }),
-            notes: lists.notes,
+            notes,
         }
     }
 
@@ -158,15 +164,29 @@ fn by_key<K: Ord, V>(all: Vec<V>, key: impl Fn(&V) -> K) -> BTreeMap<K, V> {
     all.into_iter().map(|one| (key(&one), one)).collect()
 }
 
-/// How the controllers of a cluster are set, as their Lease says.
-fn settings(lease: &Lease) -> Config {
+/// How the controllers of a cluster are set, as their Lease says. None: it does not.
+fn settings(lease: &Lease) -> Option<Config> {
     let annotation = |key: &str| lease.metadata.annotations.as_ref()?.get(key);
-    Config {
-        default_class: annotation(names::ANNOTATION_DEFAULT_CLASS).is_some_and(|it| it == "true"),
+    Some(Config {
+        default_class: annotation(names::ANNOTATION_DEFAULT_CLASS)? == "true",
         default_load_balancer: annotation(names::ANNOTATION_DEFAULT_LOAD_BALANCER)
             .filter(|name| !name.is_empty())
             .map(|name| name.as_str().into()),
-    }
+    })
+}
+
+/// That settings are guessed, unless all are given.
+fn guessed(default_class: Option<bool>, default_load_balancer: Option<&str>) -> Option<String> {
+    let class = default_class.is_none().then_some("--default-class=false");
+    let name = default_load_balancer.is_none().then_some("no --default-load-balancer");
+    let taken: Vec<_> = class.into_iter().chain(name).collect();
+    (!taken.is_empty()).then(|| {
+        format!(
+            "How the controllers are set is not known: they are taken to have {}. Say it with these \
+             flags, or name Bowline's own namespace with --namespace.",
+            taken.join(" and ")
+        )
+    })
 }
 
 fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) {

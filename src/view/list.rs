@@ -38,6 +38,12 @@ pub(crate) enum ListError {
          brings its kinds"
     )]
     NotInstalled(String),
+    /// Bowline's own namespace is not there.
+    #[error(
+        "there is no namespace {0:?}, so no controller of Bowline has run with it; name its own \
+         namespace with --namespace"
+    )]
+    NoNamespace(String),
     /// Nobody answers.
     #[error(
         "the cluster does not answer ({0}); is it running, and is it the one you mean (--kubeconfig, \
@@ -86,6 +92,10 @@ impl Lists {
             list::<Plan>(Api::namespaced(client.clone(), namespace), &all),
             list::<Lease>(Api::namespaced(client.clone(), namespace), &all),
         )?;
+        let ours = |one: &Namespace| one.metadata.name.as_deref() == Some(namespace);
+        if namespaces.as_ref().is_some_and(|all| !all.iter().any(ours)) {
+            return Err(ListError::NoNamespace(namespace.to_owned()));
+        }
         let mut note = |what: &str, means: &str| {
             notes.push(format!("You may not list {what}, so {means}."));
         };

@@ -1,10 +1,10 @@
 //! The views as a user reads them, whole.
 
-use super::Lists;
 use super::explain::{Explanation, Subject};
 use super::plan::Difference;
 use super::status::{Applied, Status};
-use super::testing::{facts, lists, object, service, settled};
+use super::testing::{facts, lists, now, object, service, settled};
+use super::{Facts, Lists};
 use bowline_api::{LoadBalancer, LoadBalancerStatus, Plan, PlanSpec, names};
 use bowline_core::hash::PlanHash;
 use bowline_core::key::ObjectKey;
@@ -221,7 +221,10 @@ Refused:
     );
     assert_eq!(
         Status::of(&facts(Lists::default())).text(),
-        "Controller: none leads: none runs, or they run with --leader-elect=false\n\nNo load balancers.\n"
+        "Controller: none leads: none runs, or they run with --leader-elect=false\n\nNo load balancers.\n\n\
+         Note: How the controllers are set is not known: they are taken to have\n      \
+         --default-class=false and no --default-load-balancer. Say it with these\n      \
+         flags, or name Bowline's own namespace with --namespace.\n"
     );
 }
 
@@ -285,6 +288,24 @@ fn a_source_that_this_build_cannot_drive_is_not_told_to_start_an_agent() {
         lb.spec.source = object(json!({"awsLoadBalancer": {"lbName": "a"}}));
     });
     assert_eq!(state, Applied::NoDriver);
+}
+
+#[test]
+fn settings_that_nobody_says_are_noted_as_guessed_unless_they_are_given() {
+    let notes = |lists: &Lists, class, name| Facts::new(lists.clone(), class, name, now()).notes;
+    let said = settled();
+    assert_eq!(notes(&said, None, None), [""; 0]);
+    let mut unsaid = said;
+    unsaid.leases[0].metadata.annotations = None;
+    let guessed = |what: &str| {
+        let head = "How the controllers are set is not known: they are taken to have";
+        let tail = "Say it with these flags, or name Bowline's own namespace with --namespace.";
+        vec![format!("{head} {what}. {tail}")]
+    };
+    let both = guessed("--default-class=false and no --default-load-balancer");
+    assert_eq!(notes(&unsaid, None, None), both);
+    assert_eq!(notes(&unsaid, Some(true), None), guessed("no --default-load-balancer"));
+    assert_eq!(notes(&unsaid, Some(true), Some("local")), [""; 0]);
 }
 
 #[test]

@@ -80,9 +80,9 @@ async fn decide(
     let (sender, heard) = mpsc::channel(4096);
     let mut watches = inputs::follow(&client, &options, &context, &sender);
     drop(sender);
+    let shutdown = context.shutdown.clone();
+    let settings = Settings::of(&options);
     let (leadership, election) = if options.election {
-        let shutdown = context.shutdown.clone();
-        let settings = Settings::of(&options);
         let (leadership, election) = elect::take_part(
             client.clone(),
             &options.namespace,
@@ -90,9 +90,10 @@ async fn decide(
             settings,
             shutdown,
         );
-        (leadership, Some(tokio::spawn(election)))
+        (leadership, tokio::spawn(election))
     } else {
-        (Leadership::always(), None)
+        let said = elect::publish(client.clone(), options.namespace.clone(), settings, shutdown);
+        (Leadership::always(), tokio::spawn(said))
     };
     let (announcements, announcing) =
         announcer::start(client.clone(), options.identity.clone(), context.metrics.clone());
@@ -124,10 +125,8 @@ async fn decide(
     };
     watches.shutdown().await;
     announcing.abort();
-    if let Some(election) = election {
-        // Letting go is a courtesy to the next leader, who else waits for the Lease to end.
-        let _ = tokio::time::timeout(Duration::from_secs(3), election).await;
-    }
+    // Letting go is a courtesy to the next leader, who else waits for the Lease to end.
+    let _ = tokio::time::timeout(Duration::from_secs(3), election).await;
     if blind { Err(RoleError::Ended("a watch")) } else { Ok(()) }
 }
 

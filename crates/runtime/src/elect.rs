@@ -5,6 +5,7 @@ use crate::patience::answer;
 use crate::random;
 use crate::roles::ControllerOptions;
 use bowline_api::names;
+use bowline_core::backoff::Backoff;
 use bowline_core::election::{Answer, Config, Effect, Elector, Event, Record, Request, Wanted};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -108,6 +109,42 @@ pub(crate) fn take_part(
     let leadership = Leadership { election: Some(Arc::clone(&election)), led };
     let api = Api::namespaced(client, namespace);
     (leadership, run(api, election, Arc::new(settings), leads, shutdown))
+}
+
+/// Without an election: says how this controller is set, where the leader would, and nothing of who leads.
+/// Two that are set differently take turns at their starts; the last word stays.
+pub(crate) async fn publish(
+    client: Client,
+    namespace: String,
+    settings: Settings,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let api: Api<Lease> = Api::namespaced(client, &namespace);
+    let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+    while let Err(error) = say(&api, &settings).await {
+        let wait = backoff.failed(random::number());
+        tracing::debug!(%error, ?wait, "cannot say how this controller is set");
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+async fn say(api: &Api<Lease>, settings: &Settings) -> Result<(), Error> {
+    let manager = Some(names::MANAGER_CONTROLLER.to_owned());
+    let patch = json!({"metadata": {"annotations": settings.0}});
+    let params = PatchParams { field_manager: manager.clone(), ..PatchParams::default() };
+    match answer(api.patch(names::LEASE_CONTROLLER, &params, &Patch::Merge(&patch))).await {
+        Err(Error::Api(status)) if status.is_not_found() => {
+            let name = names::LEASE_CONTROLLER;
+            let lease = json!({"metadata": {"name": name, "annotations": settings.0}, "spec": {}});
+            let lease = serde_json::from_value(lease).map_err(Error::SerdeError)?;
+            let params = PostParams { field_manager: manager, ..PostParams::default() };
+            answer(api.create(&params, &lease)).await.map(drop)
+        }
+        patched => patched.map(drop),
+    }
 }
 
 async fn run(

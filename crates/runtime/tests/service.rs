@@ -9,6 +9,7 @@ use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::outcome::{Problem, Reason};
 use bowline_core::update::{Extent, Refusal, Report};
 use bowline_runtime::AgentOptions;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Service};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
@@ -227,6 +228,12 @@ async fn two_controllers_without_election_never_fight() {
         same = if now == last { same + 1 } else { 0 };
         last = now;
     }
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "bowline-system");
+    let lease = leases.get("bowline-controller").await.unwrap();
+    let said =
+        json!({"bowline.dev/default-class": "true", "bowline.dev/default-load-balancer": "edge"});
+    assert_eq!(json!(lease.metadata.annotations), said, "how they are set is said all the same");
+    assert_eq!(lease.spec.unwrap_or_default().holder_identity, None);
     // One is killed: the other goes on.
     first.kill();
     create(&client, service("late", 9500)).await;
