@@ -1,5 +1,6 @@
 //! `bowline controller`: decides and records, in a cluster that is there already.
 
+use super::class::ClassFlag;
 use super::connect::Connect;
 use super::role::{self, AdminFlag};
 use bowline_runtime::controller;
@@ -15,16 +16,8 @@ Examples:
   bowline controller --default-class --default-load-balancer edge
   bowline controller --kubeconfig FILE --log-level info --log-format json")]
 pub(super) struct Controller {
-    /// Serve Services of type LoadBalancer that have no loadBalancerClass, too
-    #[arg(
-        long,
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_value_t = false,
-        default_missing_value = "true"
-    )]
-    default_class: bool,
+    #[command(flatten)]
+    class: ClassFlag,
 
     /// Where Services and Ingresses go that name no load balancer
     #[arg(long, value_name = "NAME")]
@@ -62,7 +55,7 @@ impl Controller {
             let options = ControllerOptions {
                 namespace: self.connect.namespace,
                 cluster_id: self.cluster_id,
-                default_class: self.default_class,
+                default_class: self.class.default_class.unwrap_or(false),
                 default_load_balancer: self.default_load_balancer,
                 election: self.leader_elect,
                 ..ControllerOptions::default()

@@ -1,6 +1,7 @@
 //! What the commands share that look at a cluster and print: its flags, the one list of its objects, and
 //! the two forms of output.
 
+use super::class::ClassFlag;
 use super::connect::Connect;
 use crate::view::{Facts, Lists};
 use crate::visible::visible_json;
@@ -16,9 +17,8 @@ pub(super) struct Look {
     #[arg(short = 'o', long, value_enum, default_value_t, value_name = "FORM")]
     output: Output,
 
-    /// Take Services without a class for Bowline's, or not [default: as the controller does]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    default_class: Option<bool>,
+    #[command(flatten)]
+    class: ClassFlag,
 
     /// Where those go that name no load balancer [default: as the controller does]
     #[arg(long, value_name = "NAME")]
@@ -55,7 +55,7 @@ impl Look {
         let lists = Lists::read(client, &self.connect.namespace).await?;
         Ok(Facts::new(
             lists,
-            self.default_class,
+            self.class.default_class,
             self.default_load_balancer.as_deref(),
             k8s_openapi::jiff::Timestamp::now(),
         ))

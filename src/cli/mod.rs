@@ -1,6 +1,7 @@
 //! The command line: one module a command. Reads flags, starts what they ask for, says what went wrong.
 
 mod agent;
+mod class;
 mod connect;
 mod controller;
 mod crds;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 #[command(
     name = "bowline",
     version,
-    max_term_width = 100,
+    max_term_width = 80,
     arg_required_else_help = true,
     after_help = "The first five minutes: bowline up --demo"
 )]
@@ -38,19 +39,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run everything on this machine, with nothing to install
     Up(Box<up::Up>),
-    /// Decide which load balancer carries what, and record it for the agents
     Controller(controller::Controller),
-    /// Carry the traffic of one load balancer on this machine
     Agent(agent::Agent),
-    /// Show what would change compared to what is recorded
     Plan(plan::PlanCommand),
-    /// Say why a Service, an Ingress or a load balancer is where it is, or is not
     Explain(explain::Explain),
-    /// Show the load balancers, who is on them and whether all is in force
     Status(status::StatusCommand),
-    /// Print the CustomResourceDefinitions of Bowline's kinds
     Crds(crds::Crds),
 }
 
@@ -85,6 +79,10 @@ pub(crate) fn run() -> ExitCode {
         eprintln!("bowline: {error}");
         return ExitCode::from(2);
     }
+    let failure = match &cli.command {
+        Command::Plan(command) => command.failure(),
+        _ => ExitCode::FAILURE,
+    };
     let done = match cli.command {
         Command::Up(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Controller(command) => command.run().map(|()| ExitCode::SUCCESS),
@@ -98,7 +96,7 @@ pub(crate) fn run() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("bowline: {}", visible(&told(&error)));
-            ExitCode::FAILURE
+            failure
         }
     }
 }

@@ -15,7 +15,8 @@ Examples:
   bowline plan -o json | jq '.loadBalancers[].consumers[].change'
   bowline plan --exit-code --default-load-balancer edge")]
 pub(super) struct PlanCommand {
-    /// End with code 1 if something would change
+    /// End with 0 if nothing would change, 1 if something would, and 2 if that cannot be told, as diff
+    /// does [otherwise: 0, and 1 if it cannot be told]
     #[arg(long)]
     exit_code: bool,
 
@@ -24,6 +25,11 @@ pub(super) struct PlanCommand {
 }
 
 impl PlanCommand {
+    /// How it ends when it fails.
+    pub(super) fn failure(&self) -> ExitCode {
+        if self.exit_code { ExitCode::from(2) } else { ExitCode::FAILURE }
+    }
+
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         self.look.block_on(async |look, client| {
             let difference = Difference::of(&look.facts(&client).await?);

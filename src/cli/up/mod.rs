@@ -6,6 +6,7 @@ mod greeting;
 mod local;
 mod roles;
 
+use super::class::ClassFlag;
 use super::proxy::ProxyFlags;
 use super::role::AdminFlag;
 use super::signals;
@@ -64,17 +65,8 @@ pub(super) struct Up {
     #[arg(short = 'f', long = "filename", value_name = "MANIFEST_OR_DIR")]
     filename: Vec<PathBuf>,
 
-    /// Serve Services of type LoadBalancer that have no loadBalancerClass, too
-    #[arg(
-        long,
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_value_t = true,
-        default_missing_value = "true",
-        action = clap::ArgAction::Set
-    )]
-    default_class: bool,
+    #[command(flatten)]
+    class: ClassFlag,
 
     /// Where Services and Ingresses go that name no load balancer [default: one called "local", which
     /// is made if it is missing]

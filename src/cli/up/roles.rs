@@ -41,7 +41,7 @@ impl Roles {
             Agents::new(client.clone(), context.clone(), up.namespace.clone(), up.proxy.options());
         let options = ControllerOptions {
             namespace: up.namespace.clone(),
-            default_class: up.default_class,
+            default_class: up.class.default_class.unwrap_or(true),
             default_load_balancer: Some(
                 up.default_load_balancer.clone().unwrap_or_else(|| local::NAME.to_owned()),
             ),

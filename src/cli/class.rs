@@ -1,0 +1,17 @@
+//! The flag by which Services without a class are Bowline's: written alike for all commands that decide,
+//! or look at what was decided.
+
+/// Whether Services without a class are ours.
+#[derive(Debug, clap::Args)]
+pub(super) struct ClassFlag {
+    /// Whether Services of type LoadBalancer that have no loadBalancerClass are served, too [default: true
+    /// in up, false in controller; who looks does as the controllers do]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(super) default_class: Option<bool>,
+}
