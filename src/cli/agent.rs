@@ -1,7 +1,7 @@
 //! `bowline agent`: follows what is recorded for one load balancer, with the proxy that is built in.
 
 use super::connect::Connect;
-use super::proxy::{self, ProxyFlags};
+use super::proxy::ProxyFlags;
 use super::role::{self, AdminFlag};
 use bowline_drivers::builtin::Builtin;
 use bowline_runtime::agent;
@@ -45,7 +45,7 @@ impl Agent {
     pub(super) fn run(self) -> anyhow::Result<()> {
         role::run(self.admin.admin, async |context| {
             let client = self.connect.client().await?;
-            let proxy = proxy::start(self.proxy.options(), &context.metrics, &self.load_balancer);
+            let proxy = self.proxy.proxies(&context.metrics).start(&self.load_balancer);
             let options = AgentOptions {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,

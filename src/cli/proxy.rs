@@ -1,6 +1,6 @@
 //! The built-in proxy as commands start it: its flags, its counters, its access log.
 
-use bowline_proxy::{AccessLog, Options, Proxy};
+use bowline_proxy::{AccessLog, Exposition, Options, Proxy};
 use bowline_runtime::metrics::Metrics;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -15,20 +15,30 @@ pub(super) struct ProxyFlags {
 }
 
 impl ProxyFlags {
-    /// How proxies of this process behave. Called once: they share the access log.
-    pub(super) fn options(self) -> Options {
-        Options { access_log: self.access_log.then(access_log), ..Options::default() }
+    /// The proxies of this process; what they count is shown among `metrics`. Called once.
+    pub(super) fn proxies(self, metrics: &Metrics) -> Proxies {
+        let options =
+            Options { access_log: self.access_log.then(access_log), ..Options::default() };
+        let exposition = Exposition::default();
+        metrics.register(|registry| registry.register_collector(Box::new(exposition.clone())));
+        Proxies { options, exposition }
     }
 }
 
-/// A proxy whose counters are shown among `metrics`, by the name of its load balancer.
-pub(super) fn start(options: Options, metrics: &Metrics, load_balancer: &str) -> Arc<Proxy> {
-    let proxy = Arc::new(Proxy::new(options));
-    metrics.register(|registry| {
-        let label = ("load_balancer".into(), load_balancer.to_owned().into());
-        proxy.register(registry.sub_registry_with_label(label));
-    });
-    proxy
+/// Starts the proxies of a process. They share the access log.
+#[derive(Clone)]
+pub(super) struct Proxies {
+    options: Options,
+    exposition: Exposition,
+}
+
+impl Proxies {
+    /// A proxy that counts by the name of its load balancer.
+    pub(super) fn start(&self, load_balancer: &str) -> Arc<Proxy> {
+        let proxy = Proxy::new(self.options.clone());
+        self.exposition.add(load_balancer, &proxy);
+        Arc::new(proxy)
+    }
 }
 
 /// Lines that wait to be printed: what a second of heavy traffic brings.

@@ -24,10 +24,10 @@ pub mod router;
 pub mod tcp;
 pub mod udp;
 
+pub use metrics::Exposition;
 pub use options::{AccessLog, Limits, Options};
 
 use bowline_core::update::{Report, Update};
-use prometheus_client::registry::Registry;
 use state::State;
 use std::fmt;
 use std::sync::Arc;
@@ -86,12 +86,6 @@ impl Proxy {
     /// Accepts nothing more, and returns when what is under way has ended or the grace is over.
     pub async fn drain(&self, grace: Duration) {
         self.state.lock().await.drain(grace).await;
-    }
-
-    /// Shows the counters of listeners, pools and members in this registry.
-    pub fn register(&self, registry: &mut Registry) {
-        self.shared.counters.register(registry);
-        registry.register_collector(Box::new(self.shared.metrics.clone()));
     }
 }
 

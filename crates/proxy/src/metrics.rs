@@ -2,7 +2,9 @@
 //! counters; they are read here when somebody asks, so that counting costs no look-up and nothing is
 //! left of a pool or listener that is gone.
 
+use crate::Proxy;
 use crate::pool::{Condition, MemberStats, Pool};
+use crate::state::{Counters, Shared, State};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -53,8 +55,7 @@ impl Drop for Active {
     }
 }
 
-/// Finds the counters of all pools and listeners, for a registry with the prefix `bowline`. Clones
-/// are the same.
+/// Finds the counters of all pools and listeners of a proxy. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     sources: Arc<Mutex<Sources>>,
@@ -78,6 +79,23 @@ impl Metrics {
         self.sources.lock().listeners.insert((at, protocol), Arc::downgrade(&stats));
         stats
     }
+}
+
+/// Whose counters they are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Whose {
+    load_balancer: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClassLabels {
+    pool: String,
+    class: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabels {
+    status: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -124,6 +142,20 @@ struct Family<T> {
     kind: MetricType,
     read: fn(&T) -> u64,
 }
+
+const RESPONSES: [Family<u64>; 1] = [Family {
+    name: "proxy_responses",
+    help: "Answers to requests that met a pool, by class of status",
+    kind: Counter,
+    read: |count| *count,
+}];
+
+const OWN: [Family<u64>; 1] = [Family {
+    name: "proxy_own_responses",
+    help: "Answers to requests that met no pool, by status",
+    kind: Counter,
+    read: |count| *count,
+}];
 
 const MEMBER: [Family<MemberStats>; 5] = [
     Family {
@@ -224,10 +256,25 @@ fn encode<T, L: EncodeLabelSet>(
     Ok(())
 }
 
-impl Collector for Metrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (mut members, mut counts) = (Vec::new(), Vec::new());
-        for (name, pool) in self.live_pools() {
+/// What proxies have counted so far, each sample with the load balancer whose it is.
+#[derive(Default)]
+struct Samples {
+    responses: Vec<((Whose, ClassLabels), u64)>,
+    own: Vec<((Whose, StatusLabels), u64)>,
+    members: Vec<((Whose, MemberLabels), MemberStats)>,
+    counts: Vec<((Whose, StateLabels), (Condition, u64))>,
+    listeners: Vec<((Whose, ListenerLabels), Arc<ListenerStats>)>,
+}
+
+impl Samples {
+    fn add(&mut self, whose: &Whose, counters: &Counters, metrics: &Metrics) {
+        self.responses.extend(counters.responses().into_iter().map(|(pool, class, count)| {
+            ((whose.clone(), ClassLabels { pool: pool.to_string(), class }), count)
+        }));
+        let own = counters.own().into_iter();
+        self.own
+            .extend(own.map(|(status, count)| ((whose.clone(), StatusLabels { status }), count)));
+        for (name, pool) in metrics.live_pools() {
             let stats = pool.stats();
             for (condition, state) in [
                 (Condition::Ready, "ready"),
@@ -237,34 +284,97 @@ impl Collector for Metrics {
             ] {
                 let count = stats.iter().filter(|member| member.condition == condition).count();
                 let labels = StateLabels { pool: name.to_string(), state };
-                counts.push((labels, (condition, count as u64)));
+                self.counts.push(((whose.clone(), labels), (condition, count as u64)));
             }
             // Members that never had traffic would be most of the output, and say nothing.
             let telling = stats.into_iter().filter(|stats| stats.picks > 0 || !is_healthy(stats));
-            members.extend(telling.map(|stats| {
+            self.members.extend(telling.map(|stats| {
                 let member = stats.address.to_string();
-                (MemberLabels { pool: name.to_string(), member }, stats)
+                ((whose.clone(), MemberLabels { pool: name.to_string(), member }), stats)
             }));
         }
-        encode(&MEMBER, &members, &mut encoder)?;
-        encode(&POOL, &counts, &mut encoder)?;
-        encode(&LISTENER, &self.live_listeners(), &mut encoder)
+        let listeners = metrics.live_listeners().into_iter();
+        self.listeners.extend(listeners.map(|(labels, stats)| ((whose.clone(), labels), stats)));
+    }
+
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        encode(&RESPONSES, &self.responses, encoder)?;
+        encode(&OWN, &self.own, encoder)?;
+        encode(&MEMBER, &self.members, encoder)?;
+        encode(&POOL, &self.counts, encoder)?;
+        encode(&LISTENER, &self.listeners, encoder)
+    }
+}
+
+/// Shows what the proxies of a process count, each under the name of its load balancer and for as long as
+/// it lives. It is registered once, with the prefix `bowline`; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Exposition {
+    proxies: Arc<Mutex<BTreeMap<String, Shown>>>,
+}
+
+/// The counters of a proxy, and whether it lives: connections may outlive it.
+#[derive(Debug)]
+struct Shown {
+    alive: Weak<tokio::sync::Mutex<State>>,
+    shared: Weak<Shared>,
+}
+
+impl Exposition {
+    /// Shows a proxy from now on; another one of its load balancer no longer.
+    pub fn add(&self, load_balancer: &str, proxy: &Proxy) {
+        let shown =
+            Shown { alive: Arc::downgrade(&proxy.state), shared: Arc::downgrade(&proxy.shared) };
+        self.proxies.lock().insert(load_balancer.to_owned(), shown);
+    }
+}
+
+impl Collector for Exposition {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut samples = Samples::default();
+        let mut proxies = self.proxies.lock();
+        proxies.retain(|_, shown| shown.alive.strong_count() > 0);
+        for (load_balancer, shown) in proxies.iter() {
+            if let Some(shared) = shown.shared.upgrade() {
+                let whose = Whose { load_balancer: load_balancer.clone() };
+                samples.add(&whose, &shared.counters, &shared.metrics);
+            }
+        }
+        samples.encode(&mut encoder)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Options;
     use crate::pool::Client;
     use crate::pool::tests::{change, config, member};
     use prometheus_client::encoding::text::encode;
     use prometheus_client::registry::Registry;
 
-    fn printed(metrics: &Metrics) -> String {
+    #[derive(Debug)]
+    struct One(Metrics);
+
+    impl Collector for One {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+            let mut samples = Samples::default();
+            let whose = Whose { load_balancer: "edge".to_owned() };
+            samples.add(&whose, &Counters::default(), &self.0);
+            samples.encode(&mut encoder)
+        }
+    }
+
+    fn all(collector: impl Collector) -> String {
         let mut registry = Registry::with_prefix("bowline");
-        registry.register_collector(Box::new(metrics.clone()));
+        registry.register_collector(Box::new(collector));
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    fn printed(metrics: &Metrics) -> String {
+        let text = all(One(metrics.clone())).replace("{load_balancer=\"edge\",", "{");
         text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect()
     }
 
@@ -297,5 +407,34 @@ mod tests {
         drop((pick, pool, stats));
         assert_eq!(printed(&metrics), "");
         assert!(metrics.sources.lock().pools.is_empty());
+    }
+
+    #[tokio::test]
+    async fn each_metric_is_described_once_and_a_proxy_is_shown_once_while_it_lives() {
+        let exposition = Exposition::default();
+        let proxies = ["a", "b", "a"].map(|name| {
+            let proxy = Proxy::new(Options::default());
+            exposition.add(name, &proxy);
+            proxy.shared.counters.refused_request(404);
+            proxy
+        });
+        proxies[2].shared.counters.refused_request(404);
+        let samples = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+        };
+        let text = all(exposition.clone());
+        let own = |name: &str, count: u64| {
+            format!(
+                "bowline_proxy_own_responses_total{{load_balancer=\"{name}\",status=\"404\"}} {count}"
+            )
+        };
+        assert_eq!(samples(&text), [own("a", 2), own("b", 1)]);
+        assert_eq!(text.matches("# TYPE bowline_proxy_own_responses ").count(), 1, "{text}");
+        let [first, second, third] = proxies;
+        drop((first, third));
+        assert_eq!(samples(&all(exposition.clone())), [own("b", 1)]);
+        drop(second);
+        assert_eq!(samples(&all(exposition.clone())), [""; 0]);
+        assert!(exposition.proxies.lock().is_empty());
     }
 }

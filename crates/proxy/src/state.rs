@@ -20,10 +20,7 @@ use bowline_core::update::{
 };
 use generations::Generations;
 use parking_lot::RwLock;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -106,53 +103,44 @@ impl Backend {
 /// Classes of answers, by the first digit of their status.
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ClassLabels {
-    pool: String,
-    class: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StatusLabels {
-    status: u16,
-}
-
 /// What is counted of requests.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    responses: Family<ClassLabels, Counter>,
-    own: Family<StatusLabels, Counter>,
+    responses: RwLock<BTreeMap<Arc<str>, [Counter; 6]>>,
+    own: RwLock<BTreeMap<u16, Counter>>,
 }
 
 impl Counters {
     /// A request was answered without a pool.
     pub(crate) fn refused_request(&self, status: u16) {
-        self.own.get_or_create(&StatusLabels { status }).inc();
+        if let Some(counter) = self.own.read().get(&status) {
+            counter.inc();
+            return;
+        }
+        self.own.write().entry(status).or_default().inc();
     }
 
-    pub(crate) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "proxy_responses",
-            "Answers to requests that met a pool, by class of status",
-            self.responses.clone(),
-        );
-        registry.register(
-            "proxy_own_responses",
-            "Answers to requests that met no pool, by status",
-            self.own.clone(),
-        );
+    /// Answers to requests that met a pool, by pool and class.
+    pub(crate) fn responses(&self) -> Vec<(Arc<str>, &'static str, u64)> {
+        let responses = self.responses.read();
+        let of = |(pool, counters): (&Arc<str>, &[Counter; 6])| {
+            let counts = CLASSES.iter().zip(counters.each_ref().map(Counter::get));
+            counts.map(|(class, count)| (pool.clone(), *class, count)).collect::<Vec<_>>()
+        };
+        responses.iter().flat_map(of).collect()
+    }
+
+    /// Answers of the proxy itself, by status.
+    pub(crate) fn own(&self) -> Vec<(u16, u64)> {
+        self.own.read().iter().map(|(status, counter)| (*status, counter.get())).collect()
     }
 
     fn classes(&self, pool: &str) -> [Counter; 6] {
-        CLASSES.map(|class| {
-            self.responses.get_or_create(&ClassLabels { pool: pool.to_owned(), class }).clone()
-        })
+        self.responses.write().entry(pool.into()).or_default().clone()
     }
 
     fn forget(&self, pool: &str) {
-        for class in CLASSES {
-            self.responses.remove(&ClassLabels { pool: pool.to_owned(), class });
-        }
+        self.responses.write().remove(pool);
     }
 }
 

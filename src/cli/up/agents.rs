@@ -1,11 +1,10 @@
 //! The load balancers of `bowline up`: an agent with a proxy for every LoadBalancer that is built in, as
 //! long as the object is there.
 
-use crate::cli::proxy;
+use crate::cli::proxy::Proxies;
 use bowline_api::LoadBalancer;
 use bowline_api::source::LoadBalancerSource;
 use bowline_drivers::builtin::Builtin;
-use bowline_proxy::Options;
 use bowline_runtime::agent;
 use bowline_runtime::roles::{AgentOptions, Context};
 use futures::StreamExt as _;
@@ -23,7 +22,7 @@ pub(super) struct Agents {
     client: Client,
     context: Context,
     namespace: String,
-    proxy: Options,
+    proxies: Proxies,
     running: BTreeMap<String, Running>,
 }
 
@@ -33,9 +32,14 @@ struct Running {
 }
 
 impl Agents {
-    pub(super) fn new(client: Client, context: Context, namespace: String, proxy: Options) -> Self {
+    pub(super) fn new(
+        client: Client,
+        context: Context,
+        namespace: String,
+        proxies: Proxies,
+    ) -> Self {
         context.readiness.awaits(LISTED);
-        Self { client, context, namespace, proxy, running: BTreeMap::new() }
+        Self { client, context, namespace, proxies, running: BTreeMap::new() }
     }
 
     /// Runs agents until the context says stop; returns when all have drained.
@@ -88,8 +92,7 @@ impl Agents {
         let context = Context { shutdown, ..self.context.clone() };
         let options =
             AgentOptions { namespace: self.namespace.clone(), ..AgentOptions::new(name.clone()) };
-        let proxy = proxy::start(self.proxy.clone(), &context.metrics, &name);
-        let driver = Builtin::new(proxy);
+        let driver = Builtin::new(self.proxies.start(&name));
         // Made here, so that the process is not ready before this load balancer is.
         let role = agent::run(self.client.clone(), options, driver, context);
         let whose = name.clone();

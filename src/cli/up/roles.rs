@@ -37,8 +37,12 @@ impl Roles {
         let pods = up.demo.then(|| {
             tokio::spawn(Kubelet::run(client.clone(), context.changes.clone(), pods_stopped))
         });
-        let agents =
-            Agents::new(client.clone(), context.clone(), up.namespace.clone(), up.proxy.options());
+        let agents = Agents::new(
+            client.clone(),
+            context.clone(),
+            up.namespace.clone(),
+            up.proxy.proxies(&context.metrics),
+        );
         let options = ControllerOptions {
             namespace: up.namespace.clone(),
             default_class: up.class.default_class.unwrap_or(true),

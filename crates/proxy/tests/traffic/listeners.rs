@@ -136,13 +136,15 @@ async fn counters_and_the_access_log_say_what_happened() {
     assert_eq!((line["status"].as_u64(), line["tries"].as_u64()), (Some(200), Some(1)));
 
     let mut registry = prometheus_client::registry::Registry::default();
-    world.proxy.register(&mut registry);
+    let exposition = bowline_proxy::Exposition::default();
+    exposition.add("edge", &world.proxy);
+    registry.register_collector(Box::new(exposition));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     for sample in [
-        "proxy_responses_total{pool=\"web\",class=\"2xx\"} 1\n".to_owned(),
+        "proxy_responses_total{load_balancer=\"edge\",pool=\"web\",class=\"2xx\"} 1\n".to_owned(),
         format!(
-            "proxy_listener_accepted_total{{address=\"{}:{HTTP}\",protocol=\"http\"}} 1\n",
+            "proxy_listener_accepted_total{{load_balancer=\"edge\",address=\"{}:{HTTP}\",protocol=\"http\"}} 1\n",
             world.at
         ),
     ] {
