@@ -103,6 +103,8 @@ async fn serve<D: Driver>(
         first_plan,
     };
     agent.work(heard, sender, &mut watches).await;
+    // Before what is under way has ended: by then another agent may count under this name.
+    context.metrics.forget(&options.load_balancer);
     watches.shutdown().await;
     agent.context.readiness.reached(&agent.first_plan);
     reporting.abort();

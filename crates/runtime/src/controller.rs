@@ -254,6 +254,11 @@ impl Controller {
     }
 
     fn announce(&mut self) {
+        for (reason, count) in &self.state.refused {
+            // All controllers plan alike; one of them tells.
+            let count = if self.led { *count } else { 0 };
+            self.context.metrics.refused(reason.to_string(), count);
+        }
         for change in self.state.told.drain(..) {
             self.context.changes.tell(change);
         }

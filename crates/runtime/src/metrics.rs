@@ -22,6 +22,7 @@ pub struct Metrics {
     event_to_applied: Histogram,
     members: Family<Label, Gauge>,
     errors: Family<Label, Counter>,
+    refused: Family<Label, Gauge>,
     leader: Gauge,
     watch_restarts: Family<Label, Counter>,
 }
@@ -50,6 +51,7 @@ impl Default for Metrics {
             event_to_applied: seconds(),
             members: Family::default(),
             errors: Family::default(),
+            refused: Family::default(),
             leader: Gauge::default(),
             watch_restarts: Family::default(),
             registry: Arc::default(),
@@ -75,6 +77,11 @@ impl Default for Metrics {
             metrics.members.clone(),
         );
         registry.register("errors", "What went wrong, by reason", metrics.errors.clone());
+        registry.register(
+            "refused",
+            "What the leader refuses now, or does not do as it is written, by reason",
+            metrics.refused.clone(),
+        );
         registry.register(
             "leader",
             "1 while this process is the leader among the controllers",
@@ -140,6 +147,18 @@ impl Metrics {
         self.members.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// A load balancer is no longer served here: what is shown by its name goes.
+    pub fn forget(&self, load_balancer: &str) {
+        self.members.remove(&[("load_balancer", load_balancer.to_owned())]);
+        self.queue_depth.remove(&[("queue", load_balancer.to_owned())]);
+    }
+
+    /// So much is refused for this reason.
+    pub fn refused(&self, reason: impl Into<String>, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.refused.get_or_create(&[("reason", reason.into())]).set(count);
+    }
+
     /// Something went wrong, for this reason.
     pub fn error(&self, reason: impl Into<String>) {
         self.errors.get_or_create(&[("reason", reason.into())]).inc();
@@ -172,6 +191,7 @@ mod tests {
         metrics.queue("edge", 1);
         metrics.members("edge", 1);
         metrics.error("BindFailed");
+        metrics.refused("PortTaken", 1);
         metrics.watch_restarted("Service");
         let text = metrics.text();
         let names: Vec<_> = text
@@ -190,6 +210,7 @@ mod tests {
                 "bowline_event_to_applied_seconds",
                 "bowline_members",
                 "bowline_errors",
+                "bowline_refused",
                 "bowline_leader",
                 "bowline_watch_restarts",
             ]
@@ -202,5 +223,17 @@ mod tests {
         metrics.error("BindFailed");
         metrics.error("BindFailed");
         assert!(metrics.text().contains("bowline_errors_total{reason=\"BindFailed\"} 2"));
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_load_balancer_that_is_gone() {
+        let metrics = Metrics::default();
+        for name in ["edge", "other"] {
+            metrics.queue(name, 1);
+            metrics.members(name, 3);
+        }
+        metrics.forget("edge");
+        let text = metrics.text();
+        assert!(!text.contains("edge") && text.contains("other"), "{text}");
     }
 }

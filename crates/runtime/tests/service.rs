@@ -266,3 +266,34 @@ async fn when_the_leader_lets_go_another_takes_over() {
     second.stop().await;
     cluster.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_refused_now_is_shown_by_reason() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    create(&client, load_balancer("127.0.0.1")).await;
+    let controller = start_controller(client.clone(), controller_options("a"));
+    let wants = |name: &str, port, key: &str, value: &str| {
+        let mut object = service(name, port);
+        object["metadata"]["annotations"] = json!({key: value});
+        object
+    };
+    create(&client, wants("lost", 8001, "bowline.dev/load-balancer", "nowhere")).await;
+    create(&client, wants("odd", 8002, "bowline.dev/algorithm", "dice")).await;
+    create(&client, service("fine", 8003)).await;
+    let shown = async |expected: [(&str, u32); 2]| {
+        eventually("the metric", || async {
+            let text = controller.context.metrics.text();
+            let line =
+                |(reason, count)| format!("bowline_refused{{reason=\"{reason}\"}} {count}\n");
+            let all = expected.map(line);
+            if all.iter().all(|line| text.contains(line)) { Ok(()) } else { Err(text) }
+        })
+        .await;
+    };
+    shown([("LoadBalancerNotFound", 1), ("BadTuning", 1)]).await;
+    services(&client).delete("lost", &DeleteParams::default()).await.unwrap();
+    shown([("LoadBalancerNotFound", 0), ("BadTuning", 1)]).await;
+    controller.stop().await;
+    cluster.shutdown().await;
+}

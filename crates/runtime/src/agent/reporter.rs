@@ -55,9 +55,10 @@ impl Reporter {
                     }
                 }
                 Err(error) => {
-                    self.metrics.error("Lease");
                     let wait = backoff.failed(random::number());
+                    // At a start the namespace may still be on its way: that is no error.
                     if backoff.failures() > 2 {
+                        self.metrics.error("Lease");
                         tracing::warn!(lease = self.name, %error, ?wait, "cannot report");
                     }
                     tokio::time::sleep(wait).await;

@@ -16,7 +16,7 @@ use crate::watch::Seen;
 use bowline_api::names;
 use bowline_core::announce::{Announcement, Severity};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
-use bowline_core::outcome::{Outcome, Problem, State as Place};
+use bowline_core::outcome::{Outcome, Problem, Reason, State as Place};
 use bowline_core::plan::Fragment;
 use bowline_core::planner::{Config, Event, Object, Planner, Record};
 use bowline_core::programmed::{Claim, History, Pending, Verdict};
@@ -148,6 +148,8 @@ pub(super) struct State {
     pub(super) said: Vec<Announcement>,
     /// For people who look on.
     pub(super) told: Vec<Change>,
+    /// How much is refused now, by reason.
+    pub(super) refused: BTreeMap<Reason, usize>,
 }
 
 impl State {
@@ -175,6 +177,7 @@ impl State {
             dirty: BTreeSet::new(),
             said: Vec::new(),
             told: Vec::new(),
+            refused: BTreeMap::new(),
         }
     }
 
@@ -211,6 +214,12 @@ impl State {
             }
             let problems: Vec<_> = outcome.iter().flat_map(problems).collect();
             let known = std::mem::replace(&mut tracked.problems, problems.clone());
+            for (_, problem) in &known {
+                *self.refused.entry(problem.reason).or_default() -= 1;
+            }
+            for (_, problem) in &problems {
+                *self.refused.entry(problem.reason).or_default() += 1;
+            }
             for lb in [before.as_ref(), place].into_iter().flatten() {
                 self.dirty.insert(Target::LoadBalancer(Arc::clone(lb)));
             }
