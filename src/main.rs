@@ -2,6 +2,7 @@
 
 mod cli;
 mod demo;
+mod running;
 mod view;
 mod visible;
 

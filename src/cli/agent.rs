@@ -2,12 +2,11 @@
 
 use super::connect::Connect;
 use super::proxy::ProxyFlags;
-use super::role::{self, AdminFlag};
+use super::role::{self, AdminFlag, GraceFlag};
 use bowline_drivers::builtin::Builtin;
 use bowline_runtime::agent;
 use bowline_runtime::roles::AgentOptions;
 use std::net::IpAddr;
-use std::time::Duration;
 
 /// Carry the traffic of one load balancer on this machine.
 ///
@@ -17,7 +16,7 @@ use std::time::Duration;
 #[command(after_help = "\
 Examples:
   bowline agent --load-balancer edge
-  bowline agent --load-balancer edge --address 192.0.2.10 --kubeconfig FILE --access-log")]
+  bowline agent --load-balancer edge --address 192.0.2.10 --access-log")]
 pub(super) struct Agent {
     /// The LoadBalancer whose traffic it carries
     #[arg(long, value_name = "NAME")]
@@ -27,9 +26,8 @@ pub(super) struct Agent {
     #[arg(long = "address", value_name = "IP")]
     addresses: Vec<IpAddr>,
 
-    /// How long requests under way may take when it stops
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    grace: u64,
+    #[command(flatten)]
+    grace: GraceFlag,
 
     #[command(flatten)]
     proxy: ProxyFlags,
@@ -49,7 +47,7 @@ impl Agent {
             let options = AgentOptions {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
-                grace: Duration::from_secs(self.grace),
+                grace: self.grace.time(),
                 ..AgentOptions::new(self.load_balancer)
             };
             Ok(agent::run(client, options, Builtin::new(proxy), context))

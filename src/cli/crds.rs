@@ -1,5 +1,6 @@
 //! `bowline crds`: what a cluster must know before it can hold Bowline's objects.
 
+use super::say::say;
 use anyhow::Context as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ impl Crds {
             let file = dir.join(name);
             std::fs::write(&file, text)
                 .with_context(|| format!("cannot write {}", file.display()))?;
-            println!("{}", file.display());
+            say(file.display());
         }
         Ok(())
     }

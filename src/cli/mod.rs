@@ -12,12 +12,14 @@ mod paint;
 mod plan;
 mod proxy;
 mod role;
+mod say;
 mod signals;
 mod status;
 mod up;
 
 use crate::visible::visible;
 use clap::{Parser, Subcommand};
+use say::complain;
 use std::process::ExitCode;
 
 /// Load balancing for Kubernetes clusters that do not live inside one cloud.
@@ -76,7 +78,7 @@ fn told(error: &anyhow::Error) -> String {
 pub(crate) fn run() -> ExitCode {
     let cli = Cli::parse();
     if let Err(error) = cli.log.start(cli.command.log_level()) {
-        eprintln!("bowline: {error}");
+        complain(error);
         return ExitCode::from(2);
     }
     let failure = match &cli.command {
@@ -95,7 +97,7 @@ pub(crate) fn run() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("bowline: {}", visible(&told(&error)));
+            complain(visible(&told(&error)));
             failure
         }
     }

@@ -1,11 +1,12 @@
 //! What `bowline controller` and `bowline agent` share: flags, the admin endpoint, and the way from a
 //! signal to an orderly end.
 
-use super::signals;
+use super::signals::{AT_ONCE, Signals};
 use anyhow::Context as _;
 use bowline_runtime::admin::Admin;
 use bowline_runtime::roles::{Context, RoleError};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Where health and metrics are served.
 #[derive(Debug, clap::Args)]
@@ -13,6 +14,20 @@ pub(super) struct AdminFlag {
     /// Serve /livez, /readyz and /metrics here; port 0 takes any that is free
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9180")]
     pub(super) admin: SocketAddr,
+}
+
+/// How long an end may take.
+#[derive(Debug, clap::Args)]
+pub(super) struct GraceFlag {
+    /// How long requests under way may take when it stops; a second signal ends them at once
+    #[arg(long = "grace", value_name = "SECONDS", default_value_t = 10)]
+    seconds: u64,
+}
+
+impl GraceFlag {
+    pub(super) fn time(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
 }
 
 /// Runs a role to its end: its own, or the one that a signal asks for.
@@ -28,7 +43,7 @@ where
         .build()
         .context("cannot start the async runtime")?;
     runtime.block_on(async {
-        let interrupted = signals::shutdown()?;
+        let mut signals = Signals::new()?;
         let admin = Admin::bind(admin).await?;
         let (context, stop) = Context::new();
         let mut role = std::pin::pin!(role(context.clone()).await?);
@@ -40,10 +55,13 @@ where
         ));
         let done = tokio::select! {
             done = &mut role => done,
-            () = interrupted => {
-                tracing::info!("stopping");
+            () = signals.next() => {
+                tracing::info!("stopping; a second signal ends it at once");
                 let _ = stop.send(true);
-                role.await
+                tokio::select! {
+                    done = &mut role => done,
+                    () = signals.next() => std::process::exit(AT_ONCE),
+                }
             }
         };
         let _ = stop.send(true);

@@ -1,30 +1,46 @@
-//! Ctrl-C, SIGTERM and the end of the terminal, as a future.
+//! Ctrl-C, SIGTERM and the end of the terminal: the first asks for an orderly end, the second for one at
+//! once.
 
 use anyhow::Context as _;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Resolves on Ctrl-C, on SIGTERM, or when the terminal is closed. The handlers are in place when this
-/// returns, so that a signal during the start is not lost.
-pub(super) fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut hangup = match std::fs::read_to_string("/proc/self/status") {
-        Ok(status) if ignores_hangup(&status) => None,
-        _ => Some(signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?),
-    };
-    Ok(async move {
-        let closed = async {
-            match &mut hangup {
+/// How a process ends that was told twice.
+pub(super) const AT_ONCE: i32 = 130;
+
+/// The signals that end a process, from now on.
+pub(super) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    /// None: whoever started us wants us to outlive the terminal.
+    hangup: Option<Signal>,
+}
+
+impl Signals {
+    /// The handlers are in place when this returns, so that a signal during the start is not lost.
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
+        let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        let hangup = match std::fs::read_to_string("/proc/self/status") {
+            Ok(status) if ignores_hangup(&status) => None,
+            _ => Some(signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?),
+        };
+        Ok(Self { interrupt, terminate, hangup })
+    }
+
+    /// Resolves on the next one.
+    pub(super) async fn next(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
                 Some(hangup) => hangup.recv().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = closed => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = hangup => {}
         }
-    })
+    }
 }
 
 /// Whether whoever started us wants us to outlive the terminal, as `nohup` does.

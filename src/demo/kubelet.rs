@@ -3,6 +3,7 @@
 //! `bowline up --demo`.
 
 use super::backend::Backend;
+use crate::running::sweep;
 use bowline_runtime::observe::{Change, Changes};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -95,9 +96,7 @@ impl Kubelet {
                     kubelet.apply(pod);
                 }
                 Some(Ok(watcher::Event::InitDone)) => {
-                    kubelet.pods.retain(|name, pod| {
-                        seen.contains(name) || pod.told.send(Told::Stop).is_err()
-                    });
+                    sweep(&mut kubelet.pods, &seen, |pod| pod.told.send(Told::Stop));
                 }
                 Some(Ok(watcher::Event::Apply(pod))) => kubelet.apply(pod),
                 Some(Ok(watcher::Event::Delete(pod))) => {
@@ -120,7 +119,7 @@ impl Kubelet {
     fn apply(&mut self, pod: Pod) {
         let Some(pod) = wanted(pod) else { return };
         if let Some(running) = self.pods.get(&pod.name) {
-            if running.uid == pod.uid {
+            if running.uid == pod.uid && !running.task.is_finished() {
                 if pod.deleting {
                     let _ = running.told.send(Told::End);
                 }

@@ -13,6 +13,7 @@ mod bowline;
 mod command_line;
 mod demo;
 mod durability;
+mod ending;
 mod hostile;
 mod manifests;
 mod random;

@@ -2,26 +2,32 @@
 //! long as the object is there.
 
 use crate::cli::proxy::Proxies;
+use crate::running::sweep;
 use bowline_api::LoadBalancer;
 use bowline_api::source::LoadBalancerSource;
 use bowline_drivers::builtin::Builtin;
 use bowline_runtime::agent;
-use bowline_runtime::roles::{AgentOptions, Context};
+use bowline_runtime::roles::{AgentOptions, Context, RoleError};
 use futures::StreamExt as _;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// What the process waits for before it can wait for the plans of its load balancers.
 const LISTED: &str = "the list of load balancers";
 
+/// How long until an agent that ended by itself is started again.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// The agents that run.
 pub(super) struct Agents {
     client: Client,
     context: Context,
     namespace: String,
+    grace: Duration,
     proxies: Proxies,
     running: BTreeMap<String, Running>,
 }
@@ -36,10 +42,11 @@ impl Agents {
         client: Client,
         context: Context,
         namespace: String,
+        grace: Duration,
         proxies: Proxies,
     ) -> Self {
         context.readiness.awaits(LISTED);
-        Self { client, context, namespace, proxies, running: BTreeMap::new() }
+        Self { client, context, namespace, grace, proxies, running: BTreeMap::new() }
     }
 
     /// Runs agents until the context says stop; returns when all have drained.
@@ -63,9 +70,7 @@ impl Agents {
                     self.apply(&object);
                 }
                 Some(Ok(watcher::Event::InitDone)) => {
-                    self.running.retain(|name, agent| {
-                        seen.contains(name) || agent.stop.send(true).is_err()
-                    });
+                    sweep(&mut self.running, &seen, |agent| agent.stop.send(true));
                     context.readiness.reached(LISTED);
                 }
                 Some(Ok(watcher::Event::Apply(object))) => self.apply(&object),
@@ -90,17 +95,19 @@ impl Agents {
         }
         let (stop, shutdown) = watch::channel(false);
         let context = Context { shutdown, ..self.context.clone() };
-        let options =
-            AgentOptions { namespace: self.namespace.clone(), ..AgentOptions::new(name.clone()) };
-        let driver = Builtin::new(self.proxies.start(&name));
+        let options = AgentOptions {
+            namespace: self.namespace.clone(),
+            grace: self.grace,
+            ..AgentOptions::new(name.clone())
+        };
+        let (client, proxies, stopped) =
+            (self.client.clone(), self.proxies.clone(), context.clone());
+        let start = move || {
+            let driver = Builtin::new(proxies.start(&options.load_balancer));
+            agent::run(client.clone(), options.clone(), driver, context.clone())
+        };
         // Made here, so that the process is not ready before this load balancer is.
-        let role = agent::run(self.client.clone(), options, driver, context);
-        let whose = name.clone();
-        let task = tokio::spawn(async move {
-            if let Err(error) = role.await {
-                tracing::error!("the agent of load balancer {whose} ended: {error}");
-            }
-        });
+        let task = tokio::spawn(keep_up(name.clone(), start(), start, stopped, AGAIN));
         self.running.insert(name, Running { stop, task });
     }
 
@@ -108,5 +115,63 @@ impl Agents {
         if let Some(agent) = self.running.remove(name) {
             let _ = agent.stop.send(true);
         }
+    }
+}
+
+/// Runs an agent until it is asked to stop; one that ends before that is started again.
+async fn keep_up<R>(
+    name: String,
+    first: R,
+    start: impl Fn() -> R,
+    context: Context,
+    again: Duration,
+) where
+    R: Future<Output = Result<(), RoleError>> + Send + 'static,
+{
+    let mut role = first;
+    loop {
+        match tokio::spawn(role).await {
+            Ok(Ok(())) if *context.shutdown.borrow() => return,
+            Ok(Ok(())) => tracing::error!("the agent of load balancer {name} ended by itself"),
+            Ok(Err(error)) => tracing::error!("the agent of load balancer {name} ended: {error}"),
+            Err(panic) => tracing::error!("the agent of load balancer {name} ended: {panic}"),
+        }
+        if tokio::time::timeout(again, context.stopped()).await.is_ok() {
+            return;
+        }
+        role = start();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[tokio::test]
+    async fn an_agent_that_fails_or_panics_is_started_again() {
+        let (context, stop) = Context::new();
+        let starts = std::sync::Arc::new(AtomicUsize::new(0));
+        let (counted, shared) = (starts.clone(), context.clone());
+        let start = move || {
+            let (number, context) = (counted.fetch_add(1, Ordering::SeqCst), shared.clone());
+            async move {
+                match number {
+                    0 => Err(RoleError::Ended("a watch")),
+                    1 => panic!("a test of panics"),
+                    _ => {
+                        context.stopped().await;
+                        Ok(())
+                    }
+                }
+            }
+        };
+        let running = tokio::spawn(keep_up("edge".into(), start(), start, context, Duration::ZERO));
+        while starts.load(Ordering::SeqCst) < 3 {
+            tokio::task::yield_now().await;
+        }
+        stop.send(true).expect("it listens");
+        running.await.expect("it ends");
+        assert_eq!(starts.load(Ordering::SeqCst), 3);
     }
 }

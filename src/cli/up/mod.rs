@@ -8,19 +8,21 @@ mod roles;
 
 use super::class::ClassFlag;
 use super::proxy::ProxyFlags;
-use super::role::AdminFlag;
-use super::signals;
+use super::role::{AdminFlag, GraceFlag};
+use super::say::say;
+use super::signals::{AT_ONCE, Signals};
 use crate::cli::paint::Paint;
 use crate::demo;
 use crate::visible::visible;
 use anyhow::Context as _;
 use bowline_api::names;
-use bowline_apiserver::cluster::Cluster;
+use bowline_apiserver::cluster::{Cluster, StartError};
 use bowline_runtime::admin::Admin;
 use bowline_runtime::apply::{self, Applied};
-use bowline_runtime::embedded::{self, EmbeddedOptions};
+use bowline_runtime::embedded::{self, EmbeddedError, EmbeddedOptions};
 use bowline_runtime::manifests::{self, Manifest};
 use bowline_runtime::observe::Change;
+use bowline_runtime::roles::Context;
 use greeting::Greeting;
 use kube::Client;
 use roles::Roles;
@@ -85,6 +87,9 @@ pub(super) struct Up {
     proxy: ProxyFlags,
 
     #[command(flatten)]
+    grace: GraceFlag,
+
+    #[command(flatten)]
     admin: AdminFlag,
 
     #[command(flatten)]
@@ -115,7 +120,7 @@ impl Up {
     }
 
     async fn serve(self, objects: Vec<Manifest>) -> anyhow::Result<()> {
-        let interrupted = signals::shutdown()?;
+        let mut signals = Signals::new()?;
         let admin = Admin::bind(self.admin.admin).await?;
         let options = EmbeddedOptions {
             data: self.data.clone(),
@@ -123,21 +128,28 @@ impl Up {
             dual_stack: true,
             loopback_endpoints: true,
         };
-        let cluster = embedded::start(options).await?;
+        let cluster = embedded::start(options).await.map_err(with_advice)?;
         let file = self.kubeconfig_file();
         let kubeconfig = cluster.kubeconfig();
         let result = match write_kubeconfig(&file, &kubeconfig) {
-            Ok(()) => self.live(&cluster, admin, &objects, interrupted).await,
+            Ok(()) => self.live(&cluster, admin, &objects, &mut signals).await,
             Err(error) => Err(error),
         };
-        cluster.shutdown().await;
+        let at_once = matches!(result, Ok(End::AtOnce));
+        if !at_once {
+            cluster.shutdown().await;
+        }
         // Without data the credentials die with the process; a kubeconfig that points nowhere would only
         // mislead. Another `up` may have put its own there meanwhile.
         let ours = || std::fs::read(&file).is_ok_and(|now| now == kubeconfig.as_bytes());
         if self.data.is_none() && ours() {
             let _ = std::fs::remove_file(&file);
         }
-        result
+        if at_once {
+            // The store survives this as it survives a crash.
+            std::process::exit(AT_ONCE);
+        }
+        result.map(drop)
     }
 
     /// Everything on top of the API, from the first to the last.
@@ -146,33 +158,39 @@ impl Up {
         cluster: &Cluster,
         admin: Admin,
         objects: &[Manifest],
-        interrupted: impl Future<Output = ()>,
-    ) -> anyhow::Result<()> {
+        signals: &mut Signals,
+    ) -> anyhow::Result<End> {
         let client = cluster.client();
         let address = admin.address;
         // What is recorded is served before anything else happens; then what is new is brought in.
-        let roles = Roles::start(self, &client, admin).await?;
+        let mut roles = Roles::start(self, &client, admin).await?;
+        let context = roles.context.clone();
         let starts = async {
             self.set_up(&client, objects).await?;
-            self.wait_until_served(&client, &roles).await;
-            let changes = roles.context.changes.listen();
+            self.wait_until_served(&client, &context).await;
+            let changes = context.changes.listen();
             self.greet(&client, &cluster.url(), address).await;
             anyhow::Ok(changes)
         };
-        let mut interrupted = std::pin::pin!(interrupted);
-        let result = tokio::select! {
-            changes = starts => match changes {
-                Ok(changes) => {
-                    tell(changes, interrupted).await;
-                    println!("\nStopping.");
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            },
-            () = &mut interrupted => Ok(()),
+        let lives = async {
+            tell(starts.await?).await;
+            anyhow::Ok(())
         };
-        roles.stop().await;
-        result
+        let result = tokio::select! {
+            ended = lives => ended,
+            error = roles.failed() => Err(error),
+            () = signals.next() => Ok(()),
+        };
+        if result.is_ok() {
+            let grace = self.grace.time().as_secs();
+            let line =
+                format!("Stopping: requests under way have {grace} s. Ctrl-C again ends them.");
+            say(format_args!("\n{line}"));
+        }
+        tokio::select! {
+            () = roles.stop() => result.map(|()| End::Orderly),
+            () = signals.next() => result.map(|()| End::AtOnce),
+        }
     }
 
     async fn set_up(&self, client: &Client, objects: &[Manifest]) -> anyhow::Result<()> {
@@ -190,9 +208,9 @@ impl Up {
 
     /// Waits, but not for long, until what there is can be reached: who then types what is printed gets
     /// an answer.
-    async fn wait_until_served(&self, client: &Client, roles: &Roles) {
+    async fn wait_until_served(&self, client: &Client, context: &Context) {
         let served = async {
-            while !roles.context.readiness.missing().is_empty() {
+            while !context.readiness.missing().is_empty() {
                 tokio::time::sleep(POLL).await;
             }
             while self.demo && !demo::is_served(client).await {
@@ -200,7 +218,7 @@ impl Up {
             }
         };
         if tokio::time::timeout(PATIENCE, served).await.is_err() {
-            println!("Not everything is served yet; `bowline status` says what is missing.");
+            say("Not everything is served yet; `bowline status` says what is missing.");
         }
     }
 
@@ -214,7 +232,7 @@ impl Up {
             admin,
             demo: self.demo,
         };
-        print!("{}", greeting.text(Paint::stdout()));
+        say(greeting.text(Paint::stdout()).trim_end());
     }
 }
 
@@ -222,18 +240,22 @@ impl Up {
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Prints changes until `end`.
-async fn tell(mut changes: Receiver<Arc<Change>>, end: impl Future<Output = ()>) {
+/// How `up` came to its end.
+enum End {
+    /// What was under way could end.
+    Orderly,
+    /// Somebody did not want to wait for that.
+    AtOnce,
+}
+
+/// Prints changes, as long as there are any.
+async fn tell(mut changes: Receiver<Arc<Change>>) {
     let paint = Paint::stdout();
-    let mut end = std::pin::pin!(end);
     loop {
-        tokio::select! {
-            () = &mut end => return,
-            change = changes.recv() => match change {
-                Ok(change) => println!("{}", change_line(&change, paint)),
-                Err(RecvError::Lagged(missed)) => println!("… and {missed} more changes"),
-                Err(RecvError::Closed) => return end.await,
-            },
+        match changes.recv().await {
+            Ok(change) => say(change_line(&change, paint)),
+            Err(RecvError::Lagged(missed)) => say(format_args!("… and {missed} more changes")),
+            Err(RecvError::Closed) => return,
         }
     }
 }
@@ -246,6 +268,17 @@ fn change_line(change: &Change, paint: Paint) -> String {
         Change::Refused { .. } | Change::Trouble(_) => paint.bad(line),
         Change::Live { .. } => paint.good(line),
         _ => line.into_owned(),
+    }
+}
+
+/// What to do where the error does not say it.
+fn with_advice(error: EmbeddedError) -> anyhow::Error {
+    let in_use = matches!(error, EmbeddedError::Start(StartError::InUse { .. }));
+    let error = anyhow::Error::from(error);
+    if in_use {
+        anyhow::anyhow!("{error}; stop it, or work with it by its kubeconfig")
+    } else {
+        error
     }
 }
 
@@ -271,9 +304,9 @@ async fn apply(client: &Client, manifest: &Manifest) -> anyhow::Result<()> {
         Applied::Configured => "configured",
         Applied::Unchanged => "unchanged",
     };
-    println!("{kind}/{name} {word}");
+    say(visible(&format!("{kind}/{name} {word}")));
     if matches!(kind, "Deployment" | "StatefulSet") {
-        println!("  (stored only: nothing here runs {kind}s)");
+        say(format_args!("  (stored only: nothing here runs {kind}s)"));
     }
     Ok(())
 }

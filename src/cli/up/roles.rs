@@ -1,11 +1,11 @@
 //! The roles of `bowline up` in one process: started on what is recorded, stopped in the order in which
-//! nobody misses another.
+//! nobody misses another. One that ends by itself is the end of all: half of them would only look alive.
 
 use super::Up;
 use super::agents::Agents;
 use super::local;
 use crate::demo::Kubelet;
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use bowline_api::names;
 use bowline_runtime::admin::Admin;
 use bowline_runtime::controller;
@@ -13,7 +13,7 @@ use bowline_runtime::roles::{Context, ControllerOptions};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams};
 use kube::{Client, Error};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 /// All of them.
@@ -23,6 +23,7 @@ pub(super) struct Roles {
     stop_pods: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     pods: Option<JoinHandle<()>>,
+    failed: mpsc::Receiver<anyhow::Error>,
 }
 
 impl Roles {
@@ -41,8 +42,13 @@ impl Roles {
             client.clone(),
             context.clone(),
             up.namespace.clone(),
+            up.grace.time(),
             up.proxy.proxies(&context.metrics),
         );
+        let agents = async move {
+            agents.run().await;
+            anyhow::Ok(())
+        };
         let options = ControllerOptions {
             namespace: up.namespace.clone(),
             default_class: up.class.default_class.unwrap_or(true),
@@ -52,18 +58,31 @@ impl Roles {
             ..ControllerOptions::default()
         };
         let controller = controller::run(client.clone(), options, context.clone());
-        let controller = async move {
-            if let Err(error) = controller.await {
-                eprintln!("bowline: the controller ended: {error}");
-            }
-        };
+        let controller = async move { controller.await.map_err(Into::into) };
         let admin = admin.serve(
             context.metrics.clone(),
             context.readiness.clone(),
             context.shutdown.clone(),
         );
-        let tasks = vec![tokio::spawn(agents.run()), tokio::spawn(controller), tokio::spawn(admin)];
-        Ok(Self { context, stop, stop_pods, tasks, pods })
+        let admin = async move {
+            admin.await;
+            anyhow::Ok(())
+        };
+        let (failure, failed) = mpsc::channel(1);
+        let tasks = vec![
+            watched("the load balancers", agents, &context, &failure),
+            watched("the controller", controller, &context, &failure),
+            watched("the admin endpoint", admin, &context, &failure),
+        ];
+        Ok(Self { context, stop, stop_pods, tasks, pods, failed })
+    }
+
+    /// Resolves when one has ended by itself, and says why.
+    pub(super) async fn failed(&mut self) -> anyhow::Error {
+        match self.failed.recv().await {
+            Some(error) => error,
+            None => std::future::pending().await,
+        }
     }
 
     /// Stops them: load balancers let what is under way end, and only then their members go.
@@ -79,6 +98,25 @@ impl Roles {
     }
 }
 
+/// Runs a role, and tells if it ends before it is asked to.
+fn watched(
+    name: &'static str,
+    role: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+    context: &Context,
+    failure: &mpsc::Sender<anyhow::Error>,
+) -> JoinHandle<()> {
+    let (shutdown, failure) = (context.shutdown.clone(), failure.clone());
+    tokio::spawn(async move {
+        let why = match tokio::spawn(role).await {
+            Ok(Ok(())) if *shutdown.borrow() => return,
+            Ok(Ok(())) => anyhow!("{name} ended by itself"),
+            Ok(Err(error)) => error.context(format!("{name} ended")),
+            Err(panic) => anyhow!(panic).context(format!("{name} ended")),
+        };
+        let _ = failure.try_send(why);
+    })
+}
+
 /// Who led before this process is gone: the data is ours alone. A Lease that it left would only delay us.
 async fn forget_leader(client: &Client, namespace: &str) -> anyhow::Result<()> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
@@ -86,5 +124,35 @@ async fn forget_leader(client: &Client, namespace: &str) -> anyhow::Result<()> {
         Ok(_) => Ok(()),
         Err(Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error).context("cannot become the leader"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn why(role: impl Future<Output = anyhow::Result<()>> + Send + 'static) -> String {
+        let (context, _stop) = Context::new();
+        let (failure, mut failed) = mpsc::channel(1);
+        watched("it", role, &context, &failure).await.expect("it is watched to its end");
+        let error = failed.try_recv().expect("its end is told");
+        format!("{error:#}")
+    }
+
+    #[tokio::test]
+    async fn a_role_that_ends_fails_or_panics_is_noticed() {
+        assert_eq!(why(async { Ok(()) }).await, "it ended by itself");
+        assert_eq!(why(async { Err(anyhow!("no API")) }).await, "it ended: no API");
+        let panicked = why(async { panic!("a test of panics") }).await;
+        assert!(panicked.contains("it ended: ") && panicked.contains("panicked"), "{panicked}");
+    }
+
+    #[tokio::test]
+    async fn a_role_that_was_asked_to_end_is_no_failure() {
+        let (context, stop) = Context::new();
+        let (failure, mut failed) = mpsc::channel(1);
+        stop.send(true).expect("somebody listens");
+        watched("it", async { Ok(()) }, &context, &failure).await.expect("its end");
+        assert!(failed.try_recv().is_err());
     }
 }
