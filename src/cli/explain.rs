@@ -75,7 +75,7 @@ impl Explain {
                     subject => bail!("there is no {subject:?} {key}; name its namespace with -n"),
                 }
             };
-            look.print(&explanation, || explanation.text())
+            look.print(&explanation)
         })
     }
 }

@@ -3,12 +3,16 @@
 
 use super::class::ClassFlag;
 use super::connect::Connect;
-use crate::view::{Facts, Lists};
+use super::say::complain;
+use crate::view::{Facts, Lists, View};
 use crate::visible::visible_json;
 use anyhow::Context as _;
 use kube::Client;
-use serde::Serialize;
 use std::io::Write as _;
+use std::time::Duration;
+
+/// So long nobody is told that we wait.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How to look at a cluster. Reading is all that is done, and all that needs to be allowed.
 #[derive(Debug, clap::Args)]
@@ -52,7 +56,14 @@ impl Look {
 
     /// What is known about the cluster now.
     pub(super) async fn facts(&self, client: &Client) -> anyhow::Result<Facts> {
-        let lists = Lists::read(client, &self.connect.namespace).await?;
+        let mut reads = std::pin::pin!(Lists::read(client, &self.connect.namespace));
+        let lists = tokio::select! {
+            lists = &mut reads => lists?,
+            () = tokio::time::sleep(PATIENCE) => {
+                complain("the cluster takes long to answer; still waiting (Ctrl-C ends it)");
+                reads.await?
+            }
+        };
         Ok(Facts::new(
             lists,
             self.class.default_class,
@@ -62,17 +73,10 @@ impl Look {
     }
 
     /// Prints in the form that was asked for.
-    pub(super) fn print(
-        &self,
-        value: &impl Serialize,
-        text: impl FnOnce() -> String,
-    ) -> anyhow::Result<()> {
+    pub(super) fn print(&self, view: &impl View) -> anyhow::Result<()> {
         let printed = match self.output {
-            Output::Text => text(),
-            Output::Json => {
-                let json = serde_json::to_string_pretty(value).context("cannot write JSON")?;
-                visible_json(&json) + "\n"
-            }
+            Output::Text => view.text(),
+            Output::Json => visible_json(&view.json().context("cannot write JSON")?) + "\n",
         };
         match std::io::stdout().lock().write_all(printed.as_bytes()) {
             // `bowline status | head` is no failure.

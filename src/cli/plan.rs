@@ -33,7 +33,7 @@ impl PlanCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         self.look.block_on(async |look, client| {
             let difference = Difference::of(&look.facts(&client).await?);
-            look.print(&difference, || difference.text())?;
+            look.print(&difference)?;
             let differs = self.exit_code && !difference.is_empty();
             Ok(if differs { ExitCode::FAILURE } else { ExitCode::SUCCESS })
         })

@@ -16,9 +16,7 @@ pub(super) struct StatusCommand {
 
 impl StatusCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        self.look.block_on(async |look, client| {
-            let status = Status::of(&look.facts(&client).await?);
-            look.print(&status, || status.text())
-        })
+        self.look
+            .block_on(async |look, client| look.print(&Status::of(&look.facts(&client).await?)))
     }
 }

@@ -3,11 +3,12 @@
 
 use super::facts::Facts;
 use super::members::{MemberView, members};
-use super::status::{AppliedView, LoadBalancerView};
-use super::{explain_text, why, words};
+use super::status::{AppliedView, ConsumerName, LoadBalancerView};
+use super::words::Certificate;
+use super::{View, explain_text, why, words};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Problem, State};
-use bowline_core::plan::{Fragment, Pool, Serves};
+use bowline_core::plan::{Fragment, Listener, Pool, Serves};
 use bowline_core::status::Waiting;
 use serde::Serialize;
 use std::net::IpAddr;
@@ -33,9 +34,8 @@ pub(crate) enum Explanation {
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ConsumerView {
-    pub(super) kind: ConsumerKind,
-    pub(super) namespace: String,
-    pub(super) name: String,
+    /// Which.
+    pub(super) object: ConsumerName,
     pub(super) state: StateView,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) load_balancer: Option<String>,
@@ -51,6 +51,8 @@ pub(crate) struct ConsumerView {
     pub(super) listeners: Vec<ListenerView>,
     pub(super) hosts: Vec<HostView>,
     pub(super) pools: Vec<PoolView>,
+    /// What is planned for it, as Plan objects have it.
+    pub(super) fragments: Vec<Fragment>,
     pub(super) problems: Vec<ProblemView>,
     /// Whether the Plan objects have it as it is planned.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,33 +79,42 @@ pub(super) enum RecordedView {
 
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct ListenerView {
-    /// `127.0.0.1:80/TCP`.
-    pub(super) at: String,
-    /// The pool, or none where rules decide.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) pool: Option<String>,
+    #[serde(flatten)]
+    pub(super) listener: Listener,
+    /// The pool's name for people, or none where rules decide.
+    #[serde(skip)]
+    pub(super) to: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct HostView {
     pub(super) host: String,
+    /// None: it is not served over TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) certificate: Option<Certificate>,
+    #[serde(skip)]
     pub(super) tls: Option<String>,
+    #[serde(skip)]
     pub(super) rules: Vec<RuleView>,
 }
 
-#[derive(Debug, PartialEq, Serialize)]
+/// A rule in words.
+#[derive(Debug, PartialEq)]
 pub(super) struct RuleView {
-    #[serde(rename = "match")]
     pub(super) matches: String,
     pub(super) to: String,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct PoolView {
-    pub(super) name: String,
-    pub(super) treatment: String,
+    /// As fragments and metrics call it.
+    pub(super) name: Arc<str>,
     pub(super) members: Vec<MemberView>,
+    /// As people call it, and how it is treated.
+    #[serde(skip)]
+    pub(super) title: String,
+    #[serde(skip)]
+    pub(super) treatment: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -133,9 +144,17 @@ impl Explanation {
             Subject::Service | Subject::Ingress => None,
         }
     }
+}
 
-    /// The explanation for people.
-    pub(crate) fn text(&self) -> String {
+impl View for Explanation {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Consumer(_) => "ConsumerExplanation",
+            Self::LoadBalancer(_) => "LoadBalancerExplanation",
+        }
+    }
+
+    fn text(&self) -> String {
         match self {
             Self::Consumer(view) => explain_text::consumer(view),
             Self::LoadBalancer(view) => explain_text::load_balancer(view),
@@ -145,9 +164,11 @@ impl Explanation {
 
 fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView {
     let mut view = ConsumerView {
-        kind,
-        namespace: key.namespace.to_string(),
-        name: key.name.to_string(),
+        object: ConsumerName {
+            kind,
+            namespace: key.namespace.to_string(),
+            name: key.name.to_string(),
+        },
         state: StateView::NotOurs,
         load_balancer: None,
         reason: None,
@@ -157,6 +178,7 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
         listeners: Vec::new(),
         hosts: Vec::new(),
         pools: Vec::new(),
+        fragments: Vec::new(),
         problems: Vec::new(),
         recorded: None,
         applied: None,
@@ -182,6 +204,7 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
             view.listeners = listeners(facts, kind, load_balancer, parts);
             view.hosts = hosts(facts, load_balancer, parts);
             view.pools = pools(facts, parts);
+            view.fragments = parts.iter().map(|part| facts.told(load_balancer, part)).collect();
             view.recorded = Some(recorded(facts, load_balancer, parts));
             let applied = AppliedView::of(facts, load_balancer);
             view.problems.extend(undone(facts, load_balancer, &outcome.consumer));
@@ -229,8 +252,8 @@ pub(super) fn all_listeners(parts: &[Arc<Fragment>]) -> Vec<ListenerView> {
     };
     let all = parts.iter().flat_map(|part| &part.listeners);
     all.map(|listener| ListenerView {
-        at: words::listener_at(listener),
-        pool: match &listener.serves {
+        listener: listener.clone(),
+        to: match &listener.serves {
             Serves::Pool(pool) => Some(name(pool)),
             Serves::Entry(_) => None,
         },
@@ -250,12 +273,12 @@ fn hosts(facts: &Facts, load_balancer: &str, parts: &[Arc<Fragment>]) -> Vec<Hos
                 matches: words::rule_match(rule),
                 to: words::rule_action(rule, name),
             });
+            let tls = site.tls.as_ref();
+            let certificate = tls.map(|tls| facts.certificate(load_balancer, part, site, tls));
             all.push(HostView {
                 host: site.host.to_string(),
-                tls: site
-                    .tls
-                    .as_ref()
-                    .map(|tls| words::tls(tls, facts.certificate(load_balancer, part, site, tls))),
+                tls: tls.zip(certificate.as_ref()).map(|(tls, known)| words::tls(tls, known)),
+                certificate,
                 rules: rules.collect(),
             });
         }
@@ -267,7 +290,8 @@ fn pools(facts: &Facts, parts: &[Arc<Fragment>]) -> Vec<PoolView> {
     let members = members(facts, parts);
     let all = parts.iter().flat_map(|part| &part.pools);
     all.map(|pool| PoolView {
-        name: words::pool_name(pool),
+        name: pool.name.clone(),
+        title: words::pool_name(pool),
         treatment: words::treatment(pool),
         members: members.get(&pool.name).cloned().unwrap_or_default(),
     })

@@ -3,12 +3,12 @@
 use super::explain::{ConsumerView, ListenerView, PoolView, RecordedView, StateView};
 use super::status::LoadBalancerView;
 use super::status_text::{applied, consumers, notes, refusal, unlisted};
-use super::words::{bullet, columns, count, paragraph, row};
+use super::words::{bullet, columns, count, listener_at, paragraph, row};
 
 /// A Service or Ingress.
 pub(super) fn consumer(view: &ConsumerView) -> String {
     let mut out = String::new();
-    let whole = format!("{} {}/{}", view.kind, view.namespace, view.name);
+    let whole = view.object.to_string();
     let load_balancer = view.load_balancer.as_deref();
     let headline = match (view.state, load_balancer) {
         (StateView::NotOurs, _) => format!("{whole} is not Bowline's"),
@@ -69,8 +69,8 @@ fn planned(out: &mut String, view: &ConsumerView) {
 fn listeners(out: &mut String, all: &[ListenerView]) {
     for (index, listener) in all.iter().enumerate() {
         let label = if index == 0 { "Listens at" } else { "" };
-        let to = listener.pool.as_deref().map(|pool| format!(" → {pool}")).unwrap_or_default();
-        row(out, label, &format!("{}{to}", listener.at));
+        let to = listener.to.as_deref().map(|pool| format!(" → {pool}")).unwrap_or_default();
+        row(out, label, &format!("{}{to}", listener_at(&listener.listener)));
     }
 }
 
@@ -80,7 +80,7 @@ fn pool_text(pool: &PoolView) -> String {
         0 => "no members".to_owned(),
         number => count(number, "member"),
     };
-    bullet(&mut out, "  Pool ", &format!("{}: {members}, {}", pool.name, pool.treatment));
+    bullet(&mut out, "  Pool ", &format!("{}: {members}, {}", pool.title, pool.treatment));
     let rows = pool.members.iter().map(|member| {
         let target = member.target.clone().unwrap_or_default();
         vec![member.address.to_string(), member.state.to_owned(), target]
@@ -125,16 +125,15 @@ pub(super) fn load_balancer(view: &LoadBalancerView) -> String {
     if !view.listeners.is_empty() {
         out.push_str("\n  Listeners\n");
         let rows = view.listeners.iter().map(|listener| {
-            let to = listener.pool.as_deref().unwrap_or("the rules of its Ingresses");
-            vec![listener.at.clone(), format!("→ {to}")]
+            let to = listener.to.as_deref().unwrap_or("the rules of its Ingresses");
+            vec![listener_at(&listener.listener), format!("→ {to}")]
         });
         out.push_str(&columns(&rows.collect::<Vec<_>>(), "    "));
     }
     if !view.consumers.is_empty() {
         out.push_str("\n  Consumers\n");
         for one in &view.consumers {
-            let name = format!("{} {}/{}", one.kind, one.namespace, one.name);
-            bullet(&mut out, "    ", &name);
+            bullet(&mut out, "    ", &one.to_string());
         }
     }
     if !view.refused.is_empty() || view.unlisted > 0 {

@@ -7,7 +7,7 @@ use bowline_core::hash::PlanHash;
 use bowline_core::key::{ConsumerRef, ObjectKey};
 use bowline_core::objects;
 use bowline_core::outcome::{Outcome, Problem, Reason};
-use bowline_core::plan::{Fragment, Site, SiteTls};
+use bowline_core::plan::{CertificateRef, Fragment, Site, SiteTls};
 use bowline_core::planner::{Config, Event, Kind, Object, Planner, Record};
 use bowline_runtime::lease::Report;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -128,13 +128,13 @@ impl Facts {
 
     /// What is known of the certificate of a planned host. Who may not read Secrets knows it from what
     /// the leader, who may, has recorded.
-    pub(super) fn certificate<'a>(
-        &'a self,
+    pub(super) fn certificate(
+        &self,
         load_balancer: &str,
         part: &Fragment,
         site: &Site,
-        tls: &'a SiteTls,
-    ) -> Certificate<'a> {
+        tls: &SiteTls,
+    ) -> Certificate {
         if self.knows_secrets {
             return Certificate::of(tls, true);
         }
@@ -146,6 +146,18 @@ impl Facts {
             Some(recorded) => Certificate::of(recorded, true),
             None => Certificate::Unknown,
         }
+    }
+
+    /// A fragment as it may be shown: with the certificates that are known.
+    pub(super) fn told(&self, load_balancer: &str, part: &Fragment) -> Fragment {
+        let mut told = part.clone();
+        for (site, shown) in part.sites.iter().zip(&mut told.sites) {
+            let Some(tls) = &mut shown.tls else { continue };
+            if let Certificate::Known { hash } = self.certificate(load_balancer, part, site, tls) {
+                tls.certificate = Some(CertificateRef { hash });
+            }
+        }
+        told
     }
 
     /// A fragment as it may be compared: without certificates where Secrets cannot be read.

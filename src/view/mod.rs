@@ -7,7 +7,8 @@
 //!                       └─▶ plan    ─┘
 //! ```
 //!
-//! Only `list` asks the cluster, and nothing here writes to it.
+//! Only `list` asks the cluster, and nothing here writes to it. What programs get is fixed by
+//! docs/json.md: sentences in it are for people, and everything that is decided has a field of its own.
 
 pub(crate) mod explain;
 mod explain_text;
@@ -27,3 +28,36 @@ mod tests;
 
 pub(crate) use facts::Facts;
 pub(crate) use list::Lists;
+
+use serde::Serialize;
+
+/// What a command shows.
+pub(crate) trait View: Serialize {
+    /// What it is called in JSON.
+    fn kind(&self) -> &'static str;
+
+    /// For people.
+    fn text(&self) -> String;
+
+    /// For programs.
+    fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(&Document {
+            api_version: API_VERSION,
+            kind: self.kind(),
+            view: self,
+        })
+    }
+}
+
+/// The version of all JSON that is printed; another one means that fields have gone or mean something
+/// else.
+const API_VERSION: &str = "view.bowline.dev/v1alpha1";
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a, V: ?Sized> {
+    api_version: &'static str,
+    kind: &'static str,
+    #[serde(flatten)]
+    view: &'a V,
+}

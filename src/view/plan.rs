@@ -1,7 +1,9 @@
 //! What would change: what is planned beside what is recorded, by load balancer and consumer. What
 //! `bowline plan` prints. Pure.
 
+use super::View;
 use super::facts::Facts;
+use super::status::ConsumerName;
 use super::status_text::notes;
 use super::words::{bullet, paragraph, pieces};
 use bowline_core::key::ConsumerRef;
@@ -24,12 +26,18 @@ pub(super) struct LoadBalancerDifference {
     pub(super) consumers: Vec<ConsumerDifference>,
 }
 
-/// What is different for one consumer, as lines for people.
+/// What is different for one consumer.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct ConsumerDifference {
-    pub(super) consumer: String,
+    pub(super) consumer: ConsumerName,
     pub(super) change: Change,
+    /// What is recorded, and what would be; without certificates where Secrets cannot be read.
+    pub(super) before: Vec<Fragment>,
+    pub(super) after: Vec<Fragment>,
+    /// As lines for people.
+    #[serde(skip)]
     pub(super) added: Vec<String>,
+    #[serde(skip)]
     pub(super) removed: Vec<String>,
 }
 
@@ -60,9 +68,14 @@ impl Difference {
     pub(crate) fn is_empty(&self) -> bool {
         self.load_balancers.is_empty()
     }
+}
 
-    /// The difference for people.
-    pub(crate) fn text(&self) -> String {
+impl View for Difference {
+    fn kind(&self) -> &'static str {
+        "Difference"
+    }
+
+    fn text(&self) -> String {
         let mut out = String::new();
         if self.is_empty() {
             out.push_str("Nothing would change: what is recorded is what would be planned.\n");
@@ -80,7 +93,7 @@ impl Difference {
                     Change::Modify => "  ~ ",
                     Change::Remove => "  - ",
                 };
-                bullet(&mut out, mark, &one.consumer);
+                bullet(&mut out, mark, &one.consumer.to_string());
                 for line in &one.removed {
                     bullet(&mut out, "      - ", line);
                 }
@@ -134,8 +147,10 @@ fn difference(
     };
     let (old, new) = (lines(before), lines(after));
     Some(ConsumerDifference {
-        consumer: who.to_string(),
+        consumer: who.into(),
         change,
+        before: before.cloned().unwrap_or_default(),
+        after: after.cloned().unwrap_or_default(),
         added: new.difference(&old).cloned().collect(),
         removed: old.difference(&new).cloned().collect(),
     })

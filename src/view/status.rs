@@ -3,14 +3,17 @@
 
 use super::explain::{ListenerView, ProblemView, all_listeners};
 use super::facts::{Agent, Facts, Holder};
-use super::status_text;
+use super::{View, status_text};
+use bowline_api::load_balancer::ClaimRef;
+use bowline_api::selector::AllowedNamespaces;
 use bowline_api::{LoadBalancer, names};
-use bowline_core::key::{ConsumerKind, ConsumerRef};
+use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Outcome, State};
 use bowline_core::programmed::{Claim, History, Pending, Phase};
 use bowline_runtime::controller::has_driver;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -42,7 +45,13 @@ pub(crate) struct LoadBalancerView {
     pub(super) addresses: Vec<IpAddr>,
     pub(super) http_port: u16,
     pub(super) https_port: u16,
-    /// Who may use it.
+    /// The claim that has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) claim_ref: Option<ClaimRef>,
+    /// Who may use it while no claim has it.
+    pub(super) allowed_namespaces: AllowedNamespaces,
+    /// Who may use it, in words.
+    #[serde(skip)]
     pub(super) open_to: String,
     pub(super) listeners: Vec<ListenerView>,
     pub(super) consumers: Vec<ConsumerName>,
@@ -58,8 +67,17 @@ pub(crate) struct LoadBalancerView {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct ConsumerName {
     pub(super) kind: ConsumerKind,
+    /// Empty for a LoadBalancer, which has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) namespace: String,
     pub(super) name: String,
+}
+
+impl fmt::Display for ConsumerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = ObjectKey::new(self.namespace.as_str(), self.name.as_str());
+        write!(f, "{} {key}", self.kind)
+    }
 }
 
 impl From<&ConsumerRef> for ConsumerName {
@@ -187,9 +205,14 @@ impl Status {
             notes: facts.notes.clone(),
         }
     }
+}
 
-    /// The status for people.
-    pub(crate) fn text(&self) -> String {
+impl View for Status {
+    fn kind(&self) -> &'static str {
+        "Status"
+    }
+
+    fn text(&self) -> String {
         status_text::status(self)
     }
 }
@@ -219,6 +242,8 @@ impl LoadBalancerView {
             addresses: planner.addresses(planned),
             http_port: planned.http_port,
             https_port: planned.https_port,
+            claim_ref: object.spec.claim_ref.clone(),
+            allowed_namespaces: object.spec.allowed_namespaces.clone(),
             open_to: open_to(object),
             listeners: all_listeners(&parts),
             consumers: planner.consumers(name).map(ConsumerName::from).collect(),

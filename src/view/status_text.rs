@@ -102,10 +102,8 @@ pub(super) fn unlisted(lb: &LoadBalancerView) -> String {
 
 /// One refusal in one sentence.
 pub(super) fn refusal(one: &RefusedView, load_balancer: Option<&String>) -> String {
-    let consumer = &one.consumer;
     let on = load_balancer.map(|name| format!(" on {name}")).unwrap_or_default();
-    let whose = format!("{} {}/{}{on}", consumer.kind, consumer.namespace, consumer.name);
-    format!("{whose}: {}: {}", one.problem.reason, one.problem.message)
+    format!("{}{on}: {}: {}", one.consumer, one.problem.reason, one.problem.message)
 }
 
 /// Whether what is planned is in force, as a sentence.

@@ -6,8 +6,10 @@ use bowline_core::plan::{
     Action, Algorithm, Backends, Fragment, Listener, PathKind, PersistenceKey, Pool, Rule, Serves,
     SiteTls, Speaks, Transport,
 };
+use serde::Serialize;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// What a terminal is at least wide.
 pub(super) const WIDTH: usize = 80;
@@ -115,7 +117,7 @@ pub(super) fn listener_at(listener: &Listener) -> String {
 }
 
 /// What a value is called in JSON.
-fn serde_name(value: &impl serde::Serialize) -> String {
+fn serde_name(value: &impl Serialize) -> String {
     serde_json::to_value(value)
         .ok()
         .and_then(|it| it.as_str().map(str::to_owned))
@@ -210,21 +212,22 @@ pub(super) fn rule_action(rule: &Rule, name: impl Fn(&str) -> String) -> String 
 }
 
 /// What is known of the certificate of a host.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Certificate<'a> {
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "state")]
+pub(super) enum Certificate {
     /// It has this hash.
-    Is(&'a str),
+    Known { hash: Arc<str> },
     /// There is none that can be used.
     Unusable,
     /// Nobody said, and whoever looks may not read Secrets.
     Unknown,
 }
 
-impl<'a> Certificate<'a> {
+impl Certificate {
     /// As a plan says that was made with Secrets, or without.
-    pub(super) fn of(tls: &'a SiteTls, with_secrets: bool) -> Self {
+    pub(super) fn of(tls: &SiteTls, with_secrets: bool) -> Self {
         match &tls.certificate {
-            Some(certificate) => Self::Is(&certificate.hash),
+            Some(certificate) => Self::Known { hash: certificate.hash.clone() },
             None if with_secrets => Self::Unusable,
             None => Self::Unknown,
         }
@@ -232,9 +235,9 @@ impl<'a> Certificate<'a> {
 }
 
 /// How a site is served over TLS.
-pub(super) fn tls(tls: &SiteTls, certificate: Certificate<'_>) -> String {
+pub(super) fn tls(tls: &SiteTls, certificate: &Certificate) -> String {
     let certificate = match certificate {
-        Certificate::Is(hash) => {
+        Certificate::Known { hash } => {
             format!("certificate {}", hash.chars().take(12).collect::<String>())
         }
         Certificate::Unusable => "no usable certificate: handshakes fail".to_owned(),
@@ -261,7 +264,7 @@ pub(super) fn pieces(fragment: &Fragment, with_secrets: bool) -> Vec<String> {
     }
     for site in &fragment.sites {
         if let Some(of) = &site.tls {
-            let tls = tls(of, Certificate::of(of, with_secrets));
+            let tls = tls(of, &Certificate::of(of, with_secrets));
             lines.push(format!("host {} TLS: {tls}", site.host));
         }
         for rule in &site.rules {

@@ -154,6 +154,7 @@ fn explain_status_and_plan_read_a_running_cluster_also_with_the_right_to_read_al
         }
         let json = look(&server, &["explain", "ing/hello", "-n", "demo", "-o", "json"]);
         let json: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["kind"], "ConsumerExplanation");
         assert_eq!(json["state"], "Planned");
         assert_eq!(json["hosts"][0]["host"], "hello.localhost");
         assert_eq!(json["pools"][0]["members"].as_array().map(Vec::len), Some(3));
