@@ -38,22 +38,53 @@ impl Connect {
     }
 
     async fn config(&self) -> anyhow::Result<Config> {
-        let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
-        match &self.kubeconfig {
-            Some(file) => {
-                let kubeconfig = Kubeconfig::read_from(file)
-                    .with_context(|| format!("--kubeconfig {}", file.display()))?;
-                Config::from_custom_kubeconfig(kubeconfig, &options)
-                    .await
-                    .with_context(|| format!("--kubeconfig {}", file.display()))
-            }
-            None if self.context.is_some() => {
-                Config::from_kubeconfig(&options).await.context("cannot use the kubeconfig")
-            }
-            None => Config::infer().await.context(
-                "no cluster to talk to: name a kubeconfig with --kubeconfig or KUBECONFIG (bowline up \
-                 writes one)",
-            ),
+        const NONE: &str = "no cluster to talk to: name a kubeconfig with --kubeconfig or KUBECONFIG \
+                            (bowline up writes one)";
+        let kubeconfig = match (&self.kubeconfig, &self.context) {
+            (None, None) => return Config::infer().await.context(NONE),
+            (None, Some(_)) => Kubeconfig::read().context(NONE)?,
+            (Some(file), _) => Kubeconfig::read_from(file)
+                .with_context(|| format!("--kubeconfig {}", file.display()))?,
+        };
+        if let Some(context) = &self.context {
+            has_context(&kubeconfig, context)?;
         }
+        let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
+        Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(|| {
+            match &self.kubeconfig {
+                Some(file) => format!("--kubeconfig {}", file.display()),
+                None => "cannot use the kubeconfig".to_owned(),
+            }
+        })
+    }
+}
+
+/// Refuses a context that is not there, and says which are.
+fn has_context(kubeconfig: &Kubeconfig, name: &str) -> anyhow::Result<()> {
+    let names: Vec<_> = kubeconfig.contexts.iter().map(|one| one.name.as_str()).collect();
+    anyhow::ensure!(
+        names.contains(&name),
+        "--context {name:?}: the kubeconfig has no such context; it has {}",
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_that_is_not_there_is_refused_with_those_that_are() {
+        let read = |text: &str| Kubeconfig::from_yaml(text).expect("a kubeconfig");
+        let two = read(
+            "{contexts: [{name: a, context: {cluster: a}}, {name: b, context: {cluster: b}}]}",
+        );
+        assert!(has_context(&two, "b").is_ok());
+        let said =
+            |kubeconfig, name| has_context(kubeconfig, name).expect_err("refused").to_string();
+        let why = "the kubeconfig has no such context; it has";
+        assert_eq!(said(&two, "nope"), format!("--context \"nope\": {why} a, b"));
+        assert_eq!(said(&read("{}"), "a"), format!("--context \"a\": {why} none"));
     }
 }

@@ -240,6 +240,7 @@ fn the_second_on_the_same_data_says_who_has_it_and_touches_nothing() {
         &data.display().to_string(),
         &format!("process {}", server.service.id()),
         &format!("https://{}", server.address),
+        "stop it, or work with it by its kubeconfig",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

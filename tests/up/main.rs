@@ -15,6 +15,7 @@ mod demo;
 mod durability;
 mod ending;
 mod hostile;
+mod look;
 mod manifests;
 mod random;
 mod resume;
