@@ -13,6 +13,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a test support crate fails by panicking")]
 
 mod backend;
+mod bind;
 mod bowline;
 mod certificate;
 mod cluster;
@@ -30,6 +31,7 @@ pub mod transcript;
 mod wait;
 
 pub use backend::{Backend, Echo, Preamble};
+pub use bind::Bind;
 pub use bowline::{Bowline, SYSTEM};
 pub use certificate::{Authority, Issued};
 pub use cluster::{Access, Cluster, Flavour, Stack};

@@ -1,0 +1,160 @@
+//! A real DNS server: BIND 9 with the zone `example.test` on a free port of loopback, changed by
+//! `nsupdate` as external-dns would. It answers for its own zones only and asks nobody. For tests of
+//! names.
+
+use crate::janitor::{Scratch, Service};
+use crate::real::on_path;
+use crate::wait::until;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const PACKAGES: &str = "bind9 bind9-dnsutils";
+
+/// The negative TTL is short, as tests wait for it.
+const ZONE: &str = "\
+$TTL 60
+@ SOA ns admin 1 60 60 60 1
+@ NS ns
+ns A 127.0.0.1
+";
+
+/// A running BIND, stopped by its own pid when it is dropped.
+pub struct Bind {
+    scratch: Scratch,
+    program: PathBuf,
+    address: SocketAddr,
+    process: Option<Service>,
+}
+
+impl Bind {
+    /// Starts one. Beside `example.test` it has the zone `broken.test`, which it cannot load: every name
+    /// in it is SERVFAIL. Names of all other domains are REFUSED.
+    pub fn new() -> Self {
+        let scratch = Scratch::new();
+        // Where AppArmor confines /usr/sbin/named, it may read no folder of a test; a copy may.
+        let program = scratch.path().join("named");
+        std::fs::copy(program_at("named"), &program).expect("copy named");
+        program_at("nsupdate");
+        scratch.write("example.test.db", ZONE);
+        let address = free_port();
+        scratch.write("named.conf", &configuration(scratch.path(), address));
+        let mut bind = Self { scratch, program, address, process: None };
+        bind.start();
+        bind
+    }
+
+    /// Where it answers, by UDP and TCP; the same after a restart.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts it again with all its records, and waits until it answers.
+    pub fn start(&mut self) {
+        self.stop();
+        let file = self.scratch.path().join("named.conf").display().to_string();
+        let args = ["-f", "-g", "-n", "1", "-c", &file].map(str::to_owned);
+        let mut process = self.scratch.spawn("named", &self.program, &args);
+        until("named answers", || {
+            process.assert_alive();
+            let log = process.log();
+            let ready = log.lines().any(|line| line.ends_with(" running"));
+            if ready { Ok(()) } else { Err(log) }
+        });
+        self.process = Some(process);
+    }
+
+    /// Stops it. Questions get no answer until it is started again.
+    pub fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.end();
+        }
+    }
+
+    /// From now on the name, which is in `example.test`, has exactly these records of the type. A CNAME
+    /// replaces all others and is replaced by them.
+    pub fn set(&self, name: &str, kind: &str, ttl: u32, values: &[&str]) {
+        let old = if kind == "CNAME" { "" } else { kind };
+        let mut changes = vec![format!("update delete {name}. {old}")];
+        changes.push(format!("update delete {name}. CNAME"));
+        changes
+            .extend(values.iter().map(|value| format!("update add {name}. {ttl} {kind} {value}")));
+        self.update(&changes);
+    }
+
+    /// The name has no records of the type any more.
+    pub fn remove(&self, name: &str, kind: &str) {
+        self.update(&[format!("update delete {name}. {kind}")]);
+    }
+
+    /// Several lines of `nsupdate` as one change.
+    fn update(&self, changes: &[String]) {
+        let mut child = Command::new(program_at("nsupdate"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("start nsupdate");
+        let (ip, port) = (self.address.ip(), self.address.port());
+        let changes = changes.join("\n");
+        let script =
+            format!("server {ip} {port}\nzone example.test\ncheck-names no\n{changes}\nsend\n");
+        let mut input = child.stdin.take().expect("a pipe");
+        input.write_all(script.as_bytes()).expect("write to nsupdate");
+        drop(input);
+        let output = child.wait_with_output().expect("wait for nsupdate");
+        assert!(output.status.success(), "{script}{output:?}");
+    }
+}
+
+impl Default for Bind {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Bind {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Programs of administrators are not on everybody's `PATH`.
+fn program_at(name: &str) -> PathBuf {
+    let elsewhere = || Some(Path::new("/usr/sbin").join(name)).filter(|path| path.is_file());
+    on_path(name).or_else(elsewhere).unwrap_or_else(|| {
+        panic!("{name} is missing; install it with\n  sudo apt-get install -y {PACKAGES}")
+    })
+}
+
+/// A port that is free for UDP and for TCP.
+fn free_port() -> SocketAddr {
+    until("a port is free for UDP and TCP", || {
+        let tcp = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+        let address = tcp.local_addr().map_err(|error| error.to_string())?;
+        UdpSocket::bind(address).map(|_| address).map_err(|error| error.to_string())
+    })
+}
+
+fn configuration(dir: &Path, address: SocketAddr) -> String {
+    let (dir, port) = (dir.display(), address.port());
+    format!(
+        r#"options {{
+  directory "{dir}";
+  managed-keys-directory "{dir}";
+  session-keyfile "{dir}/session.key";
+  pid-file none;
+  listen-on port {port} {{ 127.0.0.1; }};
+  listen-on-v6 {{ none; }};
+  recursion no;
+  dnssec-validation no;
+  notify no;
+  check-names primary ignore;
+}};
+controls {{ }};
+zone "example.test" {{ type primary; file "example.test.db"; allow-update {{ 127.0.0.1; }}; }};
+zone "broken.test" {{ type primary; file "missing.db"; }};
+"#
+    )
+}
