@@ -7,6 +7,7 @@ pub mod agent;
 mod announcer;
 pub mod apply;
 pub mod controller;
+pub mod dns;
 mod elect;
 pub mod embedded;
 pub mod lease;

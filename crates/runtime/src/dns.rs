@@ -1,0 +1,154 @@
+//! Looks DNS names up whenever the schedule of `bowline-core` says so, and tells what was found. It
+//! decides neither when to ask nor what to do with an address; the controller sends it the names that
+//! Services want and gets reports back.
+
+mod failure;
+mod lookup;
+mod servers;
+#[cfg(test)]
+mod tests;
+
+pub use servers::{BadServer, parse_server, system_servers};
+
+use bowline_core::dns::{Answers, Config, Effect, Event, Families, Name, Report, Schedule};
+use futures::future::{AbortHandle, Abortable};
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use lookup::Resolver;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// Whom to ask, and how often.
+#[derive(Clone, Debug)]
+pub struct DnsOptions {
+    /// Servers in the order in which they are asked: the next one only when the one before fails. See
+    /// [`system_servers`] for those of this machine. Without any, every look-up fails and says so.
+    pub servers: Vec<SocketAddr>,
+    /// How long one server may take to find a name, with all its aliases.
+    pub timeout: Duration,
+    /// Limits of TTLs and of look-ups at a time.
+    pub schedule: Config,
+}
+
+impl DnsOptions {
+    /// These servers, five seconds each as in resolv.conf, and the usual limits.
+    pub fn new(servers: Vec<SocketAddr>) -> Self {
+        Self { servers, timeout: Duration::from_secs(5), schedule: Config::default() }
+    }
+}
+
+/// Looks names up for as long as it runs.
+pub struct Dns {
+    resolver: Arc<Resolver>,
+    schedule: Config,
+}
+
+/// The resolver could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("prepare to ask the DNS server {server}: {why}")]
+pub struct DnsError {
+    server: SocketAddr,
+    why: String,
+}
+
+impl Dns {
+    /// Prepares to ask. Nothing is sent yet.
+    pub fn new(options: DnsOptions) -> Result<Self, DnsError> {
+        let resolver = Resolver::new(&options.servers, options.timeout)?;
+        Ok(Self { resolver: Arc::new(resolver), schedule: options.schedule })
+    }
+
+    /// Runs until one of the channels is closed. `wants` brings [`Event::Want`] and [`Event::Unwant`],
+    /// which [`Wants`](bowline_core::dns::Wants) makes from what single Services want. It is unbounded
+    /// so that who fills it may be the one who empties `reports`.
+    pub async fn run(
+        self,
+        wants: mpsc::UnboundedReceiver<Event>,
+        reports: mpsc::Sender<(Name, Report)>,
+    ) {
+        let resolver = self.resolver;
+        let ask = |name, families| {
+            let resolver = resolver.clone();
+            async move { resolver.ask(&name, families).await }
+        };
+        drive(Schedule::new(self.schedule), Monotonic(Instant::now()), ask, wants, reports).await;
+    }
+}
+
+/// Time since the start, so that tests need not wait for it.
+trait Clock {
+    fn now(&self) -> Duration;
+    fn until(&self, at: Duration) -> impl Future<Output = ()>;
+}
+
+struct Monotonic(Instant);
+
+impl Clock for Monotonic {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn until(&self, at: Duration) -> impl Future<Output = ()> {
+        tokio::time::sleep_until(self.0 + at)
+    }
+}
+
+/// Carries out what the schedule says, with `ask` for a resolver.
+async fn drive<A, F>(
+    mut schedule: Schedule,
+    clock: impl Clock,
+    ask: A,
+    mut wants: mpsc::UnboundedReceiver<Event>,
+    reports: mpsc::Sender<(Name, Report)>,
+) where
+    A: Fn(Name, Families) -> F,
+    F: Future<Output = Answers>,
+{
+    let mut flights = FuturesUnordered::new();
+    let mut handles: HashMap<u64, AbortHandle> = HashMap::new();
+    loop {
+        let wake = schedule.next_wake();
+        let event = tokio::select! {
+            event = wants.recv() => match event {
+                Some(event) => event,
+                None => return,
+            },
+            () = reports.closed() => return,
+            Some(answered) = flights.next() => match answered {
+                Ok(answered) => answered,
+                // Cancelled; the schedule knows.
+                Err(futures::future::Aborted) => continue,
+            },
+            () = clock.until(wake.unwrap_or_default()), if wake.is_some() => Event::Tick,
+        };
+        if let Event::Answered { id, .. } = &event {
+            handles.remove(id);
+        }
+        for effect in schedule.step(event, clock.now()) {
+            match effect {
+                Effect::Look { id, name, families } => {
+                    let (handle, registration) = AbortHandle::new_pair();
+                    let answers = ask(name.clone(), families);
+                    let flight =
+                        async move { Event::Answered { name, id, answers: answers.await } };
+                    flights.push(Abortable::new(flight, registration));
+                    handles.insert(id, handle);
+                }
+                Effect::Cancel { id } => {
+                    if let Some(handle) = handles.remove(&id) {
+                        handle.abort();
+                    }
+                }
+                Effect::Report { name, report } => {
+                    tracing::debug!(%name, ?report, "looked up");
+                    if reports.send((name, report)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
