@@ -270,6 +270,21 @@ pub struct LabelSelector {
     pub requirements: Vec<Requirement>,
 }
 
+impl LabelSelector {
+    /// Whether these labels fulfil it.
+    pub fn matches(&self, labels: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
+        self.requirements.iter().all(|requirement| {
+            let value = labels.get(&requirement.key);
+            match &requirement.operator {
+                Operator::In(values) => value.is_some_and(|value| values.contains(value)),
+                Operator::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+                Operator::Exists => value.is_some(),
+                Operator::DoesNotExist => value.is_none(),
+            }
+        })
+    }
+}
+
 /// A condition on a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {

@@ -5,8 +5,8 @@ use super::Config;
 use super::directory::Directory;
 use crate::key::ObjectKey;
 use crate::objects::{
-    AllowedNamespaces, ClassParameters, Exposure, Ingress, IngressClass, LabelSelector,
-    LoadBalancer, Namespace, Operator, Placement, Service, ServiceClass,
+    AllowedNamespaces, ClassParameters, Exposure, Ingress, IngressClass, LoadBalancer, Namespace,
+    Placement, Service, ServiceClass,
 };
 use crate::outcome::{Problem, Reason, quote};
 use std::sync::Arc;
@@ -252,19 +252,7 @@ pub(super) fn allows(lb: &LoadBalancer, namespace: &str, labels: Option<&Namespa
         (None, AllowedNamespaces::None) => false,
         (None, AllowedNamespaces::All) => true,
         (None, AllowedNamespaces::Selector(selector)) => {
-            labels.is_some_and(|labels| selects(selector, labels))
+            labels.is_some_and(|labels| selector.matches(&labels.labels))
         }
     }
-}
-
-fn selects(selector: &LabelSelector, namespace: &Namespace) -> bool {
-    selector.requirements.iter().all(|requirement| {
-        let value = namespace.labels.get(&requirement.key);
-        match &requirement.operator {
-            Operator::In(values) => value.is_some_and(|value| values.contains(value)),
-            Operator::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
-            Operator::Exists => value.is_some(),
-            Operator::DoesNotExist => value.is_none(),
-        }
-    })
 }
