@@ -4,11 +4,14 @@
 use crate::backend::Echo;
 use bytes::Bytes;
 use futures::{SinkExt as _, StreamExt as _};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 use rustls::pki_types::{CertificateDer, ServerName};
+use std::convert::Infallible;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -193,7 +196,8 @@ pub struct Request {
     host: String,
     path: String,
     headers: Vec<(String, String)>,
-    body: Bytes,
+    body: Vec<Bytes>,
+    pause: Duration,
 }
 
 impl Request {
@@ -204,13 +208,25 @@ impl Request {
             host: host.to_owned(),
             path: path.to_owned(),
             headers: Vec::new(),
-            body: Bytes::new(),
+            body: Vec::new(),
+            pause: Duration::ZERO,
         }
+    }
+
+    /// This method, without a body.
+    pub fn method(method: &'static str, host: &str, path: &str) -> Self {
+        Self { method, ..Self::get(host, path) }
     }
 
     /// `POST` of this body.
     pub fn post(host: &str, path: &str, body: impl Into<Bytes>) -> Self {
-        Self { method: "POST", body: body.into(), ..Self::get(host, path) }
+        Self { method: "POST", body: vec![body.into()], ..Self::get(host, path) }
+    }
+
+    /// `POST` of these pieces, with a pause after each.
+    pub fn slowly(host: &str, path: &str, pieces: &[&'static str], pause: Duration) -> Self {
+        let body = pieces.iter().map(|piece| Bytes::from_static(piece.as_bytes())).collect();
+        Self { method: "POST", body, pause, ..Self::get(host, path) }
     }
 
     /// With this header as well.
@@ -221,8 +237,22 @@ impl Request {
 }
 
 enum Sender {
-    One(http1::SendRequest<Full<Bytes>>),
-    Two(http2::SendRequest<Full<Bytes>>),
+    One(http1::SendRequest<Body>),
+    Two(http2::SendRequest<Body>),
+}
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// A body whose length is said, unless its pieces come one by one.
+fn body(mut pieces: Vec<Bytes>, pause: Duration) -> Body {
+    if pieces.len() < 2 {
+        return Full::new(pieces.pop().unwrap_or_default()).boxed_unsync();
+    }
+    let pieces = futures::stream::iter(pieces).then(move |piece| async move {
+        tokio::time::sleep(pause).await;
+        Ok(Frame::data(piece))
+    });
+    StreamBody::new(pieces).boxed_unsync()
 }
 
 /// A connection that carries HTTP requests one after another.
@@ -234,7 +264,7 @@ pub struct Session {
 impl Session {
     /// Sends a request and reads the whole answer.
     pub async fn send(&mut self, request: Request) -> Result<Answer, String> {
-        let Request { method, host, path, headers, body } = request;
+        let Request { method, host, path, headers, body: pieces, pause } = request;
         let builder = hyper::Request::builder().method(method);
         let mut builder = match self.sender {
             Sender::One(_) => builder.uri(path).header("host", host),
@@ -243,7 +273,7 @@ impl Session {
         for (name, value) in headers {
             builder = builder.header(name, value);
         }
-        let request = builder.body(Full::new(body)).map_err(|e| format!("bad request: {e}"))?;
+        let request = builder.body(body(pieces, pause)).map_err(|e| format!("bad request: {e}"))?;
         let exchange = async {
             let response = match &mut self.sender {
                 Sender::One(sender) => {
@@ -256,10 +286,12 @@ impl Session {
                 }
             };
             let (head, body) = response.into_parts();
+            let body = body.collect().await?;
             Ok::<_, hyper::Error>(Answer {
                 status: head.status.as_u16(),
                 headers: head.headers,
-                body: body.collect().await?.to_bytes(),
+                trailers: body.trailers().cloned().unwrap_or_default(),
+                body: body.to_bytes(),
             })
         };
         within("request", exchange).await
@@ -278,6 +310,8 @@ pub struct Answer {
     pub status: u16,
     /// Its headers.
     pub headers: http::HeaderMap,
+    /// What came after its body.
+    pub trailers: http::HeaderMap,
     /// Its body.
     pub body: Bytes,
 }

@@ -1,9 +1,11 @@
 //! The HTTP backend: HTTP/1.1, HTTP/2 with prior knowledge, WebSocket. What is asked for in the query
-//! (`delay`, `status`, `bytes`) is done, so that one backend serves every test.
+//! (`delay`, `status`, `bytes`, `trailer`) is done, so that one backend serves every test.
 
 use super::{Counters, Preamble, proxy_header};
 use bytes::Bytes;
 use futures::{SinkExt as _, StreamExt as _};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -91,7 +93,7 @@ async fn answer(
     client: SocketAddr,
     proxy: Option<String>,
     counters: Arc<Counters>,
-) -> Response<Full<Bytes>> {
+) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
     if let Some(key) = request.headers().get("sec-websocket-key") {
         let accept = derive_accept_key(key.as_bytes());
         let upgrade = hyper::upgrade::on(&mut request);
@@ -108,7 +110,7 @@ async fn answer(
             .header("connection", "upgrade")
             .header("upgrade", "websocket")
             .header("sec-websocket-accept", accept)
-            .body(Full::default())
+            .body(Full::default().boxed_unsync())
             .expect("a response");
     }
     let query = request.uri().query().unwrap_or_default().to_owned();
@@ -144,10 +146,19 @@ async fn answer(
         Some(length) => vec![b'x'; length as usize].into(),
         None => serde_json::to_vec(&echo).expect("an echo is JSON").into(),
     };
+    let body = Full::new(body);
+    let body = match number("trailer") {
+        Some(status) => {
+            let name = HeaderName::from_static("grpc-status");
+            let trailers = HeaderMap::from_iter([(name, HeaderValue::from(status))]);
+            body.with_trailers(async move { Some(Ok(trailers)) }).boxed_unsync()
+        }
+        None => body.boxed_unsync(),
+    };
     Response::builder()
         .status(number("status").unwrap_or(200) as u16)
         .header("x-backend", &echo.name)
-        .body(Full::new(body))
+        .body(body)
         .expect("a response")
 }
 
