@@ -23,9 +23,9 @@ impl Builtin {
 
 impl Driver for Builtin {
     async fn apply(&mut self, update: &Update) -> Result<Report, Error> {
-        let report = self.proxy.apply(update).await;
-        self.report.mark_unchanged();
-        Ok(report)
+        self.proxy.apply(update).await;
+        // What was bound since is in it as well, and counts as told.
+        Ok(self.report.borrow_and_update().clone())
     }
 
     async fn changed(&mut self) -> Report {
