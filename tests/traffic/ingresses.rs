@@ -104,6 +104,23 @@ fn a_rule_without_a_host_holds_for_every_host_without_one_of_its_own() {
 }
 
 #[test]
+fn what_a_host_has_no_rule_for_goes_on_to_rules_of_its_own_namespace_only() {
+    play(async |stage| {
+        let _backends = three(stage).await;
+        let rules = [
+            ("a.example", "/only", "Prefix", "one"),
+            ("*.example", "/wild", "Prefix", "two"),
+            ("", "/any", "Prefix", "three"),
+        ];
+        stage.ingress("web", &rules).await;
+        serves(&stage.dial(80), "a.example", "/only", "one").await;
+        serves(&stage.dial(80), "a.example", "/wild", "two").await;
+        serves(&stage.dial(80), "a.example", "/any", "three").await;
+        assert_eq!(stage.dial(80).get("a.example", "/else").await.expect("an answer").status, 404);
+    });
+}
+
+#[test]
 fn a_backend_may_name_its_port() {
     play(async |stage| {
         let pod = net::pod4();

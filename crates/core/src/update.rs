@@ -158,6 +158,9 @@ pub struct SiteKey {
 /// The rules of one host from all who have some, in the order in which they are tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedSite {
+    /// The namespace that the host belongs to. A request that no rule here matches may go on to less
+    /// specific sites of the same owner, and to no others.
+    pub owner: Arc<str>,
     /// How it is served over TLS.
     pub tls: Option<SiteTls>,
     /// Rules, each with whom it is for; the first that matches counts.

@@ -2,10 +2,9 @@
 //! that shares all sites that stayed. It forwards nothing: the HTTP part asks, and does what the rule
 //! says.
 //!
-//! A rule counts if its host and its path both match, as the Ingress specification has it, so a
-//! request whose own host has no rule for its path goes on to the wildcard above it, then to regular
-//! expressions, then to the sites of any host, where default backends are. How a request is served
-//! over TLS is for its most specific site to say: [`Router::site`].
+//! The most specific site of a host comes first: the one of its name, of the wildcard above it, of a
+//! regular expression, of any host. It says how the host is served over TLS. A request that it has no
+//! rule for goes on to the less specific ones of the same owner, and meets nothing of anybody else.
 
 mod host;
 mod pattern;
@@ -13,6 +12,7 @@ mod site;
 #[cfg(test)]
 mod tests;
 
+pub use host::host;
 pub use pattern::BadPattern;
 
 use bowline_core::key::ConsumerRef;
@@ -26,8 +26,6 @@ use std::sync::Arc;
 /// What a request is routed by.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The `Host` header or `:authority`, as it was sent.
-    pub host: Option<&'a str>,
     /// The path, without the query.
     pub path: &'a str,
     /// The method.
@@ -36,19 +34,6 @@ pub struct Request<'a> {
     pub headers: &'a http::HeaderMap,
     /// The query, without the question mark.
     pub query: Option<&'a str>,
-}
-
-/// The rule that a request meets.
-#[derive(Clone, Copy, Debug)]
-pub struct Matched<'a> {
-    /// The host it is of.
-    pub host: &'a Host,
-    /// The site it is of.
-    pub site: &'a Arc<ResolvedSite>,
-    /// The rule.
-    pub rule: &'a Rule,
-    /// Whose rule it is.
-    pub consumer: &'a ConsumerRef,
 }
 
 /// A rule or host that is not used.
@@ -132,24 +117,18 @@ impl Router {
         router
     }
 
-    /// The first rule of the entry that the request meets.
-    pub fn route(&self, entry: &str, request: &Request<'_>) -> Option<Matched<'_>> {
+    /// The sites of an entry that answer for a host, which is as [`host`] gives it.
+    pub fn sites<'a>(&'a self, entry: &str, host: Option<&'a str>) -> Option<Sites<'a>> {
         let entry = self.entries.get(entry)?;
-        let name = request.host.map(host::normalize);
-        let mut places = entry.places(name.as_deref());
-        places.find_map(|placed| {
-            let index = placed.compiled.route(request)?;
-            let (rule, consumer) = placed.compiled.site.rules.get(index)?;
-            Some(Matched { host: &placed.host, site: &placed.compiled.site, rule, consumer })
+        let host = host.filter(|host| !host.is_empty());
+        let above =
+            host.and_then(|host| host.split_once('.')).filter(|(label, _)| !label.is_empty());
+        Some(Sites {
+            exact: host.and_then(|host| entry.exact.get(host)),
+            wildcard: above.and_then(|(_, domain)| entry.wildcard.get(domain)),
+            host,
+            entry,
         })
-    }
-
-    /// The most specific site of a host, whether or not it has a rule for a path: the one that says
-    /// how the host is served over TLS.
-    pub fn site(&self, entry: &str, host: Option<&str>) -> Option<&Arc<ResolvedSite>> {
-        let entry = self.entries.get(entry)?;
-        let name = host.map(host::normalize);
-        entry.places(name.as_deref()).next().map(|placed| &placed.compiled.site)
     }
 
     /// What is not used, and why.
@@ -158,6 +137,42 @@ impl Router {
         unused.sort_unstable();
         unused.dedup();
         unused
+    }
+}
+
+/// The sites that answer for a host.
+#[derive(Clone, Copy, Debug)]
+pub struct Sites<'a> {
+    exact: Option<&'a Arc<Placed>>,
+    wildcard: Option<&'a Arc<Placed>>,
+    host: Option<&'a str>,
+    entry: &'a Entry,
+}
+
+impl<'a> Sites<'a> {
+    /// The most specific one, whether or not it has a rule for a path: the one that says how the host
+    /// is served over TLS.
+    pub fn first(&self) -> Option<&'a Arc<ResolvedSite>> {
+        self.places().next().map(|placed| &placed.compiled.site)
+    }
+
+    /// The first rule that the request meets.
+    pub fn route(&self, request: &Request<'_>) -> Option<&'a Rule> {
+        let mut places = self.places().peekable();
+        let owner = &places.peek()?.compiled.site.owner;
+        places.filter(|placed| placed.compiled.site.owner == *owner).find_map(|placed| {
+            let index = placed.compiled.route(request)?;
+            placed.compiled.site.rules.get(index).map(|(rule, _)| rule)
+        })
+    }
+
+    /// The most specific first. Regular expressions are not tried before the others were, so that they
+    /// cannot slow down hosts that are written out.
+    fn places(&self) -> impl Iterator<Item = &'a Placed> + use<'a> {
+        let (entry, host) = (self.entry, self.host);
+        let regex = host.into_iter().flat_map(|host| entry.regexes.patterns.matches(host));
+        let written = self.exact.into_iter().chain(self.wildcard);
+        written.chain(regex).chain(&entry.any).map(|placed| &**placed)
     }
 }
 
@@ -193,21 +208,6 @@ impl Entry {
             && self.wildcard.is_empty()
             && self.regex.is_empty()
             && self.any.is_none()
-    }
-
-    /// The sites that answer for a host, the most specific first. Regular expressions are not tried
-    /// before the others were, so that they cannot slow down hosts that are written out.
-    fn places<'a, 'h>(
-        &'a self,
-        host: Option<&'h str>,
-    ) -> impl Iterator<Item = &'a Placed> + use<'a, 'h> {
-        let host = host.filter(|host| !host.is_empty());
-        let exact = host.and_then(|host| self.exact.get(host));
-        let above =
-            host.and_then(|host| host.split_once('.')).filter(|(label, _)| !label.is_empty());
-        let wildcard = above.and_then(|(_, domain)| self.wildcard.get(domain));
-        let regex = host.into_iter().flat_map(|host| self.regexes.patterns.matches(host));
-        exact.into_iter().chain(wildcard).chain(regex).chain(&self.any).map(|placed| &**placed)
     }
 
     fn unused(&self) -> Vec<Unused> {

@@ -211,9 +211,11 @@ fn certificate(tls: Option<&SiteTls>) -> Option<&Arc<str>> {
     tls?.certificate.as_ref().map(|certificate| &certificate.hash)
 }
 
-/// The rules of all, the more specific first; TLS as the first consumer has it that has any.
+/// The rules of all, the more specific first; TLS as the first consumer has it that has any. The planner
+/// gives a host to one namespace, so whoever is first says whose it is.
 fn merge(pieces: &Pieces) -> ResolvedSite {
     let sites = || pieces.iter().map(|(part, index)| (&part.key.0, &part.sites[index].1));
+    let owner = sites().next().map(|(consumer, _)| consumer.namespace.clone()).unwrap_or_default();
     let tls = sites().find_map(|(_, site)| site.tls.clone());
     let mut rules: Vec<_> = sites()
         .flat_map(|(consumer, site)| site.rules.iter().map(move |rule| (rule, consumer)))
@@ -222,7 +224,7 @@ fn merge(pieces: &Pieces) -> ResolvedSite {
     // Stable: rules of equal precedence stay in the order of their consumers.
     rules.sort_by(|a, b| a.0.cmp(&b.0));
     let rules = rules.into_iter().map(|(_, rule, consumer)| (rule.clone(), consumer.clone()));
-    ResolvedSite { tls, rules: rules.collect() }
+    ResolvedSite { owner, tls, rules: rules.collect() }
 }
 
 /// A renewed certificate may be named before it has come, since plan and Secrets are watched apart.

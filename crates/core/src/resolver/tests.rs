@@ -356,6 +356,7 @@ fn rules_of_one_host_are_merged_the_specific_first_then_by_consumer() {
     let three = web("three", vec![site("shop.example", tls(Some("h")), vec![rule("/a/b", "p4")])]);
     let mut resolver = resolver(vec![shard("a", vec![two, one]), shard("b", vec![three])]);
     let merged = ResolvedSite {
+        owner: consumer(ConsumerKind::Ingress, "one").namespace,
         tls: tls(Some("h")),
         rules: [
             ("/a/b", "p4", "three"),

@@ -2,21 +2,31 @@
 
 use std::borrow::Cow;
 
-/// The name in a `Host` header or `:authority`. An IPv6 literal keeps its brackets.
-pub(super) fn normalize(host: &str) -> Cow<'_, str> {
-    let name = match host.strip_prefix('[').and_then(|rest| rest.find(']')) {
-        Some(end) => &host[..end + 2],
-        None => match host.rsplit_once(':') {
-            Some((name, _)) if !name.contains(':') => name,
-            _ => host,
-        },
-    };
-    let name = name.strip_suffix('.').unwrap_or(name);
-    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        Cow::Owned(name.to_ascii_lowercase())
+/// The name in a `Host` header or `:authority`; nothing if it is none. An IPv6 literal keeps its
+/// brackets.
+pub fn host(authority: &str) -> Option<Cow<'_, str>> {
+    let (host, port) = if authority.starts_with('[') {
+        let end = authority.find(']')? + 1;
+        let (host, rest) = authority.split_at(end);
+        match rest.strip_prefix(':') {
+            Some(port) => (host, port),
+            None if rest.is_empty() => (host, ""),
+            None => return None,
+        }
     } else {
-        Cow::Borrowed(name)
+        authority.split_once(':').unwrap_or((authority, ""))
+    };
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let usual = |byte: u8| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'[' | b']' | b':')
+    };
+    if !host.bytes().all(usual) || !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
     }
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return Some(Cow::Owned(host.to_ascii_lowercase()));
+    }
+    Some(Cow::Borrowed(host))
 }
 
 #[cfg(test)]
@@ -26,7 +36,7 @@ mod tests {
 
     #[test]
     fn port_trailing_dot_and_case_do_not_matter() {
-        for (host, name) in [
+        for (authority, name) in [
             ("shop.example", "shop.example"),
             ("Shop.Example:8080", "shop.example"),
             ("shop.example.", "shop.example"),
@@ -35,19 +45,24 @@ mod tests {
             ("192.0.2.1:80", "192.0.2.1"),
             ("[2001:DB8::1]:80", "[2001:db8::1]"),
             ("[::1]", "[::1]"),
-            ("::1", "::1"),
-            ("[::1", "[::1"),
             ("", ""),
             (".", ""),
         ] {
-            assert_eq!(normalize(host), name, "{host}");
+            assert_eq!(host(authority).as_deref(), Some(name), "{authority}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused() {
+        for bad in ["a b", "a/b", "a@b", "a:b", "[::1", "[::1]x", "a:80:90", "::1", "a\u{e4}"] {
+            assert_eq!(host(bad), None, "{bad:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn no_host_makes_it_fail(host in "[\\[\\]:.aA\u{e9}]{0,12}") {
-            normalize(&host);
+        fn no_host_makes_it_fail(authority in "[\\[\\]:.aA\u{e9}]{0,12}") {
+            let _ = host(&authority);
         }
     }
 }

@@ -55,10 +55,8 @@ impl Compiled {
 
     /// The first rule that matches.
     pub(super) fn route(&self, request: &Request<'_>) -> Option<usize> {
-        let exact = self.exact.get(request.path).into_iter().map(Vec::as_slice);
-        let prefix = self.prefixes(request.path).filter_map(|path| self.prefix.get(path));
         let mut best: Option<u32> = None;
-        for rules in exact.chain(prefix.map(Vec::as_slice)) {
+        for rules in self.candidates(request) {
             let better = rules.iter().take_while(|index| best.is_none_or(|best| **index < best));
             best = better.copied().find(|index| self.meets(*index, request)).or(best);
         }
@@ -69,6 +67,13 @@ impl Compiled {
             best = better.find(|index| self.meets(*index, request)).or(best);
         }
         best.map(|index| index as usize)
+    }
+
+    /// Rules whose path, if it is no expression, is the request's.
+    pub(super) fn candidates(&self, request: &Request<'_>) -> impl Iterator<Item = &[u32]> {
+        let exact = self.exact.get(request.path).into_iter();
+        let prefix = self.prefixes(request.path).filter_map(|path| self.prefix.get(path));
+        exact.chain(prefix).map(Vec::as_slice)
     }
 
     /// The prefixes of a path that end where an element ends, the longest first.
