@@ -2,10 +2,17 @@
 //! location, and one short line of plain text; never anything that the client sent, except the path
 //! and query of a redirect, which go back to who sent them.
 
+use super::connection::Connection;
 use bytes::Bytes;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::ResponseHeader;
 use pingora_proxy::Session;
+use std::time::Duration;
+
+/// How long a body that nobody wants is read.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How much of it before the answer.
+const SMALL: usize = 64 * 1024;
 
 /// An answer of our own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +27,23 @@ impl Answer {
     /// A status and the line that goes with it.
     pub(super) fn status(status: u16) -> Self {
         Self { status, location: None }
+    }
+
+    /// Sends it without asking a member. A small body is taken in first, so that the connection can be
+    /// used again.
+    pub(super) async fn send_instead(
+        &self,
+        session: &mut Session,
+        connection: &Connection,
+    ) -> Result<()> {
+        let waits = session.req_header().headers.contains_key(http::header::EXPECT);
+        if !session.is_http2() && !waits {
+            let _ = tokio::time::timeout(PATIENCE, discard(session, SMALL)).await;
+        }
+        if connection.is_ending() {
+            session.set_keepalive(None);
+        }
+        self.send(session).await
     }
 
     /// Sends it.
@@ -41,7 +65,22 @@ impl Answer {
         if !empty {
             session.write_response_body(Some(Bytes::from_static(body.as_bytes())), true).await?;
         }
+        // To close before the rest of the body is read would take the answer back.
+        if !session.is_http2() && !session.as_mut().is_body_done() {
+            let _ = tokio::time::timeout(PATIENCE, discard(session, usize::MAX)).await;
+        }
         Ok(())
+    }
+}
+
+/// Reads the body and forgets it, until it is over or was larger than that.
+async fn discard(session: &mut Session, most: usize) {
+    let mut left = most;
+    while !session.as_mut().is_body_done() && left > 0 {
+        match session.as_mut().read_request_body().await {
+            Ok(Some(piece)) => left = left.saturating_sub(piece.len()),
+            _ => return,
+        }
     }
 }
 
@@ -71,6 +110,7 @@ fn text(status: u16) -> &'static str {
         431 => "The request header is too large.\n",
         502 => "The member that was chosen did not answer properly.\n",
         503 => "No member is available.\n",
+        505 => "The member that was chosen cannot be asked in HTTP/1.0.\n",
         504 => "The member that was chosen did not answer in time.\n",
         300..=399 => "See the location.\n",
         _ => "\n",

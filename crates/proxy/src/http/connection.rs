@@ -2,14 +2,13 @@
 //! HTTP/2, until it is idle for too long, drains, or is cut. It decides nothing about requests.
 
 use super::answer;
+use super::callbacks::Callbacks;
 use super::head::{self, Bounds, Next};
-use super::service::Service;
+use super::scope::run;
 use super::stream::{Downstream, Io};
 use crate::listen::{Listener, turned};
 use crate::state::{Entry, Shared};
 use crate::tls::Given;
-use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use pingora_core::apps::{HttpPersistentSettings, HttpServerApp};
 use pingora_core::protocols::Digest;
 use pingora_core::protocols::http::ServerSession;
@@ -19,24 +18,24 @@ use pingora_core::protocols::http::v2::server::{
 use pingora_core::server::configuration::ServerConf;
 use pingora_proxy::{HttpProxy, http_proxy};
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// How long an idle connection stays when its place is wanted, or when the proxy is about to end: long
 /// enough for a request that is already on its way.
 const BRIEFLY: Duration = Duration::from_secs(1);
+/// How often a connection that waits for a request looks whether its place is wanted.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Malformed streams after which an HTTP/2 connection is closed.
 const MALFORMED: u32 = 32;
 
 /// Pingora's side: one for all listeners, so that they share connections to members.
-pub(crate) type Http = Arc<HttpProxy<Service>>;
+pub(crate) type Http = Arc<HttpProxy<Callbacks>>;
 
-impl Service {
-    /// Pingora with this service in it.
+impl Callbacks {
+    /// Pingora with these callbacks.
     pub(crate) fn into_http(self) -> Http {
         let limits = self.shared().options.limits;
         let conf = ServerConf {
@@ -63,51 +62,22 @@ pub(crate) struct Connection {
     pub(crate) entry: Arc<Entry>,
     /// Where it was accepted.
     pub(crate) listener: Arc<Listener>,
+    /// Turns true when it should end.
+    pub(crate) draining: watch::Receiver<bool>,
 }
 
-tokio::task_local! {
-    static CURRENT: Arc<Scope>;
-}
-
-/// What a request knows of its surroundings, beside what pingora passes on.
-pub(super) struct Scope {
-    pub(super) connection: Arc<Connection>,
-    /// Resolves when the member in use has drained for long enough.
-    cut: Mutex<Option<BoxFuture<'static, ()>>>,
-}
-
-impl Scope {
-    /// The scope of the request at hand.
-    pub(super) fn current() -> Option<Arc<Self>> {
-        CURRENT.try_with(Arc::clone).ok()
+impl Connection {
+    /// Whether it should end with the request at hand: its listener drains, or its place is wanted.
+    pub(super) fn is_ending(&self) -> bool {
+        *self.draining.borrow() || self.listener.is_crowded()
     }
-
-    /// Ends the request when this resolves; replaces what was said before.
-    pub(super) fn cut_when(&self, over: BoxFuture<'static, ()>) {
-        *self.cut.lock() = Some(over);
-    }
-}
-
-/// Runs a request; nothing if it was cut.
-async fn run<T>(connection: &Arc<Connection>, request: impl Future<Output = T>) -> Option<T> {
-    let scope = Arc::new(Scope { connection: connection.clone(), cut: Mutex::new(None) });
-    let mut request = pin!(CURRENT.scope(scope.clone(), request));
-    std::future::poll_fn(move |cx| {
-        if let Poll::Ready(outcome) = request.as_mut().poll(cx) {
-            return Poll::Ready(Some(outcome));
-        }
-        match scope.cut.lock().as_mut().map(|cut| cut.as_mut().poll(cx)) {
-            Some(Poll::Ready(())) => Poll::Ready(None),
-            _ => Poll::Pending,
-        }
-    })
-    .await
 }
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, io: Io) {
-    let draining = connection.listener.draining();
-    let stream = Downstream::new(io, connection.listener.stats().clone());
+    let draining = connection.draining.clone();
+    let patience = shared.options.limits.write_time;
+    let stream = Downstream::new(io, patience, connection.listener.stats().clone());
     if connection.tls.as_ref().is_some_and(|given| given.http2) {
         http2(http, shared, connection, stream, draining).await;
     } else {
@@ -123,31 +93,18 @@ async fn http1(
     mut draining: watch::Receiver<bool>,
 ) {
     let limits = shared.options.limits;
+    let link = stream.link();
     let mut first = true;
     let mut settings = None;
     loop {
-        let ending = *draining.borrow();
-        let crowded = connection.listener.is_crowded();
         let bounds = Bounds {
             size: limits.header_bytes,
             time: limits.header_time,
-            idle: match first {
-                _ if ending || crowded => BRIEFLY,
-                true => limits.header_time,
-                false => limits.idle_time,
-            },
             http2: first && connection.tls.is_none(),
         };
         if stream.ahead().is_empty() {
-            let begun = tokio::select! {
-                biased;
-                begun = head::begin(&mut stream, bounds.idle) => begun,
-                changed = draining.changed(), if !ending => match changed {
-                    Ok(()) => continue,
-                    Err(_) => return,
-                },
-            };
-            if !begun {
+            let patience = if first { limits.header_time } else { limits.idle_time };
+            if !begins(&connection, &mut stream, &mut draining, patience).await {
                 return;
             }
         }
@@ -166,14 +123,12 @@ async fn http1(
         if let Some(settings) = settings.take() {
             HttpPersistentSettings::apply_to_session(settings, &mut session);
         }
-        let keep = !(ending || crowded);
-        session.set_keepalive(keep.then_some(limits.idle_time.as_secs().max(1)));
         session.set_pipelined_prefix(head);
         session.set_read_timeout(Some(limits.body_time));
         session.set_write_timeout(Some(limits.write_time));
         session.set_total_drain_timeout(Some(limits.header_time));
         let request = http.process_new_http(session, &draining);
-        let Some(Some(reused)) = run(&connection, request).await else {
+        let Some(Some(reused)) = run(&connection, Some(link.clone()), request).await else {
             return;
         };
         let (back, kept) = reused.consume();
@@ -182,6 +137,40 @@ async fn http1(
         };
         stream = *back;
         settings = kept;
+    }
+}
+
+/// Waits for the next request; says whether one begins in time. Who waits where places are short, or
+/// where all are asked to leave, has little time left.
+async fn begins(
+    connection: &Connection,
+    stream: &mut Downstream,
+    draining: &mut watch::Receiver<bool>,
+    patience: Duration,
+) -> bool {
+    let since = Instant::now();
+    loop {
+        let ending = *draining.borrow_and_update();
+        let left = if ending || connection.listener.is_crowded() {
+            patience.min(BRIEFLY)
+        } else {
+            let left = patience.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            left.min(LOOK_AGAIN)
+        };
+        tokio::select! {
+            biased;
+            begun = head::begin(stream, left) => match begun {
+                Some(begun) => return begun,
+                None if left < LOOK_AGAIN => return false,
+                None => {}
+            },
+            changed = draining.changed(), if !ending => if changed.is_err() {
+                return false;
+            },
+        }
     }
 }
 
@@ -207,9 +196,10 @@ async fn http2(
     let mut requests = JoinSet::new();
     let mut malformed = 0;
     let mut ending = false;
+    let mut since = Instant::now();
     loop {
-        let idle =
-            if ending || connection.listener.is_crowded() { BRIEFLY } else { limits.idle_time };
+        let most = if connection.is_ending() { BRIEFLY } else { limits.idle_time };
+        let idle = if ending { BRIEFLY } else { most.saturating_sub(since.elapsed()) };
         tokio::select! {
             biased;
             () = turned(&mut ends), if !ending => {
@@ -224,7 +214,7 @@ async fn http2(
                         let mut session = ServerSession::new_http2(request);
                         session.set_write_timeout(Some(limits.write_time));
                         session.set_total_drain_timeout(Some(limits.header_time));
-                        run(&connection, http.process_new_http(session, &draining)).await;
+                        run(&connection, None, http.process_new_http(session, &draining)).await;
                     });
                 }
                 Ok(Some(H2Accept::Rejected)) => {
@@ -235,13 +225,15 @@ async fn http2(
                 }
                 Ok(None) | Err(_) => return,
             },
-            Some(_) = requests.join_next(), if !requests.is_empty() => {}
-            () = tokio::time::sleep(idle), if requests.is_empty() => {
+            Some(_) = requests.join_next(), if !requests.is_empty() => since = Instant::now(),
+            () = tokio::time::sleep(idle.min(LOOK_AGAIN)), if requests.is_empty() => {
                 if ending {
                     return;
                 }
-                streams.graceful_shutdown();
-                ending = true;
+                if idle <= LOOK_AGAIN {
+                    streams.graceful_shutdown();
+                    ending = true;
+                }
             }
         }
     }

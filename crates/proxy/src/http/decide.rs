@@ -2,8 +2,8 @@
 //! tables that updates swap, and changes nothing.
 
 use super::answer::Answer;
+use super::callbacks::Callbacks;
 use super::connection::Connection;
-use super::service::Service;
 use super::target::Target;
 use crate::router;
 use crate::state::Backend;
@@ -19,18 +19,21 @@ pub(super) enum Decision {
     Answer(Answer),
 }
 
-impl Service {
-    /// Decides about a request.
-    pub(super) fn decide(&self, connection: &Connection, request: &RequestHeader) -> Decision {
-        let Some(target) = Target::of(request) else {
-            return Decision::Answer(Answer::status(400));
-        };
+impl Callbacks {
+    /// Decides about a request for this target.
+    pub(super) fn decide(
+        &self,
+        connection: &Connection,
+        request: &RequestHeader,
+        target: &Target,
+    ) -> Decision {
         let router = self.shared().router.load();
         let entry = &connection.entry;
-        let host = (!target.host.is_empty()).then_some(&*target.host);
-        let tls = router.site(&entry.name, host).and_then(|site| site.tls.as_ref());
+        let sites = router.sites(&entry.name, target.host());
+        let site = sites.as_ref().and_then(|sites| sites.first());
+        let tls = site.and_then(|site| site.tls.as_ref());
         match &connection.tls {
-            Some(given) if !self.shared().serves(&entry.name, given, &target.host) => {
+            Some(given) if !self.shared().serves(&entry.name, given, &target.host, tls) => {
                 return Decision::Answer(Answer::status(421));
             }
             None if tls.is_some_and(|tls| tls.redirect) => {
@@ -43,31 +46,29 @@ impl Service {
                 };
                 return Decision::Answer(redirected(
                     &redirect,
-                    &target,
+                    target,
                     connection.local,
                     connection.tls.is_some(),
                 ));
             }
             _ => {}
         }
-        let matched = router.route(
-            &entry.name,
-            &router::Request {
-                host,
-                path: target.path,
+        let rule = sites.and_then(|sites| {
+            sites.route(&router::Request {
+                path: target.path(),
                 method: request.method.as_str(),
                 headers: &request.headers,
-                query: target.query,
-            },
-        );
-        let Some(matched) = matched else {
+                query: target.path_and_query.query(),
+            })
+        });
+        let Some(rule) = rule else {
             return Decision::Answer(Answer::status(404));
         };
-        match &matched.rule.action {
+        match &rule.action {
             Action::Respond(status) => Decision::Answer(Answer::status(*status)),
             Action::Redirect(redirect) => Decision::Answer(redirected(
                 redirect,
-                &target,
+                target,
                 connection.local,
                 connection.tls.is_some(),
             )),
@@ -106,7 +107,7 @@ fn choose(pools: &[WeightedPool], turn: u64) -> Option<&str> {
 }
 
 /// Where a redirect sends a client.
-fn redirected(redirect: &Redirect, target: &Target<'_>, local: SocketAddr, secure: bool) -> Answer {
+fn redirected(redirect: &Redirect, target: &Target, local: SocketAddr, secure: bool) -> Answer {
     let scheme = redirect.scheme.as_deref().unwrap_or(if secure { "https" } else { "http" });
     let host = match &redirect.host {
         Some(host) => host.to_string(),
@@ -122,8 +123,8 @@ fn redirected(redirect: &Redirect, target: &Target<'_>, local: SocketAddr, secur
         (_, None) | ("http", Some(80)) | ("https", Some(443)) => String::new(),
         (_, Some(port)) => format!(":{port}"),
     };
-    let path = match (&redirect.path, target.query) {
-        (None, _) => target.path_and_query.to_owned(),
+    let path = match (&redirect.path, target.path_and_query.query()) {
+        (None, _) => target.path_and_query.to_string(),
         (Some(path), None) => path.to_string(),
         (Some(path), Some(query)) => format!("{path}?{query}"),
     };

@@ -5,6 +5,7 @@
 //! `chunked`, HTTP/1.1 without a host, two hosts. Refused with 431: a head that is too large. A head
 //! that does not come in time is answered with 408.
 
+use super::chunks::Chunks;
 use super::stream::{Downstream, Expects};
 use bytes::BytesMut;
 use std::time::Duration;
@@ -35,16 +36,15 @@ pub(crate) struct Bounds {
     pub(crate) size: usize,
     /// From the first byte to the last.
     pub(crate) time: Duration,
-    /// Until the first byte.
-    pub(crate) idle: Duration,
     /// Whether HTTP/2 may begin here.
     pub(crate) http2: bool,
 }
 
-/// Waits for the first bytes of the next request; says whether they came in time. It can be cancelled
-/// without loss.
-pub(crate) async fn begin(stream: &mut Downstream, idle: Duration) -> bool {
-    matches!(tokio::time::timeout(idle, stream.read_ahead()).await, Ok(Ok(read)) if read > 0)
+/// Waits for the first bytes of the next request; says whether they came, or nothing when the time is
+/// over. It can be cancelled without loss.
+pub(crate) async fn begin(stream: &mut Downstream, time: Duration) -> Option<bool> {
+    let read = tokio::time::timeout(time, stream.read_ahead()).await.ok()?;
+    Some(matches!(read, Ok(1..)))
 }
 
 /// Reads the head that has begun, and leaves the stream so that pingora can read the body.
@@ -74,6 +74,16 @@ enum Verdict {
     Whole(usize, Expects),
     Http2,
     Refused(u16),
+}
+
+/// The length of the head that these bytes begin with, if they do.
+#[cfg(feature = "fuzzing")]
+pub(super) fn whole(bytes: &[u8]) -> Option<usize> {
+    let bounds = Bounds { size: usize::MAX, time: Duration::ZERO, http2: true };
+    match judge(bytes, 0, &bounds) {
+        Verdict::Whole(length, _) => Some(length),
+        _ => None,
+    }
 }
 
 /// What these bytes are, of which the first `looked_at` hold no whole head.
@@ -111,12 +121,9 @@ fn expects(request: &httparse::Request<'_, '_>) -> Option<Expects> {
     let mut length = None;
     let mut chunked = false;
     let mut hosts = 0;
-    let mut upgrade = false;
     for field in request.headers.iter() {
         if field.name.eq_ignore_ascii_case("host") {
             hosts += 1;
-        } else if field.name.eq_ignore_ascii_case("upgrade") {
-            upgrade = true;
         } else if field.name.eq_ignore_ascii_case("content-length") {
             let value = decimal(field.value)?;
             if length.replace(value).is_some_and(|before| before != value) {
@@ -133,10 +140,10 @@ fn expects(request: &httparse::Request<'_, '_>) -> Option<Expects> {
     if hosts > 1 || (hosts == 0 && newer) || (chunked && (length.is_some() || !newer)) {
         return None;
     }
-    match length {
-        _ if chunked || upgrade => Some(Expects::Anything),
-        length => Some(Expects::Exactly(length.unwrap_or(0))),
+    if chunked {
+        return Some(Expects::Chunked(Chunks::default()));
     }
+    Some(Expects::Exactly(length.unwrap_or(0)))
 }
 
 fn decimal(value: &[u8]) -> Option<u64> {
@@ -152,12 +159,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const BOUNDS: Bounds = Bounds {
-        size: 1000,
-        time: Duration::from_secs(1),
-        idle: Duration::from_secs(1),
-        http2: true,
-    };
+    const BOUNDS: Bounds = Bounds { size: 1000, time: Duration::from_secs(1), http2: true };
 
     fn read(text: &str) -> Verdict {
         judge(text.as_bytes(), 0, &BOUNDS)
@@ -171,7 +173,8 @@ mod tests {
         let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\n";
         assert_eq!(read(post), Verdict::Whole(post.len(), Expects::Exactly(7)));
         let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-        assert_eq!(read(chunked), Verdict::Whole(chunked.len(), Expects::Anything));
+        let body = Expects::Chunked(Chunks::default());
+        assert_eq!(read(chunked), Verdict::Whole(chunked.len(), body));
         assert_eq!(read("GET / HTTP/1.1\r\nHost: a\r\n"), Verdict::More);
         assert_eq!(read("GET / HTTP/1.0\r\n\r\n"), Verdict::Whole(18, Expects::Exactly(0)));
     }
@@ -215,6 +218,29 @@ mod tests {
         assert_eq!(judge(PREFACE, 0, &Bounds { http2: false, ..BOUNDS }), Verdict::Refused(400));
     }
 
+    /// Pieces that heads are made of, and that nearly are.
+    fn piece() -> impl Strategy<Value = Vec<u8>> {
+        let written = proptest::sample::select(vec![
+            "GET / HTTP/1.1\r\n",
+            "POST /a HTTP/1.0\r\n",
+            "GET  / HTTP/1.1\n",
+            "Host: a\r\n",
+            "Content-Length: 1\r\n",
+            "Content-Length: 99999999999999999999\r\n",
+            "Transfer-Encoding: chunked\r\n",
+            "x",
+            ":",
+            " ",
+            "\r\n",
+            "\n",
+            "PRI * HTTP/2.0\r\n\r\n",
+        ]);
+        prop_oneof![
+            9 => written.prop_map(|text| text.as_bytes().to_vec()),
+            1 => proptest::collection::vec(any::<u8>(), 1..4),
+        ]
+    }
+
     proptest! {
         #[test]
         fn a_head_is_read_alike_however_it_is_cut(cut in 0usize..60, fields in "[a-z]{1,5}: [a-z]{0,9}\r\n") {
@@ -225,8 +251,17 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_fail(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = judge(&bytes, 0, &BOUNDS);
+        fn no_pieces_make_it_fail_and_a_whole_head_has_one_host_and_one_length(
+            pieces in proptest::collection::vec(piece(), 0..12),
+        ) {
+            let bytes = pieces.concat();
+            if let Verdict::Whole(length, _) = judge(&bytes, 0, &BOUNDS) {
+                prop_assert!(length <= bytes.len());
+                let head = String::from_utf8_lossy(&bytes[..length]).to_ascii_lowercase();
+                let count = |name: &str| head.lines().filter(|line| line.starts_with(name)).count();
+                prop_assert!(count("host:") <= 1, "{head}");
+                prop_assert!(count("content-length:") == 0 || count("transfer-encoding:") == 0);
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! PROXY protocol header where the pool asks for one.
 
 use super::connection::Connection;
+use crate::options::Limits;
 use crate::proxy_protocol::{Carrier, Header};
 use crate::state::Shared;
 use async_trait::async_trait;
@@ -26,16 +27,15 @@ pub(super) fn to(
     pool: &Pool,
     shared: &Shared,
     connection: &Connection,
-    upgrade: bool,
 ) -> HttpPeer {
     let limits = &shared.options.limits;
     let mut peer = HttpPeer::new(member, false, String::new());
     let connect = or(pool.timeouts.connect_ms, limits.connect_time);
-    let silence = or(pool.timeouts.backend_ms, limits.backend_time);
+    let silence = silence(pool, limits);
     let options = &mut peer.options;
     options.connection_timeout = Some(connect);
     options.total_connection_timeout = Some(connect);
-    options.read_timeout = Some(if upgrade { silence.max(limits.tunnel_time) } else { silence });
+    options.read_timeout = Some(silence);
     options.write_timeout = Some(silence);
     options.idle_timeout = Some(limits.member_idle_time);
     if pool.speaks == Speaks::H2c {
@@ -51,6 +51,11 @@ pub(super) fn to(
         peer.group_key = shared.generations.of(member);
     }
     peer
+}
+
+/// How long a member may be silent.
+pub(super) fn silence(pool: &Pool, limits: &Limits) -> Duration {
+    or(pool.timeouts.backend_ms, limits.backend_time)
 }
 
 fn or(milliseconds: Option<u32>, default: Duration) -> Duration {

@@ -1,7 +1,9 @@
 //! A client's connection as pingora sees it: plain or TLS, with what was read ahead of the request at
 //! hand kept back. It never lets a request read into the next one, which is what makes pipelining and
-//! the checks in [`super::head`] safe. The connection loops hand it to pingora and take it back.
+//! the checks in [`super::head`] safe, and never waits for a client that takes nothing for longer than
+//! it may. The connection loops hand it to pingora and take it back.
 
+use super::chunks::Chunks;
 use crate::metrics::ListenerStats;
 use async_trait::async_trait;
 use bytes::{Buf, BytesMut};
@@ -15,9 +17,12 @@ use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 
 /// How much of later requests is taken in while one is being answered.
@@ -38,8 +43,29 @@ pub(crate) enum Io {
 pub(crate) enum Expects {
     /// So many bytes.
     Exactly(u64),
-    /// All that comes: a chunked body, or another protocol after an upgrade.
+    /// A chunked body.
+    Chunked(Chunks),
+    /// All that comes: HTTP/2, or another protocol after an upgrade.
     Anything,
+}
+
+/// What the request at hand says to the connection that it came on, past pingora.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    broken: AtomicBool,
+    tunnel: AtomicBool,
+}
+
+impl Link {
+    /// Lets reading fail from now on, so that pingora gives the request up. Writing still works.
+    pub(crate) fn break_off(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+    }
+
+    /// All that comes belongs to the request from now on: it has become a tunnel.
+    pub(crate) fn become_tunnel(&self) {
+        self.tunnel.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A client's connection.
@@ -51,20 +77,33 @@ pub(crate) struct Downstream {
     /// Written, and not yet sent.
     held: BytesMut,
     corked: bool,
+    /// Since when the client takes nothing, and until when it may.
+    stalled: Option<Pin<Box<Sleep>>>,
+    patience: Duration,
+    link: Arc<Link>,
     stats: Arc<ListenerStats>,
 }
 
 impl Downstream {
-    /// A connection of which nothing has been read.
-    pub(crate) fn new(io: Io, stats: Arc<ListenerStats>) -> Self {
+    /// A connection of which nothing has been read, with a client that must take something of what it
+    /// is sent within its patience.
+    pub(crate) fn new(io: Io, patience: Duration, stats: Arc<ListenerStats>) -> Self {
         Self {
             io,
             ahead: BytesMut::new(),
             expects: Expects::Anything,
             held: BytesMut::new(),
             corked: false,
+            stalled: None,
+            patience,
+            link: Arc::default(),
             stats,
         }
+    }
+
+    /// What a request can say to this connection.
+    pub(crate) fn link(&self) -> Arc<Link> {
+        self.link.clone()
     }
 
     /// What was read and not given out.
@@ -90,7 +129,7 @@ impl Downstream {
     /// Answers without pingora and closes: waits a little for what the client still sends, since to
     /// close before reading it would take the answer back.
     pub(crate) async fn answer_and_close(mut self, answer: &[u8]) {
-        let patience = std::time::Duration::from_secs(1);
+        let patience = Duration::from_secs(1);
         let _ = tokio::time::timeout(patience, async {
             self.io.write_all(answer).await?;
             self.io.flush().await?;
@@ -126,6 +165,7 @@ impl Downstream {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             ListenerStats::add(&self.stats.bytes_out, sent as u64);
+            self.stalled = None;
             let held = self.held.len();
             self.held.advance(sent.min(held));
             if sent > held {
@@ -133,6 +173,33 @@ impl Downstream {
             }
         }
         Poll::Ready(Ok(0))
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let sent = ready!(self.poll_held(cx, bytes))?;
+        if sent > 0 {
+            return Poll::Ready(Ok(sent));
+        }
+        let sent = ready!(Pin::new(&mut self.io).poll_write(cx, bytes))?;
+        ListenerStats::add(&self.stats.bytes_out, sent as u64);
+        Poll::Ready(Ok(sent))
+    }
+
+    /// Lets writing fail when the client has taken nothing for too long. The time is kept here because
+    /// pingora does not keep one for everything that it writes.
+    fn in_time<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        outcome: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if outcome.is_ready() {
+            self.stalled = None;
+            return outcome;
+        }
+        let patience = self.patience;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -143,33 +210,46 @@ impl AsyncRead for Downstream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.link.broken.load(Ordering::Relaxed) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        if this.link.tunnel.load(Ordering::Relaxed) {
+            this.expects = Expects::Anything;
+        }
         let most = match this.expects {
             Expects::Exactly(0) => return this.poll_later(cx),
+            Expects::Chunked(chunks) if chunks.is_done() => return this.poll_later(cx),
             Expects::Exactly(left) => usize::try_from(left).unwrap_or(usize::MAX),
-            Expects::Anything => usize::MAX,
+            Expects::Chunked(_) | Expects::Anything => usize::MAX,
         }
         .min(buf.remaining());
-        let fresh = this.ahead.is_empty();
-        let read = if fresh && most == buf.remaining() {
-            let before = buf.filled().len();
+        let before = buf.filled().len();
+        if !this.ahead.is_empty() {
+            let most = most.min(this.ahead.len());
+            buf.put_slice(&this.ahead.split_to(most));
+        } else if most == buf.remaining() {
             ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
-            buf.filled().len() - before
-        } else if fresh {
+            ListenerStats::add(&this.stats.bytes_in, (buf.filled().len() - before) as u64);
+        } else {
             let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
             ready!(Pin::new(&mut this.io).poll_read(cx, &mut part))?;
             let read = part.filled().len();
             buf.advance(read);
-            read
-        } else {
-            let read = most.min(this.ahead.len());
-            buf.put_slice(&this.ahead.split_to(read));
-            read
-        };
-        if fresh {
             ListenerStats::add(&this.stats.bytes_in, read as u64);
         }
-        if let Expects::Exactly(left) = &mut this.expects {
-            *left = left.saturating_sub(read as u64);
+        let read = &buf.filled()[before..];
+        match &mut this.expects {
+            Expects::Anything => {}
+            Expects::Exactly(left) => *left = left.saturating_sub(read.len() as u64),
+            Expects::Chunked(chunks) => {
+                let of_body = chunks.pass(read);
+                let mut later = BytesMut::from(&read[of_body..]);
+                if !later.is_empty() {
+                    later.unsplit(std::mem::take(&mut this.ahead));
+                    this.ahead = later;
+                    buf.set_filled(before + of_body);
+                }
+            }
         }
         Poll::Ready(Ok(()))
     }
@@ -188,25 +268,28 @@ impl AsyncWrite for Downstream {
             return Poll::Ready(Ok(buf.len()));
         }
         this.corked = false;
-        let sent = ready!(this.poll_held(cx, buf))?;
-        if sent > 0 {
-            return Poll::Ready(Ok(sent));
-        }
-        let sent = ready!(Pin::new(&mut this.io).poll_write(cx, buf))?;
-        ListenerStats::add(&this.stats.bytes_out, sent as u64);
-        Poll::Ready(Ok(sent))
+        let written = this.poll_send(cx, buf);
+        this.in_time(cx, written)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(this.poll_held(cx, &[]))?;
-        Pin::new(&mut this.io).poll_flush(cx)
+        let flushed = match this.poll_held(cx, &[]) {
+            Poll::Ready(Ok(_)) => Pin::new(&mut this.io).poll_flush(cx),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        };
+        this.in_time(cx, flushed)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(this.poll_held(cx, &[]))?;
-        Pin::new(&mut this.io).poll_shutdown(cx)
+        let shut = match this.poll_held(cx, &[]) {
+            Poll::Ready(Ok(_)) => Pin::new(&mut this.io).poll_shutdown(cx),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        };
+        this.in_time(cx, shut)
     }
 }
 
@@ -314,7 +397,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
-        (client, Downstream::new(Io::Plain(server), Arc::default()))
+        (client, Downstream::new(Io::Plain(server), Duration::from_secs(10), Arc::default()))
     }
 
     #[tokio::test]
@@ -332,6 +415,38 @@ mod tests {
         client.shutdown().await.unwrap();
         assert_eq!(later.await.unwrap(), 0, "the end is seen past the next request");
         assert_eq!(stream.ahead(), b"NEXT".as_slice());
+    }
+
+    #[tokio::test]
+    async fn a_chunked_body_ends_where_the_next_request_begins() {
+        let (mut client, mut stream) = pair().await;
+        client.write_all(b"HEAD5\r\nhello\r\n0\r\n\r\nNEXT").await.unwrap();
+        while stream.ahead().len() < 9 {
+            stream.read_ahead().await.unwrap();
+        }
+        assert_eq!(stream.take_head(4, Expects::Chunked(Chunks::default())), "HEAD");
+        let mut body = vec![0; 15];
+        stream.read_exact(&mut body).await.unwrap();
+        assert_eq!(body, b"5\r\nhello\r\n0\r\n\r\n");
+        client.shutdown().await.unwrap();
+        assert_eq!(stream.read(&mut body).await.unwrap(), 0, "the body is over");
+        assert_eq!(stream.ahead(), b"NEXT".as_slice());
+    }
+
+    #[tokio::test]
+    async fn a_tunnel_has_all_that_comes_and_a_broken_connection_nothing() {
+        let (mut client, mut stream) = pair().await;
+        client.write_all(b"HEADtunnel").await.unwrap();
+        while stream.ahead().len() < 10 {
+            stream.read_ahead().await.unwrap();
+        }
+        stream.take_head(4, Expects::Exactly(0));
+        stream.link().become_tunnel();
+        let mut bytes = [0; 6];
+        stream.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"tunnel");
+        stream.link().break_off();
+        assert!(stream.read(&mut bytes).await.is_err());
     }
 
     #[tokio::test]

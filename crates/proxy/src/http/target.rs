@@ -1,81 +1,118 @@
-//! What a request asks for: host, path and query, as they were sent. Pure functions over request heads.
+//! What a request asks for: host, path and query. Pure functions over request heads.
 //!
-//! Paths are compared as sent, without percent-decoding, as Kubernetes' path types say. A path that
-//! climbs (`..`, also written `%2e%2e`, `..%2f` or with backslashes) is refused: members resolve it
-//! in their own ways, so a rule could be passed by. Clients resolve such paths before they send them.
+//! Targets of three forms are taken: a path, `*` with `OPTIONS`, and a whole `http` or `https` URL,
+//! whose authority is the host of the request. Members are sent the path that was matched, so none
+//! can read another one. Paths are compared as sent, without decoding; one with an element that
+//! members could resolve (`.` or `..`, also written with `%2e`, ended by `%2f`, a backslash or a
+//! parameter) is refused, since a rule could be passed by with it. Clients resolve such paths before
+//! they send them. Empty elements (`//`) and other escapes pass and match as they are written.
 
+use crate::router;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Version};
 use pingora_http::RequestHeader;
+use pingora_http::authority::{RawTargetAuthority, raw_target_authority};
 use std::borrow::Cow;
 
 /// Host, path and query of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target<'a> {
+pub(super) struct Target {
     /// The host in lower case, without port; empty when HTTP/1.0 gives none.
-    pub(super) host: Cow<'a, str>,
+    pub(super) host: Box<str>,
     /// Host and port as sent.
-    pub(super) authority: &'a str,
+    pub(super) authority: Option<HeaderValue>,
     /// Path and query as sent.
-    pub(super) path_and_query: &'a str,
-    /// The path as sent.
-    pub(super) path: &'a str,
-    /// What follows the question mark.
-    pub(super) query: Option<&'a str>,
+    pub(super) path_and_query: PathAndQuery,
 }
 
-impl<'a> Target<'a> {
+impl Target {
     /// Reads it; nothing if the request is to be refused.
-    pub(super) fn of(request: &'a RequestHeader) -> Option<Self> {
-        let authority = match request.headers.get(http::header::HOST) {
-            Some(host) => host.to_str().ok()?,
-            None => request.uri.authority().map_or("", |authority| authority.as_str()),
+    pub(super) fn of(request: &RequestHeader) -> Option<Self> {
+        let named = request.headers.get(http::header::HOST);
+        let path_and_query = request.uri.path_and_query().cloned();
+        let raw = request.raw_path();
+        let (authority, path_and_query) = if request.version == Version::HTTP_2 {
+            let authority = request.uri.authority().map(|it| it.as_str().as_bytes());
+            (authority.map(Cow::Borrowed), path_and_query?)
+        } else if raw.first() == Some(&b'/') || (raw == b"*" && request.method == Method::OPTIONS) {
+            (None, path_and_query?)
+        } else {
+            let RawTargetAuthority::Absolute { scheme, authority, .. } = raw_target_authority(raw)
+            else {
+                return None;
+            };
+            let web = [&b"http"[..], b"https"].iter().any(|it| it.eq_ignore_ascii_case(scheme));
+            if !web || authority.is_empty() {
+                return None;
+            }
+            let root = || PathAndQuery::from_static("/");
+            (Some(Cow::Borrowed(authority)), path_and_query.unwrap_or_else(root))
         };
-        let raw = std::str::from_utf8(request.raw_path()).ok()?;
-        let path_and_query = match raw.as_bytes().first() {
-            Some(b'/') => raw,
-            Some(b'*') if raw == "*" => raw,
-            _ => request.uri.path_and_query()?.as_str(),
-        };
-        if path_and_query.contains('#') {
+        if authority.is_none() && raw != path_and_query.as_str().as_bytes() {
             return None;
         }
-        let (path, query) = match path_and_query.split_once('?') {
-            Some((path, query)) => (path, Some(query)),
-            None => (path_and_query, None),
+        let authority = match (authority, named) {
+            (Some(authority), Some(named)) if named.as_bytes() != &*authority => return None,
+            (Some(authority), None) => Some(HeaderValue::from_bytes(&authority).ok()?),
+            (_, named) => named.cloned(),
         };
-        if climbs(path) {
+        let path = path_and_query.path();
+        let everything = path == "*" && request.method == Method::OPTIONS;
+        if climbs(path) || !(path.starts_with('/') || everything) {
             return None;
         }
-        Some(Self { host: host(authority)?, authority, path_and_query, path, query })
+        let host = match &authority {
+            Some(authority) => router::host(authority.to_str().ok()?)?.into(),
+            None => Box::default(),
+        };
+        Some(Self { host, authority, path_and_query })
+    }
+
+    /// The host, if the request has one.
+    pub(super) fn host(&self) -> Option<&str> {
+        (!self.host.is_empty()).then_some(&*self.host)
+    }
+
+    /// The path as sent.
+    pub(super) fn path(&self) -> &str {
+        self.path_and_query.path()
+    }
+
+    /// Writes it into the request for a member.
+    pub(super) fn write(&self, request: &mut RequestHeader) -> pingora_core::Result<()> {
+        if request.raw_path() != self.path_and_query.as_str().as_bytes() {
+            request.set_raw_path(self.path_and_query.as_str().as_bytes())?;
+        }
+        if let (Some(authority), None) = (&self.authority, request.headers.get(http::header::HOST))
+        {
+            request.insert_header(http::header::HOST, authority)?;
+        }
+        Ok(())
     }
 }
 
-/// The host of an authority; nothing if it is none.
-fn host(authority: &str) -> Option<Cow<'_, str>> {
-    let (host, port) = if authority.starts_with('[') {
-        let end = authority.find(']')? + 1;
-        let (host, rest) = authority.split_at(end);
-        match rest.strip_prefix(':') {
-            Some(port) => (host, port),
-            None if rest.is_empty() => (host, ""),
-            None => return None,
+/// A head that is whole is a request, and once its target is written for a member, it is read as the
+/// same again. Panics where that is not so.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz_head(bytes: &[u8]) {
+    let Some(length) = super::head::whole(bytes) else { return };
+    let mut fields = [httparse::EMPTY_HEADER; 128];
+    let mut parsed = httparse::Request::new(&mut fields);
+    assert_eq!(parsed.parse(&bytes[..length]), Ok(httparse::Status::Complete(length)));
+    let (method, path) = (parsed.method.unwrap_or(""), parsed.path.unwrap_or(""));
+    let Ok(mut request) = RequestHeader::build(method, path.as_bytes(), None) else { return };
+    for field in parsed.headers.iter() {
+        if request.append_header(field.name.to_owned(), field.value).is_err() {
+            return;
         }
-    } else {
-        authority.split_once(':').unwrap_or((authority, ""))
-    };
-    let host = host.strip_suffix('.').unwrap_or(host);
-    let usual = |byte: u8| {
-        byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'[' | b']' | b':')
-    };
-    if !host.bytes().all(usual) || !port.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
     }
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        return Some(Cow::Owned(host.to_ascii_lowercase()));
-    }
-    Some(Cow::Borrowed(host))
+    let Some(target) = Target::of(&request) else { return };
+    assert!(target.write(&mut request).is_ok());
+    assert_eq!(request.raw_path(), target.path_and_query.as_str().as_bytes());
+    assert_eq!(Target::of(&request), Some(target));
 }
 
-/// Whether some reader could find a `..` element in the path.
+/// Whether some reader could find an element `.` or `..` in the path.
 fn climbs(path: &str) -> bool {
     let mut bytes = path.as_bytes();
     // The dots since the last separator; nothing once the element has anything else.
@@ -86,20 +123,22 @@ fn climbs(path: &str) -> bool {
             (b'%', [b'2', b'e' | b'E', ..]) => b'.',
             (b'%', [b'2', b'f' | b'F', ..]) => b'/',
             (b'%', [b'5', b'c' | b'C', ..]) => b'/',
-            (b'\\', _) => b'/',
+            (b'%', [b'3', b'b' | b'B', ..]) => b'/',
+            // Some members cut parameters off before they resolve a path.
+            (b'\\' | b';', _) => b'/',
             _ => first,
         };
         if first == b'%' && byte != first {
             bytes = &rest[2..];
         }
         match byte {
-            b'/' if dots == Some(2) => return true,
+            b'/' if matches!(dots, Some(1 | 2)) => return true,
             b'/' => dots = Some(0),
             b'.' => dots = dots.map(|dots| dots + 1),
             _ => dots = None,
         }
     }
-    dots == Some(2)
+    matches!(dots, Some(1 | 2))
 }
 
 #[cfg(test)]
@@ -107,61 +146,119 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn request(path: &str, host: &str) -> RequestHeader {
-        let mut request = RequestHeader::build("GET", path.as_bytes(), None).unwrap();
-        request.insert_header("host", host).unwrap();
+    fn request(method: &str, target: &str, host: &str) -> RequestHeader {
+        let mut request = RequestHeader::build(method, target.as_bytes(), None).unwrap();
+        if !host.is_empty() {
+            request.insert_header("host", host).unwrap();
+        }
         request
+    }
+
+    /// Host, authority, path and query.
+    fn read(method: &str, target: &str, host: &str) -> Option<(String, String, String)> {
+        let target = Target::of(&request(method, target, host))?;
+        let authority = target.authority.as_ref().map_or("", |it| it.to_str().unwrap());
+        Some((target.host.into(), authority.into(), target.path_and_query.to_string()))
+    }
+
+    fn told(host: &str, authority: &str, path: &str) -> Option<(String, String, String)> {
+        Some((host.into(), authority.into(), path.into()))
     }
 
     #[test]
     fn a_target_is_read_as_sent() {
-        let request = request("/a%20b/?x=1&y", "Shop.Example:8080");
-        let target = Target::of(&request);
         assert_eq!(
-            target,
-            Some(Target {
-                host: "shop.example".into(),
-                authority: "Shop.Example:8080",
-                path_and_query: "/a%20b/?x=1&y",
-                path: "/a%20b/",
-                query: Some("x=1&y"),
-            })
+            read("GET", "/a%20b/?x=1&y", "Shop.Example:8080"),
+            told("shop.example", "Shop.Example:8080", "/a%20b/?x=1&y")
         );
+        assert_eq!(read("GET", "/", ""), told("", "", "/"));
+        assert_eq!(read("OPTIONS", "*", "a"), told("a", "a", "*"));
+        assert_eq!(read("GET", "http://A:80/b?c", ""), told("a", "A:80", "/b?c"));
+        assert_eq!(read("GET", "HTTPS://a", "a"), told("a", "a", "/"));
+        assert_eq!(read("GET", "//a/b", "c"), told("c", "c", "//a/b"));
     }
 
     #[test]
-    fn hosts_are_names_or_addresses_with_or_without_port() {
-        let read = |text| host(text).map(Cow::into_owned);
-        assert_eq!(read("a.b"), Some("a.b".to_owned()));
-        assert_eq!(read("a.b.:80"), Some("a.b".to_owned()));
-        assert_eq!(read("[2001:DB8::1]:80"), Some("[2001:db8::1]".to_owned()));
-        assert_eq!(read(""), Some(String::new()));
-        for bad in ["a b", "a/b", "a@b", "a:b", "[::1", "[::1]x", "a:80:90", "a\u{e4}"] {
-            assert_eq!(read(bad), None, "{bad:?}");
+    fn a_target_of_another_form_is_refused() {
+        for target in [
+            "*",
+            "a",
+            "../a",
+            "?a",
+            "a:b",
+            "ftp://a/",
+            "http:a",
+            "http:/a",
+            "http:///a",
+            "http://b/",
+        ] {
+            assert_eq!(read("GET", target, "a"), None, "{target}");
         }
+        assert_eq!(read("GET", "/", "a b"), None);
     }
 
     #[test]
     fn a_path_that_climbs_is_refused_however_it_is_written() {
-        for path in
-            ["/..", "/a/../b", "/a/%2e%2E/b", "/a/.%2e", "/a/..%2fb", "/a/..\\b", "/a%5c..%5Cb"]
-        {
+        for path in [
+            "/..",
+            "/a/../b",
+            "/a/%2e%2E/b",
+            "/a/.%2e",
+            "/a/..%2fb",
+            "/a/..\\b",
+            "/a%5c..%5Cb",
+            "/a/..;/b",
+            "/a/..;x=1/b",
+            "/a/..%3Bx/b",
+            "/./a",
+            "/a/.",
+            "/%2e/a",
+            "/a/.;b",
+        ] {
             assert!(climbs(path), "{path}");
-            assert_eq!(Target::of(&request(path, "a")), None, "{path}");
+            assert_eq!(read("GET", path, "a"), None, "{path}");
         }
-        for path in ["/", "/a..b", "/...", "/..a", "/a./b", "/%2e", "/a/%2f./b", "/%2"] {
+        for path in [
+            "/",
+            "/a..b",
+            "/...",
+            "/..a",
+            "/a./b",
+            "/.well-known/x",
+            "/%2",
+            "/a;b=1/c",
+            "/a//b",
+            "/a;",
+        ] {
             assert!(!climbs(path), "{path}");
         }
     }
 
     proptest! {
         #[test]
-        fn climbing_is_what_splitting_the_decoded_path_finds(path in "(/|\\.|%2e|%2F|%5c|a|%){0,12}") {
+        fn climbing_is_what_splitting_the_decoded_path_finds(path in "(/|\\.|%2e|%2F|%5c|%3b|;|a|%){0,12}") {
             let decoded = path
                 .replace("%2e", ".")
                 .replace("%2F", "/")
-                .replace("%5c", "/");
-            prop_assert_eq!(climbs(&path), decoded.split('/').any(|element| element == ".."));
+                .replace("%5c", "/")
+                .replace("%3b", "/")
+                .replace(';', "/");
+            let found = decoded.split('/').any(|element| element == "." || element == "..");
+            prop_assert_eq!(climbs(&path), found);
+        }
+
+        #[test]
+        fn what_is_matched_is_what_is_sent(target in "(/|http://|a|\\.|\\?|#|:|@|%2e|\\\\|\\*){0,8}", host in "(a|)") {
+            let Ok(mut sent) = RequestHeader::build("GET", target.as_bytes(), None) else {
+                return Ok(());
+            };
+            if !host.is_empty() {
+                sent.insert_header("host", &host).unwrap();
+            }
+            let Some(target) = Target::of(&sent) else { return Ok(()) };
+            target.write(&mut sent).unwrap();
+            prop_assert_eq!(sent.raw_path(), target.path_and_query.as_str().as_bytes());
+            prop_assert_eq!(Target::of(&sent), Some(target));
         }
     }
 }

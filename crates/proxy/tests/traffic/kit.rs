@@ -15,6 +15,9 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) const HTTP: u16 = 8080;
 pub(crate) const HTTPS: u16 = 8443;
@@ -58,6 +61,25 @@ impl World {
 
     pub(crate) fn https(&self) -> Dial {
         Dial::to(self.at, HTTPS)
+    }
+
+    /// The sum of all samples of a counter.
+    pub(crate) fn counted(&self, name: &str) -> f64 {
+        let mut registry = prometheus_client::registry::Registry::default();
+        let exposition = bowline_proxy::Exposition::default();
+        exposition.add("edge", &self.proxy);
+        registry.register_collector(Box::new(exposition));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let samples = text.lines().filter(|line| line.starts_with(name));
+        samples.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    }
+
+    /// What comes back for these bytes on a connection of their own, until the other side ends it.
+    pub(crate) async fn raw(&self, bytes: &str) -> String {
+        let mut stream = self.http().tcp().await.unwrap();
+        stream.write_all(bytes.as_bytes()).await.unwrap();
+        rest(&mut stream).await
     }
 
     /// An HTTP member on an address of its own.
@@ -120,7 +142,17 @@ impl Wish {
     }
 
     pub(crate) fn site(
+        self,
+        host: &str,
+        tls: Option<SiteTls>,
+        rules: impl IntoIterator<Item = Rule>,
+    ) -> Self {
+        self.site_of("test", host, tls, rules)
+    }
+
+    pub(crate) fn site_of(
         mut self,
+        owner: &str,
         host: &str,
         tls: Option<SiteTls>,
         rules: impl IntoIterator<Item = Rule>,
@@ -128,7 +160,9 @@ impl Wish {
         let mut rules: Vec<_> = rules.into_iter().map(|rule| (rule, consumer("site"))).collect();
         rules.sort_by_key(|(rule, _)| rule.precedence());
         let key = SiteKey { entry: "web".into(), host: host.parse().unwrap() };
-        self.update.sites.push(Change::Put(key, Arc::new(ResolvedSite { tls, rules })));
+        self.update
+            .sites
+            .push(Change::Put(key, Arc::new(ResolvedSite { owner: owner.into(), tls, rules })));
         self
     }
 
@@ -200,4 +234,65 @@ pub(crate) fn forward(prefix: &str, pool: &str) -> Rule {
 
 pub(crate) fn tls(hash: &str, redirect: bool) -> Option<SiteTls> {
     Some(SiteTls { certificate: Some(CertificateRef { hash: hash.into() }), redirect })
+}
+
+/// Options with an access log, and its lines.
+pub(crate) fn logging() -> (Options, Arc<std::sync::Mutex<Vec<String>>>) {
+    let lines = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let sink = lines.clone();
+    let log = bowline_proxy::AccessLog::new(move |line| sink.lock().unwrap().push(line.to_owned()));
+    (Options { access_log: Some(log), ..Options::default() }, lines)
+}
+
+/// All that comes until the other side ends the connection. A reset ends it as well.
+pub(crate) async fn rest(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut bytes))
+        .await
+        .expect("the connection ends");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A member that answers every head with the same bytes, and keeps the heads.
+pub(crate) struct Scripted {
+    pub(crate) at: SocketAddr,
+    heads: Arc<std::sync::Mutex<Vec<String>>>,
+}
+
+impl Scripted {
+    pub(crate) async fn new(answer: impl Into<String>) -> Self {
+        let answer: Arc<str> = answer.into().into();
+        let listener = TcpListener::bind((address(), 80)).await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let heads = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let kept = heads.clone();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let (answer, kept) = (answer.clone(), kept.clone());
+                tokio::spawn(async move {
+                    let mut head = Vec::new();
+                    while let Ok(byte) = stream.read_u8().await {
+                        head.push(byte);
+                        if head.ends_with(b"\r\n\r\n") {
+                            let text = String::from_utf8(std::mem::take(&mut head)).unwrap();
+                            kept.lock().unwrap().push(text);
+                            stream.write_all(answer.as_bytes()).await.unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        Self { at, heads }
+    }
+
+    pub(crate) fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+
+    /// The first line of the last head.
+    pub(crate) fn last_line(&self) -> String {
+        let heads = self.heads();
+        heads.last().and_then(|head| head.lines().next()).unwrap_or_default().to_owned()
+    }
 }

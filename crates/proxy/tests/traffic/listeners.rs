@@ -112,14 +112,7 @@ async fn a_port_that_is_removed_and_added_again_is_there_at_once() {
 
 #[tokio::test]
 async fn counters_and_the_access_log_say_what_happened() {
-    let lines = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let sink = lines.clone();
-    let options = bowline_proxy::Options {
-        access_log: Some(bowline_proxy::AccessLog::new(move |line| {
-            sink.lock().unwrap().push(line.to_owned());
-        })),
-        ..Default::default()
-    };
+    let (options, lines) = kit::logging();
     let world = World::with(options);
     let member = world.member("a").await;
     world.apply(world.wish().web(&[&member])).await;

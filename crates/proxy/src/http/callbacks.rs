@@ -1,53 +1,44 @@
 //! What pingora is told to do with each request once [`super::decide`] has found where it goes: which
-//! member gets it, what the member is told, whether it is tried again, what is answered otherwise. It holds no state but
-//! the tables that updates swap.
+//! member gets it, what the member is told, whether it is tried again, what is answered otherwise. It
+//! holds no state but the tables that updates swap.
 //!
 //! A request is tried again where that is safe: always when no connection could be made; after it was
 //! sent only if nothing has come back and either an HTTP/2 member says that it did not begin with it,
 //! or its method is idempotent and it has no body or went over a kept connection that the member
-//! closed. A member that was silent for too long is not asked
-//! twice. Members that failed are not tried again for the same request.
+//! closed. A member that was silent for too long is not asked twice. Members that failed are not tried
+//! again for the same request. While the body of a request is not over nobody blames the member.
 
 use super::answer::Answer;
-use super::connection::Scope;
 use super::decide::Decision;
-use super::log::{self, Outcome};
+use super::exchange::{Ended, Exchange};
+use super::pace::{Pace, Turn};
+use super::scope::{Scope, Verdict};
 use super::target::Target;
 use super::{forwarded, peer};
 use crate::pool::{Client, Failure, Pick};
-use crate::state::{Backend, Shared};
+use crate::state::Shared;
 use async_trait::async_trait;
-use bowline_core::plan::PersistenceKey;
+use bowline_core::plan::{PersistenceKey, Pool, Speaks};
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use pingora_core::modules::http::HttpModules;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorSource, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Instant, SystemTime};
+use std::time::Duration;
 
-/// Decides about requests.
-pub(crate) struct Service {
+/// Answers what pingora asks.
+pub(crate) struct Callbacks {
     shared: Arc<Shared>,
     /// Whose turn it is among weighted pools.
     pub(super) turn: AtomicU64,
 }
 
-/// What is known of a request while it is answered.
-pub(crate) struct Request {
-    scope: Option<Arc<Scope>>,
-    began: Instant,
-    backend: Option<Arc<Backend>>,
-    pick: Option<Pick>,
-    /// The member that was tried last, for the log.
-    member: Option<SocketAddr>,
-    failed: Vec<SocketAddr>,
-    tries: u8,
-}
-
-impl Service {
+impl Callbacks {
     /// Decides by these tables.
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared, turn: AtomicU64::new(0) }
@@ -55,6 +46,23 @@ impl Service {
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// When a request that pingora keeps no fitting time for is over.
+    fn over(
+        &self,
+        pace: Arc<Pace>,
+        scope: &Scope,
+        silence: Duration,
+    ) -> BoxFuture<'static, Verdict> {
+        let limits = self.shared.options.limits;
+        let listener = scope.connection.listener.clone();
+        pace.over(move |turn| match turn {
+            Turn::Client => limits.body_time,
+            Turn::Member => silence,
+            Turn::Either if listener.is_crowded() => limits.idle_time,
+            Turn::Either => limits.tunnel_time,
+        })
     }
 }
 
@@ -69,37 +77,48 @@ fn cookie<'a>(request: &'a RequestHeader, name: &str) -> Option<&'a str> {
         .find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
-#[async_trait]
-impl ProxyHttp for Service {
-    type CTX = Request;
+/// Who speaks first where pingora keeps no time that fits; nothing where it does.
+fn pace(session: &mut Session, pool: &Pool) -> Option<Arc<Pace>> {
+    let h2c = pool.speaks == Speaks::H2c;
+    if h2c && !session.as_mut().is_body_empty() {
+        return Some(Pace::new(Turn::Client));
+    }
+    // Only these are passed on.
+    let socket = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
+    let upgrade = session.req_header().headers.get(http::header::UPGRADE).is_some_and(socket);
+    (!h2c && upgrade && session.is_upgrade_req()).then(|| Pace::new(Turn::Member))
+}
 
-    fn new_ctx(&self) -> Request {
-        Request {
-            scope: Scope::current(),
-            began: Instant::now(),
-            backend: None,
-            pick: None,
-            member: None,
-            failed: Vec::new(),
-            tries: 0,
-        }
+#[async_trait]
+impl ProxyHttp for Callbacks {
+    type CTX = Exchange;
+
+    fn new_ctx(&self) -> Exchange {
+        Exchange::new(self.shared.clone())
     }
 
     fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
 
-    async fn request_filter(&self, session: &mut Session, ctx: &mut Request) -> Result<bool> {
+    async fn request_filter(&self, session: &mut Session, ctx: &mut Exchange) -> Result<bool> {
         let Some(scope) = &ctx.scope else {
             return Err(Error::new_in(ErrorType::InternalError));
         };
-        match self.decide(&scope.connection, session.req_header()) {
+        let connection = scope.connection.clone();
+        ctx.asked(session.req_header());
+        let decision = match Target::of(session.req_header()) {
+            None => Decision::Answer(Answer::status(400)),
+            Some(target) => {
+                let decision = self.decide(&connection, session.req_header(), &target);
+                ctx.target = Some(target);
+                decision
+            }
+        };
+        match decision {
             Decision::Answer(answer) => {
-                answer.send(session).await?;
+                answer.send_instead(session, &connection).await?;
                 Ok(true)
             }
             Decision::Forward(backend) => {
-                if session.is_upgrade_req() {
-                    session.set_read_timeout(Some(self.shared.options.limits.tunnel_time));
-                }
                 ctx.backend = Some(backend);
                 Ok(false)
             }
@@ -109,7 +128,7 @@ impl ProxyHttp for Service {
     async fn upstream_peer(
         &self,
         session: &mut Session,
-        ctx: &mut Request,
+        ctx: &mut Exchange,
     ) -> Result<Box<HttpPeer>> {
         let (Some(scope), Some(backend)) = (&ctx.scope, &ctx.backend) else {
             return Err(Error::new_in(ErrorType::InternalError));
@@ -130,60 +149,118 @@ impl ProxyHttp for Service {
             let status = if ctx.failed.is_empty() { 503 } else { 502 };
             return Err(Error::new_up(ErrorType::HTTPStatus(status)));
         };
-        scope.cut_when(Box::pin(pick.cancelled()));
+        ctx.pace = pace(session, &config);
+        let silence = peer::silence(&config, &self.shared.options.limits);
+        let drained = pick.cancelled().map(|()| Verdict::Drained);
+        scope.end_when(match &ctx.pace {
+            None => drained.boxed(),
+            Some(pace) => {
+                let over = self.over(pace.clone(), scope, silence);
+                futures::future::select(over, drained.boxed())
+                    .map(|first| first.factor_first().0)
+                    .boxed()
+            }
+        });
         ctx.member = Some(pick.address());
         ctx.tries = ctx.tries.saturating_add(1);
-        let peer = peer::to(
-            pick.address(),
-            &config,
-            &self.shared,
-            &scope.connection,
-            session.is_upgrade_req(),
-        );
+        let mut peer = peer::to(pick.address(), &config, &self.shared, &scope.connection);
+        if ctx.pace.is_some() {
+            peer.options.read_timeout = Some(silence.max(self.shared.options.limits.tunnel_time));
+        }
         ctx.pick = Some(pick);
         Ok(Box::new(peer))
     }
 
     async fn upstream_request_filter(
         &self,
-        session: &mut Session,
+        _session: &mut Session,
         request: &mut RequestHeader,
-        ctx: &mut Request,
+        ctx: &mut Exchange,
     ) -> Result<()> {
-        let Some(scope) = &ctx.scope else {
-            return Ok(());
+        let (Some(scope), Some(target)) = (&ctx.scope, &ctx.target) else {
+            return Err(Error::new_in(ErrorType::InternalError));
         };
-        let host = Target::of(session.req_header()).map_or("", |target| target.authority);
-        forwarded::tell(request, &scope.connection, host)
+        target.write(request)?;
+        forwarded::tell(request, &scope.connection, target.authority.as_ref())
+    }
+
+    async fn request_body_filter(
+        &self,
+        session: &mut Session,
+        _body: &mut Option<Bytes>,
+        end: bool,
+        ctx: &mut Exchange,
+    ) -> Result<()> {
+        if let Some(pace) = &ctx.pace {
+            pace.went_on(match pace.turn() {
+                turn @ (Turn::Client | Turn::Either) if !end || session.was_upgraded() => turn,
+                _ => Turn::Member,
+            });
+        }
+        Ok(())
     }
 
     async fn upstream_response_filter(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         response: &mut ResponseHeader,
-        ctx: &mut Request,
+        ctx: &mut Exchange,
     ) -> Result<()> {
-        let Some(pick) = &ctx.pick else {
-            return Ok(());
-        };
-        match response.status.as_u16() {
-            status @ (502..=504) => pick.failed(Failure::Status(status)),
-            _ => pick.succeeded(),
+        if let Some(pick) = &ctx.pick {
+            match response.status.as_u16() {
+                status @ (502..=504) => pick.failed(Failure::Status(status)),
+                _ => pick.succeeded(),
+            }
+        }
+        let tunnel = response.status == http::StatusCode::SWITCHING_PROTOCOLS;
+        if let Some(pace) = &ctx.pace {
+            pace.went_on(match pace.turn() {
+                _ if tunnel => Turn::Either,
+                Turn::Client if !response.status.is_informational() => Turn::Either,
+                turn => turn,
+            });
+        }
+        if tunnel && let Some(link) = ctx.scope.as_ref().and_then(|scope| scope.link.as_ref()) {
+            link.become_tunnel();
+            session.set_read_timeout(Some(self.shared.options.limits.tunnel_time));
         }
         Ok(())
+    }
+
+    fn upstream_response_body_filter(
+        &self,
+        _session: &mut Session,
+        _body: &mut Option<Bytes>,
+        _end: bool,
+        ctx: &mut Exchange,
+    ) -> Result<Option<Duration>> {
+        if let Some(pace) = &ctx.pace {
+            pace.went_on(pace.turn());
+        }
+        Ok(None)
     }
 
     async fn response_filter(
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        ctx: &mut Request,
+        ctx: &mut Exchange,
     ) -> Result<()> {
         let (Some(scope), false) = (&ctx.scope, response.status.is_informational()) else {
             return Ok(());
         };
-        if *scope.connection.listener.draining().borrow() {
+        if scope.connection.is_ending() {
             session.set_keepalive(None);
+        }
+        if session.req_header().version == http::Version::HTTP_10 {
+            let config = ctx.backend.as_ref().map(|backend| backend.pool.config());
+            let framed = response.headers.contains_key(http::header::CONTENT_LENGTH);
+            if !framed && config.is_some_and(|config| config.speaks == Speaks::H2c) {
+                // Pingora would send chunks, which such a client cannot read.
+                return Err(Error::new_down(ErrorType::HTTPStatus(505)));
+            }
+            // What has no length ends with the connection.
+            response.remove_header(&http::header::TRANSFER_ENCODING);
         }
         if let Some(mut cookie) = ctx.pick.as_ref().and_then(Pick::cookie_to_set) {
             if scope.connection.tls.is_some() {
@@ -198,7 +275,7 @@ impl ProxyHttp for Service {
         &self,
         _session: &mut Session,
         _peer: &HttpPeer,
-        ctx: &mut Request,
+        ctx: &mut Exchange,
         mut error: Box<Error>,
     ) -> Box<Error> {
         if let Some(pick) = &ctx.pick {
@@ -214,11 +291,17 @@ impl ProxyHttp for Service {
         _peer: &HttpPeer,
         session: &mut Session,
         mut error: Box<Error>,
-        ctx: &mut Request,
+        ctx: &mut Exchange,
         kept: bool,
     ) -> Box<Error> {
+        if let Some(verdict) = ctx.verdict() {
+            return Error::new_down(ErrorType::HTTPStatus(verdict.status()));
+        }
         let silent = *error.etype() == ErrorType::ReadTimedout;
         let upstream = *error.esource() == ErrorSource::Upstream;
+        if silent && upstream && !session.was_upgraded() && !session.as_mut().is_body_done() {
+            return Error::new_down(ErrorType::HTTPStatus(Verdict::Slow.status()));
+        }
         let answered = session.response_written().is_some();
         // An HTTP/2 member says of some requests that it did not begin with them.
         let untouched = *error.etype() == ErrorType::H2Error && error.retry();
@@ -247,7 +330,7 @@ impl ProxyHttp for Service {
         &self,
         session: &mut Session,
         error: &Error,
-        _ctx: &mut Request,
+        _ctx: &mut Exchange,
     ) -> FailToProxy {
         let status = status(error);
         let answered = session
@@ -262,46 +345,23 @@ impl ProxyHttp for Service {
         FailToProxy { error_code: status, can_reuse_downstream: false }
     }
 
-    async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Request) {
-        let status = session.response_written().map_or(0, |response| response.status.as_u16());
-        match &ctx.backend {
-            Some(backend) => backend.answered(status),
-            None => self.shared.counters.refused_request(status),
-        }
-        ctx.pick = None;
-        let (Some(sink), Some(scope)) = (&self.shared.options.access_log, &ctx.scope) else {
-            return;
-        };
-        let (bytes_in, bytes_out) = (session.body_bytes_read(), session.body_bytes_sent());
-        let request = session.req_header();
-        let target = Target::of(request);
-        let raw = String::from_utf8_lossy(request.raw_path());
-        let config = ctx.backend.as_ref().map(|backend| backend.pool.config());
-        let outcome = Outcome {
-            host: target.as_ref().map_or("", |target| &target.host),
-            path: &raw,
-            method: request.method.as_str(),
-            version: request.version,
-            status,
-            bytes_in,
-            bytes_out,
-            took: ctx.began.elapsed(),
-            pool: config.as_ref().map(|config| &*config.name),
-            member: ctx.member,
-            tries: ctx.tries,
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Exchange) {
+        ctx.end(&Ended {
+            status: session.response_written().map_or(0, |response| response.status.as_u16()),
+            bytes_in: session.body_bytes_read(),
+            bytes_out: session.body_bytes_sent(),
             error: error.map(|error| error.etype().as_str()),
-        };
-        sink.write(&log::line(&scope.connection, &outcome, SystemTime::now()));
+        });
     }
 
-    fn suppress_error_log(&self, _session: &Session, _ctx: &Request, _error: &Error) -> bool {
+    fn suppress_error_log(&self, _session: &Session, _ctx: &Exchange, _error: &Error) -> bool {
         true
     }
 
     fn suppress_proxy_warn_log(
         &self,
         _session: &Session,
-        _ctx: &Request,
+        _ctx: &Exchange,
         _error: &Error,
         _context: ProxyWarnLogContext,
     ) -> bool {

@@ -1,0 +1,131 @@
+//! Whose turn it is in an exchange, and for how long it may be silent. It is kept where pingora keeps no
+//! time that would fit: uploads to HTTP/2 members, where pingora's silence begins with the head, and
+//! upgrades, where one time holds for the handshake and the tunnel. [`super::callbacks`] says what
+//! happens; [`super::scope`] asks whether it is over.
+
+use super::scope::Verdict;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::task::{Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// How often a silence is looked at again: what is allowed may have changed.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// Who is expected to say something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// The client: its body is not over.
+    Client,
+    /// The member.
+    Member,
+    /// Either: a tunnel, or an answer that came before the body was over.
+    Either,
+}
+
+/// Whose turn it is, and since when.
+#[derive(Debug)]
+pub(super) struct Pace {
+    start: Instant,
+    /// Milliseconds after the start.
+    last: AtomicU64,
+    turn: AtomicU8,
+}
+
+impl Pace {
+    /// It begins now.
+    pub(super) fn new(turn: Turn) -> Arc<Self> {
+        let turn = AtomicU8::new(turn as u8);
+        Arc::new(Self { start: Instant::now(), last: AtomicU64::new(0), turn })
+    }
+
+    /// Something was said, and it is the turn of these now.
+    pub(super) fn went_on(&self, turn: Turn) {
+        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(now, Ordering::Relaxed);
+        self.turn.store(turn as u8, Ordering::Relaxed);
+    }
+
+    /// Whose turn it is.
+    pub(super) fn turn(&self) -> Turn {
+        match self.turn.load(Ordering::Relaxed) {
+            0 => Turn::Client,
+            1 => Turn::Member,
+            _ => Turn::Either,
+        }
+    }
+
+    /// Resolves when those whose turn it is were silent for longer than they may.
+    pub(super) fn over(
+        self: Arc<Self>,
+        allowed: impl Fn(Turn) -> Duration + Send + 'static,
+    ) -> BoxFuture<'static, Verdict> {
+        let mut timer = Box::pin(sleep_until(Instant::now() + LOOK_AGAIN));
+        Box::pin(std::future::poll_fn(move |cx| {
+            loop {
+                let turn = self.turn();
+                let last = self.start + Duration::from_millis(self.last.load(Ordering::Relaxed));
+                let ends = last + allowed(turn);
+                let now = Instant::now();
+                if ends <= now {
+                    return Poll::Ready(match turn {
+                        Turn::Client => Verdict::Slow,
+                        Turn::Member => Verdict::Silent,
+                        Turn::Either => Verdict::Idle,
+                    });
+                }
+                let wake = ends.min(now + LOOK_AGAIN);
+                if wake < timer.deadline() || timer.is_elapsed() {
+                    timer.as_mut().reset(wake);
+                }
+                ready!(timer.as_mut().poll(cx));
+            }
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// How long it takes until it is over, and what is found then.
+    async fn over(pace: &Arc<Pace>) -> (Verdict, Duration) {
+        let start = Instant::now();
+        let allowed = |turn| match turn {
+            Turn::Client => SECOND * 10,
+            Turn::Member => SECOND,
+            Turn::Either => SECOND * 100,
+        };
+        (pace.clone().over(allowed).await, start.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_has_its_own_time() {
+        for (turn, found, seconds) in [
+            (Turn::Client, Verdict::Slow, 10),
+            (Turn::Member, Verdict::Silent, 1),
+            (Turn::Either, Verdict::Idle, 100),
+        ] {
+            assert_eq!(over(&Pace::new(turn)).await, (found, SECOND * seconds));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_begins_anew_whenever_something_is_said() {
+        let pace = Pace::new(Turn::Client);
+        let says = pace.clone();
+        tokio::spawn(async move {
+            for turn in [Turn::Client, Turn::Client, Turn::Member] {
+                tokio::time::sleep(SECOND * 9).await;
+                says.went_on(turn);
+            }
+        });
+        let (verdict, took) = over(&pace).await;
+        assert_eq!(verdict, Verdict::Silent);
+        assert!((SECOND * 28..SECOND * 33).contains(&took), "{took:?}");
+    }
+}
