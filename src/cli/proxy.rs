@@ -1,6 +1,6 @@
 //! The built-in proxy as commands start it: its flags, its counters, its access log.
 
-use bowline_proxy::{AccessLog, Exposition, Options, Proxy};
+use bowline_proxy::{AccessLog, Exposition, Limits, Options, Proxy, raise_descriptors};
 use bowline_runtime::metrics::Metrics;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -15,10 +15,20 @@ pub(super) struct ProxyFlags {
 }
 
 impl ProxyFlags {
-    /// The proxies of this process; what they count is shown among `metrics`. Called once.
+    /// The proxies of this process; what they count is shown among `metrics`. Called once: the process may
+    /// open as many files as it can get from now on.
     pub(super) fn proxies(self, metrics: &Metrics) -> Proxies {
-        let options =
-            Options { access_log: self.access_log.then(access_log), ..Options::default() };
+        let descriptors = raise_descriptors();
+        let limits = Limits::within(descriptors);
+        if limits != Limits::default() {
+            tracing::warn!(
+                descriptors,
+                connections = limits.connections,
+                "this process may open few files, so few clients are served at once: raise its limit"
+            );
+        }
+        let access_log = self.access_log.then(access_log);
+        let options = Options { access_log, limits, ..Options::default() };
         let exposition = Exposition::default();
         metrics.register(|registry| registry.register_collector(Box::new(exposition.clone())));
         Proxies { options, exposition }

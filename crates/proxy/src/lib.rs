@@ -11,6 +11,7 @@
 //!                     └─▶ tables that connections look into: routers, certificates, pools
 //! ```
 
+mod descriptors;
 mod http;
 mod listen;
 mod options;
@@ -24,6 +25,7 @@ pub mod router;
 pub mod tcp;
 pub mod udp;
 
+pub use descriptors::raise as raise_descriptors;
 pub use metrics::Exposition;
 pub use options::{AccessLog, Limits, Options};
 
@@ -33,6 +35,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
+
+/// Reads bytes as a connection would, and panics where the parts that read them disagree. Only the
+/// fuzzer calls it.
+#[cfg(feature = "fuzzing")]
+pub fn fuzz_head(bytes: &[u8]) {
+    http::fuzz_head(bytes);
+}
 
 /// How often addresses that could not be bound are tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(2);

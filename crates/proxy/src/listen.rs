@@ -1,11 +1,14 @@
 //! Addresses and ports: bound, accepting, released. What a listener serves can change while it stays
 //! bound. A closed one accepts nothing more at once; its connections are asked to end, and are cut
-//! when their drain time is over. It looks into no byte of a connection.
+//! when their drain time is over. Datagrams have none: their address must be free for who comes next.
+//! It looks into no byte of a connection.
 //!
 //! At most so many connections are taken as there are places, in all and at each listener: further
-//! clients wait in the kernel's queue. When places run short, idle connections are asked to leave.
+//! clients wait in the kernel's queue. One client has a share of a listener's places, and is sent away
+//! beyond it. When places run short, idle connections are asked to leave.
 
 mod bind;
+mod shares;
 
 use crate::http::{self, Connection, Http, Io};
 use crate::metrics::ListenerStats;
@@ -16,6 +19,7 @@ use arc_swap::ArcSwap;
 use bowline_core::plan::ListenerProtocol;
 use bowline_core::update::ListenerKey;
 use parking_lot::Mutex;
+use shares::Shares;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -58,6 +62,7 @@ pub(crate) struct Listener {
     target: ArcSwap<Target>,
     places: Arc<Semaphore>,
     capacity: usize,
+    shares: Arc<Shares>,
     stats: Arc<ListenerStats>,
     draining: watch::Sender<bool>,
     cut: watch::Sender<bool>,
@@ -89,6 +94,7 @@ impl Listener {
             target: ArcSwap::from_pointee(target),
             places: Arc::new(Semaphore::new(capacity)),
             capacity,
+            shares: Shares::new(shared.options.limits.client_connections),
             stats: shared.metrics.listener(address, protocol),
             draining: watch::Sender::new(false),
             cut: watch::Sender::new(false),
@@ -101,7 +107,10 @@ impl Listener {
             let pool = Arc::new(ArcSwap::new(pool));
             let socket = bind::udp(address).and_then(UdpSocket::from_std).map_err(Failed::Bind)?;
             let (stats, cut) = (listener.stats.clone(), listener.cut.subscribe());
-            let limits = udp::Limits::default();
+            let all = shared.options.limits.sessions;
+            let mut limits = udp::Limits { places: shared.sessions.clone(), ..Default::default() };
+            // No listener takes all of them.
+            limits.sessions = limits.sessions.min((all / 2).max(1));
             let carry = udp::serve(Arc::new(socket), pool.clone(), limits, stats, cut);
             *listener.task.lock() = Some(tokio::spawn(carry));
             listener.datagrams = Some(pool);
@@ -142,11 +151,6 @@ impl Listener {
         &self.stats
     }
 
-    /// Turns true when connections should end.
-    pub(crate) fn draining(&self) -> watch::Receiver<bool> {
-        self.draining.subscribe()
-    }
-
     /// Whether idle connections hold places that others could want.
     pub(crate) fn is_crowded(&self) -> bool {
         let all = self.shared.options.limits.connections;
@@ -179,10 +183,15 @@ impl Listener {
             match self.next(&socket).await {
                 Ok((stream, client, places)) => {
                     pause = SHORTEST_PAUSE;
+                    let Some(share) = self.shares.take(client.ip()) else {
+                        ListenerStats::add(&self.stats.refused, 1);
+                        tcp::reset(&stream);
+                        continue;
+                    };
                     let (listener, http) = (self.clone(), http.clone());
                     tokio::spawn(async move {
                         listener.connection(stream, client, http).await;
-                        drop(places);
+                        drop((places, share));
                     });
                 }
                 Err(error) if is_of_one_client(&error) => {}
@@ -195,7 +204,8 @@ impl Listener {
         }
     }
 
-    /// Waits for places, then for a client.
+    /// Waits for a place here, then for a client, then for a place overall: a listener that nobody comes
+    /// to takes none of those, and at most one client waits for one.
     async fn next(
         &self,
         socket: &TcpListener,
@@ -203,8 +213,8 @@ impl Listener {
         let place = |places: &Arc<Semaphore>| places.clone().acquire_owned();
         let closed = |_| io::Error::from(io::ErrorKind::NotConnected);
         let here = place(&self.places).await.map_err(closed)?;
-        let overall = place(&self.shared.places).await.map_err(closed)?;
         let (stream, client) = socket.accept().await?;
+        let overall = place(&self.shared.places).await.map_err(closed)?;
         Ok((stream, client, [here, overall]))
     }
 
@@ -240,6 +250,7 @@ impl Listener {
                 tls,
                 entry: entry.clone(),
                 listener: self.clone(),
+                draining: self.draining.subscribe(),
             };
             http::serve(http, self.shared.clone(), Arc::new(connection), io).await;
         };
@@ -250,7 +261,7 @@ impl Listener {
     }
 
     async fn pass(
-        &self,
+        self: &Arc<Self>,
         stream: TcpStream,
         client: SocketAddr,
         local: SocketAddr,
@@ -264,8 +275,11 @@ impl Listener {
         let limits = tcp::Limits {
             connect: self.shared.options.limits.connect_time,
             idle: self.shared.options.limits.tunnel_time,
-            // Places are counted here already.
-            connections: Arc::new(Semaphore::new(1)),
+            crowded: self.shared.options.limits.idle_time,
+            is_crowded: {
+                let listener = self.clone();
+                Arc::new(move || listener.is_crowded())
+            },
         };
         let pool = backend.pool.clone();
         tcp::serve(stream, client, local, pool, &limits, &self.stats, cut).await;

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Counters of one TCP or UDP listener.
+/// Counters of one listener.
 #[derive(Debug, Default)]
 pub struct ListenerStats {
     /// Connections or sessions that were begun.

@@ -24,6 +24,10 @@ pub struct Limits {
     pub connections: usize,
     /// Connections of clients at one listener, so that no listener takes all.
     pub listener_connections: usize,
+    /// Connections of one client at one listener: an IPv4 address, or the /64 of an IPv6 address.
+    pub client_connections: usize,
+    /// Sessions of datagrams in all.
+    pub sessions: usize,
     /// Bytes of a request's head.
     pub header_bytes: usize,
     /// From the first byte of a head, or of a TLS handshake, to its last.
@@ -52,12 +56,39 @@ pub struct Limits {
     pub drain_time: Duration,
 }
 
+/// The most of each, however many file descriptors there are.
+const CONNECTIONS: usize = 16_384;
+const SESSIONS: usize = 8_192;
+const IDLE_MEMBERS: usize = 4_096;
+
+impl Limits {
+    /// What goes with so many file descriptors. An eighth is left to whoever shares the process, and to
+    /// listeners; a client's connection takes two, its own and its member's.
+    pub fn within(descriptors: u64) -> Self {
+        let all = usize::try_from(descriptors).unwrap_or(usize::MAX);
+        let ours = all - (all / 8).max(128).min(all);
+        let sessions = SESSIONS.min(ours / 4);
+        let idle_members = IDLE_MEMBERS.min(ours / 8);
+        let connections = CONNECTIONS.min((ours - sessions - idle_members) / 2).max(1);
+        Self {
+            connections,
+            listener_connections: (connections / 4 * 3).max(1),
+            client_connections: (connections / 16 * 3).max(1),
+            sessions,
+            idle_members,
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self {
-            connections: 16_384,
-            listener_connections: 12_288,
+            connections: CONNECTIONS,
+            listener_connections: CONNECTIONS / 4 * 3,
+            client_connections: CONNECTIONS / 16 * 3,
+            sessions: SESSIONS,
             header_bytes: 64 * 1024,
             header_time: seconds(15),
             idle_time: seconds(75),
@@ -69,7 +100,7 @@ impl Default for Limits {
             connect_time: seconds(5),
             backend_time: seconds(60),
             member_idle_time: seconds(60),
-            idle_members: 4096,
+            idle_members: IDLE_MEMBERS,
             drain_time: seconds(30),
         }
     }
@@ -93,5 +124,27 @@ impl AccessLog {
 impl fmt::Debug for AccessLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AccessLog")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Descriptors that are used at most, listeners aside.
+    fn used(limits: Limits) -> u64 {
+        (limits.connections * 2 + limits.sessions + limits.idle_members) as u64
+    }
+
+    #[test]
+    fn limits_leave_descriptors_for_others() {
+        for (descriptors, connections) in
+            [(0, 1), (256, 40), (1024, 280), (65_536, 16_384), (1_048_576, 16_384)]
+        {
+            let limits = Limits::within(descriptors);
+            assert_eq!(limits.connections, connections, "{descriptors}");
+            assert!(used(limits) <= (descriptors - descriptors / 8).max(2), "{limits:?}");
+        }
+        assert_eq!(Limits::within(u64::MAX), Limits::default());
     }
 }

@@ -320,25 +320,6 @@ impl Pool {
         }
     }
 
-    /// Resolves when the member has been removed and its drain time is over; at once for an address
-    /// that is no member.
-    pub fn cancelled(
-        &self,
-        member: SocketAddr,
-    ) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let members = self.members.lock();
-        let server = match members.list.binary_search_by_key(&member, |m| m.address) {
-            Ok(index) => members.servers.get(index),
-            Err(_) => members.leaving.get(&member),
-        };
-        let ended = server.map(|server| server.ended());
-        async move {
-            if let Some(ended) = ended {
-                ended.await;
-            }
-        }
-    }
-
     /// What was counted for each member.
     pub fn stats(&self) -> Vec<MemberStats> {
         let table = self.table.load();
@@ -455,11 +436,6 @@ impl Pick {
     /// TLS `; Secure` should be added.
     pub fn cookie_to_set(&self) -> Option<String> {
         self.cookie.clone()
-    }
-
-    /// Its pool.
-    pub fn pool(&self) -> &Arc<Pool> {
-        &self.pool
     }
 
     /// The member did what was asked.

@@ -14,7 +14,7 @@ use crate::pool::Pool;
 use crate::router::Router;
 use crate::tls::{Certificates, Given, Hash};
 use arc_swap::ArcSwap;
-use bowline_core::plan::{ListenerProtocol, Serves};
+use bowline_core::plan::{ListenerProtocol, Serves, SiteTls};
 use bowline_core::update::{
     Change, ListenerKey, Report, ResolvedListener, ResolvedSite, SiteKey, Update,
 };
@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     /// Places for clients' connections.
     pub(crate) places: Arc<Semaphore>,
+    /// Places for sessions of datagrams.
+    pub(crate) sessions: Arc<Semaphore>,
     backends: RwLock<HashMap<Arc<str>, Arc<Backend>>>,
     connections: AtomicU64,
 }
@@ -45,6 +47,7 @@ impl Shared {
     pub(crate) fn new(options: Options) -> Self {
         Self {
             places: Arc::new(Semaphore::new(options.limits.connections)),
+            sessions: Arc::new(Semaphore::new(options.limits.sessions)),
             generations: Generations::new(options.limits.member_idle_time),
             options,
             router: ArcSwap::default(),
@@ -61,28 +64,39 @@ impl Shared {
         self.backends.read().get(pool).cloned()
     }
 
-    /// The certificate that a name has; empty: none was given.
+    /// The certificate that a name has, which is in lower case; empty: none was given.
     pub(crate) fn certificate(&self, entry: &str, name: &str) -> Option<Hash> {
         let router = self.router.load();
-        let site = router.site(entry, (!name.is_empty()).then_some(name))?;
-        Some(site.tls.as_ref()?.certificate.as_ref()?.hash.clone())
+        let site = router.sites(entry, Some(name))?.first()?;
+        certificate(site.tls.as_ref()).cloned()
     }
 
-    /// Whether a connection that was given this may ask for the host: it is the name it was given for,
-    /// or one with the same certificate. A certificate that is replaced meanwhile changes nothing.
-    pub(crate) fn serves(&self, entry: &str, given: &Given, host: &str) -> bool {
-        let Some(certificate) = self.certificate(entry, host) else {
+    /// Whether a connection that was given this may ask for the host, which is served like this: it is
+    /// the name it was given for, or one with the same certificate. A certificate that is replaced
+    /// meanwhile changes nothing.
+    pub(crate) fn serves(
+        &self,
+        entry: &str,
+        given: &Given,
+        host: &str,
+        tls: Option<&SiteTls>,
+    ) -> bool {
+        let Some(certificate) = certificate(tls) else {
             return false;
         };
         *host == *given.name
-            || certificate == given.certificate
-            || self.certificate(entry, &given.name) == Some(certificate)
+            || *certificate == given.certificate
+            || self.certificate(entry, &given.name).as_ref() == Some(certificate)
     }
 
     /// A number that no other connection has.
     pub(crate) fn number(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+fn certificate(tls: Option<&SiteTls>) -> Option<&Hash> {
+    tls?.certificate.as_ref().map(|certificate| &certificate.hash)
 }
 
 /// A pool, and what is counted of its answers.
@@ -180,7 +194,7 @@ struct Wanted {
 impl State {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
-            http: crate::http::service(shared.clone()),
+            http: crate::http::carrier(shared.clone()),
             shared,
             entries: HashMap::new(),
             sites: BTreeMap::new(),
@@ -210,6 +224,15 @@ impl State {
         }
         self.change_sites(update);
         for change in &update.listeners {
+            // Redirects know where to go before the first client is accepted.
+            if let Change::Put(key, listener) = change
+                && listener.protocol() == ListenerProtocol::Https
+                && let Serves::Entry(name) = &listener.listener.serves
+            {
+                self.entry(name).https_port.store(key.port, Ordering::Relaxed);
+            }
+        }
+        for change in &update.listeners {
             if let Change::Put(key, listener) = change {
                 self.put_listener(*key, listener.clone()).await;
             }
@@ -231,6 +254,8 @@ impl State {
             if let Change::Remove(name) = change
                 && let Some(backend) = self.shared.backends.write().remove(name)
             {
+                // Its kept connections are not for who gets these addresses next.
+                self.shared.generations.removed(&backend.pool.members());
                 backend.pool.retire();
                 self.shared.counters.forget(name);
             }

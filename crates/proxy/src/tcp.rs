@@ -10,12 +10,13 @@ use crate::pool::{Client, Failure, Pick, Pool};
 use crate::proxy_protocol::{Carrier, Header};
 use pump::Pumped;
 use socket2::{SockRef, TcpKeepalive};
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// How many members are tried before a client is sent away.
@@ -24,22 +25,31 @@ const TRIES: usize = 3;
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// What connections may take.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Limits {
-    /// One for each connection at a time; a connection that finds none is closed at once.
-    pub connections: Arc<Semaphore>,
     /// How long connecting to a member may take, where the plan does not say.
     pub connect: Duration,
     /// How long a connection may be silent both ways, where the plan does not say.
     pub idle: Duration,
+    /// How long at most while places are wanted.
+    pub crowded: Duration,
+    /// Whether places are wanted.
+    pub is_crowded: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limits").field("connect", &self.connect).finish_non_exhaustive()
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: Arc::new(Semaphore::new(10_000)),
             connect: Duration::from_secs(5),
             idle: Duration::from_secs(3600),
+            crowded: Duration::from_secs(75),
+            is_crowded: Arc::new(|| false),
         }
     }
 }
@@ -59,8 +69,6 @@ pub enum Ended {
     Stopped,
     /// The client may not use the pool.
     Forbidden,
-    /// There were too many connections.
-    TooMany,
     /// No member could be connected to.
     NoMember,
 }
@@ -76,19 +84,11 @@ pub async fn serve(
     stats: &Arc<ListenerStats>,
     mut shutdown: watch::Receiver<bool>,
 ) -> Ended {
-    let refusal = if !pool.allows(client_addr.ip()) {
-        Err(Ended::Forbidden)
-    } else {
-        limits.connections.try_acquire().map_err(|_| Ended::TooMany)
-    };
-    let _permit = match refusal {
-        Ok(permit) => permit,
-        Err(ended) => {
-            ListenerStats::add(&stats.refused, 1);
-            reset(&client);
-            return ended;
-        }
-    };
+    if !pool.allows(client_addr.ip()) {
+        ListenerStats::add(&stats.refused, 1);
+        reset(&client);
+        return Ended::Forbidden;
+    }
     let _active = stats.begin();
     tune(&client);
     tokio::select! {
@@ -121,7 +121,8 @@ async fn pass(
             }
         }
         let idle = config.timeouts.backend_ms.map_or(limits.idle, millis);
-        let pumped = pump::pump(&mut client, &mut member, idle, stats).await;
+        let most = || if (limits.is_crowded)() { limits.crowded.min(idle) } else { idle };
+        let pumped = pump::pump(&mut client, &mut member, most, stats).await;
         match pumped {
             Pumped::MemberBroke { answered: false } => pick.failed(Failure::Reset),
             Pumped::Done | Pumped::MemberBroke { .. } => pick.succeeded(),
@@ -184,6 +185,6 @@ fn tune(stream: &TcpStream) {
 }
 
 /// The connection is reset when it is dropped, so that its client does not wait.
-fn reset(stream: &TcpStream) {
+pub(crate) fn reset(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }

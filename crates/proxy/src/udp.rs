@@ -17,7 +17,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
@@ -27,17 +27,20 @@ const LARGEST: usize = 65_535;
 const BATCH: usize = 64;
 
 /// What sessions may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Limits {
-    /// How many there may be; each has a socket.
+    /// How many there may be here; each has a socket.
     pub sessions: usize,
+    /// One for each session of all listeners that share it.
+    pub places: Arc<Semaphore>,
     /// How long one may be silent.
     pub idle: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { sessions: 2_000, idle: Duration::from_secs(30) }
+        let places = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+        Self { sessions: 2_000, places, idle: Duration::from_secs(30) }
     }
 }
 
@@ -121,6 +124,11 @@ impl Listener {
     ) -> Option<Arc<Session>> {
         let who = Client { addr: client.ip(), cookie: None };
         let pick = pool.pick(&who, refusing).or_else(|| pool.pick(&who, &[]))?;
+        let Ok(place) = self.limits.places.clone().try_acquire_owned() else {
+            // The next datagram finds the place of the one that goes.
+            self.sessions.make_room();
+            return None;
+        };
         let upstream = match connect(pick.address()) {
             Ok(upstream) => upstream,
             Err(error) => {
@@ -141,6 +149,7 @@ impl Listener {
             let _active = stats.begin();
             answer(&mine, client, &socket, &pick, idle, &stats).await;
             sessions.remove(client, &mine);
+            drop((mine, place));
         });
         Some(session)
     }

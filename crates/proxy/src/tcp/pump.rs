@@ -13,6 +13,8 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{Instant, sleep_until};
 
 const BUFFER: usize = 64 * 1024;
+/// How often it is looked at how long a silence may be.
+const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
 thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; BUFFER].into());
@@ -44,7 +46,7 @@ enum Broke {
 pub(super) async fn pump(
     client: &mut TcpStream,
     member: &mut TcpStream,
-    idle: Duration,
+    idle: impl Fn() -> Duration,
     stats: &ListenerStats,
 ) -> Pumped {
     let (mut from_client, mut to_client) = client.split();
@@ -151,13 +153,15 @@ impl Activity {
         self.last.store(now, Ordering::Relaxed);
     }
 
-    async fn ceased_for(&self, idle: Duration) {
+    /// Resolves when nothing moved for that long, which is asked for again now and then.
+    async fn ceased_for(&self, idle: impl Fn() -> Duration) {
         loop {
             let last = self.start + Duration::from_millis(self.last.load(Ordering::Relaxed));
+            let idle = idle();
             if last.elapsed() >= idle {
                 return;
             }
-            sleep_until(last + idle).await;
+            sleep_until((last + idle).min(Instant::now() + LOOK_AGAIN)).await;
         }
     }
 }

@@ -170,7 +170,7 @@ async fn a_client_is_sent_away_where_there_is_nobody() {
 }
 
 #[tokio::test]
-async fn clients_outside_the_source_ranges_and_beyond_the_limit_are_closed_at_once() {
+async fn clients_outside_the_source_ranges_are_closed_at_once() {
     let (address, _streams) = silent().await;
     let ranges = vec!["198.51.100.0/24".parse().unwrap()];
     let closed = one(config_with("p", |p| p.source_ranges = ranges), address);
@@ -179,16 +179,22 @@ async fn clients_outside_the_source_ranges_and_beyond_the_limit_are_closed_at_on
     assert!(stream.read(&mut [0]).await.is_err());
     assert_eq!(forbidding.ended.recv().await, Some(Ended::Forbidden));
     assert_eq!(closed.stats()[0].picks, 0);
+    assert_eq!(forbidding.stats.refused.load(Ordering::Relaxed), 1);
+}
 
-    let open = one(config("p"), address);
-    let limits = Limits { connections: Arc::new(Semaphore::new(1)), ..Limits::default() };
-    let mut limited = edge(&open, limits).await;
-    let _first = TcpStream::connect(limited.address).await.unwrap();
-    until(|| limited.stats.active.load(Ordering::Relaxed) == 1).await;
-    let mut second = TcpStream::connect(limited.address).await.unwrap();
-    assert!(second.read(&mut [0]).await.is_err());
-    assert_eq!(limited.ended.recv().await, Some(Ended::TooMany));
-    assert_eq!(limited.stats.refused.load(Ordering::Relaxed), 1);
+#[tokio::test]
+async fn a_silent_connection_is_closed_sooner_while_places_are_wanted() {
+    let (address, _streams) = silent().await;
+    let pool = one(config("p"), address);
+    let limits = Limits {
+        crowded: Duration::from_millis(200),
+        is_crowded: Arc::new(|| true),
+        ..Limits::default()
+    };
+    let mut edge = edge(&pool, limits).await;
+    let mut client = TcpStream::connect(edge.address).await.unwrap();
+    assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+    assert_eq!(edge.ended.recv().await, Some(Ended::Idle));
 }
 
 #[tokio::test]

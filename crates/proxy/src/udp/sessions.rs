@@ -131,6 +131,11 @@ impl Sessions {
         }
     }
 
+    /// Tells the oldest that was not used of late to end.
+    pub(super) fn make_room(&self) {
+        self.table.lock().make_room();
+    }
+
     /// Takes the session out, unless the client has another by now.
     pub(super) fn remove(&self, client: SocketAddr, session: &Arc<Session>) {
         let mut table = self.table.lock();

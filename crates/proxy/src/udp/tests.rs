@@ -122,6 +122,27 @@ async fn an_idle_session_ends_and_lets_go_of_its_member() {
 }
 
 #[tokio::test]
+async fn listeners_that_share_places_have_no_more_sessions_in_all() {
+    let member = echo("127.0.0.1:0", "a").await;
+    let pool = pool(udp(|_| {}), &members(&[member]));
+    let limits = Limits { places: Arc::new(Semaphore::new(2)), ..Limits::default() };
+    let edges = [
+        edge("127.0.0.1:0", pool.clone(), limits.clone()).await,
+        edge("127.0.0.1:0", pool, limits).await,
+    ];
+    let (one, two) = (client(&edges[0]).await, client(&edges[1]).await);
+    assert_eq!(ask(&one, b"1").await, b"a1");
+    assert_eq!(ask(&two, b"2").await, b"a2");
+    let third = client(&edges[1]).await;
+    third.send(b"3").await.unwrap();
+    // The first datagram only makes room; the one after it is served.
+    until(|| edges[1].stats.refused.load(Ordering::Relaxed) == 1).await;
+    until(|| active(&edges[1]) == 0).await;
+    assert_eq!(ask(&third, b"4").await, b"a4");
+    assert_eq!(ask(&one, b"5").await, b"a5");
+}
+
+#[tokio::test]
 async fn beyond_the_limit_the_oldest_unused_session_makes_room() {
     let member = echo("127.0.0.1:0", "").await;
     let limits = Limits { sessions: 3, ..Limits::default() };
