@@ -207,3 +207,35 @@ fn a_certificate_that_nobody_uses_any_more_is_shown_no_more() {
         .await;
     });
 }
+
+#[test]
+fn what_the_leader_records_keeps_its_label_and_its_owner_whoever_takes_them_away() {
+    play(async |stage| {
+        let (_a, _) = served(stage, &Authority::new(), "web.example").await;
+        let owner = stage.cluster.read("LoadBalancer", "", &stage.lb).await;
+        let secret = format!("bowline-tls-{}-0", stage.lb);
+        let stranger = json!({
+            "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer", "name": stage.lb,
+            "uid": "00000000-0000-0000-0000-000000000000",
+        });
+        for (kind, name) in [("Plan", format!("{}-0", stage.lb)), ("Secret", secret)] {
+            let system = bowline_testing::SYSTEM;
+            let before = stage.cluster.read(kind, system, &name).await;
+            assert_eq!(before["metadata"]["ownerReferences"][0]["uid"], owner["metadata"]["uid"]);
+            for edit in [
+                json!({"labels": null}),
+                json!({"ownerReferences": null}),
+                json!({"ownerReferences": [stranger]}),
+            ] {
+                stage.cluster.patch(kind, system, &name, &json!({"metadata": edit})).await;
+                eventually("label and owner are back", || async {
+                    let now = stage.cluster.read(kind, system, &name).await;
+                    let same = |what: &str| now["metadata"][what] == before["metadata"][what];
+                    let all = same("labels") && same("ownerReferences") && same("uid");
+                    if all { Ok(()) } else { Err(format!("{kind}: {}", now["metadata"])) }
+                })
+                .await;
+            }
+        }
+    });
+}

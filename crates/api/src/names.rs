@@ -102,10 +102,13 @@ pub fn plan_index(name: &str) -> Option<u32> {
     number.parse().ok().filter(|index: &u32| index.to_string() == number)
 }
 
+/// How the names of Secrets of ours with certificates begin.
+pub const SECRET_PREFIX: &str = "bowline-tls-";
+
 /// The n-th Secret of ours with certificates of a load balancer. The number is always there, so that
 /// the agent of `edge-1` may read no Secret of `edge`.
 pub fn certificates_secret(load_balancer: &str, index: u32) -> String {
-    numbered("bowline-tls-", load_balancer, index)
+    numbered(SECRET_PREFIX, load_balancer, index)
 }
 
 /// The value of [`LABEL_LOAD_BALANCER`] for a load balancer.

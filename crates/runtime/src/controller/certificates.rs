@@ -8,6 +8,7 @@ use bowline_api::{convert, names};
 use bowline_core::key::ObjectKey;
 use bowline_core::shard::{Stamp, Write};
 use bowline_core::update::Certificate;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -82,13 +83,19 @@ impl CertificatesWrite {
         matches!(self.write, Write::Delete { .. })
     }
 
-    /// The merge patch. It names only what changes, so no key has to be kept for it.
-    pub(super) fn patch(&self, version: &str) -> Value {
+    /// The merge patch, which gives the Secret to the owner that `owned` names. Of the content it has
+    /// only what changes, so no key has to be kept for it.
+    pub(super) fn patch(&self, version: &str, owned: &ObjectMeta) -> Value {
         let mut data = json!(convert::certificates_data(&self.added));
         if let Some(data) = data.as_object_mut() {
             data.extend(self.removed.iter().map(|hash| (hash.to_string(), Value::Null)));
         }
-        json!({"metadata": {"resourceVersion": version}, "data": data})
+        let metadata = json!({
+            "resourceVersion": version,
+            "labels": owned.labels,
+            "ownerReferences": owned.owner_references,
+        });
+        json!({"metadata": metadata, "data": data})
     }
 }
 
@@ -101,7 +108,7 @@ impl Certificates {
         }
         self.sizes.extend(secret.sizes.iter().cloned());
         let items = secret.sizes.into_iter().map(|(hash, size)| (hash, Stamp { hash: (), size }));
-        self.packed.seen(index, secret.version, items.collect());
+        self.packed.seen(index, secret.version, secret.owner, items.collect());
     }
 
     /// A write was carried out.
@@ -162,6 +169,7 @@ impl Certificates {
     pub(super) fn next(
         &mut self,
         load_balancer: &str,
+        uid: Option<&str>,
         needed: &BTreeMap<Arc<str>, Vec<ObjectKey>>,
         may_remove: bool,
         now: Instant,
@@ -177,7 +185,7 @@ impl Certificates {
             return Some(Next::Fetch(absent));
         }
         self.want(needed, may_remove);
-        let Some(write) = self.packed.next(now) else {
+        let Some(write) = self.packed.next(uid, now) else {
             if self.packed.is_settled() {
                 self.fetched.clear();
                 self.sizes.retain(|hash, _| needed.contains_key(hash));
@@ -238,11 +246,11 @@ mod tests {
         let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
         let mut now = Instant::now();
         for wait in [1, 2, 4, 8, 16, 32, 60, 60] {
-            let next = certificates.next("lb", &needed, true, now);
+            let next = certificates.next("lb", Some("uid"), &needed, true, now);
             let Some(Next::Fetch(wanted)) = next else { panic!("{next:?}") };
             certificates.fetched(Fetched::new(), wanted, now);
             let until = now + Duration::from_secs(wait);
-            let next = certificates.next("lb", &needed, true, now);
+            let next = certificates.next("lb", Some("uid"), &needed, true, now);
             assert!(matches!(next, Some(Next::Later(at)) if at == until), "{next:?}");
             now = until;
         }
@@ -254,18 +262,49 @@ mod tests {
         let now = Instant::now();
         let secret = || CertificatesSeen {
             name: names::certificates_secret("lb", 0),
-            label: "lb".to_owned(),
+            load_balancer: "lb".into(),
             version: "1".to_owned(),
+            owner: Some("uid".to_owned()),
             sizes: vec![("a".into(), 10)],
         };
         certificates.seen(secret());
-        assert!(certificates.next("lb", &needed, true, now).is_none());
+        assert!(certificates.next("lb", Some("uid"), &needed, true, now).is_none());
         certificates.gone(&secret().name);
-        let next = certificates.next("lb", &needed, true, now);
+        let next = certificates.next("lb", Some("uid"), &needed, true, now);
         let Some(Next::Fetch(wanted)) = next else { panic!("{next:?}") };
         certificates.fetched(Fetched::new(), wanted, now);
-        let next = certificates.next("lb", &needed, true, now);
+        let next = certificates.next("lb", Some("uid"), &needed, true, now);
         assert!(matches!(next, Some(Next::Later(_))), "{next:?}");
         assert!(!certificates.has_all(needed.keys()));
+    }
+
+    #[test]
+    fn a_secret_that_belongs_to_a_deleted_load_balancer_is_given_to_the_new_one() {
+        let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
+        certificates.seen(CertificatesSeen {
+            name: names::certificates_secret("lb", 0),
+            load_balancer: "lb".into(),
+            version: "1".to_owned(),
+            owner: Some("old".to_owned()),
+            sizes: vec![("a".into(), 10)],
+        });
+        let now = Instant::now();
+        let next = certificates.next("lb", Some("new"), &needed, true, now);
+        let Some(Next::Write(write)) = next else { panic!("{next:?}") };
+        let owned = super::super::writes::owned(&write.name, "lb", "new");
+        let patch = write.patch("1", &owned);
+        assert_eq!(
+            patch,
+            json!({
+                "metadata": {
+                    "resourceVersion": "1",
+                    "labels": owned.labels,
+                    "ownerReferences": owned.owner_references,
+                },
+                "data": {},
+            })
+        );
+        certificates.wrote(write.write, Some("2".to_owned()));
+        assert!(certificates.next("lb", Some("new"), &needed, true, now).is_none());
     }
 }

@@ -13,7 +13,7 @@ use bowline_core::planner::{Event, Kind, Object};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressLoadBalancerIngress};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::Api;
 use kube::core::DeserializeGuard;
 use kube::{Client, Resource, ResourceExt as _};
@@ -57,7 +57,7 @@ impl Heard {
                 Some(Target::Plans(Arc::clone(&plan.load_balancer)))
             }
             Self::Certificates(Seen::Apply(secret) | Seen::Delete(secret)) => {
-                Some(Target::Certificates(secret.label.as_str().into()))
+                Some(Target::Certificates(Arc::clone(&secret.load_balancer)))
             }
             _ => None,
         }
@@ -107,7 +107,7 @@ impl PlanSeen {
         let spec = spec.filter(|spec| is_plan_of(&name, &spec.load_balancer));
         let load_balancer = match &spec {
             Some(spec) => spec.load_balancer.as_str(),
-            None => load_balancer_of(&meta, &name).unwrap_or_default(),
+            None => load_balancer_of(&meta, &name, "", is_plan_of),
         };
         Self {
             load_balancer: load_balancer.into(),
@@ -125,19 +125,34 @@ fn is_plan_of(name: &str, load_balancer: &str) -> bool {
     names::plan_index(name).is_some_and(|index| names::plan_name(load_balancer, index) == name)
 }
 
-/// The load balancer of a Plan that does not say it: its owner or, where that is another, the one whose
-/// name it has. Long names are not whole in it.
-fn load_balancer_of<'a>(meta: &'a ObjectMeta, name: &'a str) -> Option<&'a str> {
-    let owners = meta.owner_references.iter().flatten().map(|owner| owner.name.as_str());
-    let named = name.rsplit_once('-').map(|(load_balancer, _)| load_balancer);
-    owners.chain(named).find(|load_balancer| is_plan_of(name, load_balancer))
+/// Whether a Secret of this name has certificates of this load balancer.
+fn is_secret_of(name: &str, load_balancer: &str) -> bool {
+    names::plan_index(name)
+        .is_some_and(|index| names::certificates_secret(load_balancer, index) == name)
 }
 
-/// The uid of the load balancer that an object says it belongs to; None where its label says otherwise.
+/// The load balancer of an object that does not say it: its owner or, where that is another, the one
+/// whose name it has behind a prefix. Long names are not whole in it. Empty: none that we know.
+fn load_balancer_of<'a>(
+    meta: &'a ObjectMeta,
+    name: &'a str,
+    prefix: &str,
+    is_of: fn(&str, &str) -> bool,
+) -> &'a str {
+    let owners = meta.owner_references.iter().flatten().map(|owner| owner.name.as_str());
+    let named = name.strip_prefix(prefix).and_then(|rest| rest.rsplit_once('-'));
+    let mut all = owners.chain(named.map(|(load_balancer, _)| load_balancer));
+    all.find(|load_balancer| is_of(name, load_balancer)).unwrap_or_default()
+}
+
+/// The uid of the load balancer of this name that an object says it belongs to; None where its label
+/// says otherwise.
 fn owned_by(meta: &ObjectMeta, load_balancer: &str) -> Option<String> {
     let label = meta.labels.as_ref()?.get(names::LABEL_LOAD_BALANCER)?;
     let owners = meta.owner_references.as_ref()?;
-    let owner = owners.iter().find(|owner| owner.name == load_balancer)?;
+    let kind = LoadBalancer::kind(&());
+    let ours = |it: &&OwnerReference| it.kind == kind && it.name == load_balancer;
+    let owner = owners.iter().find(ours)?;
     (*label == names::load_balancer_label(load_balancer)).then(|| owner.uid.clone())
 }
 
@@ -145,21 +160,31 @@ fn owned_by(meta: &ObjectMeta, load_balancer: &str) -> Option<String> {
 #[derive(Debug)]
 pub(super) struct CertificatesSeen {
     pub(super) name: String,
-    pub(super) label: String,
+    pub(super) load_balancer: Arc<str>,
     pub(super) version: String,
+    /// The uid of the load balancer to which it belongs, if its label is right too.
+    pub(super) owner: Option<String>,
     pub(super) sizes: Vec<(Arc<str>, usize)>,
 }
 
 impl CertificatesSeen {
+    /// Whether it has the name of a Secret of its load balancer.
+    pub(super) fn is_ours(&self) -> bool {
+        is_secret_of(&self.name, &self.load_balancer)
+    }
+
     pub(super) fn of(secret: &Secret) -> Self {
+        let (meta, name) = (&secret.metadata, secret.name_any());
+        let load_balancer = load_balancer_of(meta, &name, names::SECRET_PREFIX, is_secret_of);
         Self {
-            name: secret.name_any(),
-            label: secret.labels().get(names::LABEL_LOAD_BALANCER).cloned().unwrap_or_default(),
+            load_balancer: load_balancer.into(),
+            owner: owned_by(meta, load_balancer),
             version: secret.resource_version().unwrap_or_default(),
             sizes: convert::certificates(secret)
                 .into_iter()
                 .map(|(hash, it)| (hash, it.chain.len() + it.key.len()))
                 .collect(),
+            name,
         }
     }
 }
@@ -358,6 +383,28 @@ mod tests {
         assert_eq!(told(&plan("edge-0", "other", spec("edge"))), ("edge", None, 0));
         assert_eq!(told(&plan("edge-0", "other", spec("other"))), ("edge", None, 1));
         assert!(!plan("edge", "edge", spec("edge")).is_ours());
+    }
+
+    #[test]
+    fn a_secret_belongs_to_the_load_balancer_of_its_name_whatever_was_edited() {
+        let secret = |name: &str, label: &str, owner: &str| {
+            let owner = json!({
+                "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer", "name": owner, "uid": "u",
+            });
+            let labels = json!({names::LABEL_LOAD_BALANCER: label});
+            let metadata = json!({"name": name, "labels": labels, "ownerReferences": [owner]});
+            CertificatesSeen::of(&serde_json::from_value(json!({"metadata": metadata})).unwrap())
+        };
+        let told = |seen: CertificatesSeen| {
+            let ours = seen.is_ours();
+            (seen.load_balancer.to_string(), seen.owner, ours)
+        };
+        let (edge, uid) = ("edge".to_owned(), Some("u".to_owned()));
+        let name = "bowline-tls-edge-0";
+        assert_eq!(told(secret(name, "edge", "edge")), (edge.clone(), uid, true));
+        assert_eq!(told(secret(name, "other", "edge")), (edge.clone(), None, true));
+        assert_eq!(told(secret(name, "edge", "other")), (edge, None, true));
+        assert_eq!(told(secret("edge-0", "edge", "edge")), (String::new(), None, false));
     }
 
     #[test]

@@ -11,6 +11,9 @@ use std::time::Instant;
 pub(super) struct Packed<K, H> {
     shards: Shards<K, H>,
     versions: BTreeMap<u32, String>,
+    /// To which load balancer each object was seen to belong, by uid; None: to none, or its label is
+    /// wrong. What we write ourselves belongs to the right one.
+    owners: BTreeMap<u32, Option<String>>,
     wanted: Items<K, H>,
     /// Items that are not there as they should be.
     open: BTreeSet<K>,
@@ -28,6 +31,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
         Self {
             shards: Shards::new(limit),
             versions: BTreeMap::new(),
+            owners: BTreeMap::new(),
             wanted: Items::new(),
             open: BTreeSet::new(),
             queue: VecDeque::new(),
@@ -54,9 +58,16 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
         self.versions.get(&index).is_none_or(|known| known != version && !is_older(version, known))
     }
 
-    /// An object was seen.
-    pub(super) fn seen(&mut self, index: u32, version: String, items: Items<K, H>) {
+    /// An object was seen that belongs to the load balancer with this uid.
+    pub(super) fn seen(
+        &mut self,
+        index: u32,
+        version: String,
+        owner: Option<String>,
+        items: Items<K, H>,
+    ) {
         self.happened(Write::Put { index, items }, Some(version));
+        self.owners.insert(index, owner);
     }
 
     /// A write of ours was carried out. The watch may have shown that already, and what came after it.
@@ -82,6 +93,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
             self.stale |= self.shards.items(index) != write.items();
         }
         self.refused.remove(&index);
+        self.owners.remove(&index);
         match version {
             Some(version) => drop(self.versions.insert(index, version)),
             None => drop(self.versions.remove(&index)),
@@ -107,11 +119,6 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
     /// An object could not be written: the others go on until then.
     pub(super) fn refused(&mut self, index: u32, until: Instant) {
         self.refused.insert(index, until);
-    }
-
-    /// Whether an object may be written now, as of the last look for a write.
-    pub(super) fn may_write(&self, index: u32) -> bool {
-        !self.refused.contains_key(&index)
     }
 
     /// The version of an object; None: it is not there.
@@ -159,9 +166,23 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
         self.open.is_empty() && self.shards.is_tidy()
     }
 
-    /// The next write that may be tried now, or None.
-    pub(super) fn next(&mut self, now: Instant) -> Option<Write<K, H>> {
+    /// The next write that may be tried now, or None; the objects belong to the load balancer with
+    /// this uid.
+    pub(super) fn next(&mut self, uid: Option<&str>, now: Instant) -> Option<Write<K, H>> {
         self.refused.retain(|_, until| now < *until);
+        self.next_content().or_else(|| self.adopt(uid?))
+    }
+
+    /// An object that belongs to somebody else, perhaps a load balancer of the same name that was
+    /// deleted, is written again as it is, with its owner.
+    fn adopt(&self, uid: &str) -> Option<Write<K, H>> {
+        let foreign = self.owners.iter().filter(|(_, owner)| owner.as_deref() != Some(uid));
+        let mut free = foreign.filter(|(index, _)| !self.refused.contains_key(index));
+        let (&index, _) = free.next().filter(|_| self.is_settled())?;
+        Some(Write::Put { index, items: self.shards.items(index)?.clone() })
+    }
+
+    fn next_content(&mut self) -> Option<Write<K, H>> {
         if std::mem::take(&mut self.stale) {
             let change: Wanted<K, H> =
                 self.open.iter().map(|key| (key.clone(), self.wanted.get(key).cloned())).collect();
@@ -176,7 +197,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
             };
             let before = self.shards.items(write.index());
             let may_pass = || before.is_none_or(|before| before.keys().all(keeps));
-            if self.may_write(write.index()) && (!passed || may_pass()) {
+            if !self.refused.contains_key(&write.index()) && (!passed || may_pass()) {
                 return Some(write.clone());
             }
             passed = true;
@@ -203,7 +224,7 @@ mod tests {
     /// Carries out all writes, as nobody else writes.
     fn settle(packed: &mut Packed<&'static str, u8>) -> Vec<Write<&'static str, u8>> {
         let mut writes = Vec::new();
-        while let Some(write) = packed.next(Instant::now()) {
+        while let Some(write) = packed.next(None, Instant::now()) {
             let deletes = matches!(write, Write::Delete { .. });
             let version = (!deletes).then(|| newer(packed));
             packed.wrote(write.clone(), version);
@@ -221,7 +242,7 @@ mod tests {
         assert_eq!(settle(&mut packed), []);
         packed.want("a", Some(stamp(1)));
         assert_eq!(settle(&mut packed), []);
-        packed.seen(0, "9".to_owned(), Items::from([("b", stamp(7))]));
+        packed.seen(0, "9".to_owned(), None, Items::from([("b", stamp(7))]));
         assert_eq!(settle(&mut packed), [first]);
         packed.gone(0);
         assert_eq!(settle(&mut packed).len(), 1);
@@ -240,19 +261,19 @@ mod tests {
         let mut packed = Packed::new(24);
         let small = Stamp { hash: 1, size: 5 };
         let grown = Stamp { hash: 4, size: 15 };
-        packed.seen(0, "1".to_owned(), Items::from([("a", small)]));
-        packed.seen(1, "2".to_owned(), Items::from([("b", stamp(2)), ("c", stamp(3))]));
+        packed.seen(0, "1".to_owned(), None, Items::from([("a", small)]));
+        packed.seen(1, "2".to_owned(), None, Items::from([("b", stamp(2)), ("c", stamp(3))]));
         packed.want("a", Some(small));
         packed.want("b", Some(stamp(2)));
         packed.want("c", Some(stamp(3)));
         assert!(packed.is_settled());
         packed.want("c", Some(grown));
-        let moved = packed.next(now).unwrap();
+        let moved = packed.next(None, now).unwrap();
         assert_eq!(moved, put(0, &[("a", small), ("c", grown)]));
         packed.wrote(moved, Some("3".to_owned()));
         for _ in 0..3 {
             assert!(!packed.is_settled());
-            assert_eq!(packed.next(now), Some(put(1, &[("b", stamp(2))])));
+            assert_eq!(packed.next(None, now), Some(put(1, &[("b", stamp(2))])));
         }
         settle(&mut packed);
         assert!(packed.is_settled());
@@ -265,27 +286,27 @@ mod tests {
         let mut packed = Packed::new(15);
         packed.want("a", Some(stamp(1)));
         packed.want("b", Some(stamp(2)));
-        assert_eq!(packed.next(now), Some(put(0, &[("a", stamp(1))])));
+        assert_eq!(packed.next(None, now), Some(put(0, &[("a", stamp(1))])));
         packed.refused(0, later);
         let other = put(1, &[("b", stamp(2))]);
-        assert_eq!(packed.next(now), Some(other.clone()));
+        assert_eq!(packed.next(None, now), Some(other.clone()));
         packed.wrote(other, Some("1".to_owned()));
-        assert_eq!(packed.next(now), None);
+        assert_eq!(packed.next(None, now), None);
         assert!(!packed.is_settled());
-        assert_eq!(packed.next(later), Some(put(0, &[("a", stamp(1))])));
+        assert_eq!(packed.next(None, later), Some(put(0, &[("a", stamp(1))])));
     }
 
     #[test]
     fn what_moves_to_an_object_that_cannot_be_written_stays_where_it_is() {
         let now = Instant::now();
         let mut packed = Packed::new(25);
-        packed.seen(0, "1".to_owned(), Items::from([("a", stamp(1)), ("b", stamp(2))]));
+        packed.seen(0, "1".to_owned(), None, Items::from([("a", stamp(1)), ("b", stamp(2))]));
         packed.want("a", Some(stamp(1)));
         packed.want("b", Some(Stamp { hash: 3, size: 20 }));
         let moved = put(1, &[("b", Stamp { hash: 3, size: 20 })]);
-        assert_eq!(packed.next(now), Some(moved));
+        assert_eq!(packed.next(None, now), Some(moved));
         packed.refused(1, now + std::time::Duration::from_secs(9));
-        assert_eq!(packed.next(now), None);
+        assert_eq!(packed.next(None, now), None);
     }
 
     thread_local! {
@@ -309,7 +330,7 @@ mod tests {
         CLONES.set(0);
         for _ in 0..writes {
             assert!(!packed.is_settled());
-            let write = packed.next(Instant::now()).unwrap();
+            let write = packed.next(None, Instant::now()).unwrap();
             let version = newer(packed);
             packed.wrote(write, Some(version));
         }
@@ -337,14 +358,14 @@ mod tests {
         let mut packed = Packed::new(15);
         packed.want("a", Some(stamp(1)));
         packed.want("b", Some(stamp(2)));
-        let first = packed.next(now).unwrap();
-        packed.seen(0, "5".to_owned(), Items::from([("a", stamp(1))]));
+        let first = packed.next(None, now).unwrap();
+        packed.seen(0, "5".to_owned(), None, Items::from([("a", stamp(1))]));
         assert!(!packed.stale);
         packed.wrote(first.clone(), Some("5".to_owned()));
-        assert_eq!(packed.next(now), Some(put(1, &[("b", stamp(2))])));
-        packed.seen(0, "7".to_owned(), Items::from([("a", stamp(9))]));
+        assert_eq!(packed.next(None, now), Some(put(1, &[("b", stamp(2))])));
+        packed.seen(0, "7".to_owned(), None, Items::from([("a", stamp(9))]));
         packed.wrote(first.clone(), Some("6".to_owned()));
         assert_eq!(packed.version(0), Some("7"));
-        assert_eq!(packed.next(now), Some(first));
+        assert_eq!(packed.next(None, now), Some(first));
     }
 }

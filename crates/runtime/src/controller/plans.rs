@@ -27,8 +27,6 @@ pub(super) struct Plans {
     unwritten: BTreeSet<(u64, Item)>,
     /// The hash of each object.
     hashes: BTreeMap<u32, PlanHash>,
-    /// The uid of the load balancer to which each object was seen to belong.
-    owners: BTreeMap<u32, Option<String>>,
 }
 
 /// What is planned for an item.
@@ -47,7 +45,6 @@ impl Default for Plans {
             fragments: BTreeMap::new(),
             unwritten: BTreeSet::new(),
             hashes: BTreeMap::new(),
-            owners: BTreeMap::new(),
         }
     }
 }
@@ -130,7 +127,6 @@ impl Plans {
         if !self.packed.is_news(index, &plan.version) {
             return;
         }
-        self.owners.insert(index, plan.owner);
         let items = plan.fragments.iter().map(|it| {
             let item = (it.consumer.clone(), it.part);
             // What is as planned is not measured again.
@@ -145,7 +141,7 @@ impl Plans {
         }
         self.hashes.insert(index, sum(&items));
         self.suspect(index);
-        self.packed.seen(index, plan.version, items);
+        self.packed.seen(index, plan.version, plan.owner, items);
         self.suspect(index);
     }
 
@@ -169,7 +165,6 @@ impl Plans {
             Some(items) => self.hashes.insert(index, sum(items)),
             None => self.hashes.remove(&index),
         };
-        self.owners.remove(&index);
         self.packed.wrote(write, version);
         // What changed while the write was under way may be as it was before that.
         self.suspect(index);
@@ -179,7 +174,6 @@ impl Plans {
     pub(super) fn gone(&mut self, name: &str) {
         if let Some(index) = names::plan_index(name) {
             self.hashes.remove(&index);
-            self.owners.remove(&index);
             self.suspect(index);
             self.packed.gone(index);
         }
@@ -237,7 +231,7 @@ impl Plans {
         uid: Option<&str>,
         now: Instant,
     ) -> Option<PlanWrite> {
-        let write = self.packed.next(now).or_else(|| self.adopt(uid?))?;
+        let write = self.packed.next(uid, now)?;
         let index = write.index();
         let items = write.items().into_iter().flatten();
         let planned = items.filter_map(|(item, _)| self.fragments.get(item));
@@ -249,18 +243,6 @@ impl Plans {
             write,
             fragments,
         })
-    }
-
-    /// An object that belongs to somebody else, perhaps a load balancer of the same name that was
-    /// deleted, is written again as it is, with its owner.
-    fn adopt(&mut self, uid: &str) -> Option<Write<Item, PlanHash>> {
-        let foreign = self.owners.iter().filter(|(_, owner)| owner.as_deref() != Some(uid));
-        let index = foreign.map(|(index, _)| *index).find(|index| self.packed.may_write(*index))?;
-        if !self.packed.is_settled() {
-            return None;
-        }
-        let items = self.packed.items(index)?.clone();
-        Some(Write::Put { index, items })
     }
 }
 

@@ -125,8 +125,6 @@ pub(super) struct State {
     agents: HashMap<String, Agent>,
     /// Load balancers by the name of their agent's Lease.
     by_lease: HashMap<String, Arc<str>>,
-    /// Names of load balancers by their label.
-    by_label: HashMap<String, Arc<str>>,
     plans: BTreeMap<Arc<str>, Plans>,
     certificates: BTreeMap<Arc<str>, Certificates>,
     tracked: HashMap<(ConsumerKind, ObjectKey), Tracked>,
@@ -162,7 +160,6 @@ impl State {
             balancers: Board::default(),
             agents: HashMap::new(),
             by_lease: HashMap::new(),
-            by_label: HashMap::new(),
             plans: BTreeMap::new(),
             certificates: BTreeMap::new(),
             tracked: HashMap::new(),

@@ -131,10 +131,11 @@ impl Writer {
             delete(&api, &write.name, write.version.clone()).await?;
             return Ok(Written::Certificates(Box::new(write), None));
         }
+        let metadata = owned(&write.name, load_balancer, uid);
         let after = match &write.version {
             None => {
                 let secret = Secret {
-                    metadata: owned(&write.name, load_balancer, uid),
+                    metadata,
                     type_: Some(names::SECRET_TYPE_CERTIFICATES.to_owned()),
                     data: Some(convert::certificates_data(&write.added)),
                     ..Secret::default()
@@ -142,7 +143,7 @@ impl Writer {
                 answer(api.create(&params(), &secret)).await?
             }
             Some(version) => {
-                let patch = write.patch(version);
+                let patch = write.patch(version, &metadata);
                 answer(api.patch(&write.name, &patch_params(), &Patch::Merge(&patch))).await?
             }
         };

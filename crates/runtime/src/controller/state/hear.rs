@@ -48,6 +48,9 @@ impl State {
                     let shown = shown.status.status.ingress.iter().filter_map(|point| point.ip);
                     let fixed = !it.addresses.is_empty();
                     self.meet(name, if fixed { Vec::new() } else { shown.collect() });
+                } else if self.uid(name).as_ref() != Some(&it.uid) {
+                    // Another one of the same name: what belonged to the former becomes its own.
+                    self.touch(name);
                 }
                 self.balancers.put(Arc::clone(name), *shown);
                 self.dirty.insert(Target::LoadBalancer(Arc::clone(name)));
@@ -66,7 +69,6 @@ impl State {
             self.planner.handle(Event::Reported(Arc::clone(name), addresses));
         }
         self.by_lease.insert(lease, Arc::clone(name));
-        self.by_label.insert(names::load_balancer_label(name), Arc::clone(name));
         self.met.insert(Arc::clone(name));
         self.touch(name);
     }
@@ -141,10 +143,8 @@ impl State {
         &mut self,
         seen: Seen<crate::controller::inputs::CertificatesSeen>,
     ) {
-        let lb = |state: &Self, label: &str| {
-            state.by_label.get(label).cloned().unwrap_or_else(|| label.into())
-        };
         match seen {
+            Seen::Apply(secret) | Seen::Delete(secret) if !secret.is_ours() => {}
             Seen::Begin => {
                 let all = self.certificates.iter().flat_map(|(lb, it)| {
                     it.names(lb).map(|name| (Arc::clone(lb), name)).collect::<Vec<_>>()
@@ -153,17 +153,14 @@ impl State {
                 self.unseen.insert("Secret", all);
             }
             Seen::Apply(secret) => {
-                let lb = lb(self, &secret.label);
+                let lb = Arc::clone(&secret.load_balancer);
                 if let Some(unseen) = self.unseen.get_mut("Secret") {
                     unseen.remove(&(Arc::clone(&lb), secret.name.clone()));
                 }
                 self.certificates.entry(Arc::clone(&lb)).or_default().seen(secret);
                 self.dirty.insert(Target::Certificates(lb));
             }
-            Seen::Delete(secret) => {
-                let lb = lb(self, &secret.label);
-                self.certificates_gone(&lb, &secret.name);
-            }
+            Seen::Delete(secret) => self.certificates_gone(&secret.load_balancer, &secret.name),
             Seen::Done => {
                 self.listed.insert("Secret");
                 for (lb, name) in self.unseen.remove("Secret").unwrap_or_default() {

@@ -24,7 +24,7 @@ impl State {
     }
 
     pub(super) fn next_certificates(&mut self, lb: &Arc<str>, now: Instant) -> Next {
-        let needed = self.planner.certificates(lb);
+        let (needed, uid) = (self.planner.certificates(lb), self.uid(lb));
         let Some(certificates) = self.certificates.get_mut(lb) else {
             if needed.is_empty() {
                 return Next::Nothing;
@@ -34,7 +34,7 @@ impl State {
         };
         // A Plan that still refers to a certificate must find it.
         let written = self.plans.get(lb).is_none_or(Plans::is_settled);
-        let next = certificates.next(lb, &needed, written, now);
+        let next = certificates.next(lb, uid.as_deref(), &needed, written, now);
         match next {
             None => Next::Nothing,
             Some(certificates::Next::Later(at)) => Next::Later(at),
@@ -43,7 +43,7 @@ impl State {
             }
             Some(certificates::Next::Write(write)) => {
                 let tried = Tried { name: write.name.clone(), version: write.version.clone() };
-                let uid = self.uid(lb).unwrap_or_default();
+                let uid = uid.unwrap_or_default();
                 Next::Write(Write::Certificates(write, Arc::clone(lb), uid), tried)
             }
         }
