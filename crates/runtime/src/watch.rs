@@ -1,23 +1,33 @@
 //! Following one kind of object: a streaming list, or pages and a watch where a server refuses that;
 //! resumed after a break, begun anew after an expired version. Objects are read into small values here
-//! and dropped; nothing is kept. Controller and agent start one per kind.
+//! and dropped; of the objects nothing is kept. Controller and agent start one per kind.
+//!
+//! Of several API servers one may lag behind the others. A list that is older than what was told before
+//! is not told: it would take away what is there and bring back what is gone.
 
 use crate::metrics::Metrics;
 use crate::random;
 use bowline_core::backoff::Backoff;
-use futures::StreamExt as _;
+use futures::StreamExt;
 use futures::stream::BoxStream;
-use kube::api::Api;
-use kube::runtime::watcher::{self, Config, Error, Event, InitialListStrategy, watcher};
+use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use kube::runtime::watcher::Error;
 use kube::{Error as ClientError, Resource};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// The seconds after which a server ends a watch, which is then resumed. One of which nothing is heard
 /// for longer is dead.
 const LONGEST: u32 = 60;
+/// A watch that the server ends sooner was refused rather than over.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// Objects on a page of a list.
+const PAGE: u32 = 500;
+/// The annotation of the bookmark with which a streaming list ends.
+const END_OF_LIST: &str = "k8s.io/initial-events-end";
 
 /// What a watch shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,17 +40,6 @@ pub enum Seen<K> {
     Delete(K),
     /// All objects have been shown.
     Done,
-}
-
-impl<K> Seen<K> {
-    fn of(event: Event<K>) -> Self {
-        match event {
-            Event::Init => Self::Begin,
-            Event::InitApply(object) | Event::Apply(object) => Self::Apply(object),
-            Event::Delete(object) => Self::Delete(object),
-            Event::InitDone => Self::Done,
-        }
-    }
 }
 
 /// What to follow.
@@ -63,13 +62,23 @@ impl Selection {
         Self { labels: None, fields: Some(selector.into()) }
     }
 
-    fn config(&self, strategy: InitialListStrategy) -> Config {
-        Config {
+    fn pages(&self, continue_token: Option<String>) -> ListParams {
+        ListParams {
             label_selector: self.labels.clone(),
             field_selector: self.fields.clone(),
-            initial_list_strategy: strategy,
+            limit: Some(PAGE),
+            continue_token,
+            ..ListParams::default()
+        }
+    }
+
+    fn watch(&self, send_initial_events: bool) -> WatchParams {
+        WatchParams {
+            label_selector: self.labels.clone(),
+            field_selector: self.fields.clone(),
             timeout: Some(LONGEST),
-            ..Config::default()
+            bookmarks: true,
+            send_initial_events,
         }
     }
 }
@@ -82,67 +91,323 @@ pub async fn follow<K, E>(
     what: &'static str,
     metrics: Metrics,
     listener: mpsc::Sender<E>,
-    mut read: impl FnMut(Seen<K>) -> Option<E> + Send,
+    read: impl FnMut(Seen<K>) -> Option<E> + Send,
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     E: Send,
 {
-    let mut strategy = InitialListStrategy::StreamingList;
-    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(15));
-    let start = |strategy: &InitialListStrategy| -> BoxStream<'static, watcher::Result<Event<K>>> {
-        watcher(api.clone(), selection.config(strategy.clone())).boxed()
+    let closed = listener.clone();
+    let mut follower = Follower {
+        api,
+        selection,
+        what,
+        metrics,
+        listener,
+        read,
+        backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(15)),
+        streaming: true,
+        newest: None,
     };
-    let mut events = start(&strategy);
-    let mut listing = true;
-    loop {
-        let next = tokio::select! {
-            next = events.next() => next,
-            () = listener.closed() => return,
-        };
-        match next {
-            Some(Ok(event)) => {
-                match event {
-                    Event::Init => listing = true,
-                    Event::InitDone => listing = false,
-                    _ => {}
-                }
-                // That a list begins proves nothing yet.
-                if !matches!(event, Event::Init) {
-                    backoff.worked();
-                }
-                if let Some(told) = read(Seen::of(event))
-                    && listener.send(told).await.is_err()
-                {
-                    return;
+    tokio::select! {
+        () = follower.run() => {}
+        () = closed.closed() => {}
+    }
+}
+
+type Events<K> = BoxStream<'static, kube::Result<WatchEvent<K>>>;
+
+struct Follower<K, E, R> {
+    api: Api<K>,
+    selection: Selection,
+    what: &'static str,
+    metrics: Metrics,
+    listener: mpsc::Sender<E>,
+    read: R,
+    backoff: Backoff,
+    /// Whether lists are streams here.
+    streaming: bool,
+    /// The newest version that was told. None: nothing was told wholly yet.
+    newest: Option<String>,
+}
+
+/// Why following broke off, and from which version it goes on; None: from a new list.
+struct Broken {
+    version: Option<String>,
+    why: Trouble,
+}
+
+impl Broken {
+    fn anew(why: impl Into<Trouble>) -> Self {
+        Self { version: None, why: why.into() }
+    }
+}
+
+impl<K, E, R> Follower<K, E, R>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    R: FnMut(Seen<K>) -> Option<E>,
+{
+    async fn run(&mut self) {
+        let mut version = None;
+        while !self.listener.is_closed() {
+            let ended = match version.take() {
+                None => self.list().await,
+                Some(version) => self.resume(version).await,
+            };
+            match ended {
+                Ok(last) => version = Some(last),
+                Err(broken) => {
+                    version = broken.version;
+                    self.recover(&broken.why).await;
                 }
             }
-            Some(Err(error)) => {
-                if strategy == InitialListStrategy::StreamingList
-                    && (refuses_streaming(&error) || listing && cannot_stream(&error))
-                {
-                    tracing::debug!(what, %error, "no streaming lists here: reading pages instead");
-                    strategy = InitialListStrategy::ListWatch;
-                    events = start(&strategy);
+        }
+    }
+
+    /// Waits, ever longer, after a break; where a server cannot stream lists there is another way.
+    async fn recover(&mut self, why: &Trouble) {
+        if self.streaming && why.refuses_streaming() {
+            tracing::debug!(what = self.what, %why, "no streaming lists here: reading pages instead");
+            self.streaming = false;
+            return;
+        }
+        self.metrics.watch_restarted(self.what);
+        let wait = self.backoff.failed(random::number());
+        complain(self.what, why, self.backoff.failures(), wait);
+        tokio::time::sleep(wait).await;
+    }
+
+    async fn tell(&mut self, seen: Seen<K>) {
+        if let Some(told) = (self.read)(seen) {
+            self.send(told).await;
+        }
+    }
+
+    async fn send(&mut self, told: E) {
+        // Where nobody listens any more, the caller ends.
+        let _ = self.listener.send(told).await;
+    }
+
+    /// A version that was told wholly.
+    fn reached(&mut self, version: &str) {
+        self.backoff.worked();
+        if self.newest.as_deref().is_none_or(|newest| !is_older(version, newest)) {
+            self.newest = Some(version.to_owned());
+        }
+    }
+
+    /// Whether a list of this version may be told.
+    fn check(&self, version: &str) -> Result<(), Broken> {
+        match &self.newest {
+            Some(newest) if is_older(version, newest) => Err(Broken::anew(Trouble::Older {
+                version: version.to_owned(),
+                newest: newest.clone(),
+            })),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells all objects, then follows them.
+    async fn list(&mut self) -> Result<String, Broken> {
+        if !self.streaming {
+            let version = self.list_pages().await?;
+            return self.resume(version).await;
+        }
+        let (version, events) = self.list_stream().await?;
+        self.watch(version, events).await
+    }
+
+    /// Pages come from a quorum: they are not older than anything, as long as the server keeps its word.
+    async fn list_pages(&mut self) -> Result<String, Broken> {
+        let (mut token, mut begun) = (None, false);
+        loop {
+            let page = self.api.list(&self.selection.pages(token)).await;
+            let page = page.map_err(|error| Broken::anew(Error::InitialListFailed(error)))?;
+            let version = page.metadata.resource_version.filter(|version| !version.is_empty());
+            if let Some(version) = &version {
+                self.check(version)?;
+            }
+            if !std::mem::replace(&mut begun, true) {
+                self.tell(Seen::Begin).await;
+            }
+            for object in page.items {
+                self.tell(Seen::Apply(object)).await;
+            }
+            token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if token.is_none() {
+                let version = version.ok_or_else(|| Broken::anew(Error::NoResourceVersion))?;
+                self.tell(Seen::Done).await;
+                self.reached(&version);
+                return Ok(version);
+            }
+        }
+    }
+
+    /// A list that comes as a stream says at its end how new it is. The first one is told as it comes;
+    /// later ones, which could be older, are held until then.
+    async fn list_stream(&mut self) -> Result<(String, Events<K>), Broken> {
+        let at_least = self.newest.clone().unwrap_or_else(|| "0".to_owned());
+        let mut events = self.open(true, &at_least).await.map_err(Broken::anew)?;
+        let first = self.newest.is_none();
+        let mut held = BTreeMap::new();
+        if first {
+            self.tell(Seen::Begin).await;
+        }
+        let version = loop {
+            match next(&mut events).await {
+                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) if first => {
+                    self.tell(Seen::Apply(object)).await;
+                }
+                Some(Ok(WatchEvent::Deleted(object))) if first => {
+                    self.tell(Seen::Delete(object)).await;
+                }
+                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                    held.insert(named(&object), (self.read)(Seen::Apply(object)));
+                }
+                Some(Ok(WatchEvent::Deleted(object))) => drop(held.remove(&named(&object))),
+                Some(Ok(WatchEvent::Bookmark(bookmark))) => {
+                    if bookmark.metadata.annotations.contains_key(END_OF_LIST) {
+                        break bookmark.metadata.resource_version;
+                    }
+                }
+                Some(Ok(WatchEvent::Error(status))) => {
+                    return Err(Broken::anew(Trouble::List(Error::WatchError(status.boxed()))));
+                }
+                Some(Err(error)) => self.skip(error).map_err(Broken::anew)?,
+                None => return Err(Broken::anew(Trouble::Ended)),
+            }
+        };
+        self.check(&version)?;
+        if !first {
+            self.tell(Seen::Begin).await;
+            for told in held.into_values().flatten() {
+                self.send(told).await;
+            }
+        }
+        self.tell(Seen::Done).await;
+        self.reached(&version);
+        Ok((version, events))
+    }
+
+    async fn open(&mut self, list: bool, version: &str) -> Result<Events<K>, Error> {
+        let events = self.api.watch(&self.selection.watch(list), version).await;
+        events.map(StreamExt::boxed).map_err(Error::WatchStartFailed)
+    }
+
+    /// Follows on from a version. Ok: the server ended the watch, and it goes on from there.
+    async fn resume(&mut self, version: String) -> Result<String, Broken> {
+        match self.open(false, &version).await {
+            Ok(events) => self.watch(version, events).await,
+            Err(error) => {
+                Err(Broken { version: (!expired(&error)).then_some(version), why: error.into() })
+            }
+        }
+    }
+
+    async fn watch(
+        &mut self,
+        mut version: String,
+        mut events: Events<K>,
+    ) -> Result<String, Broken> {
+        let opened = Instant::now();
+        loop {
+            let event = match next(&mut events).await {
+                Some(Ok(event)) => event,
+                Some(Err(error)) => match self.skip(error) {
+                    Ok(()) => continue,
+                    Err(error) => return Err(Broken { version: Some(version), why: error.into() }),
+                },
+                None if opened.elapsed() < SHORTEST => {
+                    return Err(Broken { version: Some(version), why: Trouble::Ended });
+                }
+                None => return Ok(version),
+            };
+            let seen = match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => Seen::Apply(object),
+                WatchEvent::Deleted(object) => Seen::Delete(object),
+                WatchEvent::Bookmark(bookmark) => {
+                    version = bookmark.metadata.resource_version;
+                    self.reached(&version);
                     continue;
                 }
-                metrics.watch_restarted(what);
-                let wait = backoff.failed(random::number());
-                complain(what, &error, backoff.failures(), wait);
-                if expired(&error) {
-                    events = start(&strategy);
+                WatchEvent::Error(status) => {
+                    let error = Error::WatchError(status.boxed());
+                    let version = (!expired(&error)).then_some(version);
+                    return Err(Broken { version, why: error.into() });
                 }
-                tokio::select! {
-                    () = tokio::time::sleep(wait) => {}
-                    () = listener.closed() => return,
-                }
+            };
+            let (Seen::Apply(object) | Seen::Delete(object)) = &seen else { continue };
+            let Some(now) = object.meta().resource_version.clone().filter(|now| !now.is_empty())
+            else {
+                return Err(Broken::anew(Error::NoResourceVersion));
+            };
+            self.tell(seen).await;
+            version = now;
+            self.reached(&version);
+        }
+    }
+
+    /// One object that cannot be read does not keep the others from being seen.
+    fn skip(&self, error: ClientError) -> Result<(), Error> {
+        match error {
+            ClientError::SerdeError(error) => {
+                tracing::warn!(what = self.what, %error, "an object cannot be read");
+                self.metrics.error("Unreadable");
+                Ok(())
             }
-            None => events = start(&strategy),
+            error => Err(Error::WatchFailed(error)),
+        }
+    }
+}
+
+/// The next event; None also where nothing has come for longer than a server lets a watch live.
+async fn next<K>(events: &mut Events<K>) -> Option<kube::Result<WatchEvent<K>>> {
+    let patience = Duration::from_secs(u64::from(LONGEST) + 5);
+    tokio::time::timeout(patience, events.next()).await.unwrap_or_default()
+}
+
+fn named<K: Resource>(object: &K) -> (Option<String>, Option<String>) {
+    (object.meta().namespace.clone(), object.meta().name.clone())
+}
+
+/// Whether one resourceVersion is before another. Where they are no numbers nothing is known, and what
+/// came last counts.
+pub(crate) fn is_older(version: &str, than: &str) -> bool {
+    match (version.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(version), Ok(than)) => version < than,
+        _ => false,
+    }
+}
+
+/// What breaks a watch off.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("{0}")]
+    Watch(#[from] Error),
+    /// While a list was streamed.
+    #[error("{0}")]
+    List(Error),
+    #[error("the server ended the watch at once, or in the middle of a list")]
+    Ended,
+    #[error(
+        "the server is behind: it lists version {version}, and {newest} was seen before. Should the \
+         cluster have been restored from a backup, restart this process"
+    )]
+    Older { version: String, newest: String },
+}
+
+impl Trouble {
+    fn refuses_streaming(&self) -> bool {
+        match self {
+            Self::Watch(error) => refuses_streaming(error),
+            Self::List(error) => cannot_stream(error),
+            Self::Ended | Self::Older { .. } => false,
         }
     }
 }
 
 /// A first break is daily life (a server restarts, a version expires); one that stays is worth a line.
-fn complain(what: &str, error: &Error, failures: u32, wait: Duration) {
+fn complain(what: &str, error: &Trouble, failures: u32, wait: Duration) {
     if failures < 3 {
         tracing::debug!(what, %error, ?wait, "the watch broke off");
     } else {
@@ -166,13 +431,12 @@ fn refuses_streaming(error: &Error) -> bool {
 }
 
 /// A server over an etcd that is too old for it accepts a streaming list, and then says in the stream
-/// that it cannot.
+/// that it cannot. One that is behind (504) can, once it has caught up.
 fn cannot_stream(error: &Error) -> bool {
-    matches!(error, Error::WatchError(_)) && matches!(status(error), Some(500..))
+    matches!(error, Error::WatchError(_)) && matches!(status(error), Some(500..=503 | 505..))
 }
 
-/// The version to resume from is no longer kept. The watcher starts over by itself when the stream says
-/// so, but not when the server says it before there is a stream.
+/// The version to resume from is no longer kept.
 fn expired(error: &Error) -> bool {
     status(error) == Some(410)
 }

@@ -1,7 +1,7 @@
 //! Objects of bounded size that together hold a set of items, as `bowline_core::shard` packs them, with
 //! the versions by which they are written. Plans and the Secrets with certificates are both kept so.
 
-use super::shown::is_older;
+use crate::watch::is_older;
 use bowline_core::shard::{Items, Shards, Stamp, Wanted, Write};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;

@@ -1,6 +1,7 @@
 //! What the statuses of objects say now, as far as the leader writes them: read from watches and from the
 //! answers to its own writes, whichever is newer. Nothing else of the objects is kept.
 
+use crate::watch::is_older;
 use bowline_api::LoadBalancer;
 use bowline_api::load_balancer::LoadBalancerStatus;
 use bowline_core::key::ObjectKey;
@@ -116,15 +117,6 @@ impl<K: Hash + Eq, S> Board<K, S> {
     pub(super) fn done(&mut self) {
         let epoch = self.epoch;
         self.shown.retain(|_, (seen, _)| *seen == epoch);
-    }
-}
-
-/// Whether one resourceVersion is before another. Where they are no numbers nothing is known, and what
-/// came last counts.
-pub(super) fn is_older(version: &str, than: &str) -> bool {
-    match (version.parse::<u64>(), than.parse::<u64>()) {
-        (Ok(version), Ok(than)) => version < than,
-        _ => false,
     }
 }
 
