@@ -298,17 +298,20 @@ pub struct Known<'a, C, R> {
     pub undone: &'a [Refusal],
 }
 
+/// Why a load balancer does not run; None: it does. No verdict: it has no driver.
+pub fn waiting(verdict: Option<&Verdict>) -> Option<Waiting> {
+    match verdict.map(|verdict| &verdict.phase) {
+        None => Some(Waiting::NoDriver),
+        Some(Phase::Pending(pending)) => Some(Waiting::Agent(pending.clone())),
+        Some(Phase::Running) => None,
+    }
+}
+
 /// What the status of a load balancer should say.
 pub fn load_balancer<'a>(
     known: Known<'a, impl Iterator<Item = &'a ConsumerRef>, impl Iterator<Item = &'a Outcome>>,
 ) -> LoadBalancerStatus {
-    let waiting = match known.verdict {
-        None => Some(Waiting::NoDriver),
-        Some(Verdict { phase: Phase::Pending(pending), .. }) => {
-            Some(Waiting::Agent(pending.clone()))
-        }
-        Some(Verdict { phase: Phase::Running, .. }) => None,
-    };
+    let waiting = waiting(known.verdict);
     let undone =
         known.undone.iter().map(|undone| (undone.consumer.clone(), undone.problem.clone()));
     let refused: Vec<_> =

@@ -17,7 +17,14 @@ pub(super) struct Output {
     planned: BTreeMap<Who, Kept>,
     by_lb: BTreeMap<Arc<str>, OnLb>,
     changes: Changes,
+    /// The certificates of a load balancer that needs none.
+    none: Certificates,
+    /// How often the certificates of any load balancer were different.
+    revision: u64,
 }
+
+/// Certificates that are needed, by hash, and the Secrets that have each, sorted.
+type Certificates = BTreeMap<Arc<str>, Vec<ObjectKey>>;
 
 /// What is planned for one consumer.
 #[derive(Debug, PartialEq)]
@@ -87,9 +94,54 @@ impl Kept {
 struct OnLb {
     /// Those who are on it, or were refused by it.
     consumers: BTreeSet<Who>,
+    /// Those of them whom it refused, in whole or in part.
+    refused: BTreeSet<Who>,
     hash: PlanHash,
     /// How many consumers need a certificate from a Secret.
-    certificates: BTreeMap<(Arc<str>, ObjectKey), usize>,
+    uses: BTreeMap<(Arc<str>, ObjectKey), usize>,
+    certificates: Certificates,
+    /// With which revision those were last different.
+    revision: u64,
+}
+
+impl OnLb {
+    /// Whether that is news.
+    fn need(&mut self, certificate: &(Arc<str>, ObjectKey)) -> bool {
+        let uses = self.uses.entry(certificate.clone()).or_default();
+        *uses += 1;
+        if *uses == 1 {
+            let (hash, secret) = certificate;
+            let secrets = self.certificates.entry(Arc::clone(hash)).or_default();
+            let place = secrets.partition_point(|other| other < secret);
+            secrets.insert(place, secret.clone());
+            return true;
+        }
+        false
+    }
+
+    /// Whether nobody needs it any more.
+    fn release(&mut self, certificate: &(Arc<str>, ObjectKey)) -> bool {
+        let Some(uses) = self.uses.get_mut(certificate) else { return false };
+        *uses -= 1;
+        if *uses > 0 {
+            return false;
+        }
+        self.uses.remove(certificate);
+        let (hash, secret) = certificate;
+        if let Some(secrets) = self.certificates.get_mut(hash) {
+            secrets.retain(|other| other != secret);
+            if secrets.is_empty() {
+                self.certificates.remove(hash);
+            }
+        }
+        true
+    }
+}
+
+/// Whether somebody was refused something.
+fn is_refused(outcome: &Outcome) -> bool {
+    matches!(outcome.state, State::Refused { .. })
+        || outcome.problems.iter().any(|problem| !problem.reason.is_warning())
 }
 
 impl Output {
@@ -120,9 +172,14 @@ impl Output {
         let Some(lb) = kept.planned.load_balancer() else { return };
         let on = self.by_lb.entry(lb.clone()).or_default();
         on.consumers.insert(who.clone());
+        if is_refused(&kept.planned.outcome) {
+            on.refused.insert(who.clone());
+        }
         on.hash = on.hash.plus(kept.hash);
-        for certificate in &kept.planned.certificates {
-            *on.certificates.entry(certificate.clone()).or_default() += 1;
+        let new = kept.planned.certificates.iter().filter(|certificate| on.need(certificate));
+        if new.count() > 0 {
+            self.revision += 1;
+            on.revision = self.revision;
         }
     }
 
@@ -130,14 +187,12 @@ impl Output {
         let Some(lb) = kept.planned.load_balancer() else { return };
         let Some(on) = self.by_lb.get_mut(lb) else { return };
         on.consumers.remove(who);
+        on.refused.remove(who);
         on.hash = on.hash.minus(kept.hash);
-        for certificate in &kept.planned.certificates {
-            if let Some(count) = on.certificates.get_mut(certificate) {
-                *count -= 1;
-                if *count == 0 {
-                    on.certificates.remove(certificate);
-                }
-            }
+        let gone = kept.planned.certificates.iter().filter(|certificate| on.release(certificate));
+        if gone.count() > 0 {
+            self.revision += 1;
+            on.revision = self.revision;
         }
         if on.consumers.is_empty() {
             self.by_lb.remove(lb);
@@ -205,11 +260,17 @@ impl Output {
         self.by_lb.get(lb).map(|on| on.hash).unwrap_or_default()
     }
 
-    pub(super) fn certificates(&self, lb: &str) -> BTreeMap<Arc<str>, Vec<ObjectKey>> {
-        let mut certificates = BTreeMap::<_, Vec<_>>::new();
-        for (hash, secret) in self.by_lb.get(lb).into_iter().flat_map(|on| on.certificates.keys()) {
-            certificates.entry(hash.clone()).or_default().push(secret.clone());
-        }
-        certificates
+    pub(super) fn certificates(&self, lb: &str) -> &Certificates {
+        self.by_lb.get(lb).map_or(&self.none, |on| &on.certificates)
+    }
+
+    pub(super) fn certificates_revision(&self, lb: &str) -> u64 {
+        self.by_lb.get(lb).map_or(0, |on| on.revision)
+    }
+
+    /// Those whom a load balancer refused, in whole or in part.
+    pub(super) fn refused(&self, lb: &str) -> impl Iterator<Item = &Outcome> {
+        let refused = self.by_lb.get(lb).into_iter().flat_map(|on| &on.refused);
+        refused.filter_map(|who| self.outcome(who))
     }
 }

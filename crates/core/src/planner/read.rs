@@ -69,10 +69,7 @@ impl Planner {
 
     /// What became of those whom a load balancer refused, in whole or in part; sorted.
     pub fn refused(&self, lb: &str) -> impl Iterator<Item = &Outcome> {
-        self.on(lb).filter(|outcome| {
-            matches!(outcome.state, State::Refused { .. })
-                || outcome.problems.iter().any(|problem| !problem.reason.is_warning())
-        })
+        self.output.refused(lb)
     }
 
     fn on(&self, lb: &str) -> impl Iterator<Item = &Outcome> {
@@ -95,8 +92,13 @@ impl Planner {
     }
 
     /// The certificates that a load balancer's plan needs, by hash, and the Secrets that have each.
-    pub fn certificates(&self, lb: &str) -> BTreeMap<Arc<str>, Vec<ObjectKey>> {
+    pub fn certificates(&self, lb: &str) -> &BTreeMap<Arc<str>, Vec<ObjectKey>> {
         self.output.certificates(lb)
+    }
+
+    /// A number that is another one whenever the certificates of a load balancer are others.
+    pub fn certificates_revision(&self, lb: &str) -> u64 {
+        self.output.certificates_revision(lb)
     }
 
     /// How many times a consumer was looked at so far: what an event costs.

@@ -375,7 +375,7 @@ fn all_ingresses_of_a_host_get_the_tls_of_the_oldest_that_has_a_certificate() {
         assert_eq!(site_tls(&planner, name), [(host("h"), served(Some("good"), true))], "{name}");
     }
     assert_eq!(messages(&planner, "a/other"), [r#"TLS of host "h" is as Ingress a/good has it"#]);
-    assert_eq!(planner.certificates("lb").into_keys().collect::<Vec<_>>(), ["good".into()]);
+    assert_eq!(planner.certificates("lb").keys().cloned().collect::<Vec<_>>(), ["good".into()]);
 }
 
 #[test]

@@ -20,6 +20,7 @@ struct Snapshot {
     outcomes: BTreeMap<ConsumerRef, Outcome>,
     hashes: [PlanHash; 2],
     certificates: [BTreeMap<Arc<str>, Vec<ObjectKey>>; 2],
+    refused: [Vec<Outcome>; 2],
 }
 
 fn snapshot(planner: &Planner) -> Snapshot {
@@ -34,7 +35,8 @@ fn snapshot(planner: &Planner) -> Snapshot {
         fragments,
         outcomes: planner.outcomes().map(|it| (it.consumer.clone(), it.clone())).collect(),
         hashes: LOAD_BALANCERS.map(|lb| planner.hash(lb)),
-        certificates: LOAD_BALANCERS.map(|lb| planner.certificates(lb)),
+        certificates: LOAD_BALANCERS.map(|lb| planner.certificates(lb).clone()),
+        refused: LOAD_BALANCERS.map(|lb| planner.refused(lb).cloned().collect()),
     }
 }
 
