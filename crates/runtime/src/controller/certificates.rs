@@ -40,6 +40,19 @@ pub(super) struct Certificates {
     sizes: BTreeMap<Arc<str>, usize>,
     fetched: Fetched,
     missed: BTreeMap<Arc<str>, Missed>,
+    /// What was needed, by its revision, when there was last nothing to do.
+    rested: Option<(u64, bool, Option<String>)>,
+    /// What was needed, by its revision, when all of it was there.
+    complete: Option<u64>,
+}
+
+/// What a load balancer needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needed<'a> {
+    /// The certificates, by hash, and where each may be found.
+    pub(super) certificates: &'a BTreeMap<Arc<str>, Vec<ObjectKey>>,
+    /// Another number whenever those are others.
+    pub(super) revision: u64,
 }
 
 impl Default for Certificates {
@@ -49,6 +62,8 @@ impl Default for Certificates {
             sizes: BTreeMap::new(),
             fetched: Fetched::new(),
             missed: BTreeMap::new(),
+            rested: None,
+            complete: None,
         }
     }
 }
@@ -106,6 +121,7 @@ impl Certificates {
         if !self.packed.is_news(index, &secret.version) {
             return;
         }
+        (self.rested, self.complete) = (None, None);
         self.sizes.extend(secret.sizes.iter().cloned());
         let items = secret.sizes.into_iter().map(|(hash, size)| (hash, Stamp { hash: (), size }));
         self.packed.seen(index, secret.version, secret.owner, items.collect());
@@ -113,12 +129,14 @@ impl Certificates {
 
     /// A write was carried out.
     pub(super) fn wrote(&mut self, write: Write<Arc<str>, ()>, version: Option<String>) {
+        (self.rested, self.complete) = (None, None);
         self.packed.wrote(write, version);
     }
 
     /// A Secret is gone.
     pub(super) fn gone(&mut self, name: &str) {
         if let Some(index) = names::plan_index(name) {
+            (self.rested, self.complete) = (None, None);
             self.packed.gone(index);
         }
     }
@@ -130,6 +148,7 @@ impl Certificates {
         missed: Vec<(Arc<str>, Vec<ObjectKey>)>,
         now: Instant,
     ) {
+        self.rested = None;
         self.missed.retain(|hash, _| !fetched.contains_key(hash));
         for (hash, places) in missed {
             let before = self.missed.get(&hash).filter(|before| before.places == places);
@@ -145,6 +164,7 @@ impl Certificates {
     /// A Secret could not be written: the others go on until then.
     pub(super) fn refused(&mut self, name: &str, until: Instant) {
         if let Some(index) = names::plan_index(name) {
+            self.rested = None;
             self.packed.refused(index, until);
         }
     }
@@ -160,20 +180,28 @@ impl Certificates {
     }
 
     /// Whether all of these are there for the agent.
-    pub(super) fn has_all<'a>(&self, mut hashes: impl Iterator<Item = &'a Arc<str>>) -> bool {
-        hashes.all(|hash| self.packed.holds(hash))
+    pub(super) fn has_all(&mut self, needed: Needed<'_>) -> bool {
+        let all = self.complete == Some(needed.revision)
+            || needed.certificates.keys().all(|hash| self.packed.holds(hash));
+        self.complete = all.then_some(needed.revision);
+        all
     }
 
-    /// What brings the Secrets closer to holding exactly `needed`. What is needed no more may go once
-    /// no Plan refers to it, which the caller knows.
+    /// What brings the Secrets closer to holding exactly what is needed. What is needed no more may go
+    /// once no Plan refers to it, which the caller knows. At rest nothing is gone through.
     pub(super) fn next(
         &mut self,
         load_balancer: &str,
         uid: Option<&str>,
-        needed: &BTreeMap<Arc<str>, Vec<ObjectKey>>,
+        needed: Needed<'_>,
         may_remove: bool,
         now: Instant,
     ) -> Option<Next> {
+        let look = (needed.revision, may_remove, uid.map(ToOwned::to_owned));
+        if self.rested.as_ref() == Some(&look) {
+            return None;
+        }
+        let needed = needed.certificates;
         self.missed.retain(|hash, missed| needed.get(hash) == Some(&missed.places));
         let absent: Vec<_> = needed
             .iter()
@@ -189,6 +217,9 @@ impl Certificates {
             if self.packed.is_settled() {
                 self.fetched.clear();
                 self.sizes.retain(|hash, _| needed.contains_key(hash));
+            }
+            if self.packed.is_at_rest() && self.missed.is_empty() {
+                self.rested = Some(look);
             }
             return self.missed.values().map(|missed| missed.until).min().map(Next::Later);
         };
@@ -241,16 +272,42 @@ mod tests {
         hashes.iter().map(|hash| (Arc::from(*hash), vec![place.clone()])).collect()
     }
 
+    fn as_needed(certificates: &BTreeMap<Arc<str>, Vec<ObjectKey>>) -> Needed<'_> {
+        Needed { certificates, revision: 1 }
+    }
+
+    #[test]
+    fn at_rest_nothing_is_gone_through_until_something_else_is_needed() {
+        let (mut certificates, one) = (Certificates::default(), needed(&["a"]));
+        certificates.seen(CertificatesSeen {
+            name: names::certificates_secret("lb", 0),
+            load_balancer: "lb".into(),
+            version: "1".to_owned(),
+            owner: Some("uid".to_owned()),
+            sizes: vec![("a".into(), 10)],
+        });
+        let two = needed(&["a", "b"]);
+        let next = |certificates: &mut Certificates, needed, revision| {
+            let needed = Needed { certificates: needed, revision };
+            certificates.next("lb", Some("uid"), needed, true, Instant::now())
+        };
+        assert!(next(&mut certificates, &one, 1).is_none());
+        // Under the same number others are not even seen.
+        assert!(next(&mut certificates, &two, 1).is_none());
+        let fetch = next(&mut certificates, &two, 2);
+        assert!(matches!(fetch, Some(Next::Fetch(_))), "{fetch:?}");
+    }
+
     #[test]
     fn what_is_not_found_is_looked_for_again_ever_less_often() {
         let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
         let mut now = Instant::now();
         for wait in [1, 2, 4, 8, 16, 32, 60, 60] {
-            let next = certificates.next("lb", Some("uid"), &needed, true, now);
+            let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
             let Some(Next::Fetch(wanted)) = next else { panic!("{next:?}") };
             certificates.fetched(Fetched::new(), wanted, now);
             let until = now + Duration::from_secs(wait);
-            let next = certificates.next("lb", Some("uid"), &needed, true, now);
+            let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
             assert!(matches!(next, Some(Next::Later(at)) if at == until), "{next:?}");
             now = until;
         }
@@ -268,14 +325,14 @@ mod tests {
             sizes: vec![("a".into(), 10)],
         };
         certificates.seen(secret());
-        assert!(certificates.next("lb", Some("uid"), &needed, true, now).is_none());
+        assert!(certificates.next("lb", Some("uid"), as_needed(&needed), true, now).is_none());
         certificates.gone(&secret().name);
-        let next = certificates.next("lb", Some("uid"), &needed, true, now);
+        let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
         let Some(Next::Fetch(wanted)) = next else { panic!("{next:?}") };
         certificates.fetched(Fetched::new(), wanted, now);
-        let next = certificates.next("lb", Some("uid"), &needed, true, now);
+        let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
         assert!(matches!(next, Some(Next::Later(_))), "{next:?}");
-        assert!(!certificates.has_all(needed.keys()));
+        assert!(!certificates.has_all(as_needed(&needed)));
     }
 
     #[test]
@@ -289,7 +346,7 @@ mod tests {
             sizes: vec![("a".into(), 10)],
         });
         let now = Instant::now();
-        let next = certificates.next("lb", Some("new"), &needed, true, now);
+        let next = certificates.next("lb", Some("new"), as_needed(&needed), true, now);
         let Some(Next::Write(write)) = next else { panic!("{next:?}") };
         let owned = super::super::writes::owned(&write.name, "lb", "new");
         let patch = write.patch("1", &owned);
@@ -305,6 +362,6 @@ mod tests {
             })
         );
         certificates.wrote(write.write, Some("2".to_owned()));
-        assert!(certificates.next("lb", Some("new"), &needed, true, now).is_none());
+        assert!(certificates.next("lb", Some("new"), as_needed(&needed), true, now).is_none());
     }
 }

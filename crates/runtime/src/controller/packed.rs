@@ -166,6 +166,11 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
         self.open.is_empty() && self.shards.is_tidy()
     }
 
+    /// Whether all is as wanted and nothing is to be tried again.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.is_settled() && self.refused.is_empty()
+    }
+
     /// The next write that may be tried now, or None; the objects belong to the load balancer with
     /// this uid.
     pub(super) fn next(&mut self, uid: Option<&str>, now: Instant) -> Option<Write<K, H>> {

@@ -4,7 +4,10 @@
 mod hear;
 mod next;
 
-use super::certificates::{self, Certificates};
+#[cfg(test)]
+mod tests;
+
+use super::certificates::{self, Certificates, Needed};
 use super::inputs::{Heard, LeaseSeen, Status};
 use super::plans::Plans;
 use super::render;
@@ -148,6 +151,9 @@ pub(super) struct State {
     pub(super) told: Vec<Change>,
     /// How much is refused now, by reason.
     pub(super) refused: BTreeMap<Reason, usize>,
+    /// How often the consumers of a load balancer were gone through for its status.
+    #[cfg(test)]
+    walks: usize,
 }
 
 impl State {
@@ -175,6 +181,8 @@ impl State {
             said: Vec::new(),
             told: Vec::new(),
             refused: BTreeMap::new(),
+            #[cfg(test)]
+            walks: 0,
         }
     }
 

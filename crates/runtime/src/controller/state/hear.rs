@@ -229,12 +229,10 @@ impl State {
                 self.say(&refusal.consumer, &refusal.problem);
             }
         }
-        let concerned: Vec<_> = before
-            .refused
-            .iter()
-            .chain(&after.refused)
-            .flat_map(|refusal| self.concerned(&lb, &refusal.consumer))
-            .collect();
+        let gone = before.refused.iter().filter(|refusal| !after.refused.contains(refusal));
+        let new = after.refused.iter().filter(|refusal| !before.refused.contains(refusal));
+        let concerned: Vec<_> =
+            gone.chain(new).flat_map(|refusal| self.concerned(&lb, &refusal.consumer)).collect();
         let waiting = self.unproven.get(&lb).into_iter().flatten().cloned();
         let all: Vec<_> = waiting.chain(concerned).collect();
         self.dirty.extend(all.into_iter().map(|(kind, key)| Target::Consumer(kind, key)));

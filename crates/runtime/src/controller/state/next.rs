@@ -2,6 +2,12 @@
 //! heard; the caller carries the write out.
 
 use super::*;
+use bowline_api::load_balancer::LoadBalancerPhase;
+
+/// The certificates that a load balancer needs.
+fn needed<'a>(planner: &'a Planner, lb: &str) -> Needed<'a> {
+    Needed { certificates: planner.certificates(lb), revision: planner.certificates_revision(lb) }
+}
 
 impl State {
     /// What, if anything, brings a target closer to what it should be.
@@ -24,17 +30,14 @@ impl State {
     }
 
     pub(super) fn next_certificates(&mut self, lb: &Arc<str>, now: Instant) -> Next {
-        let (needed, uid) = (self.planner.certificates(lb), self.uid(lb));
-        let Some(certificates) = self.certificates.get_mut(lb) else {
-            if needed.is_empty() {
-                return Next::Nothing;
-            }
-            self.certificates.insert(Arc::clone(lb), Certificates::default());
-            return self.next_certificates(lb, now);
-        };
+        let (needed, uid) = (needed(&self.planner, lb), self.uid(lb));
+        if needed.certificates.is_empty() && !self.certificates.contains_key(lb) {
+            return Next::Nothing;
+        }
+        let certificates = self.certificates.entry(Arc::clone(lb)).or_default();
         // A Plan that still refers to a certificate must find it.
         let written = self.plans.get(lb).is_none_or(Plans::is_settled);
-        let next = certificates.next(lb, uid.as_deref(), &needed, written, now);
+        let next = certificates.next(lb, uid.as_deref(), needed, written, now);
         match next {
             None => Next::Nothing,
             Some(certificates::Next::Later(at)) => Next::Later(at),
@@ -57,9 +60,10 @@ impl State {
         };
         if !write.is_deletion() {
             // Certificates first: the agent finds them when it reads the Plan.
-            let needed = self.planner.certificates(lb);
+            let needed = needed(&self.planner, lb);
+            let certificates = self.certificates.get_mut(lb);
             let there =
-                self.certificates.get(lb).map_or(needed.is_empty(), |it| it.has_all(needed.keys()));
+                certificates.map_or(needed.certificates.is_empty(), |it| it.has_all(needed));
             if there {
                 self.lacking.remove(lb);
             } else {
@@ -195,6 +199,34 @@ impl State {
         };
         let verdict = self.verdict(lb, now);
         let agent = self.agents.get(&names::agent_lease(lb));
+        let before = &shown.status.status;
+        let running = before.phase == Some(LoadBalancerPhase::Running);
+        let mut waiting = status::waiting(verdict.as_ref());
+        let mut again = None;
+        if waiting == Some(Waiting::Agent(Pending::AgentBehind)) && running {
+            let since = *self.behind.entry(Arc::clone(lb)).or_insert(now);
+            if now.duration_since(since) < BEHIND {
+                again = Some(since + BEHIND);
+                waiting = None;
+            }
+        } else {
+            self.behind.remove(lb);
+        }
+        // The Lease may be that of an agent that died before we came: its end, or its next renewal,
+        // shows.
+        let unsure = agent.is_some_and(|agent| agent.held && !agent.alive && !agent.ended);
+        if unsure && waiting.is_none() && !running {
+            return Next::Nothing;
+        }
+        // Lists that change often are written now and then, and not gone through in between.
+        let last = self.written.get(lb).map(|at| *at + GAP).filter(|at| now < *at);
+        if let Some(at) = last.filter(|_| running == waiting.is_none()) {
+            return Next::Later(at);
+        }
+        #[cfg(test)]
+        {
+            self.walks += 1;
+        }
         let mut want = status::load_balancer(Known {
             name: lb,
             verdict: verdict.as_ref(),
@@ -203,31 +235,12 @@ impl State {
             refused: self.planner.refused(lb),
             undone: agent.map_or(&[], |agent| &agent.report.refused),
         });
-        let before = &shown.status.status;
-        let running = before.phase == Some(bowline_api::load_balancer::LoadBalancerPhase::Running);
-        let mut again = None;
-        if want.waiting == Some(Waiting::Agent(Pending::AgentBehind)) && running {
-            let since = *self.behind.entry(Arc::clone(lb)).or_insert(now);
-            if now.duration_since(since) < BEHIND {
-                again = Some(since + BEHIND);
-                want.assume_running();
-            }
-        } else {
-            self.behind.remove(lb);
-        }
-        // The Lease may be that of an agent that died before we came: its end, or its next renewal,
-        // shows.
-        let unsure = agent.is_some_and(|agent| agent.held && !agent.alive && !agent.ended);
-        if unsure && want.waiting.is_none() && !running {
-            return Next::Nothing;
+        if again.is_some() {
+            want.assume_running();
         }
         let rendered = render::load_balancer(want, shown, clock);
         if rendered == *before {
             return again.map_or(Next::Nothing, Next::Later);
-        }
-        let last = self.written.get(lb).map(|at| *at + GAP).filter(|at| now < *at);
-        if let Some(at) = last.filter(|_| rendered.phase == before.phase) {
-            return Next::Later(at);
         }
         let tried = Tried::at(&shown.version);
         let patch = render::load_balancer_patch(&rendered, &shown.version);
