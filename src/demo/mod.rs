@@ -3,11 +3,13 @@
 
 mod backend;
 mod kubelet;
+mod served;
 
 pub(crate) use kubelet::Kubelet;
+pub(crate) use served::Served;
 
 use bowline_runtime::manifests::{self, Manifest, ManifestError};
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use std::path::Path;
 
@@ -23,14 +25,6 @@ const FILES: [(&str, &str); 4] = [
 pub(crate) async fn exists(client: &Client) -> kube::Result<bool> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     Ok(namespaces.get_opt(kubelet::NAMESPACE).await?.is_some())
-}
-
-/// Whether its Service has an address, or there is none to have one.
-pub(crate) async fn is_served(client: &Client) -> bool {
-    let services: Api<Service> = Api::namespaced(client.clone(), kubelet::NAMESPACE);
-    let Ok(Some(service)) = services.get_opt("hello").await else { return true };
-    let status = service.status.and_then(|status| status.load_balancer);
-    status.is_some_and(|status| status.ingress.is_some_and(|points| !points.is_empty()))
 }
 
 /// The objects of the demo.

@@ -55,41 +55,59 @@ fn look(server: &Bowline, args: &[&str]) -> String {
 }
 
 #[test]
-fn backends_take_turns_and_a_deleted_pod_is_out_before_the_next_request() {
+fn the_backends_that_are_promised_take_turns_from_the_first_request_on() {
     let _turn = turn();
     net::in_namespace(|| async {
         let scratch = Scratch::new();
         let mut server = Start::new(&scratch).arg("--demo").ready();
+        let six = [answers(SERVICE, 6).await, answers(HTTP, 6).await];
+        let log = server.service.log();
         for line in ["curl http://127.0.0.1:8000/", "curl http://hello.localhost:8080/"] {
-            assert!(server.service.log().contains(line), "{}", server.service.log());
+            assert!(log.contains(line), "{log}");
         }
         let all = set(&["hello-1", "hello-2", "hello-3"]);
-        for port in [SERVICE, HTTP] {
-            let six = answers(port, 6).await;
+        for six in six {
             assert_eq!(six[..3].iter().cloned().collect::<BTreeSet<_>>(), all, "in turn: {six:?}");
             assert_eq!(six[..3], six[3..], "in the same order again");
         }
         asked(Ipv6Addr::LOCALHOST.into(), SERVICE).await.expect("an answer by IPv6");
+        assert_eq!(server.stop(), Some(0));
+        for port in [SERVICE, HTTP, 18081] {
+            TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("the port is free again");
+        }
+    });
+}
 
-        let pods: Api<Pod> = Api::namespaced(server.client().await, "demo");
-        pods.delete("hello-2", &DeleteParams::default()).await.expect("a deletion");
-        eventually("hello-2 is out", || async {
-            let four = answers(SERVICE, 4).await;
-            if four.contains(&"hello-2".to_owned()) { Err(format!("{four:?}")) } else { Ok(()) }
-        })
-        .await;
-        eventually("the Pod is gone", || async {
-            match pods.get_opt("hello-2").await {
-                Ok(None) => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .await;
+#[test]
+fn a_pod_that_kubectl_deleted_is_out_before_the_next_request_and_none_fails_meanwhile() {
+    let _turn = turn();
+    net::in_namespace(|| async {
+        let scratch = Scratch::new();
+        let mut server = Start::new(&scratch).arg("--demo").ready();
+        let kubeconfig = server.kubeconfig.clone();
+        let deletion = tokio::task::spawn_blocking(move || {
+            let deleted =
+                scratch.kubectl(&kubeconfig, &["-n", "demo", "delete", "pod", "hello-2"]).ok();
+            (deleted, scratch)
+        });
+        let mut meanwhile = Vec::new();
+        while !deletion.is_finished() {
+            meanwhile.extend(answers(SERVICE, 1).await);
+        }
+        // kubectl has returned: no waiting from here on.
+        let four = answers(SERVICE, 4).await;
+        let (deleted, _scratch) = deletion.await.expect("kubectl");
+        assert!(deleted.contains("deleted"), "{deleted}");
+        assert!(meanwhile.contains(&"hello-2".to_owned()), "it took part: {meanwhile:?}");
+        let two = set(&["hello-1", "hello-3"]);
+        assert_eq!(four[..2].iter().cloned().collect::<BTreeSet<_>>(), two, "in turn: {four:?}");
+        assert_eq!(four[..2], four[2..], "in the same order again");
         until("a line tells it", || {
             let log = server.service.log();
             if log.contains("demo/hello: 3 → 2 members") { Ok(()) } else { Err(log) }
         });
 
+        let pods: Api<Pod> = Api::namespaced(server.client().await, "demo");
         let new = json!({
             "metadata": {"name": "hello-4", "labels": {"app": "hello"}},
             "spec": {"nodeName": "demo", "containers": [{
@@ -108,9 +126,7 @@ fn backends_take_turns_and_a_deleted_pod_is_out_before_the_next_request() {
         })
         .await;
         assert_eq!(server.stop(), Some(0));
-        for port in [SERVICE, HTTP, 18081, 18084] {
-            TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("the port is free again");
-        }
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 18084)).expect("the port is free again");
     });
 }
 
@@ -190,7 +206,7 @@ fn explain_status_and_plan_read_a_running_cluster_also_with_the_right_to_read_al
 }
 
 #[test]
-fn a_taken_port_is_told_on_the_object_that_wants_it_and_taken_when_it_is_free() {
+fn a_taken_port_is_told_on_the_pod_that_wants_it_and_taken_when_it_is_free() {
     let _turn = turn();
     net::in_namespace(|| async {
         let scratch = Scratch::new();
@@ -198,12 +214,25 @@ fn a_taken_port_is_told_on_the_object_that_wants_it_and_taken_when_it_is_free() 
         let mut server = Start::new(&scratch).arg("--demo").ready();
         let two: BTreeSet<_> = answers(SERVICE, 4).await.into_iter().collect();
         assert_eq!(two, set(&["hello-1", "hello-2"]));
+        let pods: Api<Pod> = Api::namespaced(server.client().await, "demo");
+        let condition = async || {
+            let status = pods.get("hello-3").await.expect("the Pod").status.unwrap_or_default();
+            let ready = status.conditions.into_iter().flatten().find(|it| it.type_ == "Ready");
+            ready.map(|it| (it.status, it.reason, it.message.unwrap_or_default()))
+        };
+        let (status, reason, message) = condition().await.expect("a condition");
+        assert_eq!((status.as_str(), reason.as_deref()), ("False", Some("PortTaken")));
+        assert!(message.contains("127.0.0.1:18083"), "{message}");
+        let get = scratch.kubectl(&server.kubeconfig, &["-n", "demo", "get", "pod", "hello-3"]);
+        assert!(get.ok().contains("0/1"), "kubectl shows it");
         drop(taken);
         eventually("hello-3 takes part", || async {
             let now: BTreeSet<_> = answers(SERVICE, 3).await.into_iter().collect();
             if now.contains("hello-3") { Ok(()) } else { Err(format!("{now:?}")) }
         })
         .await;
+        let (status, reason, _) = condition().await.expect("a condition");
+        assert_eq!((status.as_str(), reason), ("True", None));
         assert_eq!(server.stop(), Some(0));
     });
 }

@@ -1,8 +1,9 @@
 //! The real `kubectl`, run against the cluster at hand with a discovery cache of its own.
 
 use crate::cluster::{Cluster, Server};
+use crate::janitor::Scratch;
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -60,46 +61,63 @@ impl Server {
     }
 
     fn run(&self, args: &[&str], stdin: &str, env: &[(&str, &str)]) -> Output {
-        // Discovery is cached in a folder per call: a test's new kinds must be seen at once.
-        let cache = self.scratch.path().join(format!("cache-{}", crate::unique()));
-        let mut child = Command::new(program())
-            .args(args)
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
-            .arg("--cache-dir")
-            .arg(&cache)
-            .env("NO_PROXY", "*")
-            .env_remove("KUBECONFIG")
-            .envs(env.iter().copied())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("start kubectl");
-        let mut input = child.stdin.take().expect("stdin is piped");
-        let text = stdin.to_owned();
-        // A child that ends without reading closes the pipe; its exit code tells that story.
-        let writer = std::thread::spawn(move || input.write_all(text.as_bytes()).is_ok());
-        let stdout = read(child.stdout.take().expect("stdout is piped"));
-        let stderr = read(child.stderr.take().expect("stderr is piped"));
-        let deadline = Instant::now() + LIMIT;
-        let status = loop {
-            if let Some(status) = child.try_wait().expect("wait for kubectl") {
-                break status;
-            }
-            if Instant::now() > deadline {
-                child.kill().expect("end kubectl");
-                panic!("kubectl {args:?} does not end within {LIMIT:?}");
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let _ = writer.join();
-        let _ = std::fs::remove_dir_all(&cache);
-        Output {
-            status: status.code().unwrap_or(-1),
-            stdout: stdout.join().unwrap_or_default(),
-            stderr: stderr.join().unwrap_or_default(),
+        run(&self.kubeconfig, self.scratch.path(), args, stdin, env)
+    }
+}
+
+impl Scratch {
+    /// Runs `kubectl` against the cluster that a kubeconfig leads to.
+    pub fn kubectl(&self, kubeconfig: &Path, args: &[&str]) -> Output {
+        run(kubeconfig, self.path(), args, "", &[])
+    }
+}
+
+fn run(
+    kubeconfig: &Path,
+    scratch: &Path,
+    args: &[&str],
+    stdin: &str,
+    env: &[(&str, &str)],
+) -> Output {
+    // Discovery is cached in a folder per call: a test's new kinds must be seen at once.
+    let cache = scratch.join(format!("cache-{}", crate::unique()));
+    let mut child = Command::new(program())
+        .args(args)
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .arg("--cache-dir")
+        .arg(&cache)
+        .env("NO_PROXY", "*")
+        .env_remove("KUBECONFIG")
+        .envs(env.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start kubectl");
+    let mut input = child.stdin.take().expect("stdin is piped");
+    let text = stdin.to_owned();
+    // A child that ends without reading closes the pipe; its exit code tells that story.
+    let writer = std::thread::spawn(move || input.write_all(text.as_bytes()).is_ok());
+    let stdout = read(child.stdout.take().expect("stdout is piped"));
+    let stderr = read(child.stderr.take().expect("stderr is piped"));
+    let deadline = Instant::now() + LIMIT;
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("wait for kubectl") {
+            break status;
         }
+        if Instant::now() > deadline {
+            child.kill().expect("end kubectl");
+            panic!("kubectl {args:?} does not end within {LIMIT:?}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let _ = writer.join();
+    let _ = std::fs::remove_dir_all(&cache);
+    Output {
+        status: status.code().unwrap_or(-1),
+        stdout: stdout.join().unwrap_or_default(),
+        stderr: stderr.join().unwrap_or_default(),
     }
 }
 

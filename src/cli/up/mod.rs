@@ -12,7 +12,7 @@ use super::role::{AdminFlag, GraceFlag};
 use super::say::say;
 use super::signals::{AT_ONCE, Signals};
 use crate::cli::paint::Paint;
-use crate::demo;
+use crate::demo::{self, Served};
 use crate::visible::visible;
 use anyhow::Context as _;
 use bowline_api::names;
@@ -165,9 +165,10 @@ impl Up {
         // What is recorded is served before anything else happens; then what is new is brought in.
         let mut roles = Roles::start(self, &client, admin).await?;
         let context = roles.context.clone();
+        let demo = roles.demo.take();
         let starts = async {
             self.set_up(&client, objects).await?;
-            self.wait_until_served(&client, &context).await;
+            self.wait_until_served(&client, &context, demo).await;
             let changes = context.changes.listen();
             self.greet(&client, &cluster.url(), address).await;
             anyhow::Ok(changes)
@@ -208,13 +209,15 @@ impl Up {
 
     /// Waits, but not for long, until what there is can be reached: who then types what is printed gets
     /// an answer.
-    async fn wait_until_served(&self, client: &Client, context: &Context) {
+    async fn wait_until_served(&self, client: &Client, context: &Context, demo: Option<Served>) {
         let served = async {
             while !context.readiness.missing().is_empty() {
                 tokio::time::sleep(POLL).await;
             }
-            while self.demo && !demo::is_served(client).await {
-                tokio::time::sleep(POLL).await;
+            if let Some(mut demo) = demo {
+                while !demo.is_complete(client).await {
+                    tokio::time::sleep(POLL).await;
+                }
             }
         };
         if tokio::time::timeout(PATIENCE, served).await.is_err() {

@@ -4,7 +4,7 @@
 use super::Up;
 use super::agents::Agents;
 use super::local;
-use crate::demo::Kubelet;
+use crate::demo::{Kubelet, Served};
 use anyhow::{Context as _, anyhow};
 use bowline_api::names;
 use bowline_runtime::admin::Admin;
@@ -24,6 +24,8 @@ pub(super) struct Roles {
     tasks: Vec<JoinHandle<()>>,
     pods: Option<JoinHandle<()>>,
     failed: mpsc::Receiver<anyhow::Error>,
+    /// How far the demo is.
+    pub(super) demo: Option<Served>,
 }
 
 impl Roles {
@@ -34,6 +36,7 @@ impl Roles {
         }
         forget_leader(client, &up.namespace).await?;
         let (context, stop) = Context::new();
+        let demo = up.demo.then(|| Served::listen(&context.changes));
         let (stop_pods, pods_stopped) = watch::channel(false);
         let pods = up.demo.then(|| {
             tokio::spawn(Kubelet::run(client.clone(), context.changes.clone(), pods_stopped))
@@ -74,7 +77,7 @@ impl Roles {
             watched("the controller", controller, &context, &failure),
             watched("the admin endpoint", admin, &context, &failure),
         ];
-        Ok(Self { context, stop, stop_pods, tasks, pods, failed })
+        Ok(Self { context, stop, stop_pods, tasks, pods, failed, demo })
     }
 
     /// Resolves when one has ended by itself, and says why.
