@@ -1,8 +1,9 @@
 //! `-f`: what is applied, what is said about it, and that a slip in a file leaves nothing running.
 
 use crate::bowline::{Start, said};
-use bowline_testing::Scratch;
-use k8s_openapi::api::core::v1::Namespace;
+use bowline_testing::{Scratch, eventually, net};
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{Api, ListParams};
 use std::path::Path;
 
@@ -17,6 +18,29 @@ spec:
     metadata: {labels: {app: web}}
     spec: {containers: [{name: web, image: nginx}]}
 "#;
+
+#[test]
+fn the_examples_are_served_as_they_are() {
+    net::in_namespace(|| async {
+        net::add([203, 0, 113, 10].into());
+        let scratch = Scratch::new();
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+        let mut server = Start::new(&scratch).arg("-f").arg(examples.to_str().unwrap()).ready();
+        let client = server.client().await;
+        let services: Api<Service> = Api::namespaced(client.clone(), "shop");
+        let ingresses: Api<Ingress> = Api::namespaced(client, "shop");
+        eventually("both have their address", || async {
+            let mail = services.get("mail").await.map_err(|e| e.to_string())?.status;
+            let web = ingresses.get("web").await.map_err(|e| e.to_string())?.status;
+            let mail = serde_json::to_value(mail).unwrap()["loadBalancer"]["ingress"][0].clone();
+            let web = serde_json::to_value(web).unwrap()["loadBalancer"]["ingress"][0].clone();
+            let both = [&mail["ip"], &web["ip"]];
+            if both == ["203.0.113.10"; 2] { Ok(()) } else { Err(format!("{both:?}")) }
+        })
+        .await;
+        assert_eq!(server.stop(), Some(0));
+    });
+}
 
 #[tokio::test]
 async fn a_folder_is_applied_in_order_and_a_second_time_nothing_changes() {
