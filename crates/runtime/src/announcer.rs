@@ -1,5 +1,7 @@
 //! Writes Kubernetes Events as `bowline_core::announce` decides, so that `kubectl describe` shows what is
-//! wrong with an object. An Event that cannot be written is forgotten: nothing waits for it.
+//! wrong with an object. An Event that cannot be written is forgotten: nothing waits for it. What a process
+//! says for the first time has a name made of what it says, so that a new leader does not repeat what the
+//! one before it has told.
 
 use crate::metrics::Metrics;
 use crate::patience::answer;
@@ -12,7 +14,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -54,7 +57,7 @@ pub(crate) fn start(
     let speaks = Arc::new(AtomicBool::new(false));
     let speaking = Arc::clone(&speaks);
     let run = async move {
-        let mut shell = Shell { client, instance, names: HashMap::new() };
+        let mut shell = Shell { client, instance, names: HashMap::new(), said: HashSet::new() };
         let mut announcer = Announcer::new(Limits::default());
         let begun = Instant::now();
         while let Some(announcement) = waiting.recv().await {
@@ -79,7 +82,12 @@ struct Shell {
     instance: String,
     /// The names of Events that were created.
     names: HashMap<u64, String>,
+    /// What this process has said, by its hash.
+    said: HashSet<u64>,
 }
+
+/// The most that is remembered of what was said or created.
+const REMEMBERED: usize = 8192;
 
 impl Shell {
     async fn write(&mut self, what: &Announcement, write: Write) -> Result<(), (u64, Error)> {
@@ -87,19 +95,35 @@ impl Shell {
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         match write {
             Write::Create { id, count } => {
-                let mut event = event(what, namespace, &self.instance, Timestamp::now());
+                let now = Timestamp::now();
+                let content = content(what);
+                let first = !self.said.contains(&content);
+                let name = if first {
+                    name(&what.object.name, content, 0)
+                } else {
+                    name(&what.object.name, nanoseconds(now), crate::random::number())
+                };
+                let mut event = event(what, namespace, &self.instance, now);
+                event.metadata.name = Some(name.clone());
                 event.count = i32::try_from(count).ok();
-                let name = event.metadata.name.clone().unwrap_or_default();
                 let params = PostParams {
                     field_manager: Some(names::MANAGER_CONTROLLER.to_owned()),
                     ..PostParams::default()
                 };
-                answer(api.create(&params, &event)).await.map_err(|error| (id, error))?;
-                self.names.insert(id, name);
+                match answer(api.create(&params, &event)).await {
+                    Ok(_) => drop(self.names.insert(id, name)),
+                    // Another process has told it. How often is for that one to count.
+                    Err(Error::Api(status)) if first && status.code == 409 => {}
+                    Err(error) => return Err((id, error)),
+                }
+                if self.said.len() == REMEMBERED {
+                    self.said.clear();
+                }
+                self.said.insert(content);
                 // Ids only grow; the announcer remembers no more than a few thousand of them.
-                if self.names.len() > 8192 {
+                if self.names.len() > REMEMBERED {
                     let newest = id;
-                    self.names.retain(|id, _| newest - id < 8192);
+                    self.names.retain(|id, _| newest - id < REMEMBERED as u64);
                 }
             }
             Write::Update { id, count } => {
@@ -122,11 +146,22 @@ fn namespace(what: &Announcement) -> &str {
 /// The longest beginning of an Event's name: with what follows it is a name that Kubernetes takes.
 const LONGEST_BEGINNING: usize = 253 - 1 - 16 - 16;
 
-/// A name for an Event that no other has.
-fn name(object: &str, now: Timestamp, random: u32) -> String {
+/// A name for an Event: of what it says, or of when it was said and a random number.
+fn name(object: &str, what: u64, random: u32) -> String {
     let end = object.floor_char_boundary(LONGEST_BEGINNING);
     let beginning = object[..end].trim_end_matches(['.', '-']);
-    format!("{beginning}.{:016x}{random:08x}", now.as_nanosecond())
+    format!("{beginning}.{what:016x}{random:08x}")
+}
+
+fn nanoseconds(now: Timestamp) -> u64 {
+    u64::try_from(now.as_nanosecond()).unwrap_or_default()
+}
+
+/// The hash of what is said about whom. It may differ between builds: then it is said once more.
+fn content(what: &Announcement) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn event(what: &Announcement, namespace: &str, instance: &str, now: Timestamp) -> Event {
@@ -138,11 +173,7 @@ fn event(what: &Announcement, namespace: &str, instance: &str, now: Timestamp) -
     };
     let own = (!object.namespace.is_empty()).then(|| object.namespace.to_string());
     Event {
-        metadata: ObjectMeta {
-            name: Some(name(&object.name, now, crate::random::number())),
-            namespace: Some(namespace.to_owned()),
-            ..ObjectMeta::default()
-        },
+        metadata: ObjectMeta { namespace: Some(namespace.to_owned()), ..ObjectMeta::default() },
         involved_object: ObjectReference {
             api_version: Some(api_version),
             kind: Some(object.kind.to_string()),
@@ -178,8 +209,8 @@ mod tests {
 
     #[test]
     fn the_name_of_an_event_is_never_too_long() {
-        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let now = nanoseconds(Timestamp::from_second(1_800_000_000).unwrap());
         assert_eq!(name("shop", now, 7), "shop.18fae27693b4000000000007");
-        assert!(name(&"a.".repeat(126), now, u32::MAX).len() <= 253);
+        assert!(name(&"a.".repeat(126), u64::MAX, u32::MAX).len() <= 253);
     }
 }
