@@ -28,12 +28,27 @@ pub(crate) struct Stage {
 
 /// Runs a test on a stage of its own.
 pub(crate) fn play(test: impl AsyncFnOnce(&mut Stage)) {
+    if Cluster::is_out_of_reach() {
+        return;
+    }
     net::in_namespace(|| async {
         let cluster = Cluster::shared(Stack::Dual).await;
         with_controller(&cluster).await;
         let mut stage = Stage::on(cluster).await;
         test(&mut stage).await;
         stage.leave().await;
+    });
+}
+
+/// Runs a test with a cluster for itself, without any controller: for who disturbs what others share.
+pub(crate) fn play_alone(test: impl AsyncFnOnce(Cluster)) {
+    if Cluster::is_out_of_reach() {
+        return;
+    }
+    net::in_namespace(|| async {
+        let cluster = Cluster::own(Stack::Dual).await;
+        cluster.install(&deploy()).await;
+        test(cluster).await;
     });
 }
 
@@ -58,7 +73,17 @@ pub(crate) async fn start_controller(cluster: &Cluster, args: &[&str]) -> Bowlin
 
 /// Starts the agent of a load balancer and does not wait for it.
 pub(crate) fn start_agent(cluster: &Cluster, kubeconfig: &Path, lb: &str) -> Bowline {
-    let args = ["--load-balancer", lb];
+    start_agent_with(cluster, kubeconfig, lb, &[])
+}
+
+/// The same with these arguments as well.
+pub(crate) fn start_agent_with(
+    cluster: &Cluster,
+    kubeconfig: &Path,
+    lb: &str,
+    args: &[&str],
+) -> Bowline {
+    let args = [&["--load-balancer", lb], args].concat();
     Bowline::start(cluster, Path::new(PROGRAM), kubeconfig, "agent", &args)
 }
 

@@ -9,7 +9,9 @@
 //! ```
 //!
 //! A server is started once per test binary and shared; each test has a client and namespaces of its
-//! own. Nothing here skips: what is missing fails, with the command that installs it.
+//! own. What is missing fails, with the command that installs it. Only tests with a network of their own
+//! (`tests/traffic`) are left out where the cluster is somebody's, as it cannot be reached from there; each
+//! says so.
 #![allow(clippy::expect_used, clippy::panic, reason = "a test support crate fails by panicking")]
 
 mod backend;
