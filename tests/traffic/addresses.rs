@@ -1,6 +1,6 @@
 //! Which addresses a Service is served on, who may use a load balancer, and what the API shows of it.
 
-use crate::stage::{TARGET, annotate, is_closed, leads_to, play, tcp};
+use crate::stage::{TARGET, annotate, http, is_closed, leads_to, play, tcp};
 use bowline_testing::objects::{self, Endpoint};
 use bowline_testing::{Backend, eventually, net};
 use serde_json::json;
@@ -118,6 +118,64 @@ fn an_address_that_is_not_the_load_balancers_is_refused() {
         let message = stage.told("Service", "web", "AddressNotAvailable").await;
         assert!(message.contains("192.0.2.77"), "{message}");
         is_closed(&stage.dial(5000)).await;
+    });
+}
+
+#[test]
+fn an_address_that_cannot_be_read_keeps_what_is_served() {
+    play(async |stage| {
+        let second = net::vip4();
+        let addresses = json!({"spec": {"addresses": [stage.vip, second, stage.vip6]}});
+        stage.cluster.patch("LoadBalancer", "", &stage.lb, &addresses).await;
+        let (a, b) = (tcp("a").await, tcp("b").await);
+        let mut service = objects::service("web", &stage.lb, &[(5000, TARGET)]);
+        annotate(&mut service, "bowline.dev/vip", &second.to_string());
+        stage.apply(service).await;
+        stage.served_by("web", &[&a]).await;
+        let dial = bowline_testing::Dial::to(second, 5000);
+        leads_to(&dial, "a").await;
+        stage.has_addresses("Service", "web", &[second]).await;
+        let mut old = dial.line().await.expect("a connection");
+        let typo = json!({"metadata": {"annotations": {"bowline.dev/vip": "203.0.113.l0"}}});
+        stage.patch("Service", "web", typo).await;
+        let message = stage.told("Service", "web", "BadValue").await;
+        assert!(message.contains("203.0.113.l0"), "{message}");
+        // Another change is live, so the one before it has had its effect, if any.
+        stage.service("after", 5001, &[&b]).await;
+        leads_to(&stage.dial(5001), "b").await;
+        assert_eq!(dial.line().await.expect("a connection").name, "a");
+        assert_eq!(old.ask("x").await.as_deref(), Ok("x"));
+        is_closed(&stage.dial(5000)).await;
+        stage.has_addresses("Service", "web", &[second]).await;
+        // Its endpoints are still followed.
+        stage.served_by("web", &[&b]).await;
+        leads_to(&dial, "b").await;
+    });
+}
+
+#[test]
+fn when_a_load_balancer_moves_to_another_address_its_consumers_follow() {
+    play(async |stage| {
+        let (a, b) = (tcp("a").await, http("b").await);
+        stage.service("web", 5000, &[&a]).await;
+        stage.behind("inside", &[&b]).await;
+        stage.ingress("web", &[("web.example", "/", "Prefix", "inside")]).await;
+        stage.has_addresses("Service", "web", &[stage.vip]).await;
+        stage.has_addresses("Ingress", "web", &[stage.vip, stage.vip6]).await;
+        let (four, six) = (net::vip4(), net::vip6());
+        let addresses = json!({"spec": {"addresses": [four, six]}});
+        stage.cluster.patch("LoadBalancer", "", &stage.lb, &addresses).await;
+        stage.has_addresses("Service", "web", &[four]).await;
+        stage.has_addresses("Ingress", "web", &[four, six]).await;
+        // What the status says is so: there is nothing more to wait for.
+        let dial = |address, port| bowline_testing::Dial::to(address, port);
+        assert_eq!(dial(four, 5000).line().await.expect("a connection").name, "a");
+        for address in [four, six] {
+            let echo = dial(address, 80).get("web.example", "/").await.and_then(|it| it.echo());
+            assert_eq!(echo.map(|it| it.name).as_deref(), Ok("b"));
+        }
+        is_closed(&stage.dial(5000)).await;
+        stage.dial(80).tcp().await.expect_err("nobody listens at the old address");
     });
 }
 

@@ -308,12 +308,16 @@ fn what_goes_well_makes_no_events() {
         stage.has_addresses("Ingress", "web", &[stage.vip, stage.vip6]).await;
         stage.endpoints("web", &[]).await;
         is_closed(&stage.dial(5000)).await;
+        // Events are written one after another: once this one is there, all before it are.
+        stage.service("z-refused", 5000, &[&a]).await;
+        stage.told("Service", "z-refused", "PortTaken").await;
         let (_, list) = stage.cluster.get(&objects::path("Event", &stage.namespace, "")).await;
         let ours = |event: &&serde_json::Value| {
             event["source"]["component"] != "endpoint-slice-controller"
         };
-        let said: Vec<_> = list["items"].as_array().expect("a list").iter().filter(ours).collect();
-        assert!(said.is_empty(), "{said:#?}");
+        let all = list["items"].as_array().expect("a list").iter().filter(ours);
+        let said: Vec<_> = all.map(|it| (&it["involvedObject"]["name"], &it["reason"])).collect();
+        assert_eq!(said, [(&json!("z-refused"), &json!("PortTaken"))]);
     });
 }
 

@@ -227,18 +227,30 @@ fn a_cookie_keeps_a_client_with_its_endpoint_and_tells_nothing() {
 #[test]
 fn an_endpoint_that_fails_its_health_check_gets_no_traffic_until_it_passes() {
     play(async |stage| {
-        let (a, b) = (tcp("a").await, tcp("b").await);
-        let at = b.at;
-        let mut service = objects::service("web", &stage.lb, &[(5000, TARGET)]);
-        annotate(&mut service, "bowline.dev/health-check", "tcp");
-        stage.apply(service).await;
-        stage.served_by("web", &[&a, &b]).await;
-        lead_to(&stage.dial(5000), &["a", "b"]).await;
-        b.kill().await;
-        lead_to(&stage.dial(5000), &["a"]).await;
-        let _b = Backend::tcp("b", at.ip(), at.port()).await;
-        lead_to(&stage.dial(5000), &["a", "b"]).await;
+        let (a, b) = (crate::stage::http("a").await, crate::stage::http("b").await);
+        stage.behind("web", &[&a, &b]).await;
+        let mut ingress =
+            objects::ingress("web", &stage.lb, &[("web.example", "/", "Prefix", "web")]);
+        annotate(&mut ingress, "bowline.dev/health-check", "http:/healthz");
+        stage.apply(ingress).await;
+        let dial = stage.dial(80);
+        served_by(&dial, &["a", "b"]).await;
+        // It answers every request as before: only who asks for its health can know.
+        b.feels(false);
+        served_by(&dial, &["a"]).await;
+        b.feels(true);
+        served_by(&dial, &["a", "b"]).await;
     });
+}
+
+/// Waits until requests are answered by these endpoints and by no others.
+async fn served_by(dial: &bowline_testing::Dial, wanted: &[&str]) {
+    let wanted: BTreeSet<_> = wanted.iter().map(|&name| name.to_owned()).collect();
+    eventually(&format!("requests are answered by {wanted:?}"), || async {
+        let found: BTreeSet<_> = names(dial, "web.example", 6).await.into_iter().collect();
+        if found == wanted { Ok(()) } else { Err(format!("they are answered by {found:?}")) }
+    })
+    .await;
 }
 
 #[test]

@@ -8,7 +8,7 @@ pub use http::Echo;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::watch;
@@ -20,6 +20,7 @@ pub(crate) struct Counters {
     connections: AtomicUsize,
     requests: AtomicUsize,
     open: AtomicUsize,
+    sick: AtomicBool,
 }
 
 /// Whether a backend expects a PROXY protocol header before anything else.
@@ -56,6 +57,12 @@ impl Backend {
             http::serve(stream, peer, name_.clone(), preamble, counters, stopping)
         })
         .await
+    }
+
+    /// What an HTTP backend answers to `/healthz` from now on: 200, as at first, or 503. It serves all the
+    /// same.
+    pub fn feels(&self, healthy: bool) {
+        self.counters.sick.store(!healthy, Ordering::Relaxed);
     }
 
     /// Says its name on a line of its own, then sends back what comes, line by line.

@@ -113,6 +113,7 @@ async fn answer(
             .body(Full::default().boxed_unsync())
             .expect("a response");
     }
+    let sick = request.uri().path() == "/healthz" && counters.sick.load(Ordering::Relaxed);
     let query = request.uri().query().unwrap_or_default().to_owned();
     let number = |key: &str| {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -156,7 +157,7 @@ async fn answer(
         None => body.boxed_unsync(),
     };
     Response::builder()
-        .status(number("status").unwrap_or(200) as u16)
+        .status(number("status").unwrap_or(if sick { 503 } else { 200 }) as u16)
         .header("x-backend", &echo.name)
         .body(body)
         .expect("a response")
