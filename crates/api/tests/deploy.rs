@@ -3,9 +3,11 @@
 
 #![allow(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
-use bowline_api::names;
+use bowline_api::selector::NamespacesFrom;
+use bowline_api::{LoadBalancer, names};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::networking::v1::IngressClass;
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
@@ -51,6 +53,17 @@ fn again<T: DeserializeOwned + Serialize>(object: &Value) -> Value {
     serde_json::to_value(read).expect("JSON")
 }
 
+/// Whether everything of one value is in another, which may have more; else what is not.
+fn has(all: &Value, some: &Value) -> Result<(), String> {
+    match (all, some) {
+        (Value::Object(all), Value::Object(some)) => some
+            .iter()
+            .try_for_each(|(key, value)| has(all.get(key).unwrap_or(&Value::Null), value)),
+        _ if all == some => Ok(()),
+        _ => Err(format!("{some} is read as {all}")),
+    }
+}
+
 #[test]
 fn every_object_reads_as_its_kind_with_no_field_too_many() {
     for (file, object) in objects() {
@@ -58,6 +71,13 @@ fn every_object_reads_as_its_kind_with_no_field_too_many() {
             (Some("v1"), Some("Namespace")) => again::<Namespace>(&object),
             (Some("v1"), Some("ServiceAccount")) => again::<ServiceAccount>(&object),
             (Some("apps/v1"), Some("Deployment")) => again::<Deployment>(&object),
+            (Some("networking.k8s.io/v1"), Some("IngressClass")) => again::<IngressClass>(&object),
+            // Defaults are filled in by the type; fields too many it refuses.
+            (Some("bowline.dev/v1alpha1"), Some("LoadBalancer")) => {
+                let written = again::<LoadBalancer>(&object);
+                assert_eq!(has(&written, &object), Ok(()), "{file}");
+                continue;
+            }
             (Some("rbac.authorization.k8s.io/v1"), Some(kind)) => match kind {
                 "ClusterRole" => again::<ClusterRole>(&object),
                 "ClusterRoleBinding" => again::<ClusterRoleBinding>(&object),
@@ -82,7 +102,13 @@ fn everything_is_in_our_namespace_or_in_none() {
         let metadata = &object["metadata"];
         match object["kind"].as_str() {
             Some("Namespace") => assert_eq!(metadata["name"], names::NAMESPACE),
-            Some("ClusterRole" | "ClusterRoleBinding" | "CustomResourceDefinition") => {
+            Some(
+                "ClusterRole"
+                | "ClusterRoleBinding"
+                | "CustomResourceDefinition"
+                | "LoadBalancer"
+                | "IngressClass",
+            ) => {
                 assert_eq!(metadata["namespace"], Value::Null, "{file}");
             }
             _ => assert_eq!(metadata["namespace"], names::NAMESPACE, "{file}: {object:#}"),
@@ -153,42 +179,40 @@ fn nobody_may_do_more_than_this() {
         (
             "bowline-agent",
             vec![
-                "get,list,watch plans.bowline.dev".to_owned(),
+                "list,watch plans.bowline.dev".to_owned(),
                 "create leases.coordination.k8s.io".to_owned(),
             ],
         ),
         (
             "bowline-agent-edge",
             vec![
-                format!(
-                    "get,update,patch leases.coordination.k8s.io {}",
-                    names::agent_lease("edge")
-                ),
+                format!("get,patch leases.coordination.k8s.io {}", names::agent_lease("edge")),
                 format!("get,list,watch secrets. {}", secrets.join(",")),
             ],
         ),
         (
             "bowline-controller",
             vec![
-                "get,list,watch,create,update,patch,delete plans.bowline.dev".to_owned(),
-                "create,update,patch,delete secrets".to_owned(),
+                "list,watch,create,update,delete plans.bowline.dev".to_owned(),
+                "create,patch,delete secrets".to_owned(),
                 "get,list,watch,create leases.coordination.k8s.io".to_owned(),
-                format!("update,patch leases.coordination.k8s.io {}", names::LEASE_CONTROLLER),
+                format!("patch leases.coordination.k8s.io {}", names::LEASE_CONTROLLER),
             ],
         ),
         (
             "cluster bowline-agent",
             vec![
-                "get,list,watch endpointslices.discovery.k8s.io".to_owned(),
-                "get,list,watch nodes".to_owned(),
+                "list,watch endpointslices.discovery.k8s.io".to_owned(),
+                "list,watch nodes".to_owned(),
             ],
         ),
         (
             "cluster bowline-controller",
             vec![
-                "get,list,watch services,namespaces,secrets".to_owned(),
-                "get,list,watch ingresses,ingressclasses.networking.k8s.io".to_owned(),
-                "get,list,watch loadbalancers.bowline.dev".to_owned(),
+                "list,watch services".to_owned(),
+                "get,list,watch namespaces,secrets".to_owned(),
+                "list,watch ingresses,ingressclasses.networking.k8s.io".to_owned(),
+                "list,watch loadbalancers.bowline.dev".to_owned(),
                 "patch services/status".to_owned(),
                 "patch ingresses/status.networking.k8s.io".to_owned(),
                 "patch loadbalancers/status.bowline.dev".to_owned(),
@@ -198,6 +222,49 @@ fn nobody_may_do_more_than_this() {
     ]
     .map(|(role, rights)| (role.to_owned(), rights));
     assert_eq!(found, expected);
+}
+
+#[test]
+fn agents_of_several_load_balancers_fit_on_one_node() {
+    let text = std::fs::read_to_string(deploy().join("agent.yaml")).expect("a text");
+    let agent = |name: &str, port: &str| -> Deployment {
+        let text = text.replace("edge", name).replace("9180", port);
+        serde_saphyr::from_str(&text).expect("a Deployment")
+    };
+    let [one, two] = [agent("one", "9180"), agent("two", "9181")].map(|it| {
+        let pod = it.spec.template.spec.expect("a spec");
+        let container = pod.containers.into_iter().next().expect("a container");
+        let port = container.liveness_probe.and_then(|it| it.http_get).expect("a probe").port;
+        (pod.node_selector.expect("a selector"), port, container.args.expect("arguments"))
+    });
+    // A node can have both labels, and each agent an admin port of its own.
+    assert!(one.0.keys().all(|key| !two.0.contains_key(key)), "{:?} {:?}", one.0, two.0);
+    assert_ne!(one.1, two.1);
+    assert!(two.2.contains(&"127.0.0.1:9181".to_owned()), "{:?}", two.2);
+}
+
+#[test]
+fn a_load_balancer_and_its_ingress_class_are_there_and_open_to_somebody() {
+    let balancers = all::<LoadBalancer>("LoadBalancer");
+    let classes = all::<IngressClass>("IngressClass");
+    let [balancer] = &balancers[..] else { panic!("one load balancer: {balancers:?}") };
+    let [class] = &classes[..] else { panic!("one class: {classes:?}") };
+    assert!(!balancer.spec.addresses.is_empty());
+    assert_ne!(balancer.spec.allowed_namespaces.from, NamespacesFrom::None);
+    let class = class.spec.as_ref().expect("a spec");
+    assert_eq!(class.controller.as_deref(), Some(names::INGRESS_CONTROLLER));
+    let parameters = class.parameters.as_ref().expect("parameters");
+    assert_eq!(
+        (Some(parameters.name.as_str()), "LoadBalancer"),
+        (balancer.metadata.name.as_deref(), &*parameters.kind)
+    );
+    for deployment in all::<Deployment>("Deployment") {
+        let spec = deployment.spec.template.spec.expect("a spec");
+        let args = spec.containers[0].args.clone().unwrap_or_default();
+        if args.contains(&"agent".to_owned()) {
+            assert!(args.contains(&parameters.name), "{args:?}");
+        }
+    }
 }
 
 #[test]
