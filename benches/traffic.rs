@@ -1,6 +1,7 @@
 //! `make bench`: what the built-in proxy carries beside HAProxy and nginx, how soon a change is live,
 //! and what a cold start costs. Everything runs on this machine in a network of its own, one after
-//! another, in one run; the ratios are what counts. Prints tables; asserts nothing about time.
+//! another, in one run, each proxy with a thread for every core; the ratios are what counts. Prints tables
+//! with the numbers to hold beside them; asserts nothing about time.
 #![allow(clippy::expect_used, clippy::panic, reason = "a benchmark fails by panicking")]
 
 use bowline_testing::objects::{self, Endpoint};
@@ -22,14 +23,18 @@ fn main() {
     if wanted("throughput") {
         net::in_namespace(throughput);
     }
-    if wanted("latency") {
-        net::in_namespace(event_to_live);
-    }
     for services in [1_000, 10_000] {
-        if wanted(&format!("cold-start-{services}-services")) {
-            net::in_namespace(|| cold_start(services));
+        let cold_start = wanted(&format!("cold-start-{services}-services"));
+        let latency = wanted(&format!("latency-{services}-services"));
+        if cold_start || latency {
+            net::in_namespace(|| world(services, cold_start, latency));
         }
     }
+}
+
+/// As many threads as every proxy gets.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// A cluster with a load balancer, and its controller and agent.
@@ -132,7 +137,9 @@ async fn throughput() {
         answers(*address).await;
     }
     for (title, rows) in [("HTTP/1.1, kept connections", http), ("TCP, passed through", tcp)] {
+        let threads = threads();
         println!("\n{title}: wrk -t1 -c64 -d{SECONDS}s; latency with one connection");
+        println!("{threads} threads each; to hold: 0.70 of haproxy and of nginx");
         println!(
             "{:<10}{:>12}{:>14}{:>14}{:>14}",
             "", "requests/s", "added median", "of haproxy", "of nginx"
@@ -184,14 +191,15 @@ fn nginx(scratch: &Scratch, backend: IpAddr, peers: IpAddr) -> [Service; 2] {
         common("backend")
     );
     let proxy = format!(
-        "{}{} worker_processes 2;
+        "{}{} worker_processes {};
          http {{ {paths}
            upstream web {{ server {backend}:8080; keepalive 64; keepalive_requests 100000000; }}
            server {{ listen {peers}:8000; location / {{
              proxy_pass http://web; proxy_http_version 1.1; proxy_set_header Connection ''; }} }} }}
          stream {{ server {{ listen {peers}:8001; proxy_pass {backend}:8080; }} }}",
         "load_module /usr/lib/nginx/modules/ngx_stream_module.so; ",
-        common("proxy")
+        common("proxy"),
+        threads()
     );
     [("backend", serve), ("proxy", proxy)].map(|(name, text)| {
         let file = scratch.write(&format!("{name}.conf"), &text);
@@ -203,47 +211,20 @@ fn nginx(scratch: &Scratch, backend: IpAddr, peers: IpAddr) -> [Service; 2] {
 /// HAProxy as a proxy: `peers:80` for HTTP and `peers:8081` for TCP.
 fn haproxy(scratch: &Scratch, backend: IpAddr, peers: IpAddr) -> Service {
     let text = format!(
-        "global\n  maxconn 4000\n  nbthread 2\n\
+        "global\n  maxconn 4000\n  nbthread {}\n\
          defaults\n  timeout connect 5s\n  timeout client 1m\n  timeout server 1m\n\
          listen web\n  mode http\n  bind {peers}:80\n  http-reuse always\n  server a {backend}:8080\n\
-         listen plain\n  mode tcp\n  bind {peers}:8081\n  server a {backend}:8080\n"
+         listen plain\n  mode tcp\n  bind {peers}:8081\n  server a {backend}:8080\n",
+        threads()
     );
     let file = scratch.write("haproxy.cfg", &text);
     let args = ["-db".to_owned(), "-f".into(), file.display().to_string()];
     scratch.spawn("haproxy", &tool("haproxy"), &args)
 }
 
-/// From the write of an EndpointSlice to the first connection that goes there, over the API.
-async fn event_to_live() {
-    let stage = stage().await;
-    let (a, b) = (net::pod4(), net::pod4());
-    let _a = Backend::tcp("a", a, 8080).await;
-    let _b = Backend::tcp("b", b, 8080).await;
-    let namespace = stage.cluster.namespace().await;
-    stage.cluster.apply(&namespace, &objects::service("web", &stage.lb, &[(5000, 8080)])).await;
-    let to = |address| objects::slice("web", ("", 8080, "TCP"), &[Endpoint::ready(address)]);
-    stage.cluster.apply(&namespace, &to(a)).await;
-    let dial = Dial::to(stage.vip, 5000);
-    bowline_testing::eventually("the first connection", || async { dial.line().await.map(|_| ()) })
-        .await;
-    let mut taken = Vec::new();
-    for number in 0..CHANGES {
-        let (address, name) = if number % 2 == 0 { (b, "b") } else { (a, "a") };
-        let slice = to(address);
-        let started = Instant::now();
-        stage.cluster.patch("EndpointSlice", &namespace, "web-ipv4", &slice).await;
-        while dial.line().await.expect("a connection").name != name {}
-        taken.push(started.elapsed());
-    }
-    taken.sort();
-    let at = |share: f64| taken[((taken.len() - 1) as f64 * share) as usize];
-    println!("\nEvent to live: {CHANGES} endpoint changes, from before the write to a connection");
-    println!("{:<10}{:>12}{:>12}{:>12}", "", "p50", "p99", "worst");
-    println!("{:<10}{:>12.2?}{:>12.2?}{:>12.2?}", "bowline", at(0.5), at(0.99), at(1.0));
-}
-
-/// CPU time and memory of controller and agent until they are ready, with this many Services.
-async fn cold_start(services: usize) {
+/// A cluster with this many Services of 10 endpoints each: what a cold start costs in it, and how soon a
+/// change is live.
+async fn world(services: usize, cold_start: bool, latency: bool) {
     let cluster = Cluster::own(Stack::Single).await;
     cluster.install(Path::new("deploy")).await;
     let (lb, vip) = ("edge", net::vip4());
@@ -271,9 +252,29 @@ async fn cold_start(services: usize) {
             }
         })
         .await;
-    println!("\nCold start: {services} Services with 10 endpoints each, until ready");
-    println!("{:<22}{:>12}{:>12}{:>12}", "", "CPU time", "wall clock", "resident");
-    let mut controller = measured(&cluster, "controller, first", "controller", &[]).await;
+    if cold_start {
+        println!("\nCold start: {services} Services with 10 endpoints each, until ready");
+        println!("to hold with 10000: 2 s of CPU time, 150 MB resident");
+        println!("{:<22}{:>12}{:>12}{:>12}", "", "CPU time", "wall clock", "resident");
+        let mut controller = measured(&cluster, "controller, first", "controller", &[]).await;
+        is_planned(&cluster, services).await;
+        println!("{:<22}{:>12.2?}  when the plan was written", "", cpu(&controller));
+        measured(&cluster, "agent", "agent", &["--load-balancer", lb]).await;
+        controller.stop();
+        measured(&cluster, "controller, again", "controller", &[]).await;
+    }
+    if latency {
+        let mut controller = start(&cluster, "controller", &[]);
+        controller.ready().await;
+        is_planned(&cluster, services).await;
+        let mut agent = start(&cluster, "agent", &["--load-balancer", lb]);
+        agent.ready().await;
+        event_to_live(&cluster, &namespace, lb, vip, services).await;
+    }
+}
+
+/// Waits until the plan has all Services.
+async fn is_planned(cluster: &Cluster, services: usize) {
     bowline_testing::eventually("the plan is written", || async {
         let (_, plans) = cluster.get(&objects::path("Plan", bowline_testing::SYSTEM, "")).await;
         let fragments = plans["items"].as_array().into_iter().flatten();
@@ -282,10 +283,35 @@ async fn cold_start(services: usize) {
         if count == services { Ok(()) } else { Err(format!("{count} fragments")) }
     })
     .await;
-    println!("{:<22}{:>12.2?}  when the plan was written", "", cpu(&controller));
-    measured(&cluster, "agent", "agent", &["--load-balancer", lb]).await;
-    controller.stop();
-    measured(&cluster, "controller, again", "controller", &[]).await;
+}
+
+/// From the write of an EndpointSlice to the first connection that goes there, over the API, beside this
+/// many other Services.
+async fn event_to_live(cluster: &Cluster, namespace: &str, lb: &str, vip: IpAddr, services: usize) {
+    let (a, b) = (net::pod4(), net::pod4());
+    let _a = Backend::tcp("a", a, 8080).await;
+    let _b = Backend::tcp("b", b, 8080).await;
+    cluster.apply(namespace, &objects::service("web", lb, &[(5000, 8080)])).await;
+    let to = |address| objects::slice("web", ("", 8080, "TCP"), &[Endpoint::ready(address)]);
+    cluster.apply(namespace, &to(a)).await;
+    let dial = Dial::to(vip, 5000);
+    bowline_testing::eventually("the first connection", || async { dial.line().await.map(|_| ()) })
+        .await;
+    let mut taken = Vec::new();
+    for number in 0..CHANGES {
+        let (address, name) = if number % 2 == 0 { (b, "b") } else { (a, "a") };
+        let slice = to(address);
+        let started = Instant::now();
+        cluster.patch("EndpointSlice", namespace, "web-ipv4", &slice).await;
+        while dial.line().await.expect("a connection").name != name {}
+        taken.push(started.elapsed());
+    }
+    taken.sort();
+    let at = |share: f64| taken[((taken.len() - 1) as f64 * share) as usize];
+    println!("\nEvent to live: {CHANGES} endpoint changes, from before the write to a connection");
+    println!("beside {services} Services with 10 endpoints each; to hold: the same for any number");
+    println!("{:<10}{:>12}{:>12}{:>12}", "", "p50", "p99", "worst");
+    println!("{:<10}{:>12.2?}{:>12.2?}{:>12.2?}", "bowline", at(0.5), at(0.99), at(1.0));
 }
 
 async fn measured(cluster: &Cluster, label: &str, role: &str, args: &[&str]) -> Bowline {

@@ -49,6 +49,7 @@ type Numbers = Vec<(String, String, f64)>;
 
 fn print_all() -> Result<()> {
     println!("deciding, {ENDPOINTS} endpoints per Service; per size a process of its own");
+    println!("to hold with 10,000: 2 s of CPU to plan all, 150 MB, 100 µs for an endpoint change");
     println!("{:42}{:>12}{:>12}{:>8}", "", "1,000", "10,000", "ratio");
     for what in ["planner", "resolver"] {
         let runs = SIZES.map(|services| run(what, services));
