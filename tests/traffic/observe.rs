@@ -77,7 +77,13 @@ fn the_metrics_are_those_of_the_page_about_them_and_they_move() {
         .await;
         assert!(stage.agent.metric("bowline_event_to_applied_seconds_count").await > applied);
 
-        // Errors and broken watches are counted once there are any.
+        // Refusals, errors and broken watches are counted once there are any.
+        stage.apply(objects::service("lost", "nowhere", &[(5001, TARGET)])).await;
+        eventually("a refusal", || async {
+            let refused = controller.metric("bowline_refused").await;
+            if refused == 1.0 { Ok(()) } else { Err(refused.to_string()) }
+        })
+        .await;
         let _taken = tokio::net::TcpListener::bind((stage.vip, 5000)).await.expect("bind");
         stage.apply(objects::service("blocked", &stage.lb, &[(5000, TARGET)])).await;
         stage.told("Service", "blocked", "BindFailed").await;
