@@ -68,6 +68,17 @@ struct Members {
     leaving: HashMap<SocketAddr, Arc<Server>>,
 }
 
+/// Members by address, each once. The resolver's are, and are shared with it.
+fn in_order(list: Arc<[Member]>) -> Arc<[Member]> {
+    if list.is_sorted_by(|a, b| a.address < b.address) {
+        return list;
+    }
+    let mut list = list.to_vec();
+    list.sort_by_key(|member| member.address);
+    list.dedup_by_key(|member| member.address);
+    list.into()
+}
+
 /// Who wants to be served.
 #[derive(Clone, Copy, Debug)]
 pub struct Client<'a> {
@@ -193,9 +204,7 @@ impl Pool {
     fn replace_members(self: &Arc<Self>, list: Arc<[Member]>) {
         let now = Instant::now();
         let mut members = self.members.lock();
-        let mut list: Vec<Member> = list.to_vec();
-        list.sort_by_key(|member| member.address);
-        list.dedup_by_key(|member| member.address);
+        let list = in_order(list);
         members.leaving.retain(|_, server| server.ends().is_none_or(|ends| now < ends));
         let mut before: HashMap<_, _> =
             members.servers.drain(..).map(|server| (server.address, server)).collect();
@@ -216,7 +225,7 @@ impl Pool {
             members.leaving.insert(address, server);
         }
         members.servers = servers;
-        members.list = list.into();
+        members.list = list;
         self.publish(&mut members);
     }
 

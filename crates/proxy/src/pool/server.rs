@@ -6,9 +6,9 @@ use super::passive::Passive;
 use parking_lot::Mutex;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use tokio::sync::watch;
+use std::sync::{Arc, OnceLock};
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
@@ -23,8 +23,10 @@ pub(crate) struct Server {
     /// A failure was seen since the last success, so that successes in a row need no lock.
     troubled: AtomicBool,
     health: Mutex<Health>,
-    /// When what it has must end; none while it is in the pool.
-    ends: watch::Sender<Option<Instant>>,
+    /// When what it has must end; none while it is in the pool. There are many members, and few of them
+    /// ever leave under traffic: a watch channel each would be most of their memory.
+    ends: Mutex<Option<Instant>>,
+    moved: Notify,
 }
 
 /// Why a member may be left out although it is ready.
@@ -60,7 +62,8 @@ impl Server {
             id: OnceLock::new(),
             troubled: AtomicBool::new(false),
             health: Mutex::default(),
-            ends: watch::Sender::new(None),
+            ends: Mutex::new(None),
+            moved: Notify::new(),
         }
     }
 
@@ -93,7 +96,7 @@ impl Server {
     /// It left the pool: what it has ends then.
     pub(super) fn leave(&self, ends: Instant) {
         self.health().stop_tasks();
-        self.ends.send_replace(Some(ends));
+        self.move_to(Some(ends));
     }
 
     /// It is back before it was forgotten; what was held against it is not.
@@ -102,32 +105,31 @@ impl Server {
         health.stop_tasks();
         *health = Health::default();
         drop(health);
-        self.ends.send_replace(None);
+        self.move_to(None);
     }
 
     pub(super) fn ends(&self) -> Option<Instant> {
-        *self.ends.borrow()
+        *self.ends.lock()
+    }
+
+    fn move_to(&self, ends: Option<Instant>) {
+        *self.ends.lock() = ends;
+        self.moved.notify_waiters();
     }
 
     /// Resolves once its drain time is over.
-    pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let mut ends = self.ends.subscribe();
+    pub(super) fn ended(self: &Arc<Self>) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let server = self.clone();
         async move {
             loop {
-                let end = *ends.borrow_and_update();
-                let changed = match end {
-                    None => ends.changed().await,
+                // Made before the look, so that it hears of what happens after it.
+                let moved = server.moved.notified();
+                match server.ends() {
+                    None => moved.await,
                     Some(end) => tokio::select! {
                         () = sleep_until(end) => return,
-                        changed = ends.changed() => changed,
+                        () = moved => {}
                     },
-                };
-                if changed.is_err() {
-                    // Nobody can bring it back any more.
-                    if let Some(end) = end {
-                        sleep_until(end).await;
-                    }
-                    return;
                 }
             }
         }
