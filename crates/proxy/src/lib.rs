@@ -17,6 +17,7 @@ mod listen;
 mod options;
 mod state;
 mod tls;
+mod workers;
 
 pub mod metrics;
 pub mod pool;

@@ -14,6 +14,7 @@ use crate::http::{self, Connection, Http, Io};
 use crate::metrics::ListenerStats;
 use crate::pool::Pool;
 use crate::state::{Entry, Shared};
+use crate::workers::Workers;
 use crate::{tcp, tls, udp};
 use arc_swap::ArcSwap;
 use bowline_core::plan::ListenerProtocol;
@@ -79,7 +80,7 @@ impl Listener {
         key: ListenerKey,
         target: Target,
         shared: &Arc<Shared>,
-        http: &Http,
+        workers: &Arc<Workers>,
     ) -> Result<Arc<Self>, Failed> {
         let address = key.socket();
         let protocol = match target {
@@ -118,7 +119,7 @@ impl Listener {
         }
         let socket = bind::tcp(address).and_then(TcpListener::from_std).map_err(Failed::Bind)?;
         let listener = Arc::new(listener);
-        let task = tokio::spawn(listener.clone().accept(socket, http.clone()));
+        let task = tokio::spawn(listener.clone().accept(socket, workers.clone()));
         *listener.task.lock() = Some(task);
         Ok(listener)
     }
@@ -177,7 +178,7 @@ impl Listener {
         }
     }
 
-    async fn accept(self: Arc<Self>, socket: TcpListener, http: Http) {
+    async fn accept(self: Arc<Self>, socket: TcpListener, workers: Arc<Workers>) {
         let mut pause = SHORTEST_PAUSE;
         loop {
             match self.next(&socket).await {
@@ -188,11 +189,15 @@ impl Listener {
                         tcp::reset(&stream);
                         continue;
                     };
-                    let (listener, http) = (self.clone(), http.clone());
-                    tokio::spawn(async move {
-                        listener.connection(stream, client, http).await;
+                    let listener = self.clone();
+                    let carried = workers.carry(stream, move |stream, local, http| async move {
+                        listener.connection(stream, client, local, http).await;
                         drop((places, share));
                     });
+                    if let Err(error) = carried {
+                        // Its client went away at once, as a rule.
+                        tracing::debug!(listener = %self.key.socket(), %error, "a connection was lost");
+                    }
                 }
                 Err(error) if is_of_one_client(&error) => {}
                 Err(error) => {
@@ -218,8 +223,13 @@ impl Listener {
         Ok((stream, client, [here, overall]))
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream, client: SocketAddr, http: Http) {
-        let local = stream.local_addr().unwrap_or_else(|_| self.key.socket());
+    async fn connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        client: SocketAddr,
+        local: SocketAddr,
+        http: Http,
+    ) {
         let mut cut = self.cut.subscribe();
         let target = self.target.load_full();
         let entry = match &*target {

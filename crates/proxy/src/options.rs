@@ -2,6 +2,7 @@
 
 use crate::pool::CookieKey;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,16 @@ pub struct Options {
     /// What persistence cookies are signed with: proxies of one load balancer need the same. Left out:
     /// a key of this process.
     pub cookie_key: Option<Arc<CookieKey>>,
+    /// Threads that carry connections. Left out: one for each processor.
+    pub workers: Option<NonZeroUsize>,
+}
+
+impl Options {
+    /// The number of threads that carry connections.
+    pub(crate) fn workers(&self) -> usize {
+        let processors = std::thread::available_parallelism;
+        self.workers.or_else(|| processors().ok()).map_or(1, NonZeroUsize::get)
+    }
 }
 
 /// What clients and members may take. Without such limits slow ones could hold everything.

@@ -6,13 +6,13 @@ mod complete;
 mod generations;
 mod report;
 
-use crate::http::Http;
 use crate::listen::{Failed, Listener, Target};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::pool::Pool;
 use crate::router::Router;
 use crate::tls::{Certificates, Given, Hash};
+use crate::workers::Workers;
 use arc_swap::ArcSwap;
 use bowline_core::plan::{ListenerProtocol, Serves, SiteTls};
 use bowline_core::update::{
@@ -174,7 +174,8 @@ impl Entry {
 /// All that is in force. One update at a time is taken in.
 pub(crate) struct State {
     shared: Arc<Shared>,
-    http: Http,
+    /// Started with the first listener.
+    workers: Option<Arc<Workers>>,
     entries: HashMap<Arc<str>, Arc<Entry>>,
     sites: BTreeMap<SiteKey, Arc<ResolvedSite>>,
     listeners: BTreeMap<ListenerKey, Wanted>,
@@ -194,7 +195,7 @@ struct Wanted {
 impl State {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
-            http: crate::http::carrier(shared.clone()),
+            workers: None,
             shared,
             entries: HashMap::new(),
             sites: BTreeMap::new(),
@@ -203,6 +204,15 @@ impl State {
             unbound: BTreeSet::new(),
             report: Report::default(),
         }
+    }
+
+    fn workers(&mut self) -> Result<Arc<Workers>, Failed> {
+        if let Some(workers) = &self.workers {
+            return Ok(workers.clone());
+        }
+        let http = || crate::http::carrier(self.shared.clone());
+        let workers = Workers::start(self.shared.options.workers(), http).map_err(Failed::Bind)?;
+        Ok(self.workers.insert(Arc::new(workers)).clone())
     }
 
     pub(crate) async fn apply(&mut self, update: &Update) {
@@ -330,7 +340,10 @@ impl State {
             return;
         }
         self.remove_listener(&key).await;
-        let outcome = target.and_then(|it| Listener::open(key, it, &self.shared, &self.http));
+        let outcome = target.and_then(|target| {
+            let workers = self.workers()?;
+            Listener::open(key, target, &self.shared, &workers)
+        });
         if matches!(outcome, Err(Failed::Bind(_) | Failed::NoPool)) {
             self.unbound.insert(key);
         }

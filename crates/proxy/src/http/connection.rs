@@ -31,7 +31,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Malformed streams after which an HTTP/2 connection is closed.
 const MALFORMED: u32 = 32;
 
-/// Pingora's side: one for all listeners, so that they share connections to members.
+/// Pingora's side: one for each worker, which shares its connections to members among all listeners.
 pub(crate) type Http = Arc<HttpProxy<Callbacks>>;
 
 impl Callbacks {
@@ -41,7 +41,8 @@ impl Callbacks {
         let conf = ServerConf {
             threads: 1,
             max_retries: usize::from(limits.tries),
-            upstream_keepalive_pool_size: limits.idle_members,
+            upstream_keepalive_pool_size: (limits.idle_members / self.shared().options.workers())
+                .max(1),
             ..ServerConf::default()
         };
         Arc::new(http_proxy(&Arc::new(conf), self))
