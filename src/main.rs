@@ -6,6 +6,10 @@ mod running;
 mod view;
 mod visible;
 
+/// The proxy allocates and frees a few dozen times per request, on several threads.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> std::process::ExitCode {
     cli::run()
 }
