@@ -6,6 +6,9 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
+/// A proxy with fewer places than this is worth a warning.
+const FEW: usize = 1_000;
+
 /// How the proxy behaves.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct ProxyFlags {
@@ -20,12 +23,14 @@ impl ProxyFlags {
     pub(super) fn proxies(self, metrics: &Metrics) -> Proxies {
         let descriptors = raise_descriptors();
         let limits = Limits::within(descriptors);
-        if limits != Limits::default() {
+        if limits.connections < FEW {
             tracing::warn!(
                 descriptors,
                 connections = limits.connections,
                 "this process may open few files, so few clients are served at once: raise its limit"
             );
+        } else {
+            tracing::info!(descriptors, connections = limits.connections, "the proxy's limits");
         }
         let access_log = self.access_log.then(access_log);
         let options = Options { access_log, limits, ..Options::default() };
