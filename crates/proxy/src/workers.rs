@@ -1,7 +1,7 @@
 //! The threads that carry connections. A connection stays on one thread from its first byte to its
 //! last, and each thread keeps connections to members of its own: what a request waits for wakes the
-//! thread that it is on, and no other. That costs a third less than letting threads steal from each
-//! other. Listeners hand connections over; nothing is decided here.
+//! thread that it is on, and no other. Where two threads stole work from each other, a request cost half
+//! as much again as on one. Listeners hand connections over; nothing is decided here.
 
 use crate::http::Http;
 use std::io;
