@@ -145,7 +145,8 @@ pub struct LoadBalancerSpec {
     /// Which namespaces may use it by its name while no claim has it. Default: {from: None}.
     #[serde(default)]
     pub allowed_namespaces: AllowedNamespaces,
-    /// Whether Ingress rules on it may have regular expressions as hosts. Default: false.
+    /// Whether rules on it may have regular expressions as hosts. Those of an Ingress cannot: the
+    /// Kubernetes API refuses such hosts. It is for kinds to come. Default: false.
     #[serde(default)]
     pub regex_hosts: bool,
     /// Whether a consumer is refused that does not say how much it will use. Default: false.
