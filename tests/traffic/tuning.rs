@@ -1,7 +1,10 @@
 //! How traffic is treated when somebody asks: affinity, source ranges, algorithms, PROXY protocol,
 //! health checks; and what becomes of values that cannot be read.
 
-use crate::stage::{TARGET, annotate, is_closed, lead_to, leads_to, names, play, serves, tcp};
+use crate::stage::{
+    Stage, TARGET, agent_kubeconfig, annotate, is_closed, lead_to, leads_to, names, play, serves,
+    start_agent, tcp,
+};
 use bowline_testing::objects;
 use bowline_testing::{Backend, Preamble, Request, eventually, net};
 use serde_json::json;
@@ -221,6 +224,53 @@ fn a_cookie_keeps_a_client_with_its_endpoint_and_tells_nothing() {
         }
         let forged = Request::get("web.example", "/").header("cookie", &format!("{cookie}x"));
         assert_eq!(stage.dial(80).send(forged).await.expect("an answer").status, 200);
+    });
+}
+
+async fn restart_agent(stage: &mut Stage) {
+    stage.agent.process.kill();
+    let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+    stage.agent = start_agent(&stage.cluster, &kubeconfig, &stage.lb);
+    stage.agent.ready().await;
+}
+
+#[test]
+fn a_client_stays_with_its_endpoint_by_cookie_when_the_agent_is_another() {
+    play(async |stage| {
+        let names: Vec<_> = (0..5).map(|index| format!("pod-{index}")).collect();
+        let mut pods = Vec::new();
+        for name in &names {
+            pods.push(crate::stage::http(name).await);
+        }
+        stage.behind("web", &pods.iter().collect::<Vec<_>>()).await;
+        let mut ingress =
+            objects::ingress("web", &stage.lb, &[("web.example", "/", "Prefix", "web")]);
+        annotate(&mut ingress, "bowline.dev/persistence", "cookie");
+        stage.apply(ingress).await;
+        let dial = stage.dial(80);
+        serves(&dial, "web.example", "/", "pod-0").await;
+        // An agent that is older than its load balancer's secret may have begun with one of its own.
+        let secret = format!("bowline-cookies-{}", stage.lb);
+        let path = objects::path("Secret", "bowline-system", &secret);
+        eventually("the Secret", || async {
+            let (status, found) = stage.cluster.get(&path).await;
+            if status == 200 { Ok(()) } else { Err(format!("{status}: {found}")) }
+        })
+        .await;
+        restart_agent(stage).await;
+        let mut tied = Vec::new();
+        for _ in &names {
+            let answer = dial.get("web.example", "/").await.expect("an answer");
+            let cookie = answer.header("set-cookie").split(';').next().unwrap_or_default();
+            tied.push((cookie.to_owned(), answer.echo().expect("an echo").name));
+        }
+        restart_agent(stage).await;
+        for (cookie, name) in &tied {
+            let request = Request::get("web.example", "/").header("cookie", cookie);
+            let answer = dial.send(request).await.expect("an answer");
+            assert_eq!(&answer.echo().expect("an echo").name, name);
+            assert_eq!(answer.header("set-cookie"), "", "it is as good as before");
+        }
     });
 }
 

@@ -3,6 +3,7 @@
 //! and says what is accepted, never a guess and never a panic. The runtime calls these on every event
 //! and drops the object.
 
+mod cookies;
 mod ingress;
 mod ingress_class;
 mod load_balancer;
@@ -14,6 +15,7 @@ mod service;
 mod slice;
 mod tuning;
 
+pub use cookies::{cookie_secret, cookie_secret_data};
 pub use ingress::ingress;
 pub use ingress_class::ingress_class;
 pub use load_balancer::load_balancer;

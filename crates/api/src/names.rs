@@ -74,11 +74,13 @@ pub const ANNOTATION_DEFAULT_CLASS: &str = "bowline.dev/default-class";
 /// Annotation of the controllers' Lease: where consumers go that ask for nothing in particular.
 pub const ANNOTATION_DEFAULT_LOAD_BALANCER: &str = "bowline.dev/default-load-balancer";
 
-/// Label of Plans and of our Secrets with certificates: the load balancer they are for, by
+/// Label of Plans and of our Secrets: the load balancer they are for, by
 /// [`load_balancer_label`].
 pub const LABEL_LOAD_BALANCER: &str = "bowline.dev/load-balancer";
 /// The type of our Secrets with certificates.
 pub const SECRET_TYPE_CERTIFICATES: &str = "bowline.dev/certificates";
+/// The type of our Secrets with what persistence cookies are signed with.
+pub const SECRET_TYPE_COOKIES: &str = "bowline.dev/cookie-secret";
 
 /// The longest name of an object.
 const LONGEST_NAME: usize = 253;
@@ -109,6 +111,14 @@ pub const SECRET_PREFIX: &str = "bowline-tls-";
 /// the agent of `edge-1` may read no Secret of `edge`.
 pub fn certificates_secret(load_balancer: &str, index: u32) -> String {
     numbered(SECRET_PREFIX, load_balancer, index)
+}
+
+/// How the names of Secrets of ours begin that have what persistence cookies are signed with.
+pub const COOKIES_PREFIX: &str = "bowline-cookies-";
+
+/// The Secret of ours with what the persistence cookies of a load balancer are signed with.
+pub fn cookies_secret(load_balancer: &str) -> String {
+    format!("{COOKIES_PREFIX}{}", fitted(load_balancer, LONGEST_NAME - COOKIES_PREFIX.len()))
 }
 
 /// The value of [`LABEL_LOAD_BALANCER`] for a load balancer.
@@ -146,6 +156,7 @@ mod tests {
         assert_eq!(plan_name("edge", 0), "edge-0");
         assert_eq!(certificates_secret("edge", 1), "bowline-tls-edge-1");
         assert_eq!(certificates_secret("edge-1", 0), "bowline-tls-edge-1-0");
+        assert_eq!(cookies_secret("edge"), "bowline-cookies-edge");
         assert_eq!(load_balancer_label("edge"), "edge");
     }
 
@@ -170,9 +181,12 @@ mod tests {
         fn whatever_a_load_balancer_is_called_what_is_its_own_has_a_name_that_servers_take(
             name in "[a-z0-9]([-.]?[a-z0-9]){0,126}", index: u32,
         ) {
-            for made in
-                [agent_lease(&name), plan_name(&name, index), certificates_secret(&name, index)]
-            {
+            for made in [
+                agent_lease(&name),
+                plan_name(&name, index),
+                certificates_secret(&name, index),
+                cookies_secret(&name),
+            ] {
                 prop_assert!(is_object_name(&made), "{}", made);
             }
             prop_assert_eq!(plan_index(&plan_name(&name, index)), Some(index));

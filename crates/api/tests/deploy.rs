@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 fn deploy() -> PathBuf {
@@ -174,7 +175,8 @@ fn nobody_may_do_more_than_this() {
         found.push((role.metadata.name.expect("a name"), rights(role.rules)));
     }
     found.sort();
-    let secrets: Vec<_> = (0..8).map(|index| names::certificates_secret("edge", index)).collect();
+    let certificates = (0..8).map(|index| names::certificates_secret("edge", index));
+    let secrets: Vec<_> = iter::once(names::cookies_secret("edge")).chain(certificates).collect();
     let expected = [
         (
             "bowline-agent",

@@ -22,7 +22,7 @@ use crate::hash::PlanHash;
 use crate::key::{ConsumerRef, ObjectKey};
 use crate::objects::{Node, Slice};
 use crate::plan::{Fragment, Host};
-use crate::update::{Certificate, Update};
+use crate::update::{Certificate, CookieSecret, Update};
 use endpoints::Endpoints;
 use listeners::Listeners;
 use nodes::Nodes;
@@ -40,7 +40,7 @@ pub enum Kind {
     Slice,
     /// Node.
     Node,
-    /// Secrets of our own with certificates of the load balancer.
+    /// Secrets of our own with certificates of the load balancer, and the one with its cookie secret.
     Certificates,
 }
 
@@ -56,6 +56,9 @@ pub enum Object {
     Node(Node),
     /// A Secret of ours: its name, and certificates by hash.
     Certificates(Arc<str>, Vec<(Arc<str>, Arc<Certificate>)>),
+    /// What persistence cookies are signed with. It stays until there is another: that its Secret is gone
+    /// says nothing against the cookies that clients have.
+    CookieSecret(CookieSecret),
 }
 
 /// What the resolver is told.
@@ -80,6 +83,9 @@ pub struct Resolver {
     pools: Pools,
     sites: Sites,
     listeners: Listeners,
+    cookie_secret: Option<CookieSecret>,
+    /// Whether the driver has not been given the cookie secret that there is.
+    new_cookie_secret: bool,
     cycles: Cycles,
     /// The hash that the driver was given last. None: it was given nothing yet.
     given: Option<PlanHash>,
@@ -140,6 +146,12 @@ impl Resolver {
             Object::Certificates(name, certificates) => {
                 let epoch = self.cycles.of(Kind::Certificates).epoch;
                 self.sites.apply_secret(&name, certificates, epoch);
+            }
+            Object::CookieSecret(secret) => {
+                if self.cookie_secret.as_ref() != Some(&secret) {
+                    self.cookie_secret = Some(secret);
+                    self.new_cookie_secret = true;
+                }
             }
         }
     }
@@ -213,6 +225,9 @@ impl Resolver {
     /// all of it already.
     pub fn take(&mut self) -> Option<Update> {
         let mut update = Update { hash: self.shards.hash(), ..Update::default() };
+        if std::mem::take(&mut self.new_cookie_secret) {
+            update.cookie_secret.clone_from(&self.cookie_secret);
+        }
         self.visited += self.pools.take(
             &mut self.endpoints,
             &self.nodes,
@@ -243,6 +258,7 @@ impl Resolver {
     pub fn snapshot(&self) -> Update {
         let hash = self.given.unwrap_or_default();
         let mut update = Update { hash, complete: true, ..Update::default() };
+        update.cookie_secret.clone_from(&self.cookie_secret);
         self.pools.snapshot(&mut update);
         self.sites.snapshot(&mut update);
         self.listeners.snapshot(&mut update);

@@ -2,7 +2,7 @@
 //! endpoints say now, and what it answers.
 //!
 //! A driver applies an [`Update`] so that traffic never meets something half there: first what is
-//! added or changed, in the order certificates, pools, members, sites, listeners; then what is removed,
+//! added or changed, in the order certificates, cookie secret, pools, members, sites, listeners; then what is removed,
 //! in the reverse order. An update whose hash is all that changed means "this is now applied".
 
 use crate::key::ConsumerRef;
@@ -29,6 +29,9 @@ pub struct Update {
     pub complete: bool,
     /// Certificates, by hash.
     pub certificates: Vec<Change<Arc<str>, Arc<Certificate>>>,
+    /// What persistence cookies are signed with from now on. None: as before, or where nothing was given
+    /// yet, as the driver likes.
+    pub cookie_secret: Option<CookieSecret>,
     /// Pools, by name. A pool is given members in `members` in the same update, or has none.
     pub pools: Vec<Change<Arc<str>, Arc<Pool>>>,
     /// Members of pools that exist after this update.
@@ -45,6 +48,7 @@ impl Update {
     /// Whether it changes nothing but perhaps the hash.
     pub fn is_empty(&self) -> bool {
         self.certificates.is_empty()
+            && self.cookie_secret.is_none()
             && self.pools.is_empty()
             && self.members.is_empty()
             && self.sites.is_empty()
@@ -64,6 +68,17 @@ pub struct Certificate {
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Certificate").finish_non_exhaustive()
+    }
+}
+
+/// What the persistence cookies of a load balancer are signed with, by all its agents and over all their
+/// restarts. It is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CookieSecret(pub [u8; 32]);
+
+impl fmt::Debug for CookieSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CookieSecret").finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,5 @@
 //! How a proxy behaves, whatever its plan says.
 
-use crate::pool::CookieKey;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -13,9 +12,6 @@ pub struct Options {
     pub access_log: Option<AccessLog>,
     /// What clients and members may take.
     pub limits: Limits,
-    /// What persistence cookies are signed with: proxies of one load balancer need the same. Left out:
-    /// a key of this process.
-    pub cookie_key: Option<Arc<CookieKey>>,
     /// Threads that carry connections. Left out: one for each processor.
     pub workers: Option<NonZeroUsize>,
 }

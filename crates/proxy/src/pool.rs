@@ -47,8 +47,6 @@ pub struct Pool {
     /// Whose turn it is.
     counter: AtomicU64,
     sticky: Mutex<Sticky>,
-    key: Arc<CookieKey>,
-    cookie_name: OnceLock<String>,
     /// Held while members, their health or the settings change.
     members: Mutex<Members>,
 }
@@ -59,13 +57,20 @@ struct Settings {
     ranges: Ranges,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Members {
+    /// What cookies are signed with.
+    key: Arc<CookieKey>,
     list: Arc<[Member]>,
     /// Those of the list, in its order.
     servers: Vec<Arc<Server>>,
     /// Those that were removed and may still have connections.
     leaving: HashMap<SocketAddr, Arc<Server>>,
+}
+
+/// Whether clients are tied to members by a cookie.
+fn by_cookie(config: &plan::Pool) -> bool {
+    config.persistence.is_some_and(|it| it.by == PersistenceKey::Cookie)
 }
 
 /// Members by address, each once. The resolver's are, and are shared with it.
@@ -151,9 +156,12 @@ impl Pool {
             table: ArcSwap::from_pointee(table),
             counter: AtomicU64::new(u64::from(u32::from_ne_bytes(start))),
             sticky: Mutex::default(),
-            key,
-            cookie_name: OnceLock::new(),
-            members: Mutex::default(),
+            members: Mutex::new(Members {
+                key,
+                list: Arc::default(),
+                servers: Vec::new(),
+                leaving: HashMap::new(),
+            }),
         })
     }
 
@@ -183,6 +191,15 @@ impl Pool {
             }
         }
         self.publish(&mut members);
+    }
+
+    /// From now on cookies are signed with this key; those signed with another are as none.
+    pub fn set_key(self: &Arc<Self>, key: Arc<CookieKey>) {
+        let mut members = self.members.lock();
+        members.key = key;
+        if by_cookie(&self.config()) {
+            self.publish(&mut members);
+        }
     }
 
     /// Brings members in and out. Removed ones get nothing new, and what they have ends after the
@@ -244,8 +261,8 @@ impl Pool {
             healthy: server.health().is_good(),
         });
         let mut table = Table::new(entries.collect(), config.algorithm);
-        if config.persistence.is_some_and(|p| p.by == PersistenceKey::Cookie) {
-            table = table.with_ids(&self.key, &config.name);
+        if by_cookie(&config) {
+            table = table.with_cookies(&members.key, &config.name, &self.table.load());
         }
         self.table.store(Arc::new(table));
         if config.health_check.is_none() {
@@ -267,9 +284,9 @@ impl Pool {
         self.settings.load().ranges.admit(client)
     }
 
-    /// The name of the cookie that ties clients to its members.
-    pub fn cookie_name(&self) -> &str {
-        self.cookie_name.get_or_init(|| self.key.cookie_name(&self.settings.load().config.name))
+    /// The name of the cookie that ties clients to its members, where one does.
+    pub fn cookie_name(&self) -> Option<Arc<str>> {
+        self.table.load().cookies.as_ref().map(|cookies| cookies.name.clone())
     }
 
     /// The member for a client, other than the excluded ones (those that it was tried on in vain).
@@ -307,10 +324,14 @@ impl Pool {
         timeout_seconds: u32,
         choose: impl FnOnce() -> Option<&'a Arc<Server>>,
     ) -> Option<(&'a Arc<Server>, Option<String>)> {
+        // The settings may be a moment ahead of the table.
+        let Some(cookies) = &table.cookies else {
+            return choose().map(|server| (server, None));
+        };
         let pool = &*settings.config.name;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let timeout = u64::from(timeout_seconds.max(1));
-        let read = client.cookie.and_then(|cookie| self.key.read(pool, cookie, now));
+        let read = client.cookie.and_then(|cookie| cookies.key.read(pool, cookie, now));
         let tied = read.and_then(|(id, ends)| Some((table.named(&id, exclude)?, ends)));
         // A cookie lasts a little longer than the timeout, so that it need not be set again on every
         // request to last for the timeout after each.
@@ -319,9 +340,8 @@ impl Pool {
             Some((server, ends)) if ends >= now + timeout => Some((server, None)),
             tied => {
                 let server = tied.map(|(server, _)| server).or_else(choose)?;
-                let id = server.id.get_or_init(|| self.key.member_id(pool, server.address));
-                let value = self.key.sign(pool, id, now + lasts);
-                let name = self.cookie_name();
+                let value = cookies.key.sign(pool, table.id(server.address)?, now + lasts);
+                let name = &cookies.name;
                 let cookie =
                     format!("{name}={value}; Path=/; Max-Age={lasts}; HttpOnly; SameSite=Lax");
                 Some((server, Some(cookie)))

@@ -9,14 +9,14 @@ mod report;
 use crate::listen::{Failed, Listener, Target};
 use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::pool::Pool;
+use crate::pool::{CookieKey, Pool};
 use crate::router::Router;
 use crate::tls::{Certificates, Given, Hash};
 use crate::workers::Workers;
 use arc_swap::ArcSwap;
 use bowline_core::plan::{ListenerProtocol, Serves, SiteTls};
 use bowline_core::update::{
-    Change, ListenerKey, Report, ResolvedListener, ResolvedSite, SiteKey, Update,
+    Change, CookieSecret, ListenerKey, Report, ResolvedListener, ResolvedSite, SiteKey, Update,
 };
 use generations::Generations;
 use parking_lot::RwLock;
@@ -181,6 +181,8 @@ pub(crate) struct State {
     listeners: BTreeMap<ListenerKey, Wanted>,
     /// Why certificates cannot be served, by hash.
     bad_certificates: BTreeMap<Arc<str>, String>,
+    /// What cookies are signed with; none: with a key of this process.
+    cookie_key: Option<Arc<CookieKey>>,
     /// Listeners that could not be bound.
     unbound: BTreeSet<ListenerKey>,
     report: Report,
@@ -201,6 +203,7 @@ impl State {
             sites: BTreeMap::new(),
             listeners: BTreeMap::new(),
             bad_certificates: BTreeMap::new(),
+            cookie_key: None,
             unbound: BTreeSet::new(),
             report: Report::default(),
         }
@@ -224,6 +227,11 @@ impl State {
                     Err(why) => drop(self.bad_certificates.insert(hash.clone(), why)),
                 }
             }
+        }
+        if let Some(CookieSecret(secret)) = update.cookie_secret {
+            let key = self.cookie_key.insert(Arc::new(CookieKey::new(secret)));
+            let backends = self.shared.backends.read();
+            backends.values().for_each(|backend| backend.pool.set_key(key.clone()));
         }
         self.put_pools(update);
         for change in &update.members {
@@ -299,7 +307,7 @@ impl State {
                 backend.pool.set_config(config.clone());
                 continue;
             }
-            let pool = match &self.shared.options.cookie_key {
+            let pool = match &self.cookie_key {
                 Some(key) => Pool::with_key(config.clone(), key.clone()),
                 None => Pool::new(config.clone()),
             };

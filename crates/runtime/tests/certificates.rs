@@ -1,11 +1,13 @@
-//! The way of a certificate from a user's Secret to the agent of the load balancer, and out again.
+//! The way of secrets to the agents of a load balancer: certificates from a user's Secret and out again,
+//! and what cookies are signed with.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod support;
 
-use bowline_core::update::Change;
-use bowline_runtime::AgentOptions;
+use bowline_api::LoadBalancer;
+use bowline_core::update::{Change, CookieSecret};
+use bowline_runtime::{AgentOptions, ControllerOptions};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::networking::v1::Ingress;
@@ -119,5 +121,72 @@ async fn a_certificate_reaches_the_agent_is_exchanged_and_is_not_kept() {
     .await;
     agent.stop().await;
     controller.stop().await;
+    cluster.shutdown().await;
+}
+
+/// What a driver signs cookies with.
+fn signs_with(driver: &Recorder) -> Option<CookieSecret> {
+    let updates = driver.updates.lock().unwrap();
+    updates.iter().rev().find_map(|update| update.cookie_secret.clone())
+}
+
+/// Waits until the drivers sign cookies alike, and with something else than `before`.
+async fn sign_alike(drivers: &[&Recorder], before: Option<&CookieSecret>) -> CookieSecret {
+    eventually("one cookie secret", || async {
+        let all: Vec<_> = drivers.iter().map(|driver| signs_with(driver)).collect();
+        match &all[0] {
+            Some(one) if before != Some(one) && all.iter().all(|it| it.as_ref() == Some(one)) => {
+                Ok(one.clone())
+            }
+            _ => Err(format!("{all:?}")),
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_agents_of_a_load_balancer_sign_cookies_alike_also_after_a_restart() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    create(&client, load_balancer("127.0.0.1")).await;
+    let controllers = ["a", "b"].map(|identity| {
+        // Both write: whoever makes the Secret, the other keeps it.
+        let options = ControllerOptions { election: false, ..controller_options(identity) };
+        start_controller(client.clone(), options)
+    });
+    let drivers = [(); 3].map(|()| Recorder::default());
+    let agent =
+        |driver: &Recorder| start_agent(client.clone(), AgentOptions::new("edge"), driver.clone());
+    let [first, second] = [agent(&drivers[0]), agent(&drivers[1])];
+    let secret = sign_alike(&[&drivers[0], &drivers[1]], None).await;
+    first.stop().await;
+    let third = agent(&drivers[2]);
+    eventually("an update", || async {
+        let updates = drivers[2].updates.lock().unwrap();
+        if updates.is_empty() { Err("none".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    // The first update has it: there is no moment at which cookies are signed otherwise.
+    assert_eq!(drivers[2].updates.lock().unwrap()[0].cookie_secret.as_ref(), Some(&secret));
+    // Who deletes the Secret gets another.
+    let api: Api<Secret> = Api::namespaced(client.clone(), "bowline-system");
+    api.delete("bowline-cookies-edge", &DeleteParams::default()).await.unwrap();
+    sign_alike(&[&drivers[1], &drivers[2]], Some(&secret)).await;
+    // It goes with the load balancer.
+    let balancers: Api<LoadBalancer> = Api::all(client.clone());
+    balancers.delete("edge", &DeleteParams::default()).await.unwrap();
+    eventually("no Secret", || async {
+        match api.get_metadata_opt("bowline-cookies-edge").await.unwrap() {
+            None => Ok(()),
+            Some(found) => Err(format!("{:?}", found.metadata)),
+        }
+    })
+    .await;
+    for agent in [second, third] {
+        agent.stop().await;
+    }
+    for controller in controllers {
+        controller.stop().await;
+    }
     cluster.shutdown().await;
 }

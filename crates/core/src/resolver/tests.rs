@@ -372,6 +372,29 @@ fn rules_of_one_host_are_merged_the_specific_first_then_by_consumer() {
 }
 
 /// Certificates that are put (true) or removed (false).
+#[test]
+fn the_cookie_secret_is_given_once_and_in_every_snapshot_until_there_is_another() {
+    let mut resolver = Resolver::new();
+    let one = CookieSecret([1; 32]);
+    resolver.handle(Event::Apply(Object::CookieSecret(one.clone())));
+    assert_eq!(resolver.take().unwrap().cookie_secret, Some(one.clone()));
+    resolver.handle(Event::Apply(Object::CookieSecret(one.clone())));
+    resolver.handle(Event::Begin(Kind::Certificates));
+    resolver.handle(Event::Done(Kind::Certificates));
+    assert_eq!(resolver.take(), None);
+    assert_eq!(resolver.snapshot().cookie_secret, Some(one));
+    let two = CookieSecret([2; 32]);
+    resolver.handle(Event::Apply(Object::CookieSecret(two.clone())));
+    let update = Update { cookie_secret: Some(two), ..Update::default() };
+    assert_eq!(resolver.take(), Some(update));
+}
+
+#[test]
+fn a_cookie_secret_is_not_printed() {
+    let object = Object::CookieSecret(CookieSecret([171; 32]));
+    assert_eq!(format!("{object:?}"), "CookieSecret(CookieSecret { .. })");
+}
+
 fn certificates(update: &Update) -> Vec<(&str, bool)> {
     let told = update.certificates.iter().map(|change| match change {
         Change::Put(hash, _) => (&**hash, true),

@@ -136,11 +136,10 @@ impl ProxyHttp for Callbacks {
         let config = backend.pool.config();
         let by_cookie =
             config.persistence.is_some_and(|persistence| persistence.by == PersistenceKey::Cookie);
+        let name = if by_cookie { backend.pool.cookie_name() } else { None };
         let client = Client {
             addr: scope.connection.client.ip(),
-            cookie: by_cookie
-                .then(|| cookie(session.req_header(), backend.pool.cookie_name()))
-                .flatten(),
+            cookie: name.and_then(|name| cookie(session.req_header(), &name)),
         };
         // What was picked before is let go first: it is no longer a request of that member.
         ctx.pick = None;

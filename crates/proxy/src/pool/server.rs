@@ -1,13 +1,12 @@
 //! What is known of one member for as long as it is in a pool, and while it drains after that: its
 //! counters, its health and when its connections must end. Weight and state are the table's.
 
-use super::cookie::MemberId;
 use super::passive::Passive;
 use parking_lot::Mutex;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
@@ -19,7 +18,6 @@ pub(crate) struct Server {
     pub(crate) picks: AtomicU64,
     pub(crate) failures: AtomicU64,
     pub(crate) ejections: AtomicU64,
-    pub(super) id: OnceLock<MemberId>,
     /// A failure was seen since the last success, so that successes in a row need no lock.
     troubled: AtomicBool,
     health: Mutex<Health>,
@@ -59,7 +57,6 @@ impl Server {
             picks: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             ejections: AtomicU64::new(0),
-            id: OnceLock::new(),
             troubled: AtomicBool::new(false),
             health: Mutex::default(),
             ends: Mutex::new(None),

@@ -20,7 +20,18 @@ pub(crate) struct Table {
     /// Those that take new clients.
     usable: Box<[Usable]>,
     balance: Balance,
-    ids: HashMap<MemberId, u32>,
+    /// Where cookies tie clients to members.
+    pub(super) cookies: Option<Cookies>,
+}
+
+/// What cookies are called, and what members are called in them.
+#[derive(Debug)]
+pub(super) struct Cookies {
+    pub(super) key: Arc<CookieKey>,
+    pub(super) name: Arc<str>,
+    /// Of all members, in their order.
+    ids: Box<[MemberId]>,
+    by_id: HashMap<MemberId, u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,14 +80,36 @@ impl Table {
                 usable.iter().map(|member| (member.server.address, member.weight)),
             )),
         };
-        Self { all, usable, balance, ids: HashMap::new() }
+        Self { all, usable, balance, cookies: None }
     }
 
-    /// The same, with members found by what cookies call them.
-    pub(super) fn with_ids(mut self, key: &CookieKey, pool: &str) -> Self {
-        let id = |server: &Server| *server.id.get_or_init(|| key.member_id(pool, server.address));
-        self.ids = self.all.iter().zip(0..).map(|(entry, i)| (id(&entry.server), i)).collect();
+    /// The same, with members found by what cookies of this key call them. What the table before has
+    /// worked out already is taken from there.
+    pub(super) fn with_cookies(mut self, key: &Arc<CookieKey>, pool: &str, before: &Self) -> Self {
+        let known = before.cookies.as_ref().filter(|known| Arc::ptr_eq(&known.key, key));
+        let id = |entry: &Entry| {
+            let address = entry.server.address;
+            let known = known.and_then(|_| before.id(address)).copied();
+            known.unwrap_or_else(|| key.member_id(pool, address))
+        };
+        let ids: Box<[_]> = self.all.iter().map(id).collect();
+        let name = known.map(|known| known.name.clone());
+        self.cookies = Some(Cookies {
+            key: key.clone(),
+            name: name.unwrap_or_else(|| key.cookie_name(pool).into()),
+            by_id: ids.iter().copied().zip(0..).collect(),
+            ids,
+        });
         self
+    }
+
+    /// What a member is called in cookies.
+    pub(super) fn id(&self, address: SocketAddr) -> Option<&MemberId> {
+        self.cookies.as_ref()?.ids.get(self.index(address)?)
+    }
+
+    fn index(&self, address: SocketAddr) -> Option<usize> {
+        self.all.binary_search_by_key(&address, |entry| entry.server.address).ok()
     }
 
     pub(super) fn choose(
@@ -109,13 +142,12 @@ impl Table {
 
     /// The member of this address, if a client that is tied to it may still go there.
     pub(super) fn tied(&self, address: SocketAddr, exclude: &[SocketAddr]) -> Option<&Arc<Server>> {
-        let index = self.all.binary_search_by_key(&address, |e| e.server.address).ok()?;
-        self.may_stay(&self.all[index], exclude)
+        self.may_stay(&self.all[self.index(address)?], exclude)
     }
 
     /// The member that a cookie names, if a client that is tied to it may still go there.
     pub(super) fn named(&self, id: &MemberId, exclude: &[SocketAddr]) -> Option<&Arc<Server>> {
-        let index = *self.ids.get(id)?;
+        let index = *self.cookies.as_ref()?.by_id.get(id)?;
         self.may_stay(self.all.get(index as usize)?, exclude)
     }
 

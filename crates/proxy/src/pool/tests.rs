@@ -199,7 +199,7 @@ fn a_client_whose_member_is_gone_is_tied_to_another() {
 fn cookie_of(pick: &Pick) -> String {
     let set = pick.cookie_to_set().expect("a cookie is due");
     let (name, rest) = set.split_once('=').unwrap();
-    assert_eq!(name, pick.pool.cookie_name());
+    assert_eq!(Some(name), pick.pool.cookie_name().as_deref());
     rest.split_once(';').unwrap().0.to_string()
 }
 
@@ -224,7 +224,7 @@ fn a_forged_cookie_or_one_of_another_pool_is_as_none() {
     // Of a pool with the same key and members, under another name.
     let mut other = (*sticking(PersistenceKey::Cookie)).clone();
     other.name = "q".into();
-    let pool_b = Pool::with_key(Arc::new(other), pool_a.key.clone());
+    let pool_b = Pool::with_key(Arc::new(other), pool_a.members.lock().key.clone());
     pool_b.set_members(&change(&[member(A), member(B)]));
     let anothers = cookie_of(&pool_b.pick(&client(1), &[]).unwrap());
     for cookie in [forged.as_str(), &anothers, "", "garbage", "10.0.0.1:80"] {
@@ -255,6 +255,28 @@ fn proxies_with_one_key_accept_each_others_cookies() {
     let cookie = cookie_of(&first);
     let with = Client { cookie: Some(&cookie), ..client(2) };
     assert_eq!(pools[1].pick(&with, &[]).unwrap().address(), first.address());
+}
+
+#[test]
+fn with_the_key_before_a_cookie_is_good_again_and_with_another_it_is_as_none() {
+    let keys = [[7; 32], [8; 32]].map(|secret| Arc::new(CookieKey::new(secret)));
+    let pool = Pool::with_key(sticking(PersistenceKey::Cookie), keys[0].clone());
+    pool.set_members(&change(&[member(A), member(B), member(C)]));
+    let first = pool.pick(&client(1), &[]).unwrap();
+    let cookie = cookie_of(&first);
+    let with = Client { cookie: Some(&cookie), ..client(2) };
+    pool.set_key(keys[1].clone());
+    let other = pool.pick(&with, &[]).unwrap();
+    assert_ne!(cookie_of(&other), cookie);
+    // Members that come later are called as the key says, too.
+    pool.set_members(&change(&[member(B), member(C)]));
+    let tied = cookie_of(&pool.pick(&client(3), &[]).unwrap());
+    pool.set_members(&change(&[member(A), member(B), member(C)]));
+    let tied = Client { cookie: Some(&tied), ..client(3) };
+    assert_eq!(pool.pick(&tied, &[]).unwrap().cookie_to_set(), None);
+    pool.set_key(keys[0].clone());
+    let again = pool.pick(&with, &[]).unwrap();
+    assert_eq!((again.address(), again.cookie_to_set()), (first.address(), None));
 }
 
 #[test]

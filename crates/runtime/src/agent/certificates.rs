@@ -1,6 +1,7 @@
-//! Follows the Secrets in which the leader hands certificates to an agent: one by one, by name, because
-//! an agent may read no others. Most load balancers have one Secret; one may be missing below another.
-//! One that cannot be read holds nothing else back: after a moment the agent goes on without it.
+//! Follows the Secrets in which the leader hands an agent certificates, and what cookies are signed with:
+//! one by one, by name, because an agent may read no others. Most load balancers have one Secret with
+//! certificates; one may be missing below another. One that cannot be read holds nothing else back: after
+//! a moment the agent goes on without it.
 
 use super::Heard;
 use crate::metrics::Metrics;
@@ -8,8 +9,7 @@ use crate::watch::{self, Seen, Selection};
 use bowline_api::{convert, names};
 use bowline_core::key::ObjectKey;
 use bowline_core::resolver::{Event, Kind, Object};
-use bowline_core::update::Certificate;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use kube::{Client, Error};
@@ -26,7 +26,14 @@ const LOOK: Duration = Duration::from_secs(1);
 /// So long everything else waits for certificates.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-type Found = Vec<(Arc<str>, Arc<Certificate>)>;
+/// What a Secret has.
+#[derive(Clone, Copy, Debug)]
+enum Has {
+    /// Certificates; it is the n-th with some.
+    Certificates(usize),
+    /// What cookies are signed with.
+    Cookies,
+}
 
 /// How far one Secret is known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,7 +44,7 @@ struct Known {
     synced: bool,
 }
 
-/// Follows the certificates of a load balancer until nobody listens.
+/// Follows the Secrets of a load balancer until nobody listens.
 pub(super) async fn follow(
     client: Client,
     namespace: String,
@@ -51,46 +58,55 @@ pub(super) async fn follow(
     }
     let api: Api<Secret> = Api::namespaced(client, &namespace);
     let name = |index| Arc::<str>::from(names::certificates_secret(&load_balancer, index));
-    let looks = join_all((0..MOST).map(|index| is_absent(&api, name(index)))).await;
+    let cookies_name = names::cookies_secret(&load_balancer);
+    let looks = join_all((0..MOST).map(|index| is_absent(&api, name(index))));
+    let (looks, absent) = join(looks, is_absent(&api, cookies_name.as_str().into())).await;
+    let mut cookies = Known { shown: false, synced: absent };
     // All that may exist, those missing between them, and the next.
     let last = looks.iter().rposition(|absent| !absent).map_or(0, |last| last + 1);
     let looks = looks.into_iter().take(last + 1);
     let mut known: Vec<_> = looks.map(|synced| Known { shown: false, synced }).collect();
-    let (sender, mut seen) = mpsc::channel::<(usize, Seen<Found>)>(16);
+    let (sender, mut seen) = mpsc::channel::<(Has, Seen<Secret>)>(16);
     let mut watches = JoinSet::new();
-    let mut start = |index: usize, name: &str| {
+    let mut start = |has: Has, name: &str| {
         let selection = Selection::fields(format!("metadata.name={name}"));
-        let read = move |seen: Seen<Secret>| {
-            Some((
-                index,
-                match seen {
-                    Seen::Begin => Seen::Begin,
-                    Seen::Apply(secret) => Seen::Apply(convert::certificates(&secret)),
-                    Seen::Delete(_) => Seen::Delete(Vec::new()),
-                    Seen::Done => Seen::Done,
-                },
-            ))
-        };
+        let read = move |seen: Seen<Secret>| Some((has, seen));
         let (metrics, sender) = (metrics.clone(), sender.clone());
         watches.spawn(watch::follow(api.clone(), selection, "Secret", metrics, sender, read));
     };
     let named = |index: usize| name(u32::try_from(index).unwrap_or(MOST));
-    (0..known.len()).for_each(|index| start(index, &named(index)));
+    start(Has::Cookies, &cookies_name);
+    (0..known.len()).for_each(|index| start(Has::Certificates(index), &named(index)));
     let mut told = false;
     loop {
-        let (late, all) = (begun.elapsed() >= PATIENCE, known.iter().all(|one| one.synced));
+        let late = begun.elapsed() >= PATIENCE;
+        let all = cookies.synced && known.iter().all(|one| one.synced);
         if !told && (late || all) {
             told = true;
             if listener.send(Heard::now(Event::Done(Kind::Certificates))).await.is_err() {
                 return;
             }
         }
-        let (index, seen) = tokio::select! {
+        let (has, seen) = tokio::select! {
             seen = seen.recv() => match seen {
                 Some(seen) => seen,
                 None => return,
             },
             () = sleep_until(begun + PATIENCE), if !told => continue,
+        };
+        let Has::Certificates(index) = has else {
+            cookies.synced |= matches!(seen, Seen::Apply(_) | Seen::Done);
+            // One that is gone is still good for the cookies that clients have.
+            let Seen::Apply(secret) = seen else { continue };
+            let Some(secret) = convert::cookie_secret(&secret) else {
+                tracing::warn!(name = cookies_name, "a Secret has nothing to sign cookies with");
+                continue;
+            };
+            let event = Event::Apply(Object::CookieSecret(secret));
+            if listener.send(Heard::now(event)).await.is_err() {
+                return;
+            }
+            continue;
         };
         let gone = || Event::Delete(Kind::Certificates, ObjectKey::new("", named(index)));
         let event = match seen {
@@ -98,12 +114,13 @@ pub(super) async fn follow(
                 known[index].shown = false;
                 None
             }
-            Seen::Apply(found) => {
+            Seen::Apply(secret) => {
                 known[index] = Known { shown: true, synced: true };
                 if index + 1 == known.len() && index + 1 < MOST as usize {
                     known.push(Known::default());
-                    start(index + 1, &named(index + 1));
+                    start(Has::Certificates(index + 1), &named(index + 1));
                 }
+                let found = convert::certificates(&secret);
                 Some(Event::Apply(Object::Certificates(named(index), found)))
             }
             Seen::Delete(_) => Some(gone()),

@@ -1,7 +1,7 @@
 //! What the controller hears: one watch per kind, each object read into what the planner knows of it and
 //! what its status says, all into one channel.
 
-use super::shown::{LoadBalancerShown, ServiceShown, Shown, key};
+use super::shown::{CookiesShown, LoadBalancerShown, ServiceShown, Shown, key};
 use super::state::Target;
 use crate::lease::Report;
 use crate::roles::{Context, ControllerOptions};
@@ -33,6 +33,8 @@ pub(super) enum Heard {
     Plan(Seen<PlanSeen>),
     /// Secrets of ours with certificates.
     Certificates(Seen<CertificatesSeen>),
+    /// Secrets of ours with what cookies are signed with.
+    Cookies(Seen<CookiesSeen>),
     /// Leases of agents.
     Lease(Seen<LeaseSeen>),
 }
@@ -58,6 +60,9 @@ impl Heard {
             }
             Self::Certificates(Seen::Apply(secret) | Seen::Delete(secret)) => {
                 Some(Target::Certificates(Arc::clone(&secret.load_balancer)))
+            }
+            Self::Cookies(Seen::Apply(secret) | Seen::Delete(secret)) => {
+                Some(Target::Cookies(Arc::clone(&secret.load_balancer)))
             }
             _ => None,
         }
@@ -107,7 +112,7 @@ impl PlanSeen {
         let spec = spec.filter(|spec| is_plan_of(&name, &spec.load_balancer));
         let load_balancer = match &spec {
             Some(spec) => spec.load_balancer.as_str(),
-            None => load_balancer_of(&meta, &name, "", is_plan_of),
+            None => load_balancer_of(&meta, &name, numbered(&name, ""), is_plan_of),
         };
         Self {
             load_balancer: load_balancer.into(),
@@ -131,17 +136,26 @@ fn is_secret_of(name: &str, load_balancer: &str) -> bool {
         .is_some_and(|index| names::certificates_secret(load_balancer, index) == name)
 }
 
+/// Whether a Secret of this name has what cookies of this load balancer are signed with.
+fn is_cookies_of(name: &str, load_balancer: &str) -> bool {
+    names::cookies_secret(load_balancer) == name
+}
+
+/// What a name has between a prefix and a number.
+fn numbered<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
+    Some(name.strip_prefix(prefix)?.rsplit_once('-')?.0)
+}
+
 /// The load balancer of an object that does not say it: its owner or, where that is another, the one
-/// whose name it has behind a prefix. Long names are not whole in it. Empty: none that we know.
+/// that its name seems to have. Long names are not whole in it. Empty: none that we know.
 fn load_balancer_of<'a>(
     meta: &'a ObjectMeta,
-    name: &'a str,
-    prefix: &str,
+    name: &str,
+    named: Option<&'a str>,
     is_of: fn(&str, &str) -> bool,
 ) -> &'a str {
     let owners = meta.owner_references.iter().flatten().map(|owner| owner.name.as_str());
-    let named = name.strip_prefix(prefix).and_then(|rest| rest.rsplit_once('-'));
-    let mut all = owners.chain(named.map(|(load_balancer, _)| load_balancer));
+    let mut all = owners.chain(named);
     all.find(|load_balancer| is_of(name, load_balancer)).unwrap_or_default()
 }
 
@@ -175,7 +189,8 @@ impl CertificatesSeen {
 
     pub(super) fn of(secret: &Secret) -> Self {
         let (meta, name) = (&secret.metadata, secret.name_any());
-        let load_balancer = load_balancer_of(meta, &name, names::SECRET_PREFIX, is_secret_of);
+        let named = numbered(&name, names::SECRET_PREFIX);
+        let load_balancer = load_balancer_of(meta, &name, named, is_secret_of);
         Self {
             load_balancer: load_balancer.into(),
             owner: owned_by(meta, load_balancer),
@@ -186,6 +201,27 @@ impl CertificatesSeen {
                 .collect(),
             name,
         }
+    }
+}
+
+/// A Secret of ours with what cookies are signed with. Never that itself.
+#[derive(Debug)]
+pub(super) struct CookiesSeen {
+    /// Empty: it has not the name of such a Secret of a load balancer that we know.
+    pub(super) load_balancer: Arc<str>,
+    pub(super) shown: Shown<CookiesShown>,
+}
+
+impl CookiesSeen {
+    pub(super) fn of(secret: &Secret) -> Self {
+        let (meta, name) = (&secret.metadata, secret.name_any());
+        let named = name.strip_prefix(names::COOKIES_PREFIX);
+        let load_balancer = load_balancer_of(meta, &name, named, is_cookies_of);
+        let shown = CookiesShown {
+            owner: owned_by(meta, load_balancer),
+            readable: convert::cookie_secret(secret).is_some(),
+        };
+        Self { load_balancer: load_balancer.into(), shown: Shown::new(meta, shown) }
     }
 }
 
@@ -264,6 +300,10 @@ pub(super) fn follow(
     let ours = Selection::fields(format!("type={}", names::SECRET_TYPE_CERTIFICATES));
     inputs.ours("certificates", ours, |seen: Seen<Secret>| {
         Heard::Certificates(map(seen, |secret| CertificatesSeen::of(&secret)))
+    });
+    let ours = Selection::fields(format!("type={}", names::SECRET_TYPE_COOKIES));
+    inputs.ours("cookies", ours, |seen: Seen<Secret>| {
+        Heard::Cookies(map(seen, |secret| CookiesSeen::of(&secret)))
     });
     inputs.ours("Lease", Selection::default(), |seen: Seen<Lease>| {
         Heard::Lease(map(seen, |lease| LeaseSeen::of(&lease)))

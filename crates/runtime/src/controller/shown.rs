@@ -20,7 +20,7 @@ pub(super) struct Shown<S> {
 }
 
 impl<S> Shown<S> {
-    fn new(metadata: &ObjectMeta, status: S) -> Self {
+    pub(super) fn new(metadata: &ObjectMeta, status: S) -> Self {
         Self {
             version: metadata.resource_version.as_deref().unwrap_or_default().into(),
             generation: metadata.generation.unwrap_or(0),
@@ -71,6 +71,15 @@ impl Shown<LoadBalancerShown> {
         };
         Self::new(&load_balancer.metadata, shown)
     }
+}
+
+/// What is known of a Secret with what cookies are signed with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CookiesShown {
+    /// The uid of the load balancer to which it belongs, if its label is right too.
+    pub(super) owner: Option<String>,
+    /// Whether agents can use it.
+    pub(super) readable: bool,
 }
 
 /// Statuses by object.

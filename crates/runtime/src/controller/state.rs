@@ -11,7 +11,7 @@ use super::certificates::{self, Certificates, Needed};
 use super::inputs::{Heard, LeaseSeen, Status};
 use super::plans::Plans;
 use super::render;
-use super::shown::{Board, LoadBalancerShown, ServiceShown};
+use super::shown::{Board, CookiesShown, LoadBalancerShown, ServiceShown};
 use super::writes::{Write, Written};
 use crate::lease::Report;
 use crate::observe::Change;
@@ -46,6 +46,8 @@ const LACKING: Duration = Duration::from_secs(1);
 /// first, what people read last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Target {
+    /// The Secret with what the cookies of a load balancer are signed with.
+    Cookies(Arc<str>),
     /// The Secrets with certificates of a load balancer.
     Certificates(Arc<str>),
     /// The Plans of a load balancer.
@@ -130,6 +132,7 @@ pub(super) struct State {
     by_lease: HashMap<String, Arc<str>>,
     plans: BTreeMap<Arc<str>, Plans>,
     certificates: BTreeMap<Arc<str>, Certificates>,
+    cookies: Board<Arc<str>, CookiesShown>,
     tracked: HashMap<(ConsumerKind, ObjectKey), Tracked>,
     /// Consumers whose load balancer has not proved yet that it serves them.
     unproven: HashMap<Arc<str>, BTreeSet<(ConsumerKind, ObjectKey)>>,
@@ -143,6 +146,8 @@ pub(super) struct State {
     listed: BTreeSet<&'static str>,
     /// Objects of ours of which nothing was seen since their list began.
     unseen: HashMap<&'static str, BTreeSet<(Arc<str>, String)>>,
+    /// Leases of agents of which nothing was seen since their list began.
+    unseen_leases: BTreeSet<String>,
     /// To be looked at.
     pub(super) dirty: BTreeSet<Target>,
     /// To be announced.
@@ -168,6 +173,7 @@ impl State {
             by_lease: HashMap::new(),
             plans: BTreeMap::new(),
             certificates: BTreeMap::new(),
+            cookies: Board::default(),
             tracked: HashMap::new(),
             unproven: HashMap::new(),
             behind: HashMap::new(),
@@ -177,6 +183,7 @@ impl State {
             met: BTreeSet::new(),
             listed: BTreeSet::new(),
             unseen: HashMap::new(),
+            unseen_leases: BTreeSet::new(),
             dirty: BTreeSet::new(),
             said: Vec::new(),
             told: Vec::new(),
@@ -188,7 +195,7 @@ impl State {
 
     /// Whether everything has been heard once: before that nothing is written.
     pub(super) fn is_complete(&self) -> bool {
-        self.listed.len() == 3 && self.planner.is_complete()
+        self.listed.len() == 4 && self.planner.is_complete()
     }
 
     /// Plans what was heard.
@@ -320,6 +327,7 @@ impl State {
             Target::Certificates(lb) => {
                 self.certificates.get(lb).and_then(|it| it.version(&tried.name))
             }
+            Target::Cookies(lb) => self.cookies.get(lb).map(|shown| &*shown.version),
         };
         known == tried.version.as_deref()
     }
@@ -396,6 +404,10 @@ impl State {
             }
             (Target::Certificates(lb), Written::Fetched(fetched, missed)) => {
                 self.certificates.entry(Arc::clone(lb)).or_default().fetched(fetched, missed, now);
+                self.dirty.insert(target.clone());
+            }
+            (Target::Cookies(lb), Written::Cookies(shown)) => {
+                self.cookies.put(Arc::clone(lb), shown);
                 self.dirty.insert(target.clone());
             }
             _ => {}

@@ -2,12 +2,14 @@
 //! is an exclusive create, so that a second leader can do no harm; nothing is tried twice here.
 
 use super::certificates::{CertificatesWrite, Fetched};
-use super::inputs::Status;
+use super::inputs::{CookiesSeen, Status};
 use super::plans::PlanWrite;
-use super::shown::{LoadBalancerShown, ServiceShown, Shown};
+use super::shown::{CookiesShown, LoadBalancerShown, ServiceShown, Shown};
 use crate::patience::answer;
+use crate::random;
 use bowline_api::{LoadBalancer, Plan, convert, names};
 use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::update::CookieSecret;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -28,8 +30,21 @@ pub(super) enum Write {
     Plan(PlanWrite, Arc<str>),
     /// A Secret of ours with certificates of the load balancer with this name and uid.
     Certificates(CertificatesWrite, Arc<str>, Arc<str>),
+    /// The Secret with what cookies are signed with.
+    Cookies(CookiesWrite),
     /// Certificates by hash, from one of the Secrets that should have each.
     Fetch(Vec<(Arc<str>, Vec<ObjectKey>)>),
+}
+
+/// A write of the Secret with what the cookies of a load balancer are signed with.
+#[derive(Debug)]
+pub(super) struct CookiesWrite {
+    pub(super) load_balancer: Arc<str>,
+    pub(super) uid: Arc<str>,
+    /// The version that it changes. None: it is new.
+    pub(super) version: Option<String>,
+    /// Whether it gets another secret, or keeps the one that it has.
+    pub(super) anew: bool,
 }
 
 /// What a write led to.
@@ -41,6 +56,8 @@ pub(super) enum Written {
     Plan(Box<PlanWrite>, Option<String>),
     /// A Secret is written, under this version, or deleted.
     Certificates(Box<CertificatesWrite>, Option<String>),
+    /// The Secret with what cookies are signed with is now so.
+    Cookies(Shown<CookiesShown>),
     /// Certificates that were found, and those that were not.
     Fetched(Fetched, Vec<(Arc<str>, Vec<ObjectKey>)>),
 }
@@ -98,6 +115,7 @@ impl Writer {
             Write::Certificates(write, load_balancer, uid) => {
                 self.certificates(write, &load_balancer, &uid).await
             }
+            Write::Cookies(write) => self.cookies(&write).await,
             Write::Fetch(wanted) => Ok(self.fetch(wanted).await?),
         }
     }
@@ -148,6 +166,27 @@ impl Writer {
             }
         };
         Ok(Written::Certificates(Box::new(write), after.metadata.resource_version))
+    }
+
+    async fn cookies(&self, write: &CookiesWrite) -> Result<Written, Failure> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let name = names::cookies_secret(&write.load_balancer);
+        let mut metadata = owned(&name, &write.load_balancer, &write.uid);
+        metadata.resource_version.clone_from(&write.version);
+        let anew = write.anew.then(random::secret).transpose();
+        let anew = anew
+            .map_err(|error| Error::Service(format!("there is no randomness: {error}").into()))?;
+        let secret = Secret {
+            metadata,
+            type_: Some(names::SECRET_TYPE_COOKIES.to_owned()),
+            data: anew.map(|secret| convert::cookie_secret_data(&CookieSecret(secret))),
+            ..Secret::default()
+        };
+        let after = match write.version {
+            None => answer(api.create(&params(), &secret)).await?,
+            Some(_) => answer(api.patch(&name, &patch_params(), &Patch::Merge(&secret))).await?,
+        };
+        Ok(Written::Cookies(CookiesSeen::of(&after).shown))
     }
 
     async fn fetch(&self, wanted: Vec<(Arc<str>, Vec<ObjectKey>)>) -> Result<Written, Error> {

@@ -5,6 +5,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use bowline_core::update::CookieSecret;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -17,15 +18,21 @@ enum Answers {
     Silent,
 }
 
-/// What a server says of Secrets by index; it forbids all others.
-type Secrets = Arc<BTreeMap<u32, Answers>>;
+/// What a server says of Secrets with certificates, by index, and of the one with what cookies are signed
+/// with; it forbids all others.
+type Secrets = Arc<(BTreeMap<u32, Answers>, Option<Answers>)>;
+
+const COOKIES: &str = "bowline-cookies-edge";
 
 fn name(index: u32) -> String {
     names::certificates_secret("edge", index)
 }
 
 fn answer(secrets: &Secrets, asked: &str) -> Option<Answers> {
-    secrets.iter().find(|(index, _)| name(**index) == asked).map(|(_, answers)| *answers)
+    if asked == COOKIES {
+        return secrets.1;
+    }
+    secrets.0.iter().find(|(index, _)| name(**index) == asked).map(|(_, answers)| *answers)
 }
 
 fn refusal(code: StatusCode) -> Response {
@@ -35,8 +42,13 @@ fn refusal(code: StatusCode) -> Response {
 }
 
 fn secret(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Secret",
-        "metadata": {"name": name, "namespace": "ours", "resourceVersion": "5"}})
+    let mut secret = json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": name, "namespace": "ours", "resourceVersion": "5"}});
+    if name == COOKIES {
+        secret["type"] = json!(names::SECRET_TYPE_COOKIES);
+        secret["data"] = json!(convert::cookie_secret_data(&CookieSecret([7; 32])));
+    }
+    secret
 }
 
 async fn one(State(secrets): State<Secrets>, Path(asked): Path<String>) -> Response {
@@ -66,11 +78,11 @@ async fn watch(State(secrets): State<Secrets>, RawQuery(query): RawQuery) -> Res
 }
 
 /// What an agent hears from such a server until all is told, and how long that takes.
-async fn hears(secrets: &[(u32, Answers)]) -> (Vec<Event>, Duration) {
+async fn hears(secrets: &[(u32, Answers)], cookies: Option<Answers>) -> (Vec<Event>, Duration) {
     let router = Router::new()
         .route("/api/v1/namespaces/ours/secrets", get(watch))
         .route("/api/v1/namespaces/ours/secrets/{name}", get(one))
-        .with_state(Arc::new(secrets.iter().copied().collect::<BTreeMap<_, _>>()));
+        .with_state(Arc::new((secrets.iter().copied().collect(), cookies)));
     let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", socket.local_addr().unwrap());
     let server = tokio::spawn(async move { axum::serve(socket, router).await });
@@ -107,7 +119,7 @@ fn shown(events: &[Event]) -> Vec<String> {
 #[tokio::test]
 async fn the_secret_after_the_last_may_be_forbidden_and_one_before_it_missing() {
     use Answers::{Absent, Found};
-    let (events, took) = hears(&[(0, Found), (1, Absent), (2, Found)]).await;
+    let (events, took) = hears(&[(0, Found), (1, Absent), (2, Found)], Some(Absent)).await;
     assert_eq!(shown(&events), [name(0), name(2)], "{events:?}");
     assert!(took < PATIENCE, "{took:?}");
 }
@@ -115,7 +127,7 @@ async fn the_secret_after_the_last_may_be_forbidden_and_one_before_it_missing() 
 #[tokio::test]
 async fn as_many_secrets_as_an_agent_may_read_are_all_told() {
     let all: Vec<_> = (0..MOST).map(|index| (index, Answers::Found)).collect();
-    let (events, took) = hears(&all).await;
+    let (events, took) = hears(&all, None).await;
     assert_eq!(shown(&events), (0..MOST).map(name).collect::<Vec<_>>());
     assert!(took < PATIENCE, "{took:?}");
 }
@@ -123,7 +135,22 @@ async fn as_many_secrets_as_an_agent_may_read_are_all_told() {
 #[tokio::test]
 async fn a_secret_of_which_nothing_is_heard_holds_nothing_back_for_long() {
     use Answers::{Found, Silent};
-    let (events, took) = hears(&[(0, Silent), (1, Found)]).await;
+    let (events, took) = hears(&[(0, Silent), (1, Found)], None).await;
     assert_eq!(shown(&events), [name(1)], "{events:?}");
     assert!(took < PATIENCE + Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test]
+async fn what_cookies_are_signed_with_is_told_before_all_is_told() {
+    let (events, took) = hears(&[(0, Answers::Absent)], Some(Answers::Found)).await;
+    let secret = Event::Apply(Object::CookieSecret(CookieSecret([7; 32])));
+    assert!(events.contains(&secret), "{events:?}");
+    assert!(took < PATIENCE, "{took:?}");
+}
+
+#[tokio::test]
+async fn all_waits_for_what_cookies_are_signed_with_but_not_for_long() {
+    let (events, took) = hears(&[(0, Answers::Absent)], Some(Answers::Silent)).await;
+    assert!(!events.iter().any(|it| matches!(it, Event::Apply(_))), "{events:?}");
+    assert!((PATIENCE..PATIENCE + Duration::from_secs(2)).contains(&took), "{took:?}");
 }

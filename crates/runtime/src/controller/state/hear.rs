@@ -10,6 +10,7 @@ impl State {
             Heard::Planner(event, status) => self.hear_object(event, status),
             Heard::Plan(seen) => self.hear_plan(seen),
             Heard::Certificates(seen) => self.hear_certificates(seen),
+            Heard::Cookies(seen) => self.hear_cookies(seen),
             Heard::Lease(seen) => self.hear_lease(seen, now),
         }
     }
@@ -85,6 +86,7 @@ impl State {
     }
 
     pub(super) fn touch(&mut self, name: &Arc<str>) {
+        self.dirty.insert(Target::Cookies(Arc::clone(name)));
         self.dirty.insert(Target::Certificates(Arc::clone(name)));
         self.dirty.insert(Target::Plans(Arc::clone(name)));
         self.dirty.insert(Target::LoadBalancer(Arc::clone(name)));
@@ -177,16 +179,39 @@ impl State {
         self.dirty.insert(Target::Certificates(Arc::clone(lb)));
     }
 
+    pub(super) fn hear_cookies(&mut self, seen: Seen<crate::controller::inputs::CookiesSeen>) {
+        match seen {
+            Seen::Apply(secret) | Seen::Delete(secret) if secret.load_balancer.is_empty() => {}
+            Seen::Begin => self.cookies.begin(),
+            Seen::Apply(secret) => {
+                self.dirty.insert(Target::Cookies(Arc::clone(&secret.load_balancer)));
+                self.cookies.put(secret.load_balancer, secret.shown);
+            }
+            Seen::Delete(secret) => {
+                self.cookies.remove(&secret.load_balancer);
+                self.dirty.insert(Target::Cookies(secret.load_balancer));
+            }
+            Seen::Done => {
+                self.listed.insert("cookies");
+                self.cookies.done();
+                let all = self.balancers.keys().map(|lb| Target::Cookies(Arc::clone(lb)));
+                self.dirty.extend(all);
+            }
+        }
+    }
+
     pub(super) fn hear_lease(&mut self, seen: Seen<LeaseSeen>, now: Instant) {
         match seen {
-            Seen::Begin => {}
-            Seen::Done => drop(self.listed.insert("Lease")),
-            Seen::Delete(lease) => {
-                if let Some(agent) = self.agents.remove(&lease.name) {
-                    self.agent_changed(&lease.name, &agent.report, &Report::default());
+            Seen::Begin => self.unseen_leases = self.agents.keys().cloned().collect(),
+            Seen::Done => {
+                self.listed.insert("Lease");
+                for name in std::mem::take(&mut self.unseen_leases) {
+                    self.lease_gone(&name);
                 }
             }
+            Seen::Delete(lease) => self.lease_gone(&lease.name),
             Seen::Apply(lease) => {
+                self.unseen_leases.remove(&lease.name);
                 let old = self.agents.remove(&lease.name);
                 let same = old.as_ref().filter(|old| old.renewed == lease.renewed);
                 let agent = Agent {
@@ -214,6 +239,12 @@ impl State {
                     self.agent_changed(&lease.name, &before, &after);
                 }
             }
+        }
+    }
+
+    pub(super) fn lease_gone(&mut self, name: &str) {
+        if let Some(agent) = self.agents.remove(name) {
+            self.agent_changed(name, &agent.report, &Report::default());
         }
     }
 

@@ -2,6 +2,7 @@
 //! heard; the caller carries the write out.
 
 use super::*;
+use crate::controller::writes::CookiesWrite;
 use bowline_api::load_balancer::LoadBalancerPhase;
 
 /// The certificates that a load balancer needs.
@@ -18,6 +19,7 @@ impl State {
         clock: Timestamp,
     ) -> Next {
         match target {
+            Target::Cookies(lb) => self.next_cookies(lb),
             Target::Certificates(lb) => self.next_certificates(lb, now),
             Target::Plans(lb) => self.next_plan(lb, now),
             Target::Consumer(kind, key) => self.next_consumer(*kind, key, now, clock),
@@ -27,6 +29,22 @@ impl State {
 
     pub(super) fn uid(&self, lb: &str) -> Option<Arc<str>> {
         self.planner.load_balancer(lb).map(|it| Arc::clone(&it.uid))
+    }
+
+    /// Every load balancer that an agent serves has a secret of its own. It goes with the load balancer.
+    pub(super) fn next_cookies(&self, lb: &Arc<str>) -> Next {
+        let driven = self.balancers.get(lb).is_some_and(|shown| shown.status.driven);
+        let Some(uid) = self.uid(lb).filter(|_| driven) else { return Next::Nothing };
+        let shown = self.cookies.get(lb);
+        let readable = shown.is_some_and(|shown| shown.status.readable);
+        let owned = shown.is_some_and(|shown| shown.status.owner.as_deref() == Some(&*uid));
+        if readable && owned {
+            return Next::Nothing;
+        }
+        let version = shown.map(|shown| shown.version.to_string());
+        let tried = Tried { name: names::cookies_secret(lb), version: version.clone() };
+        let write = CookiesWrite { load_balancer: Arc::clone(lb), uid, version, anew: !readable };
+        Next::Write(Write::Cookies(write), tried)
     }
 
     pub(super) fn next_certificates(&mut self, lb: &Arc<str>, now: Instant) -> Next {

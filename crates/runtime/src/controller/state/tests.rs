@@ -1,4 +1,5 @@
 use super::*;
+use crate::controller::inputs::CookiesSeen;
 use crate::controller::shown::Shown;
 use bowline_api::{LoadBalancer, convert};
 use serde_json::{Value, json};
@@ -21,6 +22,94 @@ fn merged(patch: &Value) -> Value {
 
 fn shown(it: &LoadBalancer) -> Status {
     Status::LoadBalancer(Box::new(Shown::<LoadBalancerShown>::of(it)))
+}
+
+/// A state that knows the load balancer, at this time.
+fn with_load_balancer(now: Instant) -> State {
+    let (mut state, new) = (State::new(Config::default()), load_balancer(1, &json!({})));
+    let object = Box::new(Object::LoadBalancer(convert::load_balancer(&new)));
+    state.hear(Heard::Planner(Event::Apply(object), Some(shown(&new))), now);
+    state.settle(now);
+    state
+}
+
+fn cookies(version: u32, owner: &str, data: &Value) -> CookiesSeen {
+    let owner = json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer", "name": "edge", "uid": owner,
+    });
+    let metadata = json!({
+        "name": "bowline-cookies-edge", "resourceVersion": version.to_string(),
+        "labels": {names::LABEL_LOAD_BALANCER: "edge"}, "ownerReferences": [owner],
+    });
+    let secret = json!({
+        "metadata": metadata, "type": names::SECRET_TYPE_COOKIES, "data": data,
+    });
+    CookiesSeen::of(&serde_json::from_value(secret).unwrap())
+}
+
+/// The write of the Secret with what cookies are signed with: the version it changes, and whether the
+/// secret in it is another.
+fn cookies_write(state: &mut State, now: Instant) -> Option<(Option<String>, bool)> {
+    match state.next(&Target::Cookies("edge".into()), now, Timestamp::UNIX_EPOCH) {
+        Next::Write(Write::Cookies(write), _) => Some((write.version, write.anew)),
+        Next::Nothing => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_cookies_are_signed_with_is_made_once_and_anew_only_where_it_is_lost() {
+    let now = Instant::now();
+    let mut state = with_load_balancer(now);
+    assert!(state.dirty.contains(&Target::Cookies("edge".into())));
+    assert_eq!(cookies_write(&mut state, now), Some((None, true)));
+    let good = json!({"secret": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="});
+    let short = json!({"secret": "AAAA"});
+    let apply = |version, owner, data| Heard::Cookies(Seen::Apply(cookies(version, owner, data)));
+    state.hear(apply(1, "u", &good), now);
+    assert_eq!(cookies_write(&mut state, now), None);
+    // It belonged to another load balancer of this name: clients keep their cookies.
+    state.hear(apply(2, "before", &good), now);
+    assert_eq!(cookies_write(&mut state, now), Some((Some("2".to_owned()), false)));
+    state.hear(apply(3, "u", &short), now);
+    assert_eq!(cookies_write(&mut state, now), Some((Some("3".to_owned()), true)));
+    state.hear(apply(4, "u", &good), now);
+    state.dirty.clear();
+    state.hear(Heard::Cookies(Seen::Begin), now);
+    state.hear(Heard::Cookies(Seen::Done), now);
+    assert!(state.dirty.contains(&Target::Cookies("edge".into())));
+    assert_eq!(cookies_write(&mut state, now), Some((None, true)));
+}
+
+fn lease(name: &str, hash: bool) -> LeaseSeen {
+    let hash = hash.then(bowline_core::hash::PlanHash::default);
+    LeaseSeen {
+        name: name.to_owned(),
+        holder: Some("a".to_owned()),
+        renewed: "now".to_owned(),
+        lasts: Duration::from_secs(10),
+        report: Report { hash, ..Report::default() },
+    }
+}
+
+#[test]
+fn an_agent_whose_lease_went_while_nobody_watched_is_forgotten_with_the_next_list() {
+    let now = Instant::now();
+    let mut state = with_load_balancer(now);
+    let list = |state: &mut State, leases: Vec<LeaseSeen>| {
+        state.hear(Heard::Lease(Seen::Begin), now);
+        leases.into_iter().for_each(|it| state.hear(Heard::Lease(Seen::Apply(it)), now));
+        state.dirty.clear();
+        state.hear(Heard::Lease(Seen::Done), now);
+    };
+    let verdict = |state: &State| state.verdict(&"edge".into(), now).unwrap();
+    list(&mut state, vec![lease("bowline-agent-edge", true), lease("bowline-agent-other", true)]);
+    let with = verdict(&state);
+    assert_eq!(state.dirty, BTreeSet::new());
+    list(&mut state, vec![lease("bowline-agent-other", true)]);
+    assert_ne!(verdict(&state), with);
+    assert_eq!(state.dirty, [Target::LoadBalancer("edge".into())].into());
+    assert_eq!(state.agents.keys().collect::<Vec<_>>(), ["bowline-agent-other"]);
 }
 
 #[test]
