@@ -1,19 +1,28 @@
 //! The scratch folder and the child processes of one test binary. A test binary shares its server
 //! through a static, and statics are never dropped; so a small shell waits for this process to end,
-//! however it ends, then stops each child by its own pid and removes the folder.
+//! however it ends, then stops each child by its own pid and removes the folder. Children are asked first:
+//! one that is killed outright cannot end children of its own.
 
 use crate::wait::until;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
 
 const SCRIPT: &str = r#"
 cat > /dev/null
-for f in "$1"/*.pid; do [ -e "$f" ] && kill -KILL "$(cat "$f")" 2>/dev/null; done
+all() { for f in "$1"/*.pid; do [ -e "$f" ] && kill "$2" "$(cat "$f")" 2>/dev/null && r=0; done; }
+all "$1" -TERM
+n=0
+while r=1; all "$1" -0; [ $r = 0 ] && [ $n -lt 10 ]; do n=$((n + 1)); sleep 0.1; done
+all "$1" -KILL
 n=0
 until rm -rf "$1" 2>/dev/null || [ $n -gt 50 ]; do n=$((n + 1)); sleep 0.1; done
 "#;
+
+/// So long a child may take to end when it is asked to. The shell gives it as much.
+const ASKED: Duration = Duration::from_secs(1);
 
 /// A folder that disappears with this process, along with every child started in it.
 pub struct Scratch {
@@ -95,7 +104,7 @@ impl Scratch {
     }
 }
 
-/// A running component.
+/// A running component. Dropped, it is asked to end, and soon made to.
 pub struct Service {
     name: String,
     child: Child,
@@ -129,9 +138,13 @@ impl Service {
 
     /// Ends it if it has not ended yet.
     pub fn end(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
+        if self.is_running() {
             self.kill();
         }
+    }
+
+    fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Waits until it has ended by itself, and returns its exit code; `None` after a signal. Panics with
@@ -156,8 +169,84 @@ impl Service {
     }
 }
 
+impl Drop for Service {
+    fn drop(&mut self) {
+        let asked = Instant::now();
+        if self.is_running() {
+            let id = self.id().to_string();
+            let _ = Command::new("kill").args(["-TERM", &id]).stderr(Stdio::null()).status();
+        }
+        while self.is_running() && asked.elapsed() < ASKED {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if self.is_running() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        let _ = fs::remove_file(&self.pid);
+    }
+}
+
 fn tail(log: &Path) -> String {
     let log = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<_> = log.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A child with a child of its own, which it ends when it is asked to; the number of that child.
+    fn parent(scratch: &Scratch, evidence: &Scratch) -> (Service, PathBuf) {
+        let child = evidence.path().join("child");
+        let script = format!(
+            "sleep 90 & trap 'kill $!; exit' TERM; echo $! > {0}.new; mv {0}.new {0}; wait",
+            child.display()
+        );
+        let service = scratch.spawn("parent", Path::new("/bin/sh"), &["-c".to_owned(), script]);
+        until("it has a child", || fs::read_to_string(&child).map_err(|e| e.to_string()));
+        (service, child)
+    }
+
+    fn ends(child: &Path) {
+        let id = fs::read_to_string(child).expect("a number");
+        let stat = PathBuf::from(format!("/proc/{}/stat", id.trim()));
+        until("the child of the child ends", || match fs::read_to_string(&stat) {
+            Ok(stat) if !stat.contains(") Z ") => Err(stat),
+            _ => Ok(()),
+        });
+    }
+
+    #[test]
+    fn a_service_that_is_dropped_may_end_its_own_children() {
+        let (scratch, evidence) = (Scratch::new(), Scratch::new());
+        let (service, child) = parent(&scratch, &evidence);
+        drop(service);
+        ends(&child);
+    }
+
+    #[test]
+    fn a_service_that_outlives_its_folder_may_end_its_own_children() {
+        let (scratch, evidence) = (Scratch::new(), Scratch::new());
+        let (service, child) = parent(&scratch, &evidence);
+        // As statics are: nobody drops it.
+        std::mem::forget(service);
+        drop(scratch);
+        ends(&child);
+    }
+
+    #[test]
+    fn a_service_that_does_not_listen_is_ended_all_the_same() {
+        let scratch = Scratch::new();
+        let script = "trap '' TERM; echo ready; while :; do sleep 1; done".to_owned();
+        let service = scratch.spawn("deaf", Path::new("/bin/sh"), &["-c".to_owned(), script]);
+        until("it is deaf", || match service.log() {
+            log if log.contains("ready") => Ok(()),
+            log => Err(log),
+        });
+        let place = PathBuf::from(format!("/proc/{}", service.id()));
+        drop(service);
+        assert!(!place.exists());
+    }
 }
