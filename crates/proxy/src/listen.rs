@@ -8,6 +8,7 @@
 //! beyond it. When places run short, idle connections are asked to leave.
 
 mod bind;
+mod connections;
 mod shares;
 
 use crate::http::{self, Connection, Http, Io};
@@ -19,6 +20,7 @@ use crate::{tcp, tls, udp};
 use arc_swap::ArcSwap;
 use bowline_core::plan::ListenerProtocol;
 use bowline_core::update::ListenerKey;
+use connections::Connections;
 use parking_lot::Mutex;
 use shares::Shares;
 use std::io;
@@ -26,7 +28,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 /// The first wait after accepting failed, as when there are no file descriptors; it doubles each time.
@@ -65,8 +67,7 @@ pub(crate) struct Listener {
     capacity: usize,
     shares: Arc<Shares>,
     stats: Arc<ListenerStats>,
-    draining: watch::Sender<bool>,
-    cut: watch::Sender<bool>,
+    connections: Arc<Connections>,
     shared: Arc<Shared>,
     /// What accepts, or carries datagrams.
     task: Mutex<Option<JoinHandle<()>>>,
@@ -97,8 +98,7 @@ impl Listener {
             capacity,
             shares: Shares::new(shared.options.limits.client_connections),
             stats: shared.metrics.listener(address, protocol),
-            draining: watch::Sender::new(false),
-            cut: watch::Sender::new(false),
+            connections: Arc::default(),
             shared: shared.clone(),
             task: Mutex::new(None),
             datagrams: None,
@@ -107,12 +107,12 @@ impl Listener {
             let pool = shared.backend(name).ok_or(Failed::NoPool)?.pool.clone();
             let pool = Arc::new(ArcSwap::new(pool));
             let socket = bind::udp(address).and_then(UdpSocket::from_std).map_err(Failed::Bind)?;
-            let (stats, cut) = (listener.stats.clone(), listener.cut.subscribe());
             let all = shared.options.limits.sessions;
             let mut limits = udp::Limits { places: shared.sessions.clone(), ..Default::default() };
             // No listener takes all of them.
             limits.sessions = limits.sessions.min((all / 2).max(1));
-            let carry = udp::serve(Arc::new(socket), pool.clone(), limits, stats, cut);
+            let stats = listener.stats.clone();
+            let carry = udp::serve(Arc::new(socket), pool.clone(), limits, stats);
             *listener.task.lock() = Some(tokio::spawn(carry));
             listener.datagrams = Some(pool);
             return Ok(Arc::new(listener));
@@ -152,6 +152,11 @@ impl Listener {
         &self.stats
     }
 
+    /// What it has accepted.
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
     /// Whether idle connections hold places that others could want.
     pub(crate) fn is_crowded(&self) -> bool {
         let all = self.shared.options.limits.connections;
@@ -161,12 +166,12 @@ impl Listener {
 
     /// Releases the address, and cuts what is left when the time is over.
     pub(crate) async fn close(self: &Arc<Self>, time: Duration) {
-        self.draining.send_replace(true);
+        self.connections.ask();
         self.stop().await;
-        let listener = self.clone();
+        let connections = self.connections.clone();
         tokio::spawn(async move {
             tokio::time::sleep(time).await;
-            listener.cut.send_replace(true);
+            connections.cut();
         });
     }
 
@@ -190,9 +195,12 @@ impl Listener {
                         continue;
                     };
                     let listener = self.clone();
-                    let carried = workers.carry(stream, move |stream, local, http| async move {
-                        listener.connection(stream, client, local, http).await;
-                        drop((places, share));
+                    let id = self.shared.number();
+                    let carried = self.connections.start(id, |held| {
+                        workers.carry(stream, move |stream, local, http| async move {
+                            listener.connection(id, stream, client, local, http).await;
+                            drop((places, share, held));
+                        })
                     });
                     if let Err(error) = carried {
                         // Its client went away at once, as a rule.
@@ -225,49 +233,35 @@ impl Listener {
 
     async fn connection(
         self: Arc<Self>,
+        id: u64,
         stream: TcpStream,
         client: SocketAddr,
         local: SocketAddr,
         http: Http,
     ) {
-        let mut cut = self.cut.subscribe();
         let target = self.target.load_full();
         let entry = match &*target {
-            Target::Tcp(pool) => return self.pass(stream, client, local, pool, cut).await,
+            Target::Tcp(pool) => return self.pass(stream, client, local, pool).await,
             Target::Udp(_) => return,
             Target::Http(entry) | Target::Https(entry) => entry,
         };
         let _active = self.stats.begin();
         let _ = stream.set_nodelay(true);
         let limits = self.shared.options.limits;
-        let work = async {
-            let (io, tls) = if matches!(*target, Target::Https(_)) {
-                let certificate = |name: &str| self.shared.certificate(&entry.name, name);
-                let certificates = &self.shared.certificates;
-                let shaken = tls::accept(stream, certificate, certificates, limits.header_time);
-                let Some((stream, given)) = shaken.await else {
-                    ListenerStats::add(&self.stats.refused, 1);
-                    return;
-                };
-                (Io::Tls(stream), Some(given))
-            } else {
-                (Io::Plain(stream), None)
+        let (io, tls) = if matches!(*target, Target::Https(_)) {
+            let certificate = |name: &str| self.shared.certificate(&entry.name, name);
+            let certificates = &self.shared.certificates;
+            let shaken = tls::accept(stream, certificate, certificates, limits.header_time);
+            let Some((stream, given)) = shaken.await else {
+                ListenerStats::add(&self.stats.refused, 1);
+                return;
             };
-            let connection = Connection {
-                id: self.shared.number(),
-                client,
-                local,
-                tls,
-                entry: entry.clone(),
-                listener: self.clone(),
-                draining: self.draining.subscribe(),
-            };
-            http::serve(http, self.shared.clone(), Arc::new(connection), io).await;
+            (Io::Tls(stream), Some(given))
+        } else {
+            (Io::Plain(stream), None)
         };
-        tokio::select! {
-            () = work => {}
-            () = turned(&mut cut) => {}
-        }
+        let connection = Connection::new(id, client, local, tls, entry.clone(), self.clone());
+        http::serve(http, self.shared.clone(), Arc::new(connection), io).await;
     }
 
     async fn pass(
@@ -276,7 +270,6 @@ impl Listener {
         client: SocketAddr,
         local: SocketAddr,
         pool: &str,
-        cut: watch::Receiver<bool>,
     ) {
         let Some(backend) = self.shared.backend(pool) else {
             ListenerStats::add(&self.stats.refused, 1);
@@ -292,13 +285,8 @@ impl Listener {
             },
         };
         let pool = backend.pool.clone();
-        tcp::serve(stream, client, local, pool, &limits, &self.stats, cut).await;
+        tcp::serve(stream, client, local, pool, &limits, &self.stats).await;
     }
-}
-
-/// Resolves when the value is true, or never can be.
-pub(crate) async fn turned(watch: &mut watch::Receiver<bool>) {
-    let _ = watch.wait_for(|value| *value).await;
 }
 
 /// Whether accepting failed because of the client, so that the next one may be taken at once.

@@ -258,7 +258,7 @@ impl Pool {
             server: server.clone(),
             weight: member.weight,
             state: member.state,
-            healthy: server.health().is_good(),
+            healthy: server.is_healthy(),
         });
         let mut table = Table::new(entries.collect(), config.algorithm);
         if by_cookie(&config) {
@@ -366,10 +366,11 @@ impl Pool {
         }
         let mut members = self.members.lock();
         // Others may have waited for the lock with the same in mind.
-        if server.ends().is_some() || server.health().passive.is_out() {
+        if server.ends().is_some() || server.look(|health| health.passive.is_out()) {
             return;
         }
-        let out = members.servers.iter().filter(|s| s.health().passive.is_out()).count();
+        let out =
+            members.servers.iter().filter(|s| s.look(|health| health.passive.is_out())).count();
         // Members that cannot be connected to are left out however many they are; if that is all,
         // the table uses all. What else goes wrong may be the clients' doing, and costs at most half.
         if failure != Failure::Connect && (out + 1) * 2 > members.servers.len() {
@@ -377,7 +378,7 @@ impl Pool {
         }
         let Ok(runtime) = Handle::try_current() else { return };
         let hold = server.health().passive.put_out(now);
-        server.ejections.fetch_add(1, Ordering::Relaxed);
+        server.count_ejection();
         let by_tcp = self.settings.load().config.service.protocol == Transport::Tcp;
         let probe = check::probe(Arc::downgrade(self), server.clone(), hold, by_tcp);
         server.health().prober = Some(runtime.spawn(probe).abort_handle());
@@ -417,7 +418,7 @@ impl Drop for Pool {
         // Tasks hold their member: without this they would go on until they next look for the pool.
         let members = self.members.get_mut();
         for server in members.servers.iter().chain(members.leaving.values()) {
-            server.health().stop_tasks();
+            server.stop_tasks();
         }
     }
 }
@@ -429,21 +430,19 @@ impl Settings {
 }
 
 fn stats(server: &Server, state: MemberState) -> MemberStats {
-    let health = server.health();
-    let condition = match state {
+    let condition = server.look(|health| match state {
         _ if health.passive.is_out() => Condition::Ejected,
         _ if health.down => Condition::Down,
         MemberState::Draining => Condition::Draining,
         MemberState::Ready => Condition::Ready,
-    };
-    drop(health);
+    });
     MemberStats {
         address: server.address,
         condition,
         active: server.active.load(Ordering::Relaxed),
         picks: server.picks.load(Ordering::Relaxed),
         failures: server.failures.load(Ordering::Relaxed),
-        ejections: server.ejections.load(Ordering::Relaxed),
+        ejections: server.ejections(),
     }
 }
 

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// How many members are tried before a client is sent away.
@@ -65,16 +64,13 @@ pub enum Ended {
     Idle,
     /// The member was removed and its drain time is over.
     Drained,
-    /// The proxy stops.
-    Stopped,
     /// The client may not use the pool.
     Forbidden,
     /// No member could be connected to.
     NoMember,
 }
 
-/// Serves one connection to its end. The shutdown is over when it turns true or its sender is gone:
-/// then the connection is closed.
+/// Serves one connection to its end. It is closed when this is dropped.
 pub async fn serve(
     client: TcpStream,
     client_addr: SocketAddr,
@@ -82,7 +78,6 @@ pub async fn serve(
     pool: Arc<Pool>,
     limits: &Limits,
     stats: &Arc<ListenerStats>,
-    mut shutdown: watch::Receiver<bool>,
 ) -> Ended {
     if !pool.allows(client_addr.ip()) {
         ListenerStats::add(&stats.refused, 1);
@@ -91,10 +86,7 @@ pub async fn serve(
     }
     let _active = stats.begin();
     tune(&client);
-    tokio::select! {
-        ended = pass(client, client_addr, local_addr, &pool, limits, stats) => ended,
-        _ = shutdown.wait_for(|stop| *stop) => Ended::Stopped,
-    }
+    pass(client, client_addr, local_addr, &pool, limits, stats).await
 }
 
 async fn pass(

@@ -17,7 +17,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
@@ -44,23 +44,18 @@ impl Default for Limits {
     }
 }
 
-/// Serves a socket until the shutdown turns true or its sender is gone. New sessions go to the pool
-/// that is in place when they begin.
+/// Serves a socket until it is dropped. New sessions go to the pool that is in place when they begin.
 pub async fn serve(
     socket: Arc<UdpSocket>,
     pool: Arc<ArcSwap<Pool>>,
     limits: Limits,
     stats: Arc<ListenerStats>,
-    mut shutdown: watch::Receiver<bool>,
 ) {
     let Ok(local) = socket.local_addr() else { return };
     let sessions = Arc::new(Sessions::new(limits.sessions));
     let mut listener =
         Listener { socket, local, pool, limits, stats, sessions, tasks: JoinSet::new() };
-    tokio::select! {
-        () = listener.run() => {}
-        _ = shutdown.wait_for(|stop| *stop) => {}
-    }
+    listener.run().await;
 }
 
 struct Listener {

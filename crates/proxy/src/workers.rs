@@ -12,6 +12,7 @@ use std::thread;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
 /// The threads. They end when it is dropped, with what they carry.
 pub(crate) struct Workers(Vec<Worker>);
@@ -33,12 +34,12 @@ impl Workers {
             .map(Self)
     }
 
-    /// Has a connection carried by whoever has the fewest.
+    /// Has a connection carried by whoever has the fewest; gives what stops it.
     pub(crate) fn carry<F>(
         &self,
         stream: TcpStream,
         connection: impl FnOnce(TcpStream, SocketAddr, Http) -> F + Send + 'static,
-    ) -> io::Result<()>
+    ) -> io::Result<AbortHandle>
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -49,14 +50,14 @@ impl Workers {
         let stream = stream.into_std()?;
         let one = One::of(&worker.active);
         let http = worker.http.clone();
-        worker.runtime.spawn(async move {
+        let task = worker.runtime.spawn(async move {
             // Known to the thread that waits for it from here on.
             if let Ok(stream) = TcpStream::from_std(stream) {
                 connection(stream, local, http).await;
             }
             drop(one);
         });
-        Ok(())
+        Ok(task.abort_handle())
     }
 }
 

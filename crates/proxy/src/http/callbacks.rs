@@ -12,9 +12,9 @@ use super::answer::Answer;
 use super::decide::Decision;
 use super::exchange::{Ended, Exchange};
 use super::pace::{Pace, Turn};
+use super::peer;
 use super::scope::{Scope, Verdict};
 use super::target::Target;
-use super::{forwarded, peer};
 use crate::pool::{Client, Failure, Pick};
 use crate::state::Shared;
 use async_trait::async_trait;
@@ -180,7 +180,7 @@ impl ProxyHttp for Callbacks {
             return Err(Error::new_in(ErrorType::InternalError));
         };
         target.write(request)?;
-        forwarded::tell(request, &scope.connection, target.authority.as_ref())
+        scope.connection.told.tell(request, target.authority.as_ref())
     }
 
     async fn request_body_filter(

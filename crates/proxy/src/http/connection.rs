@@ -3,13 +3,14 @@
 
 use super::answer;
 use super::callbacks::Callbacks;
+use super::forwarded::Told;
 use super::head::{self, Bounds, Next};
 use super::scope::run;
 use super::stream::{Downstream, Io};
-use crate::listen::{Listener, turned};
+use crate::listen::Listener;
 use crate::state::{Entry, Shared};
 use crate::tls::Given;
-use pingora_core::apps::{HttpPersistentSettings, HttpServerApp};
+use pingora_core::apps::{HttpPersistentSettings, HttpServerApp, ReusedHttpStream};
 use pingora_core::protocols::Digest;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::v2::server::{
@@ -32,7 +33,18 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const MALFORMED: u32 = 32;
 
 /// Pingora's side: one for each worker, which shares its connections to members among all listeners.
-pub(crate) type Http = Arc<HttpProxy<Callbacks>>;
+#[derive(Clone)]
+pub(crate) struct Http {
+    proxy: Arc<HttpProxy<Callbacks>>,
+    /// Pingora wants to be told of the end; connections here end by themselves.
+    never: watch::Receiver<bool>,
+}
+
+impl Http {
+    async fn process(&self, session: ServerSession) -> Option<ReusedHttpStream> {
+        self.proxy.process_new_http(session, &self.never).await
+    }
+}
 
 impl Callbacks {
     /// Pingora with these callbacks.
@@ -45,7 +57,8 @@ impl Callbacks {
                 .max(1),
             ..ServerConf::default()
         };
-        Arc::new(http_proxy(&Arc::new(conf), self))
+        let proxy = Arc::new(http_proxy(&Arc::new(conf), self));
+        Http { proxy, never: watch::channel(false).1 }
     }
 }
 
@@ -63,26 +76,38 @@ pub(crate) struct Connection {
     pub(crate) entry: Arc<Entry>,
     /// Where it was accepted.
     pub(crate) listener: Arc<Listener>,
-    /// Turns true when it should end.
-    pub(crate) draining: watch::Receiver<bool>,
+    /// What its requests' members are told of it.
+    pub(super) told: Told,
 }
 
 impl Connection {
+    /// One that begins.
+    pub(crate) fn new(
+        id: u64,
+        client: SocketAddr,
+        local: SocketAddr,
+        tls: Option<Given>,
+        entry: Arc<Entry>,
+        listener: Arc<Listener>,
+    ) -> Self {
+        let told = Told::new(client.ip(), local.port(), tls.is_some());
+        Self { id, client, local, tls, entry, listener, told }
+    }
+
     /// Whether it should end with the request at hand: its listener drains, or its place is wanted.
     pub(super) fn is_ending(&self) -> bool {
-        *self.draining.borrow() || self.listener.is_crowded()
+        self.listener.connections().are_ending() || self.listener.is_crowded()
     }
 }
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, io: Io) {
-    let draining = connection.draining.clone();
     let patience = shared.options.limits.write_time;
     let stream = Downstream::new(io, patience, connection.listener.stats().clone());
     if connection.tls.as_ref().is_some_and(|given| given.http2) {
-        http2(http, shared, connection, stream, draining).await;
+        http2(http, shared, connection, stream).await;
     } else {
-        http1(http, shared, connection, stream, draining).await;
+        http1(http, shared, connection, stream).await;
     }
 }
 
@@ -91,7 +116,6 @@ async fn http1(
     shared: Arc<Shared>,
     connection: Arc<Connection>,
     mut stream: Downstream,
-    mut draining: watch::Receiver<bool>,
 ) {
     let limits = shared.options.limits;
     let link = stream.link();
@@ -105,13 +129,13 @@ async fn http1(
         };
         if stream.ahead().is_empty() {
             let patience = if first { limits.header_time } else { limits.idle_time };
-            if !begins(&connection, &mut stream, &mut draining, patience).await {
+            if !begins(&connection, &mut stream, patience).await {
                 return;
             }
         }
         let head = match head::next(&mut stream, &bounds).await {
             Next::Request(head) => head,
-            Next::Http2 => return http2(http, shared, connection, stream, draining).await,
+            Next::Http2 => return http2(http, shared, connection, stream).await,
             Next::Closed => return,
             Next::Refused(status) => {
                 shared.counters.refused_request(status);
@@ -128,7 +152,7 @@ async fn http1(
         session.set_read_timeout(Some(limits.body_time));
         session.set_write_timeout(Some(limits.write_time));
         session.set_total_drain_timeout(Some(limits.header_time));
-        let request = http.process_new_http(session, &draining);
+        let request = http.process(session);
         let Some(Some(reused)) = run(&connection, Some(link.clone()), request).await else {
             return;
         };
@@ -143,15 +167,11 @@ async fn http1(
 
 /// Waits for the next request; says whether one begins in time. Who waits where places are short, or
 /// where all are asked to leave, has little time left.
-async fn begins(
-    connection: &Connection,
-    stream: &mut Downstream,
-    draining: &mut watch::Receiver<bool>,
-    patience: Duration,
-) -> bool {
+async fn begins(connection: &Connection, stream: &mut Downstream, patience: Duration) -> bool {
     let since = Instant::now();
+    let connections = connection.listener.connections();
     loop {
-        let ending = *draining.borrow_and_update();
+        let ending = connections.are_ending();
         let left = if ending || connection.listener.is_crowded() {
             patience.min(BRIEFLY)
         } else {
@@ -168,22 +188,13 @@ async fn begins(
                 None if left < LOOK_AGAIN => return false,
                 None => {}
             },
-            changed = draining.changed(), if !ending => if changed.is_err() {
-                return false;
-            },
+            () = connections.asked(), if !ending => {}
         }
     }
 }
 
-async fn http2(
-    http: Http,
-    shared: Arc<Shared>,
-    connection: Arc<Connection>,
-    stream: Downstream,
-    draining: watch::Receiver<bool>,
-) {
+async fn http2(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, stream: Downstream) {
     let limits = shared.options.limits;
-    let mut ends = draining.clone();
     let mut options = H2Options::default();
     options
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
@@ -203,19 +214,18 @@ async fn http2(
         let idle = if ending { BRIEFLY } else { most.saturating_sub(since.elapsed()) };
         tokio::select! {
             biased;
-            () = turned(&mut ends), if !ending => {
+            () = connection.listener.connections().asked(), if !ending => {
                 streams.graceful_shutdown();
                 ending = true;
             }
             accepted = Http2Session::from_h2_conn(&mut streams, digest.clone()) => match accepted {
                 Ok(Some(H2Accept::Session(request))) => {
                     let (http, connection) = (http.clone(), connection.clone());
-                    let draining = draining.clone();
                     requests.spawn(async move {
                         let mut session = ServerSession::new_http2(request);
                         session.set_write_timeout(Some(limits.write_time));
                         session.set_total_drain_timeout(Some(limits.header_time));
-                        run(&connection, None, http.process_new_http(session, &draining)).await;
+                        run(&connection, None, http.process(session)).await;
                     });
                 }
                 Ok(Some(H2Accept::Rejected)) => {

@@ -2,8 +2,7 @@
 //! except `X-Forwarded-For`, to which its address is appended: only the last entry can be trusted.
 //! Names with underscores count as well, since many members read both as one.
 
-use super::connection::Connection;
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 use pingora_core::Result;
 use pingora_http::RequestHeader;
 use std::net::IpAddr;
@@ -22,43 +21,73 @@ const OURS: [&str; 10] = [
     "x-real-ip",
 ];
 
-/// Writes the headers into a request to a member.
-pub(super) fn tell(
-    request: &mut RequestHeader,
-    connection: &Connection,
-    host: Option<&HeaderValue>,
-) -> Result<()> {
-    let client = connection.client.ip().to_canonical();
-    let list = forwarded_for(
-        request.headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok()),
-        client,
-    );
-    let said = |name: &&HeaderName| OURS.contains(&&*name.as_str().replace('_', "-"));
-    let said: Vec<_> = request.headers.keys().filter(said).cloned().collect();
-    for name in said {
-        request.remove_header(&name);
-    }
-    request.insert_header("X-Forwarded-For", list)?;
-    let proto = if connection.tls.is_some() { "https" } else { "http" };
-    request.insert_header("X-Forwarded-Proto", proto)?;
-    request.insert_header("X-Forwarded-Port", connection.local.port().to_string())?;
-    request.insert_header("X-Real-IP", client.to_string())?;
-    if let Some(host) = host {
-        request.insert_header("X-Forwarded-Host", host)?;
-    }
-    Ok(())
+/// What members are told of all requests on one connection.
+#[derive(Debug)]
+pub(super) struct Told {
+    client: HeaderValue,
+    port: HeaderValue,
+    proto: HeaderValue,
 }
 
-fn forwarded_for<'a>(before: impl Iterator<Item = &'a str>, client: IpAddr) -> String {
-    let mut list = String::new();
-    for entry in before.flat_map(|value| value.split(',')).map(str::trim) {
-        if !entry.is_empty() {
-            list.push_str(entry);
-            list.push_str(", ");
+impl Told {
+    /// Of a client that came to this port, over TLS or not.
+    pub(super) fn new(client: IpAddr, port: u16, secure: bool) -> Self {
+        let client = HeaderValue::try_from(client.to_canonical().to_string());
+        Self {
+            // Digits, dots and colons always fit.
+            client: client.unwrap_or(HeaderValue::from_static("unknown")),
+            port: port.into(),
+            proto: HeaderValue::from_static(if secure { "https" } else { "http" }),
         }
     }
-    list.push_str(&client.to_string());
-    list
+
+    /// Writes the headers into a request to a member.
+    pub(super) fn tell(
+        &self,
+        request: &mut RequestHeader,
+        host: Option<&HeaderValue>,
+    ) -> Result<()> {
+        let list = self.forwarded_for(request.headers.get_all("x-forwarded-for").iter());
+        let said: Vec<_> =
+            request.headers.keys().filter(|name| is_ours(name.as_str())).cloned().collect();
+        for name in said {
+            request.remove_header(&name);
+        }
+        request.insert_header("X-Forwarded-For", list)?;
+        request.insert_header("X-Forwarded-Proto", self.proto.clone())?;
+        request.insert_header("X-Forwarded-Port", self.port.clone())?;
+        request.insert_header("X-Real-IP", self.client.clone())?;
+        if let Some(host) = host {
+            request.insert_header("X-Forwarded-Host", host)?;
+        }
+        Ok(())
+    }
+
+    /// The list with the client at its end. What is no text is left out.
+    fn forwarded_for<'a>(&self, before: impl Iterator<Item = &'a HeaderValue>) -> HeaderValue {
+        let mut list = Vec::new();
+        let before = before.filter_map(|value| value.to_str().ok());
+        for entry in before.flat_map(|value| value.split(',')).map(str::trim) {
+            if !entry.is_empty() {
+                list.extend_from_slice(entry.as_bytes());
+                list.extend_from_slice(b", ");
+            }
+        }
+        if list.is_empty() {
+            return self.client.clone();
+        }
+        list.extend_from_slice(self.client.as_bytes());
+        HeaderValue::try_from(list).unwrap_or_else(|_| self.client.clone())
+    }
+}
+
+/// Whether only a proxy says it.
+fn is_ours(name: &str) -> bool {
+    let alike = |a: u8, b: u8| a == b || (a == b'_' && b == b'-');
+    let same = |ours: &str| {
+        ours.len() == name.len() && name.bytes().zip(ours.bytes()).all(|(a, b)| alike(a, b))
+    };
+    name.starts_with(['f', 'x']) && OURS.iter().any(|ours| same(ours))
 }
 
 #[cfg(test)]
@@ -67,11 +96,44 @@ mod tests {
 
     #[test]
     fn the_client_is_the_last_entry_whatever_was_there() {
-        let client = "192.0.2.1".parse().unwrap();
-        assert_eq!(forwarded_for([].into_iter(), client), "192.0.2.1");
+        let told = Told::new("::ffff:192.0.2.1".parse().unwrap(), 80, false);
+        let list = |before: &[&'static str]| {
+            let before: Vec<_> = before.iter().map(|it| HeaderValue::from_static(it)).collect();
+            told.forwarded_for(before.iter())
+        };
+        assert_eq!(list(&[]), "192.0.2.1");
         assert_eq!(
-            forwarded_for(["10.0.0.1, 10.0.0.2", "", "10.0.0.3"].into_iter(), client),
+            list(&["10.0.0.1, 10.0.0.2", "", "10.0.0.3"]),
             "10.0.0.1, 10.0.0.2, 10.0.0.3, 192.0.2.1"
+        );
+    }
+
+    #[test]
+    fn what_a_client_says_of_itself_is_dropped_however_it_is_written() {
+        let mut request = RequestHeader::build("GET", b"/", None).unwrap();
+        for name in
+            ["X_Forwarded-Proto", "x-real_ip", "Forwarded", "X-Forwarded-Server", "X-Forward"]
+        {
+            request.insert_header(name, "said").unwrap();
+        }
+        let told = Told::new("2001:db8::1".parse().unwrap(), 8443, true);
+        told.tell(&mut request, Some(&HeaderValue::from_static("shop.example"))).unwrap();
+        let mut headers: Vec<_> = request
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+            .collect();
+        headers.sort_unstable();
+        assert_eq!(
+            headers,
+            [
+                ("x-forward", "said"),
+                ("x-forwarded-for", "2001:db8::1"),
+                ("x-forwarded-host", "shop.example"),
+                ("x-forwarded-port", "8443"),
+                ("x-forwarded-proto", "https"),
+                ("x-real-ip", "2001:db8::1"),
+            ]
         );
     }
 }

@@ -5,8 +5,8 @@ use super::passive::Passive;
 use parking_lot::Mutex;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
@@ -17,12 +17,19 @@ pub(crate) struct Server {
     pub(crate) active: AtomicUsize,
     pub(crate) picks: AtomicU64,
     pub(crate) failures: AtomicU64,
-    pub(crate) ejections: AtomicU64,
+    /// There are many members, and most of them see no traffic here: what only those need that do would
+    /// be most of their memory.
+    life: OnceLock<Box<Life>>,
+}
+
+/// What there is to know of a member once it had traffic, was checked or has left.
+#[derive(Debug, Default)]
+struct Life {
+    ejections: AtomicU64,
     /// A failure was seen since the last success, so that successes in a row need no lock.
     troubled: AtomicBool,
     health: Mutex<Health>,
-    /// When what it has must end; none while it is in the pool. There are many members, and few of them
-    /// ever leave under traffic: a watch channel each would be most of their memory.
+    /// When what it has must end; none while it is in the pool.
     ends: Mutex<Option<Instant>>,
     moved: Notify,
 }
@@ -56,16 +63,29 @@ impl Server {
             active: AtomicUsize::new(0),
             picks: AtomicU64::new(0),
             failures: AtomicU64::new(0),
-            ejections: AtomicU64::new(0),
-            troubled: AtomicBool::new(false),
-            health: Mutex::default(),
-            ends: Mutex::new(None),
-            moved: Notify::new(),
+            life: OnceLock::new(),
         }
     }
 
+    fn life(&self) -> &Life {
+        self.life.get_or_init(Box::default)
+    }
+
+    /// Its health, to be changed.
     pub(super) fn health(&self) -> parking_lot::MutexGuard<'_, Health> {
-        self.health.lock()
+        self.life().health.lock()
+    }
+
+    /// What its health says.
+    pub(super) fn look<T>(&self, of: impl FnOnce(&Health) -> T) -> T {
+        match self.life.get() {
+            Some(life) => of(&life.health.lock()),
+            None => of(&Health::default()),
+        }
+    }
+
+    pub(super) fn is_healthy(&self) -> bool {
+        self.look(Health::is_good)
     }
 
     pub(super) fn begin(&self) {
@@ -78,21 +98,38 @@ impl Server {
     }
 
     pub(super) fn succeeded(&self) {
-        if self.troubled.load(Ordering::Relaxed) {
-            self.troubled.store(false, Ordering::Relaxed);
-            self.health().passive.succeeded();
+        let life = self.life();
+        if life.troubled.load(Ordering::Relaxed) {
+            life.troubled.store(false, Ordering::Relaxed);
+            life.health.lock().passive.succeeded();
         }
     }
 
     /// Says whether it should be put out.
     pub(super) fn failed(&self, now: Instant) -> bool {
-        self.troubled.store(true, Ordering::Relaxed);
+        self.life().troubled.store(true, Ordering::Relaxed);
         self.health().passive.failed(now)
+    }
+
+    /// It was put out.
+    pub(super) fn count_ejection(&self) {
+        self.life().ejections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn ejections(&self) -> u64 {
+        self.life.get().map_or(0, |life| life.ejections.load(Ordering::Relaxed))
+    }
+
+    /// Its tasks end.
+    pub(super) fn stop_tasks(&self) {
+        if let Some(life) = self.life.get() {
+            life.health.lock().stop_tasks();
+        }
     }
 
     /// It left the pool: what it has ends then.
     pub(super) fn leave(&self, ends: Instant) {
-        self.health().stop_tasks();
+        self.stop_tasks();
         self.move_to(Some(ends));
     }
 
@@ -106,22 +143,25 @@ impl Server {
     }
 
     pub(super) fn ends(&self) -> Option<Instant> {
-        *self.ends.lock()
+        self.life.get().and_then(|life| *life.ends.lock())
     }
 
     fn move_to(&self, ends: Option<Instant>) {
-        *self.ends.lock() = ends;
-        self.moved.notify_waiters();
+        let life = self.life();
+        *life.ends.lock() = ends;
+        life.moved.notify_waiters();
     }
 
     /// Resolves once its drain time is over.
     pub(super) fn ended(self: &Arc<Self>) -> impl Future<Output = ()> + Send + 'static + use<> {
         let server = self.clone();
         async move {
+            let life = server.life();
             loop {
                 // Made before the look, so that it hears of what happens after it.
-                let moved = server.moved.notified();
-                match server.ends() {
+                let moved = life.moved.notified();
+                let ends = *life.ends.lock();
+                match ends {
                     None => moved.await,
                     Some(end) => tokio::select! {
                         () = sleep_until(end) => return,
@@ -135,6 +175,6 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.health.get_mut().stop_tasks();
+        self.stop_tasks();
     }
 }

@@ -1,7 +1,7 @@
 //! Real connections over loopback.
 
 use super::*;
-use crate::pool::tests::{at, change, config, config_with, pool, until};
+use crate::pool::tests::{at, change, config, config_with, pool};
 use bowline_core::plan;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,6 @@ struct Edge {
     address: SocketAddr,
     ended: mpsc::UnboundedReceiver<Ended>,
     stats: Arc<ListenerStats>,
-    stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
@@ -34,20 +33,19 @@ async fn edge_at(bind: &str, pool: &Arc<Pool>, limits: Limits) -> Edge {
     let address = listener.local_addr().unwrap();
     let (report, ended) = mpsc::unbounded_channel();
     let stats = Arc::new(ListenerStats::default());
-    let (stop, shutdown) = watch::channel(false);
     let (pool, counted) = (pool.clone(), stats.clone());
     let task = tokio::spawn(async move {
         loop {
             let (stream, client) = listener.accept().await.unwrap();
             let (pool, limits, stats) = (pool.clone(), limits.clone(), counted.clone());
-            let (shutdown, report) = (shutdown.clone(), report.clone());
+            let report = report.clone();
             tokio::spawn(async move {
-                let ended = serve(stream, client, address, pool, &limits, &stats, shutdown).await;
+                let ended = serve(stream, client, address, pool, &limits, &stats).await;
                 let _ = report.send(ended);
             });
         }
     });
-    Edge { address, ended, stats, stop, task }
+    Edge { address, ended, stats, task }
 }
 
 /// A member that answers, once its client has no more to say, with its name and all it was sent.
@@ -245,17 +243,6 @@ async fn a_member_that_breaks_connections_before_it_answers_is_counted_as_failin
     assert_eq!(edge.ended.recv().await, Some(Ended::Broken));
     assert!(client.read(&mut [0]).await.is_err(), "the client is told");
     assert_eq!(pool.stats()[0].failures, 1);
-}
-
-#[tokio::test]
-async fn a_shutdown_closes_connections() {
-    let (address, _streams) = silent().await;
-    let pool = one(config("p"), address);
-    let mut edge = edge(&pool, Limits::default()).await;
-    let _client = TcpStream::connect(edge.address).await.unwrap();
-    until(|| pool.stats()[0].active == 1).await;
-    edge.stop.send_replace(true);
-    assert_eq!(edge.ended.recv().await, Some(Ended::Stopped));
 }
 
 #[tokio::test]

@@ -11,7 +11,6 @@ struct Edge {
     address: SocketAddr,
     pool: Arc<ArcSwap<Pool>>,
     stats: Arc<ListenerStats>,
-    stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
@@ -26,9 +25,8 @@ async fn edge(bind: &str, pool: Arc<Pool>, limits: Limits) -> Edge {
     let address = socket.local_addr().unwrap();
     let pool = Arc::new(ArcSwap::new(pool));
     let stats = Arc::new(ListenerStats::default());
-    let (stop, shutdown) = watch::channel(false);
-    let task = tokio::spawn(serve(socket, pool.clone(), limits, stats.clone(), shutdown));
-    Edge { address, pool, stats, stop, task }
+    let task = tokio::spawn(serve(socket, pool.clone(), limits, stats.clone()));
+    Edge { address, pool, stats, task }
 }
 
 /// A member that answers each datagram with its name and what it was sent.
@@ -244,11 +242,11 @@ async fn each_datagram_carries_a_proxy_header_where_members_ask_for_it() {
 }
 
 #[tokio::test]
-async fn a_shutdown_ends_all_sessions() {
+async fn all_sessions_end_with_their_listener() {
     let member = echo("127.0.0.1:0", "").await;
     let pool = pool(udp(|_| {}), &members(&[member]));
     let edge = edge("127.0.0.1:0", pool.clone(), Limits::default()).await;
     ask(&client(&edge).await, b"x").await;
-    edge.stop.send_replace(true);
+    edge.task.abort();
     until(|| active(&edge) == 0 && pool.stats()[0].active == 0).await;
 }

@@ -191,7 +191,12 @@ async fn a_member_that_is_silent_after_the_body_is_answered_for_with_504() {
         let post = Request::post("a", "/?delay=5000", "body");
         let answer = world.http().send(post).await.unwrap();
         assert_eq!(answer.status, 504, "{speaks:?}: {}", answer.text());
-        assert_eq!(world.counted("proxy_member_failures"), 1.0, "{speaks:?}");
+        // The client is told first.
+        bowline_testing::eventually("the member is blamed", || async {
+            let failures = world.counted("proxy_member_failures");
+            if failures == 1.0 { Ok(()) } else { Err(format!("{speaks:?}: {failures}")) }
+        })
+        .await;
     }
 }
 
