@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bowline");
 /// Seconds of each measurement.
-const SECONDS: u64 = 5;
+const SECONDS: u64 = 3;
+/// How often each is measured, so that what else the machine does meets all alike.
+const ROUNDS: usize = 5;
 const CHANGES: usize = 400;
 
 fn main() {
@@ -139,27 +141,69 @@ async fn throughput() {
     for (title, rows) in [("HTTP/1.1, kept connections", http), ("TCP, passed through", tcp)] {
         let threads = threads();
         println!("\n{title}: wrk -t1 -c64 -d{SECONDS}s; latency with one connection");
-        println!("{threads} threads each; to hold: 0.70 of haproxy and of nginx");
+        println!("the median of {ROUNDS} rounds, in turn; {threads} threads each");
+        println!("to hold: 0.70 of haproxy and of nginx");
         println!(
-            "{:<10}{:>12}{:>14}{:>14}{:>14}",
-            "", "requests/s", "added median", "of haproxy", "of nginx"
+            "{:<10}{:>12}{:>20}{:>14}{:>12}{:>12}",
+            "", "requests/s", "(least to most)", "added median", "of haproxy", "of nginx"
         );
-        let bare = wrk(direct, 1);
-        let measured: Vec<_> =
-            rows.iter().map(|(name, at)| (*name, wrk(*at, 64), wrk(*at, 1))).collect();
-        let through = wrk(direct, 64);
-        println!("{:<10}{:>12.0}{:>14}{:>14}{:>14}", "direct", through.per_second, "", "", "");
-        for (name, load, single) in &measured {
-            let added = single.median.saturating_sub(bare.median);
+        let all = [("direct", direct)].into_iter().chain(rows);
+        let mut measured: Vec<_> = all.map(|(name, at)| (name, at, Rounds::default())).collect();
+        for _ in 0..ROUNDS {
+            for (_, at, rounds) in &mut measured {
+                rounds.add(&wrk(*at, 64), &wrk(*at, 1));
+            }
+        }
+        let figures: Vec<_> = measured
+            .into_iter()
+            .map(|(name, _, rounds)| (name, rounds.failed, rounds.figures()))
+            .collect();
+        let [(_, _, direct), _, (_, _, haproxy), (_, _, nginx)] = &figures[..] else {
+            unreachable!("three proxies and none");
+        };
+        for (name, failed, it) in &figures {
+            let spread = format!("({:.0} to {:.0})", it.least, it.most);
+            let added = it.median.saturating_sub(direct.median).as_micros();
             println!(
-                "{name:<10}{:>12.0}{:>11} µs{:>14.2}{:>14.2}{}",
-                load.per_second,
-                added.as_micros(),
-                load.per_second / measured[1].1.per_second,
-                load.per_second / measured[2].1.per_second,
-                if load.failed || single.failed { "  with failed requests" } else { "" }
+                "{name:<10}{:>12.0}{spread:>20}{added:>11} µs{:>12.2}{:>12.2}{}",
+                it.per_second,
+                it.per_second / haproxy.per_second,
+                it.per_second / nginx.per_second,
+                if *failed { "  with failed requests" } else { "" }
             );
         }
+    }
+}
+
+/// What wrk measured of one address, round by round.
+#[derive(Default)]
+struct Rounds {
+    per_second: Vec<f64>,
+    medians: Vec<Duration>,
+    failed: bool,
+}
+
+/// The same in a few numbers.
+struct Figures {
+    per_second: f64,
+    least: f64,
+    most: f64,
+    median: Duration,
+}
+
+impl Rounds {
+    fn add(&mut self, load: &Measured, single: &Measured) {
+        self.per_second.push(load.per_second);
+        self.medians.push(single.median);
+        self.failed |= load.failed || single.failed;
+    }
+
+    fn figures(mut self) -> Figures {
+        self.per_second.sort_by(f64::total_cmp);
+        self.medians.sort();
+        let (least, most) = (self.per_second[0], self.per_second[ROUNDS - 1]);
+        let (per_second, median) = (self.per_second[ROUNDS / 2], self.medians[ROUNDS / 2]);
+        Figures { per_second, least, most, median }
     }
 }
 

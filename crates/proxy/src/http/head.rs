@@ -8,6 +8,7 @@
 use super::chunks::Chunks;
 use super::stream::{Downstream, Expects};
 use bytes::BytesMut;
+use std::mem::MaybeUninit;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -95,15 +96,12 @@ fn judge(bytes: &[u8], looked_at: usize, bounds: &Bounds) -> Verdict {
             _ => Verdict::Refused(400),
         };
     }
-    let from = looked_at.saturating_sub(3);
-    let has_end = bytes[from..].windows(2).any(|two| two == b"\n\n")
-        || bytes[from..].windows(3).any(|three| three == b"\n\r\n");
-    if !has_end {
+    if !has_end(&bytes[looked_at.saturating_sub(3)..]) {
         return if bytes.len() > bounds.size { Verdict::Refused(431) } else { Verdict::More };
     }
-    let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
-    let mut request = httparse::Request::new(&mut fields);
-    match request.parse(bytes) {
+    let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(bytes, &mut fields) {
         Ok(httparse::Status::Complete(length)) if length > bounds.size => Verdict::Refused(431),
         Ok(httparse::Status::Complete(length)) => match expects(&request) {
             Some(expects) => Verdict::Whole(length, expects),
@@ -114,6 +112,12 @@ fn judge(bytes: &[u8], looked_at: usize, bounds: &Bounds) -> Verdict {
         Err(httparse::Error::TooManyHeaders) => Verdict::Refused(431),
         Err(_) => Verdict::Refused(400),
     }
+}
+
+/// Whether a line without anything in it is there, with which a head ends.
+fn has_end(bytes: &[u8]) -> bool {
+    memchr::memchr_iter(b'\n', bytes)
+        .any(|at| matches!(bytes[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
 /// What follows the head; nothing if the request could be read in two ways.
