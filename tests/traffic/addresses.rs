@@ -164,7 +164,23 @@ fn when_a_load_balancer_moves_to_another_address_its_consumers_follow() {
         stage.has_addresses("Ingress", "web", &[stage.vip, stage.vip6]).await;
         let (four, six) = (net::vip4(), net::vip6());
         let addresses = json!({"spec": {"addresses": [four, six]}});
+        // While the agent sleeps nobody listens there, so no status may name them. Whoever says that the
+        // load balancer is behind has looked at its consumers before.
+        stage.agent.process.signal("STOP");
         stage.cluster.patch("LoadBalancer", "", &stage.lb, &addresses).await;
+        eventually("the load balancer is behind", || async {
+            let lb = stage.cluster.read("LoadBalancer", "", &stage.lb).await;
+            let status = &lb["status"];
+            if status["phase"] == "Running" { Err(status.to_string()) } else { Ok(()) }
+        })
+        .await;
+        for kind in ["Service", "Ingress"] {
+            let status = stage.read(kind, "web").await["status"].to_string();
+            for address in [four, six] {
+                assert!(!status.contains(&address.to_string()), "{kind}: {status}");
+            }
+        }
+        stage.agent.process.signal("CONT");
         stage.has_addresses("Service", "web", &[four]).await;
         stage.has_addresses("Ingress", "web", &[four, six]).await;
         // What the status says is so: there is nothing more to wait for.
