@@ -5,12 +5,15 @@
 //!                │
 //!                └─▶ outcome: placed, refused, warnings ─▶ status, events, explain
 //!
+//!  pools, claims, names ─▶ addresses ─▶ Address objects, who has what     leader
+//!
 //!  plan + slices + nodes + certificates ─▶ resolver ─▶ update ─▶ a driver  agent
 //! ```
 //!
 //! Nothing here does I/O, reads a clock, is async or knows Kubernetes' types: `bowline-api` turns
 //! objects into [`objects`], the runtime carries values in and out. Time is an argument.
 
+pub mod addresses;
 pub mod announce;
 pub mod backoff;
 pub mod dns;

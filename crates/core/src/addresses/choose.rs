@@ -1,0 +1,407 @@
+//! Which addresses somebody should have: keep what is valid, then its request, its pool, the pools
+//! pinned to it, the others. A pure look at the books; nothing is changed here.
+
+use super::claim::{Ask, Claim, Families};
+use super::entry::Hold;
+use super::ledger::Ledger;
+use super::record::{AddressState, Who};
+use super::seat::Seat;
+use super::verdict::{Cause, Reason, Refusal, Verdict, family_name};
+use super::waiters::Wait;
+use super::{Answer, Namespaces};
+use crate::objects::Family;
+use crate::outcome::quote;
+use rustc_hash::FxHashMap;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What somebody should have.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) targets: [Option<IpAddr>; 2],
+    pub(super) families: Vec<Family>,
+    /// What it has and must not keep, and why.
+    pub(super) drops: Vec<(IpAddr, Cause)>,
+    pub(super) problem: Option<Verdict>,
+    pub(super) note: Option<String>,
+    pub(super) waits: Vec<Wait>,
+}
+
+impl Plan {
+    pub(super) fn drop_of(&self, address: IpAddr) -> Option<&Cause> {
+        self.drops.iter().find(|(it, _)| *it == address).map(|(_, cause)| cause)
+    }
+}
+
+/// A pool, or none in particular, and why it did not serve.
+pub(super) type Passed = (Option<Arc<str>>, Refusal);
+
+pub(super) struct View<'a> {
+    pub(super) ledger: &'a Ledger,
+    pub(super) seats: &'a FxHashMap<Who, Seat>,
+    pub(super) namespaces: &'a Namespaces,
+    pub(super) answers: &'a FxHashMap<Arc<str>, Answer>,
+}
+
+impl View<'_> {
+    pub(super) fn plan(&self, seat: &Seat) -> Plan {
+        let claim = &*seat.claim;
+        let families = self.families(claim);
+        let mut plan = Plan { families, ..Plan::default() };
+        if claim.wants_nothing() {
+            return plan;
+        }
+        let current = self.current(seat, &mut plan);
+        match &claim.ask {
+            Err(problem) => {
+                plan.targets = current;
+                plan.problem = Some(Verdict::new(Reason::BadValue, &*problem.message));
+            }
+            Ok(Ask::Nothing) => {}
+            Ok(Ask::Any) => self.fill(seat, None, current, current, &mut plan),
+            Ok(Ask::Pool(pool)) => {
+                let elsewhere = |address: IpAddr| self.pool_name(address) != Some(pool);
+                let kept = current.map(|it| it.filter(|address| !elsewhere(*address)));
+                self.fill(seat, Some(pool), kept, current, &mut plan);
+            }
+            Ok(Ask::Addresses { addresses, pool }) => {
+                match self.requested(claim, addresses, pool.as_ref(), &plan) {
+                    Ok(()) => {
+                        let mut kept = current;
+                        for address in addresses {
+                            kept[Family::of(*address) as usize] = Some(*address);
+                        }
+                        self.fill(seat, pool.as_ref(), kept, current, &mut plan);
+                    }
+                    Err((reason, passed)) => {
+                        plan.targets = current;
+                        self.refuse(claim, reason, &[passed], &mut plan);
+                    }
+                }
+            }
+            Ok(Ask::Name { name, pool }) => {
+                self.resolved(seat, name, pool.as_ref(), current, &mut plan);
+            }
+        }
+        plan
+    }
+
+    /// Whether its status shows an address that is not recorded for it and that it may have.
+    pub(super) fn adopts(&self, seat: &Seat) -> bool {
+        let claim = &*seat.claim;
+        let Ok(ask) = &claim.ask else { return false };
+        if *ask == Ask::Nothing {
+            return false;
+        }
+        claim.status.iter().any(|address| {
+            self.ledger.hold(seat.uid(), *address).is_none()
+                && self.is_asked_for(claim, *address)
+                && self.grantable(claim, *address, ask.pool(), &Plan::default()).is_ok()
+        })
+    }
+
+    fn families(&self, claim: &Claim) -> Vec<Family> {
+        let both = |first| match first {
+            Family::V4 => vec![Family::V4, Family::V6],
+            Family::V6 => vec![Family::V6, Family::V4],
+        };
+        match claim.families {
+            Families::One(family) => vec![family],
+            Families::Prefer(first) | Families::Require(first) => both(first),
+            Families::OfPool => {
+                let pool = claim.ask.as_ref().ok().and_then(Ask::pool);
+                let slot = pool.and_then(|pool| self.ledger.pools.get(pool));
+                // Where there is no such pool, what it has stays, whatever its family.
+                let mut families = both(Family::V4);
+                families.retain(|it| slot.is_none_or(|slot| !slot.space(*it).is_empty()));
+                families
+            }
+        }
+    }
+
+    /// Of what somebody has, the best valid address of each family. What is not valid is dropped.
+    fn current(&self, seat: &Seat, plan: &mut Plan) -> [Option<IpAddr>; 2] {
+        let claim = &*seat.claim;
+        let mut best = [None; 2];
+        for hold in self.ledger.holds(seat.uid()) {
+            let address = hold.address;
+            let family = Family::of(address);
+            let invalid = if !plan.families.contains(&family) {
+                Some(Cause::Family)
+            } else if self.ledger.pools.of(address).is_none() {
+                Some(Cause::OutsidePools)
+            } else {
+                self.broken_sharing(seat, address).map(|clash| Cause::Sharing(Box::new(clash)))
+            };
+            if let Some(cause) = invalid {
+                plan.drops.push((address, cause));
+                continue;
+            }
+            let rank = self.rank(claim, hold);
+            let best = &mut best[family as usize];
+            if best.as_ref().is_none_or(|(other, _)| rank < *other) {
+                *best = Some((rank, address));
+            }
+        }
+        best.map(|it| it.map(|(_, address)| address))
+    }
+
+    /// The lowest is what somebody keeps of several. Among recorded ones it follows from objects
+    /// alone, so that two leaders who see the same never give up one each.
+    fn rank(&self, claim: &Claim, hold: &Hold) -> (bool, bool, bool, i64, IpAddr) {
+        let address = hold.address;
+        let held = self.ledger.held(address);
+        let draining = held.is_some_and(|it| matches!(it.state, AddressState::Draining { .. }));
+        let holder = held.and_then(|it| it.holder(&claim.holder.uid));
+        (
+            !self.is_asked_for(claim, address),
+            !hold.confirmed,
+            draining,
+            holder.map_or(i64::MAX, |it| it.since),
+            address,
+        )
+    }
+
+    fn is_asked_for(&self, claim: &Claim, address: IpAddr) -> bool {
+        match &claim.ask {
+            Ok(Ask::Pool(pool)) => self.pool_name(address) == Some(pool),
+            Ok(Ask::Addresses { addresses, .. }) => {
+                addresses.contains(&address)
+                    || addresses.iter().all(|it| Family::of(*it) != Family::of(address))
+            }
+            Ok(Ask::Name { name, .. }) => match self.answers.get(name) {
+                Some(Answer::Addresses(listed)) => listed.contains(&address),
+                _ => true,
+            },
+            _ => true,
+        }
+    }
+
+    /// Whether somebody may have all that it asks for.
+    fn requested(
+        &self,
+        claim: &Claim,
+        addresses: &[IpAddr],
+        named: Option<&Arc<str>>,
+        plan: &Plan,
+    ) -> Result<(), (Option<Reason>, Passed)> {
+        for address in addresses {
+            let family = Family::of(*address);
+            if !plan.families.contains(&family) {
+                return Err((Some(Reason::WrongFamily), (None, Refusal::NoFamily(family))));
+            }
+            self.grantable(claim, *address, named, plan).map_err(|passed| (None, passed))?;
+        }
+        Ok(())
+    }
+
+    /// Keeps what is there, takes over what the status shows, and finds the rest.
+    fn fill(
+        &self,
+        seat: &Seat,
+        named: Option<&Arc<str>>,
+        kept: [Option<IpAddr>; 2],
+        good: [Option<IpAddr>; 2],
+        plan: &mut Plan,
+    ) {
+        let claim = &*seat.claim;
+        plan.targets = kept;
+        if plan.families.is_empty() {
+            return self.refuse(claim, None, &[(named.cloned(), Refusal::Empty)], plan);
+        }
+        let unserved = |plan: &Plan| -> Vec<Family> {
+            let missing = |family: &&Family| plan.targets[**family as usize].is_none();
+            plan.families.iter().filter(missing).copied().collect()
+        };
+        for family in unserved(plan) {
+            let shown = claim.status.iter().filter(|it| Family::of(**it) == family);
+            // What it has and does not keep is not to come back by its own status.
+            let shown = shown.filter(|it| self.ledger.hold(seat.uid(), **it).is_none());
+            let mut shown = shown.filter(|it| self.grantable(claim, **it, named, plan).is_ok());
+            plan.targets[family as usize] = shown.next().copied();
+        }
+        let missing = unserved(plan);
+        if missing.is_empty() {
+            return;
+        }
+        let passed = self.search(claim, named, &missing, plan);
+        let missing = unserved(plan);
+        let Some(first_missing) = missing.first() else { return };
+        plan.waits = waits(claim, &passed);
+        if let Some(sharing) = &claim.sharing {
+            plan.waits.push(Wait::Key(sharing.key.clone()));
+        }
+        let served = plan.targets.iter().any(Option::is_some);
+        let lenient = match claim.families {
+            Families::One(_) | Families::Require(_) => false,
+            Families::Prefer(_) => true,
+            Families::OfPool => named.is_some_and(|it| self.ledger.pools.get(it).is_some()),
+        };
+        if !(served && lenient) {
+            plan.targets = good;
+            return self.refuse(claim, None, &passed, plan);
+        }
+        plan.note = Some(format!("no {} address: {}", family_name(*first_missing), told(&passed)));
+        for (target, good) in plan.targets.iter_mut().zip(good) {
+            *target = target.or(good);
+        }
+    }
+
+    /// Finds addresses of the missing families: of one pool if one has them all, else of several.
+    fn search(
+        &self,
+        claim: &Claim,
+        named: Option<&Arc<str>>,
+        missing: &[Family],
+        plan: &mut Plan,
+    ) -> Vec<Passed> {
+        let mut pools: Vec<&Arc<str>> = Vec::new();
+        match named {
+            Some(named) => pools.push(named),
+            None => {
+                let beside = plan.targets.iter().flatten().filter_map(|it| self.pool_name(*it));
+                let auto = |name: &&Arc<str>| self.ledger.pools.order().contains(name);
+                pools.extend(beside.filter(auto));
+                pools.extend(self.ledger.pools.order());
+            }
+        }
+        if let [one, other] = missing {
+            let both = pools.iter().find_map(|pool| {
+                let first = self.pick(claim, pool, *one, 0, plan).ok()?;
+                Some([first, self.pick(claim, pool, *other, 1, plan).ok()?])
+            });
+            if let Some(both) = both {
+                both.into_iter().for_each(|it| plan.targets[Family::of(it) as usize] = Some(it));
+                return Vec::new();
+            }
+        }
+        let mut passed: Vec<Passed> = Vec::new();
+        for family in missing {
+            for pool in &pools {
+                let so_far = plan.targets.iter().flatten();
+                let so_far = so_far.filter(|it| {
+                    self.pool_name(**it) == Some(pool)
+                        && self.ledger.hold(&claim.holder.uid, **it).is_none()
+                });
+                match self.pick(claim, pool, *family, so_far.count() as u32, plan) {
+                    Ok(address) => {
+                        plan.targets[*family as usize] = Some(address);
+                        break;
+                    }
+                    Err(refusal) => {
+                        let one = (Some((*pool).clone()), refusal);
+                        if !passed.contains(&one) {
+                            passed.push(one);
+                        }
+                    }
+                }
+            }
+        }
+        passed
+    }
+
+    /// What a DNS name says somebody should have.
+    fn resolved(
+        &self,
+        seat: &Seat,
+        name: &Arc<str>,
+        named: Option<&Arc<str>>,
+        current: [Option<IpAddr>; 2],
+        plan: &mut Plan,
+    ) {
+        let claim = &*seat.claim;
+        plan.targets = current;
+        let listed = match self.answers.get(name) {
+            None => {
+                let message = format!("{} has not been looked up yet", quote(name));
+                plan.problem = Some(Verdict::new(Reason::NamePending, message));
+                return;
+            }
+            Some(Answer::Failed { reason }) => {
+                let message = format!("{} cannot be looked up: {reason}", quote(name));
+                plan.problem = Some(Verdict::new(Reason::NameFailed, message));
+                return;
+            }
+            Some(Answer::Addresses(listed)) => listed,
+        };
+        let (mut passed, mut unserved) = (Vec::new(), Vec::new());
+        for family in plan.families.clone() {
+            let current = current[family as usize];
+            if current.is_some_and(|address| listed.contains(&address)) {
+                continue;
+            }
+            let mut usable: Vec<IpAddr> =
+                listed.iter().copied().filter(|it| Family::of(*it) == family).collect();
+            usable.sort_unstable_by_key(|it| (!claim.status.contains(it), *it));
+            usable.dedup();
+            if usable.is_empty() {
+                passed.push((None, Refusal::NoFamily(family)));
+            }
+            let mut granted = None;
+            for address in usable {
+                match self.grantable(claim, address, named, plan) {
+                    Ok(()) => {
+                        granted = Some(address);
+                        break;
+                    }
+                    Err(refusal) => passed.push(refusal),
+                }
+            }
+            match granted {
+                Some(address) => plan.targets[family as usize] = Some(address),
+                None => unserved.push(family),
+            }
+        }
+        if unserved.is_empty() {
+            return;
+        }
+        plan.waits = waits(claim, &passed);
+        let served = plan.targets.iter().flatten().any(|it| listed.contains(it));
+        let kept = unserved.iter().any(|family| current[*family as usize].is_some());
+        if served && !kept && matches!(claim.families, Families::Prefer(_) | Families::OfPool) {
+            plan.note = Some(told(&passed));
+            return;
+        }
+        if matches!(claim.families, Families::Require(_)) {
+            plan.targets = current;
+        }
+        let message = format!("{} resolves to nothing usable: {}", quote(name), told(&passed));
+        plan.problem = Some(Verdict::new(Reason::NameUnusable, message));
+    }
+
+    fn refuse(&self, claim: &Claim, reason: Option<Reason>, passed: &[Passed], plan: &mut Plan) {
+        plan.waits.extend(waits(claim, passed));
+        let (reason, message) = match (reason, passed) {
+            (Some(reason), passed) => (reason, told(passed)),
+            (None, []) => {
+                (Reason::NoPool, "there is no pool for those who ask for none".to_owned())
+            }
+            (None, [(_, only)]) => (only.reason(), told(passed)),
+            (None, several) => {
+                // One reason for all, if they have one: else they are all, in effect, exhausted.
+                let reason = several[0].1.reason();
+                let same = several.iter().all(|(_, refusal)| refusal.reason() == reason);
+                (if same { reason } else { Reason::PoolsExhausted }, told(several))
+            }
+        };
+        plan.problem = Some(Verdict::new(reason, message));
+    }
+}
+
+fn waits(claim: &Claim, passed: &[Passed]) -> Vec<Wait> {
+    passed.iter().filter_map(|(pool, refusal)| refusal.waits(pool.as_ref(), claim)).collect()
+}
+
+fn told(passed: &[Passed]) -> String {
+    let mut text = String::new();
+    for (at, (pool, refusal)) in passed.iter().enumerate() {
+        let comma = if at == 0 { "" } else { "; " };
+        // Writing to a String does not fail.
+        let _ = match pool {
+            Some(pool) => write!(text, "{comma}pool {}: {refusal}", quote(pool)),
+            None => write!(text, "{comma}{refusal}"),
+        };
+    }
+    text
+}

@@ -1,0 +1,145 @@
+//! What somebody asks for: a Service, a load balancer or an ExternalIP, reduced to what the choice of
+//! an address depends on. Text is read before; what could not be read is a [`Problem`] in its place.
+
+use super::record::{Age, HolderRef, Port, Who};
+use crate::objects::{Family, Timestamp};
+use crate::outcome::Problem;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Labels by key.
+pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
+
+/// Who can reach an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// Everybody.
+    Internet,
+    /// Those inside.
+    Intranet,
+}
+
+/// Somebody who may want addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Who.
+    pub holder: HolderRef,
+    /// When it was created: the oldest waiter is served first.
+    pub created: Timestamp,
+    /// Its labels, for `serviceSelectors`.
+    pub labels: Labels,
+    /// Who must be able to reach it. None: it does not matter.
+    pub scope: Option<Scope>,
+    /// What it asks for. Unreadable: what is recorded stays, nothing new is given.
+    pub ask: Result<Ask, Problem>,
+    /// Of which families.
+    pub families: Families,
+    /// With whom it would share. None: with nobody.
+    pub sharing: Option<Sharing>,
+    /// The addresses that its status shows now.
+    pub status: Vec<IpAddr>,
+    /// Addresses that it uses without having them from here: `externalIPs`, the status of a Service
+    /// that is not ours, the fixed addresses of a load balancer.
+    pub uses: Vec<IpAddr>,
+}
+
+impl Claim {
+    pub(super) fn who(&self) -> Who {
+        self.holder.who()
+    }
+
+    pub(super) fn age(&self) -> Age {
+        Age { created: self.created, who: self.who() }
+    }
+
+    pub(super) fn namespace(&self) -> &Arc<str> {
+        &self.holder.key.namespace
+    }
+
+    /// Whether only the status is different.
+    pub(super) fn wishes_as(&self, other: &Self) -> bool {
+        self.holder == other.holder
+            && self.created == other.created
+            && self.labels == other.labels
+            && self.scope == other.scope
+            && self.ask == other.ask
+            && self.families == other.families
+            && self.sharing == other.sharing
+            && self.uses == other.uses
+    }
+
+    /// The DNS name that it asks for.
+    pub(super) fn name(&self) -> Option<&Arc<str>> {
+        match &self.ask {
+            Ok(Ask::Name { name, .. }) => Some(name),
+            _ => None,
+        }
+    }
+
+    pub(super) fn wants_nothing(&self) -> bool {
+        matches!(self.ask, Ok(Ask::Nothing))
+    }
+}
+
+/// What somebody asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// No address of ours: it is not ours, is being deleted, or has its load balancer's.
+    Nothing,
+    /// Any.
+    Any,
+    /// One of this pool.
+    Pool(Arc<str>),
+    /// These, at most one per family.
+    Addresses {
+        /// Which.
+        addresses: Vec<IpAddr>,
+        /// The pool in which they must lie, and from which a family that they leave out is served.
+        pool: Option<Arc<str>>,
+    },
+    /// What this name resolves to.
+    Name {
+        /// The name, in lower case, without a dot at its end.
+        name: Arc<str>,
+        /// The pool in which it must lie.
+        pool: Option<Arc<str>>,
+    },
+}
+
+impl Ask {
+    /// The pool that is asked for by name.
+    pub(super) fn pool(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Nothing | Self::Any => None,
+            Self::Pool(pool) => Some(pool),
+            Self::Addresses { pool, .. } | Self::Name { pool, .. } => pool.as_ref(),
+        }
+    }
+}
+
+/// Which families somebody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Families {
+    /// This one.
+    One(Family),
+    /// Both if they can be had, this one first.
+    Prefer(Family),
+    /// Both or nothing, this one first.
+    Require(Family),
+    /// Each that the pool that is asked for has.
+    OfPool,
+}
+
+/// How somebody would share an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sharing {
+    /// Under this key, which is not empty.
+    pub key: Arc<str>,
+    /// The ports it uses; sorted.
+    pub ports: Vec<Port>,
+    /// `externalTrafficPolicy: Local`.
+    pub local_only: bool,
+    /// Its Pods.
+    pub selector: Labels,
+}

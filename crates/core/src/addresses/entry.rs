@@ -1,0 +1,109 @@
+//! One address: what the API has recorded, what it is meant to say, and the write between the two that
+//! is under way. What is meant counts as if it were recorded already, until a conflict says otherwise.
+
+use super::WriteId;
+use super::record::{AddressState, Content, Version, Who};
+use crate::objects::Timestamp;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Who uses an address without having it from here.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum User {
+    Holder(Who),
+    Node(Arc<str>),
+}
+
+impl std::fmt::Display for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Holder(who) => write!(f, "{who}"),
+            Self::Node(name) => write!(f, "Node {name}"),
+        }
+    }
+}
+
+/// A write that has not been answered.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) id: WriteId,
+    /// What the object will say. None: it will be gone.
+    pub(super) wrote: Option<Content>,
+    /// The version that it replaces or ends. None: it creates the object.
+    pub(super) base: Option<Version>,
+    /// The watch told meanwhile that the object is gone, at this version.
+    pub(super) gone: Option<Version>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    pub(super) recorded: Option<(Content, Version)>,
+    /// What it is meant to say. None: nobody has it, and no object is needed.
+    pub(super) held: Option<Content>,
+    pub(super) sent: Option<Sent>,
+    pub(super) failures: u32,
+    /// A failed write is not repeated before.
+    pub(super) retry_at: Timestamp,
+    pub(super) users: Vec<User>,
+    /// The relist that has seen it.
+    pub(super) epoch: u64,
+    pub(super) mark: Mark,
+}
+
+/// What an address counts as, in its pool and in indexes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) pool: Option<Arc<str>>,
+    pub(super) blocked: bool,
+    pub(super) assigned: bool,
+    pub(super) resting: bool,
+    /// Those whose quota it counts for.
+    pub(super) namespaces: Vec<Arc<str>>,
+    pub(super) key: Option<Arc<str>>,
+}
+
+impl Entry {
+    pub(super) fn is_vacant(&self) -> bool {
+        self.recorded.is_none()
+            && self.held.is_none()
+            && self.sent.is_none()
+            && self.users.is_empty()
+    }
+
+    pub(super) fn mark(&self, pool: Option<Arc<str>>) -> Mark {
+        let holders = self.held.iter().flat_map(|held| &held.holders);
+        let mut namespaces: Vec<Arc<str>> = Vec::new();
+        for holder in holders {
+            let namespace = &holder.holder.key.namespace;
+            if !namespace.is_empty() && !namespaces.contains(namespace) {
+                namespaces.push(namespace.clone());
+            }
+        }
+        let held = self.held.as_ref();
+        Mark {
+            pool,
+            blocked: !self.is_vacant(),
+            assigned: held.is_some_and(|held| !held.holders.is_empty()),
+            resting: held.is_some_and(|it| matches!(it.state, AddressState::Resting { .. })),
+            namespaces,
+            key: held.and_then(Content::key).cloned(),
+        }
+    }
+
+    /// Somebody other than this one who uses it without having it from here.
+    pub(super) fn user_besides(&self, who: &Who) -> Option<&User> {
+        self.users.iter().find(|user| !matches!(user, User::Holder(other) if other == who))
+    }
+}
+
+/// What somebody has of an address.
+#[derive(Clone, Debug)]
+pub(super) struct Hold {
+    pub(super) address: IpAddr,
+    /// Whether it was recorded for it, and has not been recorded otherwise since.
+    pub(super) confirmed: bool,
+    /// Whether its owner has been told of it.
+    pub(super) told: bool,
+    /// It is being given up: from this time on it is not served.
+    pub(super) leave: Option<Timestamp>,
+}

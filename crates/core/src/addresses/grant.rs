@@ -1,0 +1,192 @@
+//! Whether somebody may have one certain address, and which one a pool has for it. Part of the look at
+//! the books that [`super::choose`] takes; changes nothing.
+
+use super::Holder;
+use super::choose::{Passed, Plan, View};
+use super::claim::{Claim, Labels};
+use super::pools::Slot;
+use super::seat::Seat;
+use super::share::{Clash, Terms, Traffic, may_share};
+use super::verdict::{Cause, Refusal};
+use crate::objects::Family;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Of the addresses that are shared under a key at most so many are tried for one more: their number
+/// is not bounded, and a free address does as well.
+const MOST_SHARED_TRIED: usize = 64;
+
+impl View<'_> {
+    pub(super) fn pool_name(&self, address: IpAddr) -> Option<&Arc<str>> {
+        self.ledger.pools.of(address).map(|slot| &slot.pool.name)
+    }
+
+    /// Whom somebody can no longer share an address with that both have. It loses by an edit of its
+    /// own; where nobody's edit is known, the one who came later does.
+    pub(super) fn broken_sharing(&self, seat: &Seat, address: IpAddr) -> Option<Clash> {
+        let claim = &*seat.claim;
+        let held = self.ledger.held(address)?;
+        if held.holders.len() < 2 {
+            return None;
+        }
+        let mine = held.holder(seat.uid())?;
+        let terms = terms(claim);
+        let traffic = claim.sharing.as_ref().map(|it| (it.local_only, &it.selector));
+        let accepted = seat.accepted.as_ref().map(|(local, selector)| (*local, selector));
+        let edited = mine.key.as_ref() != terms.key
+            || mine.ports != terms.ports
+            || accepted.is_some_and(|accepted| Some(accepted) != traffic);
+        held.holders.iter().filter(|it| it.holder.uid != mine.holder.uid).find_map(|other| {
+            // One who is gone, or not known yet, takes nothing from those who are there.
+            let their_seat = self.seats.get(&other.holder.who())?;
+            if their_seat.uid() != &other.holder.uid {
+                return None;
+            }
+            // Pools that allow less than before take nothing away either.
+            let why = may_share(terms, self.terms_of(other, Some(their_seat)), true).err()?;
+            let later = (mine.since, &mine.holder) > (other.since, &other.holder);
+            (edited || later).then(|| Clash { with: other.holder.clone(), why })
+        })
+    }
+
+    /// The terms under which somebody has an address.
+    fn terms_of<'b>(&self, holder: &'b Holder, seat: Option<&'b Seat>) -> Terms<'b> {
+        let traffic = seat.and_then(|seat| match (&seat.accepted, &seat.claim.sharing) {
+            (Some((local_only, selector)), _) => {
+                Some(Traffic { local_only: *local_only, selector })
+            }
+            (None, sharing) => sharing.as_ref().map(Traffic::of),
+        });
+        Terms {
+            namespace: &holder.holder.key.namespace,
+            key: holder.key.as_ref(),
+            ports: &holder.ports,
+            traffic,
+        }
+    }
+
+    /// Whether a newcomer may share an address with all who have it.
+    fn may_join(&self, claim: &Claim, address: IpAddr, across: bool) -> Result<(), Clash> {
+        let holders = self.ledger.held(address).map_or(&[][..], |held| &held.holders);
+        for other in holders.iter().filter(|it| it.holder.uid != claim.holder.uid) {
+            let seat = self.seats.get(&other.holder.who());
+            let seat = seat.filter(|seat| seat.uid() == &other.holder.uid);
+            may_share(terms(claim), self.terms_of(other, seat), across)
+                .map_err(|why| Clash { with: other.holder.clone(), why })?;
+        }
+        Ok(())
+    }
+
+    fn labels(&self, claim: &Claim) -> Option<&Labels> {
+        self.namespaces.get(claim.namespace()).map(|(labels, _)| labels)
+    }
+
+    /// Whether somebody may have one address that it, its status or its name says.
+    pub(super) fn grantable(
+        &self,
+        claim: &Claim,
+        address: IpAddr,
+        named: Option<&Arc<str>>,
+        plan: &Plan,
+    ) -> Result<(), Passed> {
+        if let Some(named) = named
+            && self.ledger.pools.get(named).is_none()
+        {
+            return Err((Some(named.clone()), Refusal::NoSuchPool));
+        }
+        let Some(slot) = self.ledger.pools.of(address) else {
+            return Err((None, Refusal::NotInPools(address)));
+        };
+        if let Some(named) = named.filter(|named| **named != slot.pool.name) {
+            return Err((Some(named.clone()), Refusal::NotInPool(address)));
+        }
+        let refuse = |refusal| (Some(slot.pool.name.clone()), refusal);
+        if let Some(name) = claim.name()
+            && !slot.pool.allows_name(name)
+        {
+            return Err(refuse(Refusal::Domain));
+        }
+        if let Some(Cause::Sharing(clash)) = plan.drop_of(address) {
+            return Err(refuse(Refusal::Clash(address, clash.clone())));
+        }
+        if self.ledger.hold(&claim.holder.uid, address).is_some() {
+            return Ok(());
+        }
+        slot.usable().map_err(refuse)?;
+        slot.pool.fits(claim, self.labels(claim)).map_err(|it| refuse(Refusal::Unfit(it)))?;
+        if slot.avoids(address) {
+            return Err(refuse(Refusal::Avoided(address)));
+        }
+        let entry = self.ledger.entry(address);
+        if let Some(entry) = entry {
+            if let Some(user) = entry.user_besides(&claim.who()) {
+                return Err(refuse(Refusal::Foreign(address, user.to_string())));
+            }
+            match &entry.held {
+                Some(held) if held.holders.is_empty() => {
+                    return Err(refuse(Refusal::Resting(address)));
+                }
+                Some(_) => self
+                    .may_join(claim, address, slot.pool.sharing_across_namespaces)
+                    .map_err(|clash| refuse(Refusal::Clash(address, Box::new(clash))))?,
+                None if entry.recorded.is_some() || entry.sent.is_some() => {
+                    return Err(refuse(Refusal::Leaving(address)));
+                }
+                None => {}
+            }
+        }
+        let counted = entry.is_some_and(|it| it.mark.namespaces.contains(claim.namespace()));
+        quota(slot, claim, u32::from(!counted)).map_err(refuse)
+    }
+
+    /// The address that a pool has for somebody: one that is shared under its key, else the lowest.
+    pub(super) fn pick(
+        &self,
+        claim: &Claim,
+        pool: &str,
+        family: Family,
+        so_far: u32,
+        plan: &Plan,
+    ) -> Result<IpAddr, Refusal> {
+        let slot = self.ledger.pools.get(pool).ok_or(Refusal::NoSuchPool)?;
+        slot.usable()?;
+        slot.pool.fits(claim, self.labels(claim)).map_err(Refusal::Unfit)?;
+        if slot.space(family).is_empty() {
+            return Err(Refusal::NoFamily(family));
+        }
+        if let Some(sharing) = &claim.sharing {
+            let shared = self.ledger.shared(&sharing.key);
+            let mut shared = shared
+                .filter(|it| {
+                    Family::of(*it) == family && self.pool_name(*it) == Some(&slot.pool.name)
+                })
+                .take(MOST_SHARED_TRIED);
+            let named = Some(&slot.pool.name);
+            if let Some(address) = shared.find(|it| self.grantable(claim, *it, named, plan).is_ok())
+            {
+                return Ok(address);
+            }
+        }
+        quota(slot, claim, so_far + 1)?;
+        slot.space(family).lowest().ok_or(Refusal::Exhausted(family))
+    }
+}
+
+pub(super) fn terms(claim: &Claim) -> Terms<'_> {
+    let sharing = claim.sharing.as_ref();
+    Terms {
+        namespace: claim.namespace(),
+        key: sharing.map(|it| &it.key),
+        ports: sharing.map_or(&[], |it| &it.ports),
+        traffic: sharing.map(Traffic::of),
+    }
+}
+
+fn quota(slot: &Slot, claim: &Claim, more: u32) -> Result<(), Refusal> {
+    let Some(quota) = slot.pool.per_namespace_quota else { return Ok(()) };
+    let namespace = claim.namespace();
+    if namespace.is_empty() || more == 0 || slot.held_by(namespace).saturating_add(more) <= quota {
+        return Ok(());
+    }
+    Err(Refusal::Quota(quota))
+}

@@ -1,0 +1,293 @@
+//! What the machine is told, taken into the books. Nothing is decided here: those whom an event touches
+//! are marked.
+
+use super::claim::Claim;
+use super::entry::User;
+use super::machine::{Addresses, same_labels};
+use super::record::{Age, Record, Version, Who};
+use super::seat::Seat;
+use super::{Event, HolderKind, Kind, Object};
+use crate::key::ObjectKey;
+use crate::objects::Timestamp;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+impl Addresses {
+    /// Takes in an event. An object that is as it was changes nothing.
+    pub fn handle(&mut self, event: Event, now: Timestamp) {
+        match event {
+            Event::Begin(kind) => {
+                self.epochs[kind as usize] += 1;
+                if kind == Kind::Pool {
+                    self.ledger.pools.begin();
+                }
+            }
+            Event::Done(kind) => {
+                self.sweep(kind);
+                self.listed[kind as usize] = true;
+            }
+            Event::Apply(object) => self.apply(*object),
+            Event::Delete(kind, key) => self.delete(kind, &key),
+            Event::Recorded(record) => self.record(record),
+            Event::Unrecorded { address, version } => self.unrecord(address, version.as_ref()),
+            Event::Resolved { name, answer } => {
+                if self.answers.get(&name) != Some(&answer)
+                    && let Some(ages) = self.by_name.get(&name)
+                {
+                    self.dirty.extend(ages.iter().cloned());
+                    self.answers.insert(name, answer);
+                }
+            }
+            Event::Shown { holder, addresses } => {
+                if let Some(seat) = self.seats.get_mut(&holder.who())
+                    && *seat.uid() == holder.uid
+                {
+                    seat.unacked = addresses;
+                    if self.ledger.is_leaving(&holder.uid) {
+                        self.dirty.insert(seat.claim.age());
+                    }
+                }
+            }
+            Event::Serving { holder, addresses } => {
+                let uid = holder.uid.clone();
+                match addresses.is_empty() {
+                    true => self.serving.remove(&uid),
+                    false => self.serving.insert(uid.clone(), addresses),
+                };
+                self.to_bury.insert(uid);
+                self.ledger.touched.push(holder);
+            }
+            Event::Confirmed { holder, exists } => {
+                if !exists && self.seat_of(&holder).is_none() {
+                    self.bury(&holder.uid);
+                }
+            }
+            Event::Written { id, result } => self.written(id, result, now),
+        }
+    }
+
+    fn apply(&mut self, object: Object) {
+        match object {
+            Object::Pool(pool) => self.ledger.pools.apply(pool),
+            Object::Namespace(namespace) => {
+                let epoch = self.epochs[Kind::Namespace as usize];
+                let same = same_labels(self.namespaces.get(&namespace.name), &namespace.labels);
+                self.namespaces.insert(namespace.name.clone(), (namespace.labels, epoch));
+                if !same {
+                    self.touch_namespace(&namespace.name);
+                }
+            }
+            Object::Node { name, addresses } => {
+                let epoch = self.epochs[Kind::Node as usize];
+                let old = self.nodes.insert(name.clone(), (addresses.clone(), epoch));
+                let old = old.map(|(old, _)| old).unwrap_or_default();
+                self.set_uses(&User::Node(name), &old, &addresses);
+            }
+            Object::Claim(claim) => self.apply_claim(claim),
+        }
+    }
+
+    fn apply_claim(&mut self, claim: Claim) {
+        let who = claim.who();
+        let epoch = self.epochs[kind_of(who.kind) as usize];
+        if let Some(seat) = self.seats.get_mut(&who) {
+            seat.epoch = epoch;
+            if *seat.claim == claim {
+                return;
+            }
+            let same = seat.claim.holder.uid == claim.holder.uid;
+            if !same || seat.claim.created != claim.created {
+                self.remove_seat(&who);
+            }
+        }
+        self.gone.remove(&claim.holder.uid);
+        let claim = Arc::new(claim);
+        let age = claim.age();
+        let old = match self.seats.get_mut(&who) {
+            Some(seat) => Some(std::mem::replace(&mut seat.claim, claim.clone())),
+            None => {
+                self.seats.insert(who.clone(), Seat::new(claim.clone(), epoch));
+                None
+            }
+        };
+        let old_uses = old.as_ref().map_or(&[][..], |old| &old.uses);
+        self.set_uses(&User::Holder(who), old_uses, &claim.uses);
+        let old_name = old.as_ref().and_then(|old| old.name());
+        if old_name != claim.name() {
+            self.unname(old_name, &age);
+            if let Some(name) = claim.name() {
+                self.by_name.entry(name.clone()).or_default().insert(age.clone());
+            }
+        }
+        // The echo of a status that was just written tells nothing.
+        let holds = self.ledger.holds(&claim.holder.uid);
+        let held = |address: &IpAddr| holds.iter().any(|hold| hold.address == *address);
+        if !(old.is_some_and(|old| old.wishes_as(&claim))
+            && claim.status.iter().all(held)
+            && !self.ledger.is_leaving(&claim.holder.uid))
+        {
+            self.dirty.insert(age);
+        }
+    }
+
+    fn unname(&mut self, name: Option<&Arc<str>>, age: &Age) {
+        let Some(name) = name else { return };
+        let Some(ages) = self.by_name.get_mut(name) else { return };
+        ages.remove(age);
+        if ages.is_empty() {
+            self.by_name.remove(name);
+            self.answers.remove(name);
+        }
+    }
+
+    fn set_uses(&mut self, user: &User, old: &[IpAddr], new: &[IpAddr]) {
+        for address in old.iter().filter(|it| !new.contains(it)) {
+            self.ledger.remove_user(*address, user);
+        }
+        for address in new.iter().filter(|it| !old.contains(it)) {
+            self.ledger.add_user(*address, user.clone());
+        }
+    }
+
+    fn touch_namespace(&mut self, name: &Arc<str>) {
+        let inside = self.unserved.iter().filter(|age| age.who.key.namespace == *name);
+        self.dirty.extend(inside.cloned());
+    }
+
+    fn delete(&mut self, kind: Kind, key: &ObjectKey) {
+        match kind {
+            Kind::Pool => self.ledger.pools.delete(&key.name),
+            Kind::Namespace => {
+                self.namespaces.remove(&key.name);
+            }
+            Kind::Node => {
+                if let Some((old, _)) = self.nodes.remove(&key.name) {
+                    self.set_uses(&User::Node(key.name.clone()), &old, &[]);
+                }
+            }
+            Kind::Service | Kind::LoadBalancer | Kind::ExternalIp => {
+                let kind = match kind {
+                    Kind::LoadBalancer => HolderKind::LoadBalancer,
+                    Kind::ExternalIp => HolderKind::ExternalIp,
+                    _ => HolderKind::Service,
+                };
+                self.remove_seat(&Who { key: key.clone(), kind });
+            }
+            // Addresses are told of by their own events.
+            Kind::Address => {}
+        }
+    }
+
+    fn remove_seat(&mut self, who: &Who) {
+        let Some(seat) = self.seats.remove(who) else { return };
+        let (age, holder) = (seat.claim.age(), seat.claim.holder.clone());
+        for wait in &seat.waits {
+            self.ledger.waiters.remove(wait, &age);
+        }
+        self.unserved.remove(&age);
+        self.dirty.remove(&age);
+        self.to_publish.remove(&age);
+        self.unname(seat.claim.name(), &age);
+        self.set_uses(&User::Holder(who.clone()), &seat.claim.uses, &[]);
+        if seat.published.is_some() {
+            self.withdrawn.push(holder.clone());
+        }
+        self.bury(&holder.uid);
+    }
+
+    /// Somebody is gone for sure.
+    fn bury(&mut self, uid: &Arc<str>) {
+        if !self.ledger.holds(uid).is_empty() {
+            self.gone.insert(uid.clone());
+            self.to_bury.insert(uid.clone());
+        }
+    }
+
+    /// All objects of a kind have been told: what was not is gone.
+    fn sweep(&mut self, kind: Kind) {
+        let epoch = self.epochs[kind as usize];
+        match kind {
+            Kind::Pool => self.ledger.pools.sweep(),
+            Kind::Namespace => self.namespaces.retain(|_, (_, seen)| *seen == epoch),
+            Kind::Node => {
+                let gone = self.nodes.iter().filter(|(_, (_, seen))| *seen != epoch);
+                let gone: Vec<Arc<str>> = gone.map(|(name, _)| name.clone()).collect();
+                gone.into_iter().for_each(|name| self.delete(kind, &ObjectKey::new("", name)));
+            }
+            Kind::Service | Kind::LoadBalancer | Kind::ExternalIp => {
+                let old =
+                    |(who, seat): &(&Who, &Seat)| kind_of(who.kind) == kind && seat.epoch != epoch;
+                let gone: Vec<Who> =
+                    self.seats.iter().filter(old).map(|(who, _)| who.clone()).collect();
+                gone.iter().for_each(|who| self.remove_seat(who));
+            }
+            Kind::Address => {
+                let gone = self.ledger.entries.iter().filter(|(_, entry)| {
+                    entry.recorded.is_some() && entry.sent.is_none() && entry.epoch != epoch
+                });
+                let gone: Vec<IpAddr> = gone.map(|(address, _)| *address).collect();
+                gone.into_iter().for_each(|address| self.unrecord(address, None));
+                self.tombstones.clear();
+            }
+        }
+    }
+
+    /// The API has an Address object. While a write of ours is under way, its answer decides what the
+    /// news means; else the record is the truth.
+    fn record(&mut self, record: Record) {
+        let Record { address, version, content } = record;
+        if self.tombstones.get(&address).is_some_and(|dead| !dead.is_older_than(&version)) {
+            return;
+        }
+        self.tombstones.remove(&address);
+        let entry = self.ledger.entries.entry(address).or_default();
+        entry.epoch = self.epochs[Kind::Address as usize];
+        if let Some((_, known)) = &entry.recorded
+            && (version == *known || version.is_older_than(known))
+        {
+            return;
+        }
+        let idle = entry.sent.is_none();
+        let as_meant = entry.held.as_ref() == Some(&content);
+        self.ledger.set_recorded(address, Some((content, version)));
+        if idle && !as_meant {
+            self.ledger.believe_record(address);
+        }
+    }
+
+    /// The API no longer has an Address object. Those who want the address get it back.
+    pub(super) fn unrecord(&mut self, address: IpAddr, version: Option<&Version>) {
+        self.tombstones.remove(&address);
+        let Some(entry) = self.ledger.entries.get_mut(&address) else { return };
+        if let (Some((_, known)), Some(version)) = (&entry.recorded, version)
+            && version.is_older_than(known)
+        {
+            return;
+        }
+        if let Some(sent) = &mut entry.sent {
+            sent.gone = version.cloned();
+        }
+        let idle = entry.sent.is_none();
+        self.ledger.set_recorded(address, None);
+        if idle {
+            self.keep_wanted(address);
+        }
+    }
+
+    /// Of an address that is not recorded only what live holders want remains.
+    pub(super) fn keep_wanted(&mut self, address: IpAddr) {
+        let Some(held) = self.ledger.held(address) else { return };
+        let mut content = held.clone();
+        content.holders.retain(|it| self.is_wanted(&it.holder, address));
+        let rest = (!content.holders.is_empty()).then_some(content);
+        self.ledger.set_held(address, rest);
+    }
+}
+
+fn kind_of(kind: HolderKind) -> Kind {
+    match kind {
+        HolderKind::Service => Kind::Service,
+        HolderKind::LoadBalancer => Kind::LoadBalancer,
+        HolderKind::ExternalIp => Kind::ExternalIp,
+    }
+}

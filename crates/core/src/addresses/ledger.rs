@@ -1,0 +1,242 @@
+//! The books: every address with what it says, everybody with what it has, pools with what is left, and
+//! who waits. Each change of an address goes through here, so that the books always agree with each
+//! other; nothing is decided here.
+
+use super::entry::{Entry, Hold, Mark, User};
+use super::pools::Pools;
+use super::record::{Content, Holder, HolderRef, Version};
+use super::waiters::{Wait, Waiters};
+use crate::objects::Family;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::replace;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) pools: Pools,
+    pub(super) waiters: Waiters,
+    pub(super) entries: BTreeMap<IpAddr, Entry>,
+    /// By uid; also of those who are gone or not known.
+    holdings: FxHashMap<Arc<str>, Vec<Hold>>,
+    by_key: FxHashMap<Arc<str>, BTreeSet<IpAddr>>,
+    /// Addresses that may have to be written.
+    pub(super) to_write: BTreeSet<IpAddr>,
+    /// Those who have something else than before.
+    pub(super) touched: Vec<HolderRef>,
+}
+
+impl Ledger {
+    pub(super) fn entry(&self, address: IpAddr) -> Option<&Entry> {
+        self.entries.get(&address)
+    }
+
+    pub(super) fn held(&self, address: IpAddr) -> Option<&Content> {
+        self.entries.get(&address)?.held.as_ref()
+    }
+
+    pub(super) fn holds(&self, uid: &str) -> &[Hold] {
+        self.holdings.get(uid).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn hold(&self, uid: &str, address: IpAddr) -> Option<&Hold> {
+        self.holds(uid).iter().find(|hold| hold.address == address)
+    }
+
+    /// Whether somebody is about to give something up.
+    pub(super) fn is_leaving(&self, uid: &str) -> bool {
+        self.holds(uid).iter().any(|hold| hold.leave.is_some())
+    }
+
+    pub(super) fn hold_mut(&mut self, uid: &str, address: IpAddr) -> Option<&mut Hold> {
+        self.holdings.get_mut(uid)?.iter_mut().find(|hold| hold.address == address)
+    }
+
+    /// Addresses that are shared under a key, the lowest first.
+    pub(super) fn shared(&self, key: &str) -> impl Iterator<Item = IpAddr> {
+        self.by_key.get(key).into_iter().flatten().copied()
+    }
+
+    /// Somebody is to have an address, too.
+    pub(super) fn join(&mut self, address: IpAddr, holder: Holder) {
+        let uid = holder.holder.uid.clone();
+        let state = super::AddressState::Active;
+        let mut content = self.held(address).cloned().unwrap_or(Content {
+            pool: None,
+            holders: Vec::new(),
+            state,
+        });
+        content.holders.push(holder);
+        self.set_held(address, Some(content));
+        if let Some(hold) = self.hold_mut(&uid, address) {
+            hold.told = hold.confirmed;
+        }
+    }
+
+    /// Changes what an address is meant to say, without changing who has it.
+    pub(super) fn amend(&mut self, address: IpAddr, change: impl FnOnce(&mut Content)) {
+        let Some(held) = self.entries.get_mut(&address).and_then(|entry| entry.held.as_mut())
+        else {
+            return;
+        };
+        change(held);
+        self.to_write.insert(address);
+        self.reckon(address, true);
+    }
+
+    /// What an address is meant to say.
+    pub(super) fn set_held(&mut self, address: IpAddr, held: Option<Content>) {
+        let entry = self.entries.entry(address).or_default();
+        let old = replace(&mut entry.held, held);
+        let old = old.map(|content| content.holders).unwrap_or_default();
+        let new = entry.held.as_ref().map_or(&[][..], |content| &content.holders);
+        let mut room = new.is_empty();
+        for Holder { holder, .. } in &old {
+            if !new.iter().any(|it| it.holder.uid == holder.uid) {
+                if let Some(holds) = self.holdings.get_mut(&holder.uid) {
+                    holds.retain(|hold| hold.address != address);
+                    if holds.is_empty() {
+                        self.holdings.remove(&holder.uid);
+                    }
+                }
+                self.touched.push(holder.clone());
+                room = true;
+            }
+        }
+        for Holder { holder, .. } in new {
+            if !old.iter().any(|it| it.holder.uid == holder.uid) {
+                let recorded = entry.recorded.as_ref();
+                let confirmed = recorded.is_some_and(|(content, _)| content.has(&holder.uid));
+                let holds = self.holdings.entry(holder.uid.clone()).or_default();
+                // In order of addresses: nothing may depend on which was heard of first.
+                let at = holds.partition_point(|it| it.address < address);
+                holds.insert(at, Hold { address, confirmed, told: true, leave: None });
+                self.touched.push(holder.clone());
+            }
+        }
+        self.to_write.insert(address);
+        self.reckon(address, room);
+    }
+
+    /// What the API has recorded of an address.
+    pub(super) fn set_recorded(&mut self, address: IpAddr, recorded: Option<(Content, Version)>) {
+        let entry = self.entries.entry(address).or_default();
+        entry.recorded = recorded;
+        self.to_write.insert(address);
+        if let (Some((content, _)), Some(held)) = (&entry.recorded, &entry.held) {
+            for Holder { holder, .. } in &held.holders {
+                let holds = self.holdings.get_mut(&holder.uid);
+                let mut holds = holds.into_iter().flatten();
+                if let Some(hold) = holds.find(|hold| hold.address == address)
+                    && !hold.confirmed
+                    && content.has(&holder.uid)
+                {
+                    hold.confirmed = true;
+                    self.touched.push(holder.clone());
+                }
+            }
+        }
+        let room = self.entries.get(&address).is_some_and(|entry| entry.recorded.is_none());
+        self.reckon(address, room);
+    }
+
+    /// The record is the truth: what was meant beyond it is forgotten.
+    pub(super) fn believe_record(&mut self, address: IpAddr) {
+        let recorded = self.entries.get(&address).and_then(|entry| entry.recorded.as_ref());
+        let content = recorded.map(|(content, _)| content.clone());
+        // Also those who stay look again: the terms of others may be different.
+        let holders = content.iter().flat_map(|it| &it.holders).map(|it| it.holder.clone());
+        self.touched.extend(holders);
+        self.set_held(address, content);
+    }
+
+    pub(super) fn add_user(&mut self, address: IpAddr, user: User) {
+        let users = &mut self.entries.entry(address).or_default().users;
+        if !users.contains(&user) {
+            users.push(user);
+            users.sort_unstable();
+        }
+        self.reckon(address, false);
+    }
+
+    pub(super) fn remove_user(&mut self, address: IpAddr, user: &User) {
+        if let Some(entry) = self.entries.get_mut(&address) {
+            entry.users.retain(|it| it != user);
+            self.reckon(address, true);
+        }
+    }
+
+    /// Brings pools and indexes into line with an address; and waiters, where there may be room on it
+    /// that was not there before.
+    pub(super) fn reckon(&mut self, address: IpAddr, room: bool) {
+        let Some(entry) = self.entries.get_mut(&address) else { return };
+        let pool = match self.pools.is_stale() {
+            // What lies in another pool now will be found when everything is counted anew.
+            true => entry.mark.pool.clone(),
+            false => self.pools.of(address).map(|slot| slot.pool.name.clone()),
+        };
+        let new = if entry.is_vacant() { Mark::default() } else { entry.mark(pool) };
+        let old = replace(&mut entry.mark, new.clone());
+        if entry.is_vacant() {
+            self.entries.remove(&address);
+        }
+        if room {
+            self.waiters.wake(Wait::Address(address));
+            if let Some(key) = &old.key {
+                self.waiters.wake(Wait::Key(key.clone()));
+            }
+        }
+        if new == old {
+            return;
+        }
+        self.pools.count(address, &old, false);
+        self.pools.count(address, &new, true);
+        if let Some(pool) = &old.pool {
+            if !new.blocked {
+                self.waiters.wake(Wait::Space(pool.clone(), Family::of(address)));
+            }
+            for namespace in &old.namespaces {
+                if !new.namespaces.contains(namespace) {
+                    self.waiters.wake(Wait::Quota(pool.clone(), namespace.clone()));
+                }
+            }
+        }
+        if old.key != new.key {
+            if let Some(key) = &old.key
+                && let Some(addresses) = self.by_key.get_mut(key)
+            {
+                addresses.remove(&address);
+                if addresses.is_empty() {
+                    self.by_key.remove(key);
+                }
+            }
+            if let Some(key) = new.key {
+                self.by_key.entry(key).or_default().insert(address);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+            && self.holdings.is_empty()
+            && self.by_key.is_empty()
+            && self.to_write.is_empty()
+            && self.waiters.is_empty()
+    }
+
+    /// Pools changed: everything is counted anew. Touches those whose address lies in another pool.
+    pub(super) fn recount(&mut self) {
+        for (address, entry) in &mut self.entries {
+            let pool = self.pools.of(*address).map(|slot| slot.pool.name.clone());
+            if entry.mark.pool != pool {
+                self.to_write.insert(*address);
+                let holders = entry.held.iter().flat_map(|it| &it.holders);
+                self.touched.extend(holders.map(|it| it.holder.clone()));
+            }
+            entry.mark = entry.mark(pool);
+            self.pools.count(*address, &entry.mark, true);
+        }
+    }
+}

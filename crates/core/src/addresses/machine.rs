@@ -1,0 +1,240 @@
+//! The machine itself: takes events into the books, and when asked decides for all whom they touch, the
+//! oldest first. What it decides is in the modules beside it.
+
+use super::claim::Labels;
+use super::entry::Entry;
+use super::ledger::Ledger;
+use super::pools::Pools;
+use super::record::{Age, Content, HolderRef, Version, Who};
+use super::seat::Seat;
+use super::verdict::{Decision, Notice};
+use super::waiters::Wait;
+use super::{Answer, Changes, Config, Kind, Namespaces, WriteId};
+use crate::objects::Timestamp;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Something to look at when its time comes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Deadline {
+    /// A grace ends.
+    Holder(Age),
+    /// A rest ends, or a failed write is tried again.
+    Address(IpAddr),
+    /// Somebody has something and has still not been heard of.
+    Stranger(HolderRef),
+}
+
+/// Gives addresses to Services, load balancers and ExternalIPs.
+///
+/// It is told of everything by [`Addresses::handle`] and decides in [`Addresses::take`]: however many
+/// events came in between and in whatever order, each whom they touch is decided for once, the oldest
+/// first. Before all kinds have been told once it decides nothing.
+#[derive(Debug, Default)]
+pub struct Addresses {
+    pub(super) grace: Timestamp,
+    pub(super) listed: [bool; Kind::ALL.len()],
+    pub(super) epochs: [u64; Kind::ALL.len()],
+    pub(super) ledger: Ledger,
+    pub(super) seats: FxHashMap<Who, Seat>,
+    pub(super) namespaces: Namespaces,
+    pub(super) nodes: BTreeMap<Arc<str>, (Vec<IpAddr>, u64)>,
+    pub(super) answers: FxHashMap<Arc<str>, Answer>,
+    pub(super) by_name: FxHashMap<Arc<str>, BTreeSet<Age>>,
+    /// What is still served for somebody, by uid.
+    pub(super) serving: FxHashMap<Arc<str>, Vec<IpAddr>>,
+    /// Uids of those who are gone for sure and still have something.
+    pub(super) gone: FxHashSet<Arc<str>>,
+    pub(super) to_bury: BTreeSet<Arc<str>>,
+    /// Those who have something and have not been heard of: the API must say whether they exist.
+    pub(super) strangers: BTreeSet<HolderRef>,
+    /// Those who are to be decided for.
+    pub(super) dirty: BTreeSet<Age>,
+    /// Those who do not have all that they want.
+    pub(super) unserved: BTreeSet<Age>,
+    pub(super) to_publish: BTreeSet<Age>,
+    pub(super) withdrawn: Vec<HolderRef>,
+    pub(super) notices: Vec<Notice>,
+    pub(super) deadlines: BTreeSet<(Timestamp, Deadline)>,
+    pub(super) in_flight: FxHashMap<WriteId, IpAddr>,
+    pub(super) next_id: u64,
+    /// The last versions of objects that were deleted, until the watch has told of it.
+    pub(super) tombstones: FxHashMap<IpAddr, Version>,
+    pub(super) visited: u64,
+}
+
+impl Addresses {
+    /// A machine that has been told of nothing.
+    pub fn new(config: Config) -> Self {
+        Self { grace: config.grace, ..Self::default() }
+    }
+
+    /// Whether every kind has been told once. Before, nothing is decided.
+    pub fn synced(&self) -> bool {
+        self.listed.iter().all(|listed| *listed)
+    }
+
+    /// When it should be asked again although nothing happens: a rest or grace ends, a failed write
+    /// is repeated.
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// How many holders and addresses have been looked at: the cost, for tests.
+    pub fn visited(&self) -> u64 {
+        self.visited
+    }
+
+    /// What an address is meant to say; what is under way counts.
+    pub fn address(&self, address: IpAddr) -> Option<&Content> {
+        self.ledger.held(address)
+    }
+
+    /// What was last said of a holder.
+    pub fn decision(&self, holder: &HolderRef) -> Option<&Decision> {
+        self.seat_of(holder)?.published.as_ref()
+    }
+
+    /// Whether nobody has or wants anything, and nothing of it is left.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.seats.is_empty()
+            && self.ledger.is_empty()
+            && self.answers.is_empty()
+            && self.by_name.is_empty()
+            && self.serving.is_empty()
+            && self.gone.is_empty()
+            && self.unserved.is_empty()
+            && self.in_flight.is_empty()
+            && self.tombstones.is_empty()
+            && self.deadlines.is_empty()
+    }
+
+    /// Decides what has to be decided, and says what is different.
+    pub fn take(&mut self, now: Timestamp) -> Changes {
+        if !self.synced() {
+            return Changes::default();
+        }
+        if self.ledger.pools.refresh() {
+            self.ledger.recount();
+            self.dirty.extend(self.unserved.iter().cloned());
+        }
+        self.meet_deadlines(now);
+        self.decide_all(now);
+        let writes = self.write(now);
+        let decisions = self.publish(now);
+        Changes {
+            writes,
+            confirm: self.ask_for_strangers(now),
+            decisions,
+            notices: take(&mut self.notices),
+            pools: self.ledger.pools.reports(),
+        }
+    }
+
+    fn meet_deadlines(&mut self, now: Timestamp) {
+        while self.deadlines.first().is_some_and(|(at, _)| *at <= now) {
+            match self.deadlines.pop_first() {
+                Some((_, Deadline::Holder(age))) => _ = self.dirty.insert(age),
+                Some((_, Deadline::Address(address))) => {
+                    self.ledger.to_write.insert(address);
+                }
+                Some((_, Deadline::Stranger(holder))) => _ = self.strangers.insert(holder),
+                None => {}
+            }
+        }
+    }
+
+    /// Those whose status shows something that is not recorded come first: nobody is to be given what
+    /// another one already has. All others by age, and those who wait take their place among them.
+    fn decide_all(&mut self, now: Timestamp) {
+        let mut queue: BTreeSet<(bool, Age)> = BTreeSet::new();
+        loop {
+            self.hear_the_ledger();
+            for age in take(&mut self.dirty) {
+                queue.insert((!self.adopts(&age), age));
+            }
+            self.release_gone(now);
+            if let Some((false, age)) = queue.first().cloned() {
+                queue.pop_first();
+                match self.adopts(&age) {
+                    true => self.decide_alone(&age, now),
+                    false => _ = queue.insert((true, age)),
+                }
+                continue;
+            }
+            let Ledger { waiters, pools, entries, .. } = &mut self.ledger;
+            let waiter = waiters.oldest(|wait| is_free(wait, pools, entries));
+            let fresh = queue.first().map(|(_, age)| age.clone());
+            let Some(age) = waiter.into_iter().chain(fresh).min() else { break };
+            queue.remove(&(true, age.clone()));
+            self.ledger.waiters.offered(&age);
+            self.decide_alone(&age, now);
+        }
+    }
+
+    fn decide_alone(&mut self, age: &Age, now: Timestamp) {
+        self.decide(age, now);
+        // It has just been decided for: what that changed for itself is no news.
+        if let Some(seat) = self.seats.get(&age.who) {
+            self.ledger.touched.retain(|holder| holder.uid != *seat.uid());
+        }
+    }
+
+    fn adopts(&self, age: &Age) -> bool {
+        let seat = self.seats.get(&age.who);
+        seat.is_some_and(|seat| self.view().adopts(seat))
+    }
+
+    /// Those who have something else than before are decided for again, wherever they are now.
+    fn hear_the_ledger(&mut self) {
+        for holder in take(&mut self.ledger.touched) {
+            if let Some(seat) = self.seat_of(&holder) {
+                self.dirty.insert(seat.claim.age());
+            } else if self.gone.contains(&holder.uid) {
+                self.to_bury.insert(holder.uid);
+            } else if !self.ledger.holds(&holder.uid).is_empty() {
+                self.strangers.insert(holder);
+            }
+        }
+    }
+
+    /// Of those who have something and were never heard of, another read must say whether they exist:
+    /// the watch of their kind may be behind that of addresses.
+    fn ask_for_strangers(&mut self, now: Timestamp) -> Vec<HolderRef> {
+        const AGAIN: Timestamp = 30;
+        let mut ask = Vec::new();
+        for holder in take(&mut self.strangers) {
+            let unknown = self.seat_of(&holder).is_none() && !self.gone.contains(&holder.uid);
+            if unknown && !self.ledger.holds(&holder.uid).is_empty() {
+                self.deadlines.insert((now + AGAIN, Deadline::Stranger(holder.clone())));
+                ask.push(holder);
+            }
+        }
+        ask
+    }
+}
+
+/// Whether something that became free still is.
+fn is_free(wait: &Wait, pools: &Pools, entries: &BTreeMap<IpAddr, Entry>) -> bool {
+    match wait {
+        Wait::Address(address) => entries
+            .get(address)
+            .is_none_or(|it| it.held.as_ref().is_some_and(|held| held.key().is_some())),
+        Wait::Space(pool, family) => {
+            pools.get(pool).is_some_and(|slot| slot.space(*family).lowest().is_some())
+        }
+        Wait::Key(_) => true,
+        Wait::Quota(pool, namespace) => pools.get(pool).is_some_and(|slot| {
+            slot.pool.per_namespace_quota.is_none_or(|quota| slot.held_by(namespace) < quota)
+        }),
+    }
+}
+
+/// Labels of a Namespace are as they were.
+pub(super) fn same_labels(old: Option<&(Labels, u64)>, new: &Labels) -> bool {
+    old.is_some_and(|(old, _)| old == new)
+}

@@ -1,0 +1,200 @@
+//! A pool as its administrator describes it, and who may have addresses of it. Which of its addresses
+//! are free is not known here.
+
+use super::claim::{Claim, Labels, Scope};
+use super::range::{Range, RangeError};
+use super::record::HolderKind;
+use crate::objects::{LabelSelector, Timestamp};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// An AddressPool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Its name.
+    pub name: Arc<str>,
+    /// When it was created: of two that overlap the younger is not used.
+    pub created: Timestamp,
+    /// Whether it is being deleted: nothing new is given from it.
+    pub deleting: bool,
+    /// Its addresses, by [`Range::parse_all`].
+    pub ranges: Vec<Range>,
+    /// Entries that could not be read.
+    pub refused: Vec<RangeError>,
+    /// Who can reach its addresses. None: they serve either.
+    pub scope: Option<Scope>,
+    /// Whether those who ask for nothing in particular may get an address of it.
+    pub auto_assign: bool,
+    /// Whether IPv4 addresses that end in .0 or .255 are left out.
+    pub avoid_buggy: bool,
+    /// Who may have its addresses.
+    pub allocate_to: AllocateTo,
+    /// How many of its addresses one namespace may hold.
+    pub per_namespace_quota: Option<u32>,
+    /// Whether Services of different namespaces may share an address.
+    pub sharing_across_namespaces: bool,
+    /// Domains whose names, and names below them, may be used; in lower case. Empty: all.
+    pub allowed_domains: Vec<Arc<str>>,
+    /// Seconds that an address rests after its last holder.
+    pub reuse_after: Timestamp,
+}
+
+/// Who may have addresses of a pool. What is left out does not restrict.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllocateTo {
+    /// The lowest number above 0 is tried first, 0 after all others.
+    pub priority: u32,
+    /// Namespaces by name. With `namespace_selectors`: one of either must fit.
+    pub namespaces: Vec<Arc<str>>,
+    /// Namespaces by their labels; one must match.
+    pub namespace_selectors: Vec<LabelSelector>,
+    /// Services by their labels; one must match.
+    pub service_selectors: Vec<LabelSelector>,
+}
+
+impl AllocateTo {
+    /// Whether it is for somebody in particular.
+    fn pins(&self) -> bool {
+        !(self.namespaces.is_empty()
+            && self.namespace_selectors.is_empty()
+            && self.service_selectors.is_empty())
+    }
+}
+
+/// Why a pool is not for somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unfit {
+    Namespace,
+    Labels,
+    Scope,
+}
+
+impl Pool {
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
+        self.ranges.iter().any(|range| range.contains(address))
+    }
+
+    /// Where it stands among pools that are tried: those for somebody in particular first, then by
+    /// priority, then by name.
+    pub(super) fn rank(&self) -> (bool, u32, &str) {
+        // 0 wraps to the largest number: it comes last.
+        (!self.allocate_to.pins(), self.allocate_to.priority.wrapping_sub(1), &self.name)
+    }
+
+    /// Whether somebody may have addresses of it. A namespace whose labels are not known is in no
+    /// selector.
+    pub(super) fn fits(&self, claim: &Claim, namespace: Option<&Labels>) -> Result<(), Unfit> {
+        if let (Some(pool), Some(wanted)) = (self.scope, claim.scope)
+            && pool != wanted
+        {
+            return Err(Unfit::Scope);
+        }
+        // Load balancers are made by administrators and have neither namespace nor tenant.
+        if claim.holder.kind == HolderKind::LoadBalancer {
+            return Ok(());
+        }
+        let to = &self.allocate_to;
+        let anywhere = to.namespaces.is_empty() && to.namespace_selectors.is_empty();
+        let selected = |labels: &Labels| to.namespace_selectors.iter().any(|it| it.matches(labels));
+        let by_name = to.namespaces.contains(claim.namespace());
+        if !(anywhere || by_name || namespace.is_some_and(selected)) {
+            return Err(Unfit::Namespace);
+        }
+        let services = &to.service_selectors;
+        if !(services.is_empty() || services.iter().any(|it| it.matches(&claim.labels))) {
+            return Err(Unfit::Labels);
+        }
+        Ok(())
+    }
+
+    /// Whether a DNS name may be used to get an address of it.
+    pub(super) fn allows_name(&self, name: &str) -> bool {
+        let below = |domain: &Arc<str>| {
+            name.strip_suffix(&**domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        self.allowed_domains.is_empty() || self.allowed_domains.iter().any(below)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::make::{pool, service};
+    use super::*;
+    use crate::objects::{Operator, Requirement};
+
+    fn selector(key: &str, value: &str) -> LabelSelector {
+        let operator = Operator::In(vec![value.into()]);
+        LabelSelector { requirements: vec![Requirement { key: key.into(), operator }] }
+    }
+
+    fn labels(key: &str, value: &str) -> Labels {
+        [(key.into(), value.into())].into()
+    }
+
+    #[test]
+    fn a_name_may_be_used_in_its_domain_and_below_it() {
+        let mut pool = pool("p", &["192.0.2.0/24"]);
+        assert!(pool.allows_name("anything.example"));
+        pool.allowed_domains = vec!["example.com".into()];
+        assert!(pool.allows_name("example.com") && pool.allows_name("a.b.example.com"));
+        assert!(!pool.allows_name("badexample.com") && !pool.allows_name("example.org"));
+    }
+
+    #[test]
+    fn pinned_pools_come_first_then_priority_then_name() {
+        let ranked = |name: &str, priority, namespaces: &[&str]| Pool {
+            allocate_to: AllocateTo {
+                priority,
+                namespaces: namespaces.iter().map(|it| (*it).into()).collect(),
+                ..AllocateTo::default()
+            },
+            ..pool(name, &[])
+        };
+        let mut pools = [
+            ranked("a", 0, &[]),
+            ranked("b", 7, &[]),
+            ranked("c", 0, &["shop"]),
+            ranked("d", 9, &["shop"]),
+            ranked("e", 2, &["shop"]),
+        ];
+        pools.sort_by(|one, other| one.rank().cmp(&other.rank()));
+        assert_eq!(pools.map(|pool| pool.name.to_string()), ["e", "d", "c", "b", "a"]);
+    }
+
+    #[test]
+    fn a_namespace_fits_by_its_name_or_by_its_labels() {
+        let mut pool = pool("p", &[]);
+        pool.allocate_to.namespaces = vec!["shop".into()];
+        pool.allocate_to.namespace_selectors = vec![selector("tier", "gold")];
+        assert_eq!(pool.fits(&service("shop/web"), None), Ok(()));
+        assert_eq!(pool.fits(&service("bank/web"), Some(&labels("tier", "gold"))), Ok(()));
+        let other = pool.fits(&service("bank/web"), Some(&labels("tier", "tin")));
+        assert_eq!(other, Err(Unfit::Namespace));
+        assert_eq!(pool.fits(&service("bank/web"), None), Err(Unfit::Namespace));
+    }
+
+    #[test]
+    fn a_service_must_fit_one_service_selector() {
+        let mut pool = pool("p", &[]);
+        pool.allocate_to.service_selectors = vec![selector("app", "web"), selector("app", "api")];
+        let mut claim = service("shop/web");
+        assert_eq!(pool.fits(&claim, None), Err(Unfit::Labels));
+        claim.labels = labels("app", "api");
+        assert_eq!(pool.fits(&claim, None), Ok(()));
+    }
+
+    #[test]
+    fn scopes_must_be_equal_where_both_are_told() {
+        let mut pool = pool("p", &[]);
+        let mut claim = service("shop/web");
+        for (has, wants, fits) in [
+            (None, Some(Scope::Internet), Ok(())),
+            (Some(Scope::Intranet), None, Ok(())),
+            (Some(Scope::Intranet), Some(Scope::Intranet), Ok(())),
+            (Some(Scope::Intranet), Some(Scope::Internet), Err(Unfit::Scope)),
+        ] {
+            (pool.scope, claim.scope) = (has, wants);
+            assert_eq!(pool.fits(&claim, None), fits);
+        }
+    }
+}

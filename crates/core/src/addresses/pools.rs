@@ -1,0 +1,290 @@
+//! All pools: which of them are used, which one an address lies in, and what each has left. Counts are
+//! kept as addresses change hands; a change of a pool counts everything anew.
+
+use super::entry::Mark;
+use super::pool::Pool;
+use super::range::{Range, RangeError, is_buggy};
+use super::space::Space;
+use super::verdict::Refusal;
+use crate::objects::Family;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What a pool has, for its status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolReport {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Whether it is used.
+    pub used: PoolUse,
+    /// Entries that could not be read; the others are used.
+    pub refused: Vec<RangeError>,
+    /// Its IPv4 addresses. None: it has none.
+    pub ipv4: Option<Counts>,
+    /// Its IPv6 addresses. None: it has none.
+    pub ipv6: Option<Counts>,
+}
+
+impl PoolReport {
+    /// Whether somebody has an address of it, or one rests: then it must not go.
+    pub fn in_use(&self) -> bool {
+        let busy = |counts: &Counts| counts.assigned + counts.resting > 0;
+        [&self.ipv4, &self.ipv6].into_iter().flatten().any(busy)
+    }
+}
+
+/// Whether a pool is used for new addresses. Those that lie in it stay either way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PoolUse {
+    /// It is.
+    Used,
+    /// It has addresses in common with an older one.
+    Overlaps {
+        /// Which.
+        pool: Arc<str>,
+        /// Its entry that is also there.
+        range: Range,
+    },
+    /// It is being deleted.
+    Deleting,
+}
+
+/// How many addresses there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Addresses that somebody holds.
+    pub assigned: u64,
+    /// Addresses that rest.
+    pub resting: u64,
+    /// Addresses that can be given out now.
+    pub available: u128,
+}
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) pool: Arc<Pool>,
+    pub(super) used: PoolUse,
+    epoch: u64,
+    spaces: [Space; 2],
+    held: [(u64, u64); 2],
+    by_namespace: FxHashMap<Arc<str>, u32>,
+}
+
+impl Slot {
+    fn new(pool: Pool, epoch: u64) -> Self {
+        let pool = Arc::new(pool);
+        let spaces = spaces(&pool);
+        let used = PoolUse::Used;
+        Self { pool, used, epoch, spaces, held: <_>::default(), by_namespace: <_>::default() }
+    }
+
+    pub(super) fn space(&self, family: Family) -> &Space {
+        &self.spaces[family as usize]
+    }
+
+    /// How many of its addresses a namespace holds.
+    pub(super) fn held_by(&self, namespace: &str) -> u32 {
+        self.by_namespace.get(namespace).copied().unwrap_or(0)
+    }
+
+    /// Whether new addresses come from it.
+    pub(super) fn usable(&self) -> Result<(), Refusal> {
+        match &self.used {
+            PoolUse::Used => Ok(()),
+            PoolUse::Overlaps { pool, .. } => Err(Refusal::Overlaps(pool.clone())),
+            PoolUse::Deleting => Err(Refusal::Deleting),
+        }
+    }
+
+    pub(super) fn avoids(&self, address: IpAddr) -> bool {
+        self.pool.avoid_buggy && is_buggy(address)
+    }
+
+    fn report(&self) -> PoolReport {
+        let counts = |family: Family| {
+            let (space, (assigned, resting)) = (self.space(family), self.held[family as usize]);
+            let used = self.used == PoolUse::Used;
+            let available = if used { space.available() } else { 0 };
+            (!space.is_empty()).then_some(Counts { assigned, resting, available })
+        };
+        PoolReport {
+            name: self.pool.name.clone(),
+            used: self.used.clone(),
+            refused: self.pool.refused.clone(),
+            ipv4: counts(Family::V4),
+            ipv6: counts(Family::V6),
+        }
+    }
+}
+
+fn spaces(pool: &Pool) -> [Space; 2] {
+    [Family::V4, Family::V6].map(|family| Space::new(family, &pool.ranges, pool.avoid_buggy))
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    all: BTreeMap<Arc<str>, Slot>,
+    epoch: u64,
+    /// Whether what follows from the pools must be worked out anew.
+    stale: bool,
+    /// Those that may be tried for anybody, in this order.
+    order: Vec<Arc<str>>,
+    /// Last addresses and pools of the runs of used pools, by their first addresses.
+    index: BTreeMap<IpAddr, (IpAddr, Arc<str>)>,
+    /// The others, the oldest first.
+    unused: Vec<Arc<str>>,
+    /// Those whose report may be different.
+    touched: BTreeSet<Arc<str>>,
+    reported: BTreeMap<Arc<str>, PoolReport>,
+}
+
+impl Pools {
+    pub(super) fn begin(&mut self) {
+        self.epoch += 1;
+    }
+
+    pub(super) fn apply(&mut self, pool: Pool) {
+        if let Some(slot) = self.all.get_mut(&pool.name) {
+            slot.epoch = self.epoch;
+            if *slot.pool == pool {
+                return;
+            }
+        }
+        self.stale = true;
+        self.all.insert(pool.name.clone(), Slot::new(pool, self.epoch));
+    }
+
+    pub(super) fn delete(&mut self, name: &str) {
+        self.stale |= self.all.remove(name).is_some();
+    }
+
+    pub(super) fn sweep(&mut self) {
+        let before = self.all.len();
+        self.all.retain(|_, slot| slot.epoch == self.epoch);
+        self.stale |= self.all.len() != before;
+    }
+
+    /// Works out which pools are used, if one changed. Then all addresses must be counted again.
+    pub(super) fn refresh(&mut self) -> bool {
+        if !take(&mut self.stale) {
+            return false;
+        }
+        self.touched.extend(self.all.keys().cloned().chain(self.reported.keys().cloned()));
+        (self.index, self.unused) = <_>::default();
+        let mut by_age: Vec<(i64, Arc<str>)> =
+            self.all.values().map(|it| (it.pool.created, it.pool.name.clone())).collect();
+        by_age.sort_unstable();
+        for (_, name) in by_age {
+            let Some(slot) = self.all.get_mut(&name) else { continue };
+            (slot.spaces, slot.held, slot.by_namespace) =
+                (spaces(&slot.pool), <_>::default(), <_>::default());
+            slot.used = match overlap(&self.index, &slot.pool) {
+                _ if slot.pool.deleting => PoolUse::Deleting,
+                Some((pool, range)) => PoolUse::Overlaps { pool, range },
+                None => PoolUse::Used,
+            };
+            if slot.used != PoolUse::Used {
+                self.unused.push(name);
+                continue;
+            }
+            for run in slot.spaces.iter().flat_map(Space::runs) {
+                self.index.insert(run.first(), (run.last(), name.clone()));
+            }
+        }
+        let mut order: Vec<&Pool> = self
+            .all
+            .values()
+            .filter(|slot| slot.used == PoolUse::Used && slot.pool.auto_assign)
+            .map(|slot| &*slot.pool)
+            .collect();
+        order.sort_by(|one, other| one.rank().cmp(&other.rank()));
+        self.order = order.into_iter().map(|pool| pool.name.clone()).collect();
+        true
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Slot> {
+        self.all.get(name)
+    }
+
+    /// The pools that those who ask for none are given from, in order.
+    pub(super) fn order(&self) -> &[Arc<str>] {
+        &self.order
+    }
+
+    /// The pool that an address lies in: a used one, else the oldest other one.
+    pub(super) fn of(&self, address: IpAddr) -> Option<&Slot> {
+        let used = self.index.range(..=address).next_back();
+        let used = used.filter(|(_, (last, _))| address <= *last);
+        let used = used.and_then(|(_, (_, name))| self.all.get(name));
+        let mut others = self.unused.iter().filter_map(|name| self.all.get(name));
+        used.or_else(|| others.find(|slot| slot.pool.contains(address)))
+    }
+
+    /// An address begins, or ceases, to be as a mark says.
+    pub(super) fn count(&mut self, address: IpAddr, mark: &Mark, begins: bool) {
+        // When a pool has changed everything is about to be counted anew.
+        if self.stale {
+            return;
+        }
+        let Some(slot) = mark.pool.as_ref().and_then(|name| self.all.get_mut(name)) else {
+            return;
+        };
+        let family = Family::of(address) as usize;
+        let (assigned, resting) = &mut slot.held[family];
+        let add = |count: &mut u64, one: bool| match begins {
+            true => *count += u64::from(one),
+            false => *count -= u64::from(one),
+        };
+        add(assigned, mark.assigned);
+        add(resting, mark.resting);
+        for namespace in &mark.namespaces {
+            let count = slot.by_namespace.entry(namespace.clone()).or_default();
+            *count = if begins { *count + 1 } else { *count - 1 };
+            if *count == 0 {
+                slot.by_namespace.remove(namespace);
+            }
+        }
+        if mark.blocked {
+            match begins {
+                true => slot.spaces[family].take(address),
+                false => slot.spaces[family].release(address),
+            };
+        }
+        if !self.touched.contains(&slot.pool.name) {
+            self.touched.insert(slot.pool.name.clone());
+        }
+    }
+
+    /// Whether a pool changed and what follows from it is not worked out yet.
+    pub(super) fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// What is different since it was last asked. None: the pool is gone.
+    pub(super) fn reports(&mut self) -> Vec<(Arc<str>, Option<PoolReport>)> {
+        let mut changed = Vec::new();
+        for name in take(&mut self.touched) {
+            let now = self.all.get(&name).map(Slot::report);
+            if self.reported.get(&name) == now.as_ref() {
+                continue;
+            }
+            match &now {
+                Some(report) => self.reported.insert(name.clone(), report.clone()),
+                None => self.reported.remove(&name),
+            };
+            changed.push((name, now));
+        }
+        changed
+    }
+}
+
+/// An older pool that has an address of this one, and where.
+fn overlap(index: &BTreeMap<IpAddr, (IpAddr, Arc<str>)>, pool: &Pool) -> Option<(Arc<str>, Range)> {
+    pool.ranges.iter().find_map(|range| {
+        let (_, (last, name)) = index.range(..=range.last()).next_back()?;
+        (*last >= range.first()).then(|| (name.clone(), *range))
+    })
+}

@@ -1,0 +1,114 @@
+//! What holders are told: the decision, when it is another one than before. An address is shown from
+//! when it is recorded until it is given up.
+
+use super::claim::Claim;
+use super::machine::Addresses;
+use super::record::{Age, HolderRef};
+use super::seat::Seat;
+use super::verdict::{Decision, Draining, Granted, NoticeKind, Reason, Verdict};
+use crate::objects::{Family, Timestamp};
+use std::mem::take;
+use std::net::IpAddr;
+
+impl Addresses {
+    pub(super) fn publish(&mut self, now: Timestamp) -> Vec<(HolderRef, Option<Decision>)> {
+        let mut changes: Vec<_> =
+            take(&mut self.withdrawn).into_iter().map(|holder| (holder, None)).collect();
+        for age in take(&mut self.to_publish) {
+            changes.extend(self.publish_one(&age, now));
+        }
+        changes
+    }
+
+    fn publish_one(&mut self, age: &Age, now: Timestamp) -> Option<(HolderRef, Option<Decision>)> {
+        let seat = self.seats.get(&age.who)?;
+        let new = self.current_decision(seat, now);
+        if seat.published == new {
+            return None;
+        }
+        let seat = self.seats.get_mut(&age.who)?;
+        let old = std::mem::replace(&mut seat.published, new.clone());
+        let shown = old.iter().flat_map(|it| {
+            it.addresses.iter().map(|it| it.address).chain(it.draining.iter().map(|it| it.address))
+        });
+        for address in shown {
+            if !seat.unacked.contains(&address) {
+                seat.unacked.push(address);
+            }
+        }
+        let holder = seat.claim.holder.clone();
+        for Granted { address, .. } in old.iter().flat_map(|it| &it.addresses) {
+            // What is given up here is had until it is not shown: this was taken from outside.
+            if self.ledger.hold(&holder.uid, *address).is_none() {
+                let message = format!("lost {address}: its Address object is no longer for it");
+                self.tell(&holder, NoticeKind::AddressLost, message);
+            }
+        }
+        Some((holder, new))
+    }
+
+    fn current_decision(&self, seat: &Seat, now: Timestamp) -> Option<Decision> {
+        let claim = &*seat.claim;
+        let holds = self.ledger.holds(seat.uid());
+        if claim.wants_nothing() {
+            // Nothing is said of those who never had anything.
+            let verdict = Verdict::new(Reason::Released, "it asks for no address of a pool");
+            return (!holds.is_empty()).then_some(Decision {
+                addresses: Vec::new(),
+                draining: Vec::new(),
+                verdict,
+            });
+        }
+        let serves = |family: Family| -> Option<IpAddr> {
+            let mut confirmed = holds.iter().filter(|hold| {
+                hold.confirmed && hold.leave.is_none() && Family::of(hold.address) == family
+            });
+            let target = seat.targets[family as usize];
+            let recorded = confirmed.clone().find(|hold| Some(hold.address) == target);
+            recorded.or_else(|| confirmed.next()).map(|hold| hold.address)
+        };
+        let granted: Vec<IpAddr> = seat.families.iter().filter_map(|it| serves(*it)).collect();
+        let draining = holds.iter().filter(|hold| hold.confirmed).filter_map(|hold| {
+            let until = hold.leave.filter(|until| *until > now)?;
+            Some(Draining { address: hold.address, until })
+        });
+        let draining = draining.collect();
+        let pool_of = |it: IpAddr| self.ledger.pools.of(it).map(|slot| slot.pool.name.clone());
+        let addresses: Vec<Granted> =
+            granted.iter().map(|it| Granted { address: *it, pool: pool_of(*it) }).collect();
+        let verdict = self.verdict(claim, seat, &addresses);
+        Some(Decision { addresses, draining, verdict })
+    }
+
+    fn verdict(&self, claim: &Claim, seat: &Seat, addresses: &[Granted]) -> Verdict {
+        if let Some(problem) = &seat.problem {
+            return problem.clone();
+        }
+        let recording: Vec<String> = seat
+            .targets
+            .iter()
+            .flatten()
+            .filter(|it| addresses.iter().all(|granted| granted.address != **it))
+            .map(IpAddr::to_string)
+            .collect();
+        if !recording.is_empty() {
+            let message = format!("{} is being recorded", recording.join(" and "));
+            return Verdict::new(Reason::Recording, message);
+        }
+        let has: Vec<String> = addresses
+            .iter()
+            .map(|it| match &it.pool {
+                Some(pool) => format!("{} of pool {pool}", it.address),
+                None => it.address.to_string(),
+            })
+            .collect();
+        let mut message = has.join(" and ");
+        if let Some(name) = claim.name() {
+            message = format!("{message}, from {name}");
+        }
+        if let Some(note) = &seat.note {
+            message = format!("{message}; {note}");
+        }
+        Verdict::new(Reason::Assigned, message)
+    }
+}

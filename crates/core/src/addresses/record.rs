@@ -1,0 +1,179 @@
+//! What an `Address` object says, as values: who holds the address, under which terms, and whether it
+//! drains or rests. The machine compares these with what it wants; `bowline-api` turns them into
+//! objects and back.
+
+use crate::key::ObjectKey;
+use crate::objects::Timestamp;
+use crate::plan::Transport;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Kinds that can have an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HolderKind {
+    /// A Service.
+    Service,
+    /// A load balancer with `spec.addressPool`.
+    LoadBalancer,
+    /// One Pod of a Service, by its ExternalIP.
+    ExternalIp,
+}
+
+impl fmt::Display for HolderKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Service => "Service",
+            Self::LoadBalancer => "LoadBalancer",
+            Self::ExternalIp => "ExternalIP",
+        })
+    }
+}
+
+/// An object that has, or wants, an address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HolderRef {
+    /// Its namespace (empty for a LoadBalancer) and name.
+    pub key: ObjectKey,
+    /// Its kind.
+    pub kind: HolderKind,
+    /// Its uid: another object of the same name is another holder.
+    pub uid: Arc<str>,
+}
+
+impl HolderRef {
+    pub(super) fn who(&self) -> Who {
+        Who { key: self.key.clone(), kind: self.kind }
+    }
+}
+
+impl fmt::Display for HolderRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.key)
+    }
+}
+
+/// A holder whatever its uid: one that is made anew takes the place of the old one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Who {
+    pub(super) key: ObjectKey,
+    pub(super) kind: HolderKind,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.key)
+    }
+}
+
+/// What those who want something are ordered by: the oldest first, then by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Age {
+    pub(super) created: Timestamp,
+    pub(super) who: Who,
+}
+
+/// A port in use on an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Port {
+    /// Its protocol.
+    pub transport: Transport,
+    /// Its number.
+    pub number: u16,
+}
+
+/// Who has an address, and under which terms it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Who.
+    pub holder: HolderRef,
+    /// The ports it uses on the address; sorted. Empty: all of them.
+    pub ports: Vec<Port>,
+    /// The key under which it shares the address. None: it does not share.
+    pub key: Option<Arc<str>>,
+    /// Since when it has the address.
+    pub since: Timestamp,
+}
+
+/// What becomes of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressState {
+    /// In use.
+    Active,
+    /// Holders of it that have another address of the same family leave it at that time.
+    Draining {
+        /// When.
+        until: Timestamp,
+    },
+    /// Nobody has it, and nobody gets it before that time.
+    Resting {
+        /// When.
+        until: Timestamp,
+    },
+}
+
+/// What an `Address` object says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// The pool that the address is from.
+    pub pool: Option<Arc<str>>,
+    /// Who has it, in the order in which they got it.
+    pub holders: Vec<Holder>,
+    /// What becomes of it.
+    pub state: AddressState,
+}
+
+impl Content {
+    pub(super) fn has(&self, uid: &str) -> bool {
+        self.holder(uid).is_some()
+    }
+
+    pub(super) fn holder(&self, uid: &str) -> Option<&Holder> {
+        self.holders.iter().find(|it| *it.holder.uid == *uid)
+    }
+
+    /// The key under which it is shared; of those that share all have the same.
+    pub(super) fn key(&self) -> Option<&Arc<str>> {
+        self.holders.first().and_then(|it| it.key.as_ref())
+    }
+}
+
+/// An `Address` object as the API has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The address.
+    pub address: IpAddr,
+    /// Its resourceVersion.
+    pub version: Version,
+    /// What it says.
+    pub content: Content,
+}
+
+/// A resourceVersion.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Version(pub Arc<str>);
+
+impl Version {
+    /// Whether it is surely older than another. Since Kubernetes 1.35 versions of a kind can be
+    /// compared as numbers; where they are none, a watch is believed to tell news.
+    pub(super) fn is_older_than(&self, other: &Self) -> bool {
+        match (self.0.parse::<u128>(), other.0.parse::<u128>()) {
+            (Ok(this), Ok(other)) => this < other,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers_and_others_not_at_all() {
+        let version = |text: &str| Version(text.into());
+        assert!(version("9").is_older_than(&version("10")));
+        assert!(!version("10").is_older_than(&version("9")));
+        assert!(!version("9").is_older_than(&version("9")));
+        assert!(!version("a").is_older_than(&version("b")));
+    }
+}

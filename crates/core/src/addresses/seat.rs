@@ -1,0 +1,57 @@
+//! Somebody who may want addresses, with what was decided for it.
+
+use super::claim::{Claim, Labels};
+use super::verdict::{Decision, Verdict};
+use super::waiters::Wait;
+use crate::objects::Family;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) claim: Arc<Claim>,
+    /// The relist that has seen it.
+    pub(super) epoch: u64,
+    /// What it is to have, by family.
+    pub(super) targets: [Option<IpAddr>; 2],
+    /// The families it wants, the first one first.
+    pub(super) families: Vec<Family>,
+    /// Why it does not have all that it asks for.
+    pub(super) problem: Option<Verdict>,
+    /// What it would also have liked.
+    pub(super) note: Option<String>,
+    pub(super) waits: Vec<Wait>,
+    /// The traffic under which it was last let share.
+    pub(super) accepted: Option<(bool, Labels)>,
+    pub(super) published: Option<Decision>,
+    /// Addresses that were published before, and that its status may still come to show.
+    pub(super) unacked: Vec<IpAddr>,
+}
+
+impl Seat {
+    pub(super) fn new(claim: Arc<Claim>, epoch: u64) -> Self {
+        Self {
+            claim,
+            epoch,
+            targets: [None; 2],
+            families: Vec::new(),
+            problem: None,
+            note: None,
+            waits: Vec::new(),
+            accepted: None,
+            published: None,
+            unacked: Vec::new(),
+        }
+    }
+
+    pub(super) fn uid(&self) -> &Arc<str> {
+        &self.claim.holder.uid
+    }
+
+    /// Whether its status shows an address, or may come to show it.
+    pub(super) fn shows(&self, address: IpAddr) -> bool {
+        self.claim.status.contains(&address)
+            || self.unacked.contains(&address)
+            || self.published.as_ref().is_some_and(|decision| decision.shows(address))
+    }
+}

@@ -1,0 +1,170 @@
+//! Whether two may have one address: the same key, no port in common, traffic that can be told apart,
+//! one namespace unless the pool allows more. Pure functions; the terms compared are those under which
+//! an address was given, so a later edit is the editor's loss.
+
+use super::claim::{Labels, Sharing};
+use super::record::{HolderRef, Port};
+use std::fmt;
+use std::sync::Arc;
+
+/// The terms under which somebody has, or would have, an address.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms<'a> {
+    pub(super) namespace: &'a Arc<str>,
+    pub(super) key: Option<&'a Arc<str>>,
+    /// Empty: all.
+    pub(super) ports: &'a [Port],
+    /// None: not known.
+    pub(super) traffic: Option<Traffic<'a>>,
+}
+
+/// Which Pods traffic to an address reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Traffic<'a> {
+    pub(super) local_only: bool,
+    pub(super) selector: &'a Labels,
+}
+
+impl<'a> Traffic<'a> {
+    pub(super) fn of(sharing: &'a Sharing) -> Self {
+        Self { local_only: sharing.local_only, selector: &sharing.selector }
+    }
+
+    fn goes_with(&self, other: &Self) -> bool {
+        !self.local_only && !other.local_only || self.selector == other.selector
+    }
+}
+
+/// Why two cannot share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Clash {
+    pub(super) with: HolderRef,
+    pub(super) why: Why,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    Key,
+    Port(Port),
+    Ports,
+    Traffic,
+    Namespace,
+}
+
+impl fmt::Display for Clash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.with)?;
+        match &self.why {
+            Why::Key => f.write_str(", which does not share it under the same key"),
+            Why::Port(port) => write!(f, ", which also has port {port}"),
+            Why::Ports => f.write_str(", which may use any port"),
+            Why::Traffic => f.write_str(
+                ", and externalTrafficPolicy Local needs the same selector on both Services",
+            ),
+            Why::Namespace => f.write_str(" of another namespace, which the pool does not allow"),
+        }
+    }
+}
+
+/// Whether a newcomer may have an address together with one who has it.
+pub(super) fn may_share(one: Terms<'_>, other: Terms<'_>, across: bool) -> Result<(), Why> {
+    if one.key.is_none() || one.key != other.key {
+        return Err(Why::Key);
+    }
+    if one.namespace != other.namespace && !across {
+        return Err(Why::Namespace);
+    }
+    if one.ports.is_empty() || other.ports.is_empty() {
+        return Err(Why::Ports);
+    }
+    if let Some(port) = one.ports.iter().find(|port| other.ports.contains(port)) {
+        return Err(Why::Port(*port));
+    }
+    match (one.traffic, other.traffic) {
+        (Some(one), Some(other)) if one.goes_with(&other) => Ok(()),
+        _ => Err(Why::Traffic),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Transport;
+
+    fn port(transport: Transport, number: u16) -> Port {
+        Port { transport, number }
+    }
+
+    fn labels(app: &str) -> Labels {
+        [("app".into(), app.into())].into()
+    }
+
+    #[test]
+    fn two_share_only_with_the_same_key_disjoint_ports_and_traffic_that_fits() {
+        use Transport::{Tcp, Udp};
+        let (shop, bank): (Arc<str>, Arc<str>) = ("shop".into(), "bank".into());
+        let (key, other_key): (Arc<str>, Arc<str>) = ("k".into(), "l".into());
+        let (http, dns, dns_udp) = ([port(Tcp, 80)], [port(Tcp, 53)], [port(Udp, 53)]);
+        let (web, api) = (labels("web"), labels("api"));
+        let cluster = |selector| Some(Traffic { local_only: false, selector });
+        let local = |selector| Some(Traffic { local_only: true, selector });
+        let base =
+            Terms { namespace: &shop, key: Some(&key), ports: &http, traffic: cluster(&web) };
+        let with = Terms { ports: &dns, traffic: cluster(&api), ..base };
+        let cases = [
+            ("other ports, both Cluster", base, with, false, Ok(())),
+            ("no key", base, Terms { key: None, ..with }, false, Err(Why::Key)),
+            (
+                "neither has a key",
+                Terms { key: None, ..base },
+                Terms { key: None, ..with },
+                false,
+                Err(Why::Key),
+            ),
+            ("another key", base, Terms { key: Some(&other_key), ..with }, false, Err(Why::Key)),
+            (
+                "a port in common",
+                base,
+                Terms { ports: &http, ..with },
+                false,
+                Err(Why::Port(http[0])),
+            ),
+            ("one number, two protocols", Terms { ports: &dns_udp, ..base }, with, false, Ok(())),
+            ("any port", base, Terms { ports: &[], ..with }, false, Err(Why::Ports)),
+            (
+                "another namespace",
+                base,
+                Terms { namespace: &bank, ..with },
+                false,
+                Err(Why::Namespace),
+            ),
+            ("another namespace, allowed", base, Terms { namespace: &bank, ..with }, true, Ok(())),
+            (
+                "one Local, other Pods",
+                base,
+                Terms { traffic: local(&api), ..with },
+                false,
+                Err(Why::Traffic),
+            ),
+            (
+                "both Local, other Pods",
+                Terms { traffic: local(&web), ..base },
+                Terms { traffic: local(&api), ..with },
+                false,
+                Err(Why::Traffic),
+            ),
+            (
+                "one Local, the same Pods",
+                base,
+                Terms { traffic: local(&web), ..with },
+                false,
+                Ok(()),
+            ),
+            ("traffic not known", base, Terms { traffic: None, ..with }, false, Err(Why::Traffic)),
+        ];
+        for (what, one, other, across, expected) in cases {
+            assert_eq!(may_share(one, other, across), expected, "{what}");
+            assert_eq!(may_share(other, one, across), expected, "{what}, the other way round");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Tests of the machine as its callers use it.
+
+mod cost;
+pub(super) mod make;
+mod names;
+mod order;
+mod pools;
+mod properties;
+mod record;
+mod sharing;

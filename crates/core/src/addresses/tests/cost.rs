@@ -1,0 +1,74 @@
+//! What an event costs: it follows what changes, not how much there is.
+
+use super::make::*;
+use crate::addresses::*;
+
+/// That many Services with an address each, as many that wait for one of a full pool, and as many that
+/// share addresses in groups of ten.
+fn crowd(services: usize) -> World {
+    let last = IpAddr::from(std::net::Ipv4Addr::from_bits(0x0a00_0000 + services as u32 - 1));
+    let full = Pool {
+        auto_assign: false,
+        ranges: vec![Range::new(ip("10.0.0.0"), last).unwrap()],
+        ..pool("full", &[])
+    };
+    let mut world = World::new([full, pool("free", &["172.16.0.0/12"])]);
+    let claims = (0..services).flat_map(|at| {
+        let created = at as i64;
+        let ask = || Ok(Ask::Pool("full".into()));
+        [
+            Claim { created, ask: ask(), ..service(&format!("shop/has-{at}")) },
+            Claim {
+                created: 1_000_000 + created,
+                ask: ask(),
+                ..service(&format!("shop/waits-{at}"))
+            },
+            Claim {
+                created,
+                sharing: sharing(&format!("key-{}", at / 10), &[8_000 + at as u16 % 10]),
+                ..service(&format!("shop/shares-{at}"))
+            },
+        ]
+    });
+    world.with(claims);
+    world
+}
+
+fn costs(world: &mut World) -> Vec<(&'static str, u64)> {
+    let mut costs = Vec::new();
+    let mut cost = |world: &mut World, name, change: &dyn Fn(&mut World)| {
+        let before = world.machine.visited();
+        change(world);
+        world.run();
+        costs.push((name, world.machine.visited() - before));
+    };
+    cost(world, "nothing", &|_| {});
+    cost(world, "an equal object", &|world| world.put(world.claim("shop/has-7").clone()));
+    cost(world, "a new Service", &|world| world.put(service("shop/new")));
+    cost(world, "a Service gone", &|world| world.remove("shop/new"));
+    cost(world, "an address that is waited for", &|world| world.remove("shop/has-500"));
+    cost(world, "one who waits goes", &|world| world.remove("shop/waits-600"));
+    cost(world, "a port of one who shares", &|world| {
+        let mut claim = world.claim("shop/shares-55").clone();
+        claim.sharing = sharing("key-5", &[9_000]);
+        world.put(claim);
+    });
+    cost(world, "an Address deleted", &|world| {
+        let address = world.has("shop/has-700")[0];
+        world.records.remove(&address);
+        world.tell(Event::Unrecorded { address, version: None });
+    });
+    cost(world, "a Node", &|world| {
+        let addresses = ips(&["172.31.255.255"]);
+        let node = Object::Node { name: "worker".into(), addresses };
+        world.tell(Event::Apply(Box::new(node)));
+    });
+    costs
+}
+
+#[test]
+fn an_event_costs_the_same_among_1_000_and_10_000_services() {
+    let (few, many) = (costs(&mut crowd(1_000)), costs(&mut crowd(10_000)));
+    assert_eq!(few, many);
+    assert!(few.iter().all(|(_, cost)| *cost <= 16), "{few:?}");
+}

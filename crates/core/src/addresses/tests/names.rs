@@ -1,0 +1,234 @@
+//! Addresses from DNS names: only what a pool allows and nobody has, and made before it breaks.
+
+use super::make::*;
+use crate::addresses::*;
+use crate::objects::Family;
+
+const NONE: [IpAddr; 0] = [];
+const NAME: &str = "web.example.com";
+
+fn global(key: &str) -> Claim {
+    Claim { ask: named(NAME), ..service(key) }
+}
+
+fn world() -> World {
+    World::new([Pool { auto_assign: false, ..pool("global", &["192.0.2.0/24", "2001:db8::/64"]) }])
+}
+
+#[test]
+fn a_service_gets_the_lowest_usable_address_of_its_name_once_it_is_looked_up() {
+    let mut world = world();
+    world.with([global("shop/web")]);
+    assert_eq!((world.has("shop/web"), world.reason("shop/web")), (vec![], Reason::NamePending));
+    world.resolve(NAME, &["192.0.2.9", "192.0.2.7", "198.51.100.1", "2001:db8::1"]);
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.7"]));
+    assert_eq!(world.message("shop/web"), "192.0.2.7 of pool global, from web.example.com");
+}
+
+#[test]
+fn an_address_outside_the_pools_or_held_by_another_is_not_assigned() {
+    let mut world = world();
+    world.with([
+        Claim { ask: addresses(&["192.0.2.7"]), ..service("shop/has") },
+        Claim { created: 1, ..global("shop/web") },
+    ]);
+    world.resolve(NAME, &["192.0.2.7", "198.51.100.1"]);
+    assert_eq!((world.has("shop/web"), world.reason("shop/web")), (vec![], Reason::NameUnusable));
+    assert_eq!(
+        world.message("shop/web"),
+        "\"web.example.com\" resolves to nothing usable: pool \"global\": 192.0.2.7 is held by \
+         Service shop/has, which does not share it under the same key; 198.51.100.1 is in no pool"
+    );
+    world.remove("shop/has");
+    world.run();
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.7"]), "the moment it is free");
+}
+
+#[test]
+fn the_named_pool_and_the_allowed_domains_of_a_pool_must_fit() {
+    let domains = vec!["example.org".into()];
+    let mut world = World::new([
+        Pool { allowed_domains: domains, ..pool("org", &["192.0.2.0/25"]) },
+        pool("any", &["192.0.2.128/25"]),
+    ]);
+    world.with([global("shop/web")]);
+    world.resolve(NAME, &["192.0.2.1"]);
+    assert_eq!(
+        world.message("shop/web"),
+        "\"web.example.com\" resolves to nothing usable: pool \"org\": does not allow names of this \
+         domain"
+    );
+    world.resolve(NAME, &["192.0.2.1", "192.0.2.200"]);
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.200"]));
+    let ask = Ok(Ask::Name { name: "other.example.com".into(), pool: Some("org".into()) });
+    world.with([Claim { ask, ..service("shop/other") }]);
+    world.resolve("other.example.com", &["192.0.2.201"]);
+    assert_eq!(
+        world.message("shop/other"),
+        "\"other.example.com\" resolves to nothing usable: pool \"org\": 192.0.2.201 is not in it"
+    );
+}
+
+#[test]
+fn the_current_address_stays_while_it_is_listed() {
+    let mut world = world();
+    world.with([global("shop/web")]);
+    world.resolve(NAME, &["192.0.2.9"]);
+    world.resolve(NAME, &["192.0.2.1", "192.0.2.9"]);
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.9"]));
+    assert_eq!(world.held().len(), 1);
+}
+
+#[test]
+fn a_failure_keeps_what_is_assigned_and_assigns_nothing() {
+    let mut world = world();
+    world.with([global("shop/web")]);
+    world.resolve(NAME, &["192.0.2.9"]);
+    for name in [NAME, "new.example.com"] {
+        let answer = Answer::Failed { reason: "SERVFAIL".into() };
+        world.with([Claim { ask: named("new.example.com"), ..service("shop/new") }]);
+        world.tell(Event::Resolved { name: name.into(), answer });
+        world.run();
+    }
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.9"]));
+    assert_eq!(world.has("shop/new"), NONE);
+    for key in ["shop/web", "shop/new"] {
+        assert_eq!(world.reason(key), Reason::NameFailed);
+        assert!(world.message(key).ends_with("cannot be looked up: SERVFAIL"));
+    }
+    world.resolve(NAME, &["198.51.100.1"]);
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.9"]), "so does an unusable answer");
+    world.resolve(NAME, &[]);
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.9"]), "and an empty one");
+}
+
+#[test]
+fn a_change_is_made_before_it_breaks_and_the_old_address_drains_for_the_grace() {
+    let mut world = world();
+    world.with([global("shop/web")]);
+    world.resolve(NAME, &["192.0.2.1"]);
+    world.told();
+    let answer = Answer::Addresses(ips(&["192.0.2.2"]));
+    world.tell(Event::Resolved { name: NAME.into(), answer });
+    let changes = world.machine.take(world.now);
+    assert_eq!(changes.writes.len(), 1, "only the new one is created: {:?}", changes.writes);
+    let has = changes.decisions[0].1.as_ref().unwrap();
+    assert_eq!(has.addresses[0].address, ip("192.0.2.1"), "the old one is served meanwhile");
+    world.carry_out(changes);
+    world.run();
+    let until = world.now + GRACE;
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.2"]));
+    let draining = Draining { address: ip("192.0.2.1"), until };
+    assert_eq!(world.decision("shop/web").draining, [draining]);
+    assert_eq!(world.records[&ip("192.0.2.1")].content.state, AddressState::Draining { until });
+    assert_eq!(
+        world.told(),
+        ["shop/web AddressChanged: changed from 192.0.2.1 to 192.0.2.2 of pool global: \
+             \"web.example.com\" resolves to another address"]
+    );
+    assert_eq!(world.machine.wake_at(), Some(until));
+    world.pass(GRACE - 1);
+    assert_eq!(world.held().len(), 2);
+    world.pass(1);
+    assert_eq!(world.decision("shop/web").draining, []);
+    assert_eq!(world.held(), [("192.0.2.2".into(), vec!["shop/web".into()])]);
+}
+
+#[test]
+fn a_grace_survives_a_restart() {
+    let mut world = world();
+    world.with([global("shop/web")]);
+    world.resolve(NAME, &["192.0.2.1"]);
+    world.resolve(NAME, &["192.0.2.2"]);
+    let until = world.now + GRACE;
+    world.pass(20);
+    world.restart();
+    world.run();
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.2"]), "also while nothing is looked up");
+    let draining = Draining { address: ip("192.0.2.1"), until };
+    assert_eq!(world.decision("shop/web").draining, [draining]);
+    world.resolve(NAME, &["192.0.2.2"]);
+    world.pass(40);
+    assert_eq!(world.held(), [("192.0.2.2".into(), vec!["shop/web".into()])]);
+}
+
+#[test]
+fn a_name_that_goes_back_takes_the_draining_address_back() {
+    let mut world = world();
+    world.with([global("shop/web")]);
+    world.resolve(NAME, &["192.0.2.1"]);
+    world.resolve(NAME, &["192.0.2.2"]);
+    world.told();
+    world.resolve(NAME, &["192.0.2.1"]);
+    assert_eq!(
+        world.told(),
+        ["shop/web AddressChanged: changed from 192.0.2.2 to 192.0.2.1 of pool global: \
+             \"web.example.com\" resolves to another address"]
+    );
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.1"]));
+    assert_eq!(world.decision("shop/web").draining[0].address, ip("192.0.2.2"));
+    assert_eq!(world.records[&ip("192.0.2.1")].content.state, AddressState::Active);
+    world.pass(GRACE);
+    assert_eq!(world.held(), [("192.0.2.1".into(), vec!["shop/web".into()])]);
+}
+
+#[test]
+fn a_grace_ends_with_the_wish_for_an_address() {
+    let mut world = world();
+    world.with([global("shop/web")]);
+    world.resolve(NAME, &["192.0.2.1"]);
+    world.resolve(NAME, &["192.0.2.2"]);
+    world.edit("shop/web", |claim| claim.ask = Ok(Ask::Nothing));
+    assert_eq!(world.held(), []);
+}
+
+#[test]
+fn one_of_two_who_share_can_drain_alone() {
+    let mut world = world();
+    let shares =
+        |claim: Claim, at, port| Claim { created: at, sharing: sharing("k", &[port]), ..claim };
+    world.with([
+        shares(global("shop/web"), 0, 80),
+        shares(Claim { ask: addresses(&["192.0.2.1"]), ..service("shop/stays") }, 1, 443),
+    ]);
+    world.resolve(NAME, &["192.0.2.1"]);
+    world.resolve(NAME, &["192.0.2.2"]);
+    assert_eq!(world.decision("shop/stays").draining, []);
+    world.restart();
+    world.resolve(NAME, &["192.0.2.2"]);
+    assert_eq!(world.has("shop/stays"), ips(&["192.0.2.1"]));
+    assert_eq!(world.decision("shop/web").draining[0].address, ip("192.0.2.1"));
+    world.pass(GRACE);
+    assert_eq!(world.records[&ip("192.0.2.1")].content.state, AddressState::Active);
+    assert_eq!(world.records[&ip("192.0.2.1")].content.holders.len(), 1);
+}
+
+#[test]
+fn each_family_follows_its_own_records() {
+    let mut world = world();
+    world.with([Claim { families: Families::Require(Family::V4), ..global("shop/web") }]);
+    world.resolve(NAME, &["192.0.2.1"]);
+    assert_eq!(world.has("shop/web"), NONE, "both or nothing");
+    world.resolve(NAME, &["192.0.2.1", "2001:db8::1"]);
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.1", "2001:db8::1"]));
+    world.resolve(NAME, &["192.0.2.1", "2001:db8::2"]);
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.1", "2001:db8::2"]));
+    world.edit("shop/web", |claim| claim.families = Families::Prefer(Family::V4));
+    world.resolve(NAME, &["192.0.2.1"]);
+    assert_eq!(
+        world.has("shop/web"),
+        ips(&["192.0.2.1", "2001:db8::2"]),
+        "nothing better is known"
+    );
+    assert_eq!(world.reason("shop/web"), Reason::NameUnusable);
+}
+
+#[test]
+fn a_service_that_turns_to_a_name_keeps_its_address_until_the_name_gives_another() {
+    let mut world = World::new([pool("p", &["192.0.2.0/24"])]);
+    world.with([service("shop/web")]);
+    world.edit("shop/web", |claim| claim.ask = named(NAME));
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.0"]));
+    world.resolve(NAME, &["192.0.2.5"]);
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.5"]));
+}

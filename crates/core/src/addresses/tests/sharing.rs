@@ -1,0 +1,183 @@
+//! Sharing one address, and how it ends.
+
+use super::make::*;
+use crate::addresses::*;
+
+const NONE: [IpAddr; 0] = [];
+
+fn sharer(key: &str, at: i64, ports: &[u16]) -> Claim {
+    Claim { created: at, sharing: sharing("k", ports), ..service(key) }
+}
+
+fn world() -> World {
+    World::new([pool("p", &["192.0.2.0/24"])])
+}
+
+#[test]
+fn services_with_one_key_and_other_ports_share_an_address() {
+    let mut world = world();
+    world.with([
+        sharer("shop/a", 0, &[80]),
+        sharer("shop/b", 1, &[443]),
+        sharer("shop/c", 2, &[80]),
+    ]);
+    assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]));
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
+    assert_eq!(world.has("shop/c"), ips(&["192.0.2.1"]), "its port is taken on the first");
+    world.with([sharer("shop/d", 3, &[443])]);
+    assert_eq!(world.has("shop/d"), ips(&["192.0.2.1"]));
+}
+
+#[test]
+fn a_request_shares_only_what_may_be_shared() {
+    let mut world = world();
+    world.with([sharer("shop/a", 0, &[80])]);
+    let ask = || addresses(&["192.0.2.0"]);
+    world.with([
+        Claim { ask: ask(), ..sharer("shop/b", 1, &[80]) },
+        Claim { ask: ask(), ..sharer("bank/c", 1, &[81]) },
+        Claim { ask: ask(), ..service("shop/d") },
+        Claim { ask: ask(), ..sharer("shop/e", 2, &[82]) },
+    ]);
+    for (key, why) in [
+        ("shop/b", ", which also has port TCP 80"),
+        ("bank/c", " of another namespace, which the pool does not allow"),
+        ("shop/d", ", which does not share it under the same key"),
+    ] {
+        let message = format!("pool \"p\": 192.0.2.0 is held by Service shop/a{why}");
+        assert_eq!((world.has(key), world.message(key)), (vec![], &*message));
+    }
+    assert_eq!(world.has("shop/e"), ips(&["192.0.2.0"]));
+}
+
+#[test]
+fn namespaces_share_where_the_pool_allows_it() {
+    let across = Pool { sharing_across_namespaces: true, ..pool("p", &["192.0.2.0/24"]) };
+    let mut world = World::new([across]);
+    world.with([sharer("shop/a", 0, &[80]), sharer("bank/b", 1, &[81])]);
+    assert_eq!(world.has("bank/b"), world.has("shop/a"));
+}
+
+#[test]
+fn an_address_that_is_shared_counts_once_for_the_quota() {
+    let quota = Pool { per_namespace_quota: Some(1), ..pool("p", &["192.0.2.0/24"]) };
+    let mut world = World::new([quota]);
+    world.with([
+        sharer("shop/a", 0, &[80]),
+        sharer("shop/b", 1, &[81]),
+        sharer("shop/c", 2, &[81]),
+    ]);
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
+    assert_eq!(world.reason("shop/c"), Reason::QuotaReached);
+}
+
+#[test]
+fn the_service_whose_own_edit_breaks_the_sharing_loses() {
+    for edit in [
+        (|claim| claim.sharing = sharing("k", &[443])) as fn(&mut Claim),
+        |claim| claim.sharing = sharing("other", &[80]),
+        |claim| claim.sharing = None,
+        |claim| {
+            let one = ("app".into(), "a".into());
+            claim.sharing.as_mut().unwrap().selector = [one].into();
+            claim.sharing.as_mut().unwrap().local_only = true;
+        },
+    ] {
+        let mut world = world();
+        world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443])]);
+        world.told();
+        // The older one edits: it is its edit all the same.
+        world.edit("shop/a", edit);
+        assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
+        assert_eq!(world.has("shop/a"), ips(&["192.0.2.1"]));
+        let told = world.told();
+        assert!(told[0].starts_with(
+            "shop/a AddressLost: lost 192.0.2.0: it can no longer share it: Service shop/b"
+        ));
+        assert_eq!(told[1], "shop/a AddressAssigned: assigned 192.0.2.1 of pool p");
+    }
+}
+
+#[test]
+fn an_edit_that_keeps_the_sharing_valid_is_recorded() {
+    let mut world = world();
+    world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443])]);
+    world.edit("shop/a", |claim| claim.sharing = sharing("k", &[80, 8080]));
+    assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]));
+    let ports = &world.records[&ip("192.0.2.0")].content.holders[0].ports;
+    assert_eq!(ports.iter().map(|it| it.number).collect::<Vec<_>>(), [80, 8080]);
+}
+
+#[test]
+fn of_two_edits_in_one_batch_that_clash_the_younger_service_loses() {
+    let mut world = world();
+    world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443])]);
+    for key in ["shop/b", "shop/a"] {
+        let mut claim = world.claim(key).clone();
+        claim.sharing = sharing("k", &[8080]);
+        world.put(claim);
+    }
+    world.run();
+    assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]));
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.1"]));
+}
+
+#[test]
+fn where_nobody_knows_whose_edit_it_was_the_later_holder_loses() {
+    let mut world = world();
+    world.with([sharer("shop/b", 1, &[443])]);
+    world.now += 1;
+    world.with([sharer("shop/a", 0, &[80])]);
+    for key in ["shop/a", "shop/b"] {
+        let key = (HolderKind::Service, world.claim(key).holder.key.clone());
+        let claim = world.claims.get_mut(&key).unwrap();
+        let sharing = claim.sharing.as_mut().unwrap();
+        sharing.local_only = true;
+        sharing.selector = [("app".into(), key.1.name.clone())].into();
+    }
+    world.restart();
+    world.run();
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]), "it had the address first");
+    assert_eq!(world.has("shop/a"), ips(&["192.0.2.1"]));
+}
+
+#[test]
+fn a_request_whose_sharing_broke_is_not_granted_again() {
+    let mut world = world();
+    let ask = || addresses(&["192.0.2.0"]);
+    world.with([
+        Claim { ask: ask(), ..sharer("shop/a", 0, &[80]) },
+        Claim { ask: ask(), ..sharer("shop/b", 1, &[443]) },
+    ]);
+    world.edit("shop/b", |claim| claim.sharing = sharing("k", &[80]));
+    assert_eq!((world.has("shop/b"), world.reason("shop/b")), (vec![], Reason::AddressTaken));
+    world.edit("shop/b", |claim| claim.sharing = sharing("k", &[443]));
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
+}
+
+#[test]
+fn room_on_a_shared_address_goes_to_one_who_waits_for_it() {
+    let mut world = World::new([pool("p", &["192.0.2.0/32"])]);
+    world.with([
+        sharer("shop/a", 0, &[80]),
+        sharer("shop/b", 1, &[443]),
+        sharer("shop/c", 2, &[80]),
+    ]);
+    assert_eq!(world.has("shop/c"), NONE);
+    world.remove("shop/a");
+    world.run();
+    assert_eq!(world.has("shop/c"), ips(&["192.0.2.0"]));
+    world.with([sharer("shop/d", 3, &[443])]);
+    world.edit("shop/b", |claim| claim.sharing = sharing("k", &[444]));
+    assert_eq!(world.has("shop/d"), ips(&["192.0.2.0"]));
+}
+
+#[test]
+fn one_of_several_who_share_leaves_without_a_rest() {
+    let mut world = World::new([Pool { reuse_after: 30, ..pool("p", &["192.0.2.0/32"]) }]);
+    world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443])]);
+    world.remove("shop/a");
+    world.run();
+    assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/b".into()])]);
+    assert_eq!(world.records[&ip("192.0.2.0")].content.state, AddressState::Active);
+}

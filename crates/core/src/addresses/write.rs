@@ -1,0 +1,181 @@
+//! Brings Address objects to what the books say, one write per address at a time, each under the
+//! version that was decided on; and what their answers mean.
+
+use super::entry::Sent;
+use super::machine::{Addresses, Deadline};
+use super::record::{AddressState, Content, Record, Version};
+use super::{Kind, Op, Write, WriteId, Written};
+use crate::objects::Timestamp;
+use std::mem::take;
+use std::net::IpAddr;
+
+/// Failed writes are repeated after 1, 2, 4 … seconds, and at last every 32.
+const LONGEST_RETRY: u32 = 5;
+
+impl Addresses {
+    pub(super) fn write(&mut self, now: Timestamp) -> Vec<Write> {
+        let mut writes = Vec::new();
+        for address in take(&mut self.ledger.to_write) {
+            self.visited += 1;
+            let Some(entry) = self.ledger.entry(address) else { continue };
+            if entry.sent.is_some() {
+                continue;
+            }
+            if entry.retry_at > now {
+                self.deadlines.insert((entry.retry_at, Deadline::Address(address)));
+                continue;
+            }
+            self.complete(address, now);
+            if let Some(op) = self.difference(address) {
+                writes.push(self.send(address, op));
+            }
+        }
+        // What was completed here has just been compared.
+        self.ledger.to_write.clear();
+        writes
+    }
+
+    fn difference(&self, address: IpAddr) -> Option<Op> {
+        let entry = self.ledger.entry(address)?;
+        match (&entry.held, &entry.recorded) {
+            (None, None) => None,
+            (None, Some((_, version))) => Some(Op::Delete { version: version.clone() }),
+            (Some(held), None) => Some(Op::Create(held.clone())),
+            (Some(held), Some((recorded, _))) if held == recorded => None,
+            (Some(held), Some((_, version))) => {
+                Some(Op::Update { version: version.clone(), content: held.clone() })
+            }
+        }
+    }
+
+    fn send(&mut self, address: IpAddr, op: Op) -> Write {
+        self.next_id += 1;
+        let id = WriteId(self.next_id);
+        self.in_flight.insert(id, address);
+        let (wrote, base) = match &op {
+            Op::Create(content) => (Some(content.clone()), None),
+            Op::Update { version, content } => (Some(content.clone()), Some(version.clone())),
+            Op::Delete { version } => (None, Some(version.clone())),
+        };
+        if let Some(entry) = self.ledger.entries.get_mut(&address) {
+            entry.sent = Some(Sent { id, wrote, base, gone: None });
+        }
+        Write { id, address, op }
+    }
+
+    /// Fills in what follows from the rest: pool, state, and that a rest has ended.
+    fn complete(&mut self, address: IpAddr, now: Timestamp) {
+        let Some(held) = self.ledger.held(address) else { return };
+        if held.holders.is_empty() {
+            let left = match held.state {
+                AddressState::Resting { until } if until > now => {
+                    self.deadlines.insert((until, Deadline::Address(address)));
+                    return;
+                }
+                AddressState::Resting { .. } => None,
+                // Its last holder left, and whoever wrote that had no time to say that it rests.
+                _ => self.rest(address, held.clone(), now),
+            };
+            return self.ledger.set_held(address, left);
+        }
+        let leaves = held
+            .holders
+            .iter()
+            .filter_map(|it| self.ledger.hold(&it.holder.uid, address).and_then(|hold| hold.leave));
+        let state = match (leaves.max(), held.state) {
+            // The later end counts, so that two who look at once agree; and when it has come, only
+            // the status has to change before it is released.
+            (Some(leave), AddressState::Draining { until }) => {
+                AddressState::Draining { until: until.max(leave) }
+            }
+            (Some(until), _) if until > now => AddressState::Draining { until },
+            // Those of whom nothing has been heard drain as it is recorded.
+            (None, draining @ AddressState::Draining { .. }) if self.has_stranger(address) => {
+                draining
+            }
+            _ => AddressState::Active,
+        };
+        let pool = self.ledger.pools.of(address).map(|slot| slot.pool.name.clone());
+        let pool = pool.or_else(|| held.pool.clone());
+        if (&pool, state) != (&held.pool, held.state) {
+            self.ledger.amend(address, |content| (content.pool, content.state) = (pool, state));
+        }
+    }
+
+    fn has_stranger(&self, address: IpAddr) -> bool {
+        let mut holders = self.ledger.held(address).into_iter().flat_map(|held| &held.holders);
+        holders.any(|it| self.seat_of(&it.holder).is_none())
+    }
+
+    /// A write was answered.
+    pub(super) fn written(&mut self, id: WriteId, result: Written, now: Timestamp) {
+        let Some(address) = self.in_flight.remove(&id) else { return };
+        let Some(entry) = self.ledger.entries.get_mut(&address) else { return };
+        let Some(sent) = entry.sent.take_if(|sent| sent.id == id) else { return };
+        entry.epoch = self.epochs[Kind::Address as usize];
+        if matches!(result, Written::Failed) {
+            entry.retry_at = now + (1 << entry.failures.min(LONGEST_RETRY));
+            entry.failures += 1;
+            self.ledger.to_write.insert(address);
+            self.ledger.reckon(address, false);
+            return;
+        }
+        (entry.failures, entry.retry_at) = (0, 0);
+        match (result, sent.wrote) {
+            (Written::Ok(version), Some(_))
+                if sent.gone.is_some_and(|gone| version.is_older_than(&gone)) =>
+            {
+                self.conflict(address, None);
+            }
+            (Written::Ok(version), Some(content)) => self.wrote(address, content, version),
+            (Written::Ok(_), None) => self.deleted(address, sent.base),
+            (Written::Conflict(newest), _) => self.conflict(address, newest),
+            (Written::Failed, _) => {}
+        }
+    }
+
+    fn wrote(&mut self, address: IpAddr, content: Content, version: Version) {
+        let entry = self.ledger.entry(address);
+        let known = entry.and_then(|entry| entry.recorded.as_ref());
+        // The watch may have been quicker than the answer, and may know more by now.
+        if known.is_none_or(|(_, known)| known.is_older_than(&version)) {
+            self.ledger.set_recorded(address, Some((content, version)));
+            return;
+        }
+        if known.is_some_and(|(known, _)| *known != content) {
+            self.ledger.believe_record(address);
+        }
+        self.ledger.to_write.insert(address);
+    }
+
+    fn deleted(&mut self, address: IpAddr, base: Option<Version>) {
+        let entry = self.ledger.entry(address);
+        let known = entry.and_then(|entry| entry.recorded.as_ref()).map(|(_, known)| known);
+        match (known, base) {
+            // The watch has told of it already, or even of what came after it.
+            (None, _) => self.ledger.to_write.extend([address]),
+            (Some(known), Some(base)) if base.is_older_than(known) => {
+                self.ledger.believe_record(address);
+            }
+            (Some(known), _) => {
+                self.tombstones.insert(address, known.clone());
+                self.ledger.set_recorded(address, None);
+            }
+        }
+        self.ledger.reckon(address, true);
+    }
+
+    /// Somebody else was quicker: what the API has is the truth.
+    fn conflict(&mut self, address: IpAddr, newest: Option<Record>) {
+        let Some(Record { version, content, .. }) = newest else {
+            self.ledger.set_recorded(address, None);
+            return self.keep_wanted(address);
+        };
+        let entry = self.ledger.entry(address);
+        let known = entry.and_then(|entry| entry.recorded.as_ref());
+        if known.is_none_or(|(_, known)| !version.is_older_than(known)) {
+            self.ledger.set_recorded(address, Some((content, version)));
+        }
+        self.ledger.believe_record(address);
+    }
+}
