@@ -21,7 +21,7 @@
 //! - Carry out [`Changes::writes`] in any order and answer each with [`Event::Written`]. On a conflict
 //!   read the object and say what is there. Spec and status may be two writes, the spec first; the
 //!   version is then that of the second. An answer that is not known is [`Written::Failed`].
-//! - Write the status that a [`Decision`] says, after the driver serves the addresses. When the status
+//! - Write the status that a [`Decision`] says (none is told for one whose address is being recorded), after the driver serves the addresses. When the status
 //!   is so (it may have been already) say [`Event::Shown`]: only then is released what it showed before.
 //! - Where a driver still serves an address for a holder, say so by [`Event::Serving`], with nothing in
 //!   it once it does not: it holds back a release also when the holder is gone.
@@ -219,7 +219,7 @@ pub struct Changes {
     /// Holders of which an Address speaks and that nobody has seen: a read must say if they exist.
     pub confirm: Vec<HolderRef>,
     /// What holders have, the oldest first. None: it is gone, or has nothing to do with addresses.
-    pub decisions: Vec<(HolderRef, Option<Decision>)>,
+    pub decisions: Vec<(HolderRef, Option<Arc<Decision>>)>,
     /// What to tell once.
     pub notices: Vec<Notice>,
     /// What pools have; by name. None: it is gone.

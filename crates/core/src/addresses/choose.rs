@@ -20,7 +20,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) targets: [Option<IpAddr>; 2],
-    pub(super) families: Vec<Family>,
+    pub(super) families: &'static [Family],
     /// What it has and must not keep, and why.
     pub(super) drops: Vec<(IpAddr, Cause)>,
     pub(super) problem: Option<Verdict>,
@@ -101,21 +101,25 @@ impl View<'_> {
         })
     }
 
-    fn families(&self, claim: &Claim) -> Vec<Family> {
-        let both = |first| match first {
-            Family::V4 => vec![Family::V4, Family::V6],
-            Family::V6 => vec![Family::V6, Family::V4],
-        };
+    /// The families that somebody wants, the first one first.
+    fn families(&self, claim: &Claim) -> &'static [Family] {
+        use Family::{V4, V6};
         match claim.families {
-            Families::One(family) => vec![family],
-            Families::Prefer(first) | Families::Require(first) => both(first),
+            Families::One(V4) => &[V4],
+            Families::One(V6) => &[V6],
+            Families::Prefer(V4) | Families::Require(V4) => &[V4, V6],
+            Families::Prefer(V6) | Families::Require(V6) => &[V6, V4],
             Families::OfPool => {
                 let pool = claim.ask.as_ref().ok().and_then(Ask::pool);
                 let slot = pool.and_then(|pool| self.ledger.pools.get(pool));
                 // Where there is no such pool, what it has stays, whatever its family.
-                let mut families = both(Family::V4);
-                families.retain(|it| slot.is_none_or(|slot| !slot.space(*it).is_empty()));
-                families
+                let has = |family| slot.is_none_or(|slot| !slot.space(family).is_empty());
+                match (has(V4), has(V6)) {
+                    (true, true) => &[V4, V6],
+                    (true, false) => &[V4],
+                    (false, true) => &[V6],
+                    (false, false) => &[],
+                }
             }
         }
     }
@@ -326,7 +330,7 @@ impl View<'_> {
             Some(Answer::Addresses(listed)) => listed,
         };
         let (mut passed, mut unserved) = (Vec::new(), Vec::new());
-        for family in plan.families.clone() {
+        for &family in plan.families {
             let current = current[family as usize];
             if current.is_some_and(|address| listed.contains(&address)) {
                 continue;

@@ -2,6 +2,7 @@
 //! is under way. What is meant counts as if it were recorded already, until a conflict says otherwise.
 
 use super::WriteId;
+use super::pool::Pool;
 use super::record::{AddressState, Content, Version, Who};
 use crate::objects::Timestamp;
 use std::net::IpAddr;
@@ -57,7 +58,7 @@ pub(super) struct Mark {
     pub(super) blocked: bool,
     pub(super) assigned: bool,
     pub(super) resting: bool,
-    /// Those whose quota it counts for.
+    /// Those whose quota it counts for, where there is one.
     pub(super) namespaces: Vec<Arc<str>>,
     pub(super) key: Option<Arc<str>>,
 }
@@ -70,8 +71,10 @@ impl Entry {
             && self.users.is_empty()
     }
 
-    pub(super) fn mark(&self, pool: Option<Arc<str>>) -> Mark {
-        let holders = self.held.iter().flat_map(|held| &held.holders);
+    pub(super) fn mark(&self, pool: Option<&Pool>) -> Mark {
+        // Nobody counts by namespace where there is no quota.
+        let counts = pool.is_some_and(|pool| pool.per_namespace_quota.is_some());
+        let holders = self.held.iter().filter(|_| counts).flat_map(|held| &held.holders);
         let mut namespaces: Vec<Arc<str>> = Vec::new();
         for holder in holders {
             let namespace = &holder.holder.key.namespace;
@@ -81,7 +84,7 @@ impl Entry {
         }
         let held = self.held.as_ref();
         Mark {
-            pool,
+            pool: pool.map(|pool| pool.name.clone()),
             blocked: !self.is_vacant(),
             assigned: held.is_some_and(|held| !held.holders.is_empty()),
             resting: held.is_some_and(|it| matches!(it.state, AddressState::Resting { .. })),

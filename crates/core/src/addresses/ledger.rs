@@ -4,7 +4,7 @@
 
 use super::entry::{Entry, Hold, Mark, User};
 use super::pools::Pools;
-use super::record::{Content, Holder, HolderRef, Version};
+use super::record::{AddressState, Content, Holder, HolderRef, Version};
 use super::waiters::{Wait, Waiters};
 use crate::objects::Family;
 use rustc_hash::FxHashMap;
@@ -61,11 +61,10 @@ impl Ledger {
     /// Somebody is to have an address, too.
     pub(super) fn join(&mut self, address: IpAddr, holder: Holder) {
         let uid = holder.holder.uid.clone();
-        let state = super::AddressState::Active;
-        let mut content = self.held(address).cloned().unwrap_or(Content {
-            pool: None,
-            holders: Vec::new(),
-            state,
+        let mut content = self.held(address).cloned().unwrap_or_else(|| Content {
+            pool: self.pools.of(address).map(|slot| slot.pool.name.clone()),
+            holders: Vec::with_capacity(1),
+            state: AddressState::Active,
         });
         content.holders.push(holder);
         self.set_held(address, Some(content));
@@ -171,27 +170,34 @@ impl Ledger {
     /// that was not there before.
     pub(super) fn reckon(&mut self, address: IpAddr, room: bool) {
         let Some(entry) = self.entries.get_mut(&address) else { return };
-        let pool = match self.pools.is_stale() {
+        let vacant = entry.is_vacant();
+        let mut new = Mark::default();
+        if !vacant && self.pools.is_stale() {
             // What lies in another pool now will be found when everything is counted anew.
-            true => entry.mark.pool.clone(),
-            false => self.pools.of(address).map(|slot| slot.pool.name.clone()),
-        };
-        let new = if entry.is_vacant() { Mark::default() } else { entry.mark(pool) };
-        let old = replace(&mut entry.mark, new.clone());
-        if entry.is_vacant() {
-            self.entries.remove(&address);
+            new = Mark { pool: entry.mark.pool.clone(), ..entry.mark(None) };
+        } else if !vacant {
+            new = entry.mark(self.pools.of(address).map(|slot| &*slot.pool));
         }
+        let changed = new != entry.mark;
+        let old = replace(&mut entry.mark, new);
         if room {
             self.waiters.wake(Wait::Address(address));
             if let Some(key) = &old.key {
                 self.waiters.wake(Wait::Key(key.clone()));
             }
         }
-        if new == old {
-            return;
+        if changed {
+            self.recount_one(address, &old);
         }
-        self.pools.count(address, &old, false);
-        self.pools.count(address, &new, true);
+        if vacant {
+            self.entries.remove(&address);
+        }
+    }
+
+    fn recount_one(&mut self, address: IpAddr, old: &Mark) {
+        let Some(Entry { mark: new, .. }) = self.entries.get(&address) else { return };
+        self.pools.count(address, old, false);
+        self.pools.count(address, new, true);
         if let Some(pool) = &old.pool {
             if !new.blocked {
                 self.waiters.wake(Wait::Space(pool.clone(), Family::of(address)));
@@ -202,18 +208,19 @@ impl Ledger {
                 }
             }
         }
-        if old.key != new.key {
-            if let Some(key) = &old.key
-                && let Some(addresses) = self.by_key.get_mut(key)
-            {
-                addresses.remove(&address);
-                if addresses.is_empty() {
-                    self.by_key.remove(key);
-                }
+        if old.key == new.key {
+            return;
+        }
+        if let Some(key) = &old.key
+            && let Some(addresses) = self.by_key.get_mut(key)
+        {
+            addresses.remove(&address);
+            if addresses.is_empty() {
+                self.by_key.remove(key);
             }
-            if let Some(key) = new.key {
-                self.by_key.entry(key).or_default().insert(address);
-            }
+        }
+        if let Some(key) = new.key.clone() {
+            self.by_key.entry(key).or_default().insert(address);
         }
     }
 
@@ -229,13 +236,13 @@ impl Ledger {
     /// Pools changed: everything is counted anew. Touches those whose address lies in another pool.
     pub(super) fn recount(&mut self) {
         for (address, entry) in &mut self.entries {
-            let pool = self.pools.of(*address).map(|slot| slot.pool.name.clone());
-            if entry.mark.pool != pool {
+            let pool = self.pools.of(*address).map(|slot| slot.pool.clone());
+            if entry.mark.pool.as_ref() != pool.as_ref().map(|pool| &pool.name) {
                 self.to_write.insert(*address);
                 let holders = entry.held.iter().flat_map(|it| &it.holders);
                 self.touched.extend(holders.map(|it| it.holder.clone()));
             }
-            entry.mark = entry.mark(pool);
+            entry.mark = entry.mark(pool.as_deref());
             self.pools.count(*address, &entry.mark, true);
         }
     }

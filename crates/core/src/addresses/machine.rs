@@ -95,7 +95,7 @@ impl Addresses {
 
     /// What was last said of a holder.
     pub fn decision(&self, holder: &HolderRef) -> Option<&Decision> {
-        self.seat_of(holder)?.published.as_ref()
+        self.seat_of(holder)?.published.as_deref()
     }
 
     /// Whether nobody has or wants anything, and nothing of it is left.

@@ -7,11 +7,13 @@ use super::record::{Age, HolderRef};
 use super::seat::Seat;
 use super::verdict::{Decision, Draining, Granted, NoticeKind, Reason, Verdict};
 use crate::objects::{Family, Timestamp};
+use std::fmt::{self, Write as _};
 use std::mem::take;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 impl Addresses {
-    pub(super) fn publish(&mut self, now: Timestamp) -> Vec<(HolderRef, Option<Decision>)> {
+    pub(super) fn publish(&mut self, now: Timestamp) -> Vec<(HolderRef, Option<Arc<Decision>>)> {
         let mut changes: Vec<_> =
             take(&mut self.withdrawn).into_iter().map(|holder| (holder, None)).collect();
         for age in take(&mut self.to_publish) {
@@ -20,12 +22,17 @@ impl Addresses {
         changes
     }
 
-    fn publish_one(&mut self, age: &Age, now: Timestamp) -> Option<(HolderRef, Option<Decision>)> {
+    fn publish_one(
+        &mut self,
+        age: &Age,
+        now: Timestamp,
+    ) -> Option<(HolderRef, Option<Arc<Decision>>)> {
         let seat = self.seats.get(&age.who)?;
         let new = self.current_decision(seat, now);
-        if seat.published == new {
+        if seat.published.as_deref() == new.as_ref() || self.is_in_passing(seat, new.as_ref()) {
             return None;
         }
+        let new = new.map(Arc::new);
         let seat = self.seats.get_mut(&age.who)?;
         let old = std::mem::replace(&mut seat.published, new.clone());
         let shown = old.iter().flat_map(|it| {
@@ -45,6 +52,20 @@ impl Addresses {
             }
         }
         Some((holder, new))
+    }
+
+    /// That something is being recorded is told only where it fails: mostly it is over at once, and
+    /// each telling is a write.
+    fn is_in_passing(&self, seat: &Seat, new: Option<&Decision>) -> bool {
+        let Some(new) = new.filter(|new| new.verdict.reason == Reason::Recording) else {
+            return false;
+        };
+        let same = match &seat.published {
+            Some(old) => (&old.addresses, &old.draining) == (&new.addresses, &new.draining),
+            None => new.addresses.is_empty() && new.draining.is_empty(),
+        };
+        let mut entries = seat.targets.iter().flatten().filter_map(|it| self.ledger.entry(*it));
+        same && entries.all(|entry| entry.failures == 0)
     }
 
     fn current_decision(&self, seat: &Seat, now: Timestamp) -> Option<Decision> {
@@ -67,15 +88,15 @@ impl Addresses {
             let recorded = confirmed.clone().find(|hold| Some(hold.address) == target);
             recorded.or_else(|| confirmed.next()).map(|hold| hold.address)
         };
-        let granted: Vec<IpAddr> = seat.families.iter().filter_map(|it| serves(*it)).collect();
         let draining = holds.iter().filter(|hold| hold.confirmed).filter_map(|hold| {
             let until = hold.leave.filter(|until| *until > now)?;
             Some(Draining { address: hold.address, until })
         });
         let draining = draining.collect();
         let pool_of = |it: IpAddr| self.ledger.pools.of(it).map(|slot| slot.pool.name.clone());
+        let granted = seat.families.iter().filter_map(|family| serves(*family));
         let addresses: Vec<Granted> =
-            granted.iter().map(|it| Granted { address: *it, pool: pool_of(*it) }).collect();
+            granted.map(|it| Granted { address: it, pool: pool_of(it) }).collect();
         let verdict = self.verdict(claim, seat, &addresses);
         Some(Decision { addresses, draining, verdict })
     }
@@ -84,31 +105,34 @@ impl Addresses {
         if let Some(problem) = &seat.problem {
             return problem.clone();
         }
-        let recording: Vec<String> = seat
-            .targets
-            .iter()
-            .flatten()
-            .filter(|it| addresses.iter().all(|granted| granted.address != **it))
-            .map(IpAddr::to_string)
-            .collect();
-        if !recording.is_empty() {
-            let message = format!("{} is being recorded", recording.join(" and "));
+        let mut message = String::with_capacity(48);
+        let recorded = |address| addresses.iter().any(|it| it.address == address);
+        for target in seat.targets.iter().flatten().filter(|it| !recorded(**it)) {
+            let and = if message.is_empty() { "" } else { " and " };
+            append(&mut message, format_args!("{and}{target}"));
+        }
+        if !message.is_empty() {
+            message.push_str(" is being recorded");
             return Verdict::new(Reason::Recording, message);
         }
-        let has: Vec<String> = addresses
-            .iter()
-            .map(|it| match &it.pool {
-                Some(pool) => format!("{} of pool {pool}", it.address),
-                None => it.address.to_string(),
-            })
-            .collect();
-        let mut message = has.join(" and ");
+        for Granted { address, pool } in addresses {
+            let and = if message.is_empty() { "" } else { " and " };
+            append(&mut message, format_args!("{and}{address}"));
+            if let Some(pool) = pool {
+                append(&mut message, format_args!(" of pool {pool}"));
+            }
+        }
         if let Some(name) = claim.name() {
-            message = format!("{message}, from {name}");
+            append(&mut message, format_args!(", from {name}"));
         }
         if let Some(note) = &seat.note {
-            message = format!("{message}; {note}");
+            append(&mut message, format_args!("; {note}"));
         }
         Verdict::new(Reason::Assigned, message)
     }
+}
+
+fn append(text: &mut String, more: fmt::Arguments<'_>) {
+    // Writing to a String does not fail.
+    let _ = text.write_fmt(more);
 }

@@ -15,7 +15,7 @@ pub(super) struct Seat {
     /// What it is to have, by family.
     pub(super) targets: [Option<IpAddr>; 2],
     /// The families it wants, the first one first.
-    pub(super) families: Vec<Family>,
+    pub(super) families: &'static [Family],
     /// Why it does not have all that it asks for.
     pub(super) problem: Option<Verdict>,
     /// What it would also have liked.
@@ -23,7 +23,7 @@ pub(super) struct Seat {
     pub(super) waits: Vec<Wait>,
     /// The traffic under which it was last let share.
     pub(super) accepted: Option<(bool, Labels)>,
-    pub(super) published: Option<Decision>,
+    pub(super) published: Option<Arc<Decision>>,
     /// Addresses that were published before, and that its status may still come to show.
     pub(super) unacked: Vec<IpAddr>,
 }
@@ -34,7 +34,7 @@ impl Seat {
             claim,
             epoch,
             targets: [None; 2],
-            families: Vec::new(),
+            families: &[],
             problem: None,
             note: None,
             waits: Vec::new(),

@@ -104,14 +104,13 @@ impl Addresses {
     /// What is no target is left, as soon as its successor is recorded.
     fn give_up(&mut self, claim: &Claim, plan: &Plan, now: Timestamp) {
         let uid = claim.holder.uid.clone();
-        let holds: Vec<Hold> = self.ledger.holds(&uid).to_vec();
+        let kept = |hold: &&Hold| plan.targets.contains(&Some(hold.address));
+        let holds = self.ledger.holds(&uid).iter().filter(|hold| !kept(hold));
+        let holds: Vec<Hold> = holds.cloned().collect();
         let mut replaced: [Option<(IpAddr, Cause)>; 2] = [None, None];
         for hold in &holds {
             let family = Family::of(hold.address) as usize;
             let target = plan.targets[family];
-            if target == Some(hold.address) {
-                continue;
-            }
             if let Some(until) = hold.leave {
                 // A grace is for one who moved, not for one who may no longer have it at all.
                 let over = claim.wants_nothing() || plan.drop_of(hold.address).is_some();

@@ -116,6 +116,9 @@ impl Addresses {
         if matches!(result, Written::Failed) {
             entry.retry_at = now + (1 << entry.failures.min(LONGEST_RETRY));
             entry.failures += 1;
+            // Those who wait for it should be told.
+            let holders = entry.held.iter().flat_map(|it| &it.holders);
+            self.ledger.touched.extend(holders.map(|it| it.holder.clone()));
             self.ledger.to_write.insert(address);
             self.ledger.reckon(address, false);
             return;

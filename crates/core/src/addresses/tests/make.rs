@@ -94,7 +94,7 @@ pub(super) struct World {
     pub(super) records: BTreeMap<IpAddr, Record>,
     pub(super) pools: BTreeMap<Arc<str>, Pool>,
     pub(super) claims: BTreeMap<(HolderKind, ObjectKey), Claim>,
-    pub(super) decisions: BTreeMap<HolderRef, Decision>,
+    pub(super) decisions: BTreeMap<HolderRef, Arc<Decision>>,
     pub(super) reports: BTreeMap<Arc<str>, PoolReport>,
     pub(super) notices: Vec<String>,
     version: u64,
@@ -250,8 +250,8 @@ impl World {
     }
 
     /// Writes a status and says so.
-    pub(super) fn show(&mut self, holder: HolderRef, decision: Option<Decision>) {
-        let shown: Vec<IpAddr> = decision.iter().flat_map(shown_by).collect();
+    pub(super) fn show(&mut self, holder: HolderRef, decision: Option<Arc<Decision>>) {
+        let shown: Vec<IpAddr> = decision.as_deref().map(shown_by).unwrap_or_default();
         match decision {
             Some(decision) => _ = self.decisions.insert(holder.clone(), decision),
             None => _ = self.decisions.remove(&holder),

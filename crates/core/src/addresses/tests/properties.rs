@@ -131,7 +131,7 @@ struct Leader {
     heard: usize,
     writes: Vec<Write>,
     /// The newest decision of each whose status has not been written.
-    decisions: BTreeMap<HolderRef, Option<Decision>>,
+    decisions: BTreeMap<HolderRef, Option<Arc<Decision>>>,
 }
 
 /// The API, and leaders that work on it.
@@ -318,8 +318,8 @@ impl Cloud {
         Written::Ok(version)
     }
 
-    fn show(&mut self, at: usize, holder: HolderRef, decision: Option<Decision>) {
-        let shown: Vec<IpAddr> = decision.iter().flat_map(shown_by).collect();
+    fn show(&mut self, at: usize, holder: HolderRef, decision: Option<Arc<Decision>>) {
+        let shown: Vec<IpAddr> = decision.as_deref().map(shown_by).unwrap_or_default();
         if let Some(old) = self.claims.get(&holder.key).filter(|it| it.holder == holder)
             && old.status != shown
         {
@@ -360,8 +360,9 @@ impl Cloud {
     /// A status that is not as the first leader says is written again, as its controller would.
     fn repair(&mut self) -> bool {
         let wrong = self.claims.values().filter_map(|claim| {
-            let decision = self.leaders[0].machine.decision(&claim.holder).cloned();
-            let shown: Vec<_> = decision.iter().flat_map(shown_by).collect();
+            let decision = self.leaders[0].machine.decision(&claim.holder);
+            let shown: Vec<_> = decision.map(shown_by).unwrap_or_default();
+            let decision = decision.cloned().map(Arc::new);
             (shown != claim.status).then(|| (claim.holder.clone(), decision))
         });
         let wrong: Vec<_> = wrong.collect();
