@@ -1,13 +1,13 @@
 //! Whether somebody may have one certain address, and which one a pool has for it. Part of the look at
 //! the books that [`super::choose`] takes; changes nothing.
 
-use super::Holder;
 use super::choose::{Passed, Plan, View};
 use super::claim::{Claim, Labels};
 use super::pools::Slot;
 use super::seat::Seat;
 use super::share::{Clash, Terms, Traffic, may_share};
 use super::verdict::{Cause, Refusal};
+use super::{Holder, HolderRef};
 use crate::objects::Family;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,15 +38,29 @@ impl View<'_> {
             || accepted.is_some_and(|accepted| Some(accepted) != traffic);
         held.holders.iter().filter(|it| it.holder.uid != mine.holder.uid).find_map(|other| {
             // One who is gone, or not known yet, takes nothing from those who are there.
-            let their_seat = self.seats.get(&other.holder.who())?;
-            if their_seat.uid() != &other.holder.uid {
-                return None;
-            }
+            let their_seat = self.live(&other.holder)?;
             // Pools that allow less than before take nothing away either.
             let why = may_share(terms, self.terms_of(other, Some(their_seat)), true).err()?;
             let later = (mine.since, &mine.holder) > (other.since, &other.holder);
             (edited || later).then(|| Clash { with: other.holder.clone(), why })
         })
+    }
+
+    /// Whether new terms would clash with those of somebody who has the address, too, and is gone or
+    /// not known yet. They are recorded when it has been found out which.
+    pub(super) fn clashes_with_unknown(&self, claim: &Claim, address: IpAddr) -> bool {
+        let mine = terms(claim);
+        let held = self.ledger.held(address).into_iter();
+        held.flat_map(|held| &held.holders).any(|other| {
+            let theirs = Terms { traffic: mine.traffic, ..self.terms_of(other, None) };
+            other.holder.uid != claim.holder.uid
+                && self.live(&other.holder).is_none()
+                && may_share(mine, theirs, true).is_err()
+        })
+    }
+
+    fn live(&self, holder: &HolderRef) -> Option<&Seat> {
+        self.seats.get(&holder.who()).filter(|seat| *seat.uid() == holder.uid)
     }
 
     /// The terms under which somebody has an address.
@@ -69,9 +83,7 @@ impl View<'_> {
     fn may_join(&self, claim: &Claim, address: IpAddr, across: bool) -> Result<(), Clash> {
         let holders = self.ledger.held(address).map_or(&[][..], |held| &held.holders);
         for other in holders.iter().filter(|it| it.holder.uid != claim.holder.uid) {
-            let seat = self.seats.get(&other.holder.who());
-            let seat = seat.filter(|seat| seat.uid() == &other.holder.uid);
-            may_share(terms(claim), self.terms_of(other, seat), across)
+            may_share(terms(claim), self.terms_of(other, self.live(&other.holder)), across)
                 .map_err(|why| Clash { with: other.holder.clone(), why })?;
         }
         Ok(())

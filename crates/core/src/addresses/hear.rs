@@ -107,6 +107,7 @@ impl Addresses {
             Some(seat) => Some(std::mem::replace(&mut seat.claim, claim.clone())),
             None => {
                 self.seats.insert(who.clone(), Seat::new(claim.clone(), epoch));
+                self.touch_partners(&claim.holder.uid);
                 None
             }
         };
@@ -128,6 +129,14 @@ impl Addresses {
         {
             self.dirty.insert(age);
         }
+    }
+
+    /// One who has something is now known: those who share it could not tell before what it allows.
+    fn touch_partners(&mut self, uid: &str) {
+        let held = self.ledger.holds(uid).iter().filter_map(|hold| self.ledger.held(hold.address));
+        let shared = held.filter(|held| held.holders.len() > 1).flat_map(|held| &held.holders);
+        let partners: Vec<_> = shared.map(|it| it.holder.clone()).collect();
+        self.ledger.touched.extend(partners);
     }
 
     fn unname(&mut self, name: Option<&Arc<str>>, age: &Age) {

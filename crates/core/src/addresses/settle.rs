@@ -26,7 +26,7 @@ impl Addresses {
         let plan = self.view().plan(seat);
         let claim = seat.claim.clone();
         self.wait(age, &plan);
-        self.take_targets(&claim, &plan, now);
+        self.take_targets(&claim, &plan, age, now);
         self.give_up(&claim, &plan, now);
         if let Some(seat) = self.seats.get_mut(who) {
             (seat.targets, seat.families) = (plan.targets, plan.families);
@@ -69,7 +69,7 @@ impl Addresses {
         }
     }
 
-    fn take_targets(&mut self, claim: &Claim, plan: &Plan, now: Timestamp) {
+    fn take_targets(&mut self, claim: &Claim, plan: &Plan, age: &Age, now: Timestamp) {
         let terms = terms(claim);
         let uid = &claim.holder.uid;
         for address in plan.targets.iter().flatten() {
@@ -87,9 +87,16 @@ impl Addresses {
                 self.ledger.to_write.insert(*address);
             }
             let mine = self.ledger.held(*address).and_then(|held| held.holder(uid));
-            if mine.is_some_and(|it| it.ports != terms.ports || it.key.as_ref() != terms.key)
-                && claim.ask.is_ok()
-            {
+            let edited = |it: &Holder| it.ports != terms.ports || it.key.as_ref() != terms.key;
+            if !mine.is_some_and(edited) || claim.ask.is_err() {
+                continue;
+            }
+            if self.view().clashes_with_unknown(claim, *address) {
+                self.ledger.waiters.add(Wait::Address(*address), age.clone());
+                if let Some(seat) = self.seats.get_mut(&age.who) {
+                    seat.waits.push(Wait::Address(*address));
+                }
+            } else {
                 let (ports, key) = (terms.ports.to_vec(), terms.key.cloned());
                 self.ledger.amend(*address, |content| {
                     let mut holders = content.holders.iter_mut();

@@ -142,6 +142,41 @@ fn where_nobody_knows_whose_edit_it_was_the_later_holder_loses() {
 }
 
 #[test]
+fn an_edit_is_not_recorded_over_one_who_shares_and_is_not_known_yet() {
+    let mut world = world();
+    world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443])]);
+    let key = (HolderKind::Service, world.claim("shop/a").holder.key.clone());
+    let unknown = world.claims.remove(&key).unwrap();
+    let mut edited = world.claim("shop/b").clone();
+    edited.sharing = None;
+    world.claims.insert((HolderKind::Service, edited.holder.key.clone()), edited);
+    world.restart();
+    let changes = world.machine.take(world.now);
+    assert_eq!(changes.writes, []);
+    let exists = true;
+    world.tell(Event::Confirmed { holder: changes.confirm[0].clone(), exists });
+    world.with([unknown]);
+    assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]));
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.1"]), "its edit");
+}
+
+#[test]
+fn an_edit_is_recorded_when_those_who_shared_are_gone() {
+    let mut world = world();
+    world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443])]);
+    let key = (HolderKind::Service, world.claim("shop/a").holder.key.clone());
+    world.claims.remove(&key);
+    let mut edited = world.claim("shop/b").clone();
+    edited.sharing = None;
+    world.claims.insert((HolderKind::Service, edited.holder.key.clone()), edited);
+    world.restart();
+    world.run();
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
+    let holders = &world.records[&ip("192.0.2.0")].content.holders;
+    assert_eq!((holders.len(), &holders[0].key), (1, &None));
+}
+
+#[test]
 fn a_request_whose_sharing_broke_is_not_granted_again() {
     let mut world = world();
     let ask = || addresses(&["192.0.2.0"]);
