@@ -2,7 +2,6 @@
 //! pinned to it, the others. A pure look at the books; nothing is changed here.
 
 use super::claim::{Ask, Claim, Families};
-use super::entry::Hold;
 use super::ledger::Ledger;
 use super::record::{AddressState, Who};
 use super::seat::Seat;
@@ -142,7 +141,7 @@ impl View<'_> {
                 plan.drops.push((address, cause));
                 continue;
             }
-            let rank = self.rank(claim, hold);
+            let rank = self.rank(claim, address);
             let best = &mut best[family as usize];
             if best.as_ref().is_none_or(|(other, _)| rank < *other) {
                 *best = Some((rank, address));
@@ -151,17 +150,16 @@ impl View<'_> {
         best.map(|it| it.map(|(_, address)| address))
     }
 
-    /// The lowest is what somebody keeps of several. Among recorded ones it follows from objects
-    /// alone, so that two leaders who see the same never give up one each.
-    fn rank(&self, claim: &Claim, hold: &Hold) -> (bool, bool, bool, i64, IpAddr) {
-        let address = hold.address;
+    /// The lowest is what somebody keeps of several. It follows from objects alone, so that two leaders
+    /// who see the same never give up one each: what was recorded and no longer is comes behind what is.
+    fn rank(&self, claim: &Claim, address: IpAddr) -> (bool, bool, bool, i64, IpAddr) {
         let held = self.ledger.held(address);
         let draining = held.is_some_and(|it| matches!(it.state, AddressState::Draining { .. }));
         let holder = held.and_then(|it| it.holder(&claim.holder.uid));
         (
             !self.is_asked_for(claim, address),
-            !hold.confirmed,
             draining,
+            !self.ledger.is_recorded(address, &claim.holder.uid),
             holder.map_or(i64::MAX, |it| it.since),
             address,
         )

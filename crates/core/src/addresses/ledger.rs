@@ -44,6 +44,12 @@ impl Ledger {
         self.holds(uid).iter().find(|hold| hold.address == address)
     }
 
+    /// Whether the API has an address recorded for somebody now.
+    pub(super) fn is_recorded(&self, address: IpAddr, uid: &str) -> bool {
+        let recorded = self.entries.get(&address).and_then(|entry| entry.recorded.as_ref());
+        recorded.is_some_and(|(content, _)| content.has(uid))
+    }
+
     /// Whether somebody is about to give something up.
     pub(super) fn is_leaving(&self, uid: &str) -> bool {
         self.holds(uid).iter().any(|hold| hold.leave.is_some())
@@ -121,19 +127,19 @@ impl Ledger {
     /// What the API has recorded of an address.
     pub(super) fn set_recorded(&mut self, address: IpAddr, recorded: Option<(Content, Version)>) {
         let entry = self.entries.entry(address).or_default();
-        entry.recorded = recorded;
+        let before = replace(&mut entry.recorded, recorded);
         self.to_write.insert(address);
-        if let (Some((content, _)), Some(held)) = (&entry.recorded, &entry.held) {
-            for Holder { holder, .. } in &held.holders {
-                let holds = self.holdings.get_mut(&holder.uid);
-                let mut holds = holds.into_iter().flatten();
-                if let Some(hold) = holds.find(|hold| hold.address == address)
-                    && !hold.confirmed
-                    && content.has(&holder.uid)
-                {
-                    hold.confirmed = true;
-                    self.touched.push(holder.clone());
-                }
+        for Holder { holder, .. } in entry.held.iter().flat_map(|held| &held.holders) {
+            let has =
+                |it: &Option<(Content, _)>| it.as_ref().is_some_and(|it| it.0.has(&holder.uid));
+            if has(&before) == has(&entry.recorded) {
+                continue;
+            }
+            // Which of several it keeps depends on what is recorded.
+            self.touched.push(holder.clone());
+            let mut holds = self.holdings.get_mut(&holder.uid).into_iter().flatten();
+            if let Some(hold) = holds.find(|hold| hold.address == address) {
+                hold.confirmed |= has(&entry.recorded);
             }
         }
         let room = self.entries.get(&address).is_some_and(|entry| entry.recorded.is_none());

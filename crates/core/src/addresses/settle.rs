@@ -130,8 +130,7 @@ impl Addresses {
                 Some(cause) => cause.clone(),
                 None => self.why_moved(claim, target),
             };
-            let recorded = target.and_then(|it| self.ledger.hold(&uid, it));
-            let recorded = recorded.is_some_and(|it| it.confirmed);
+            let recorded = target.is_some_and(|it| self.ledger.is_recorded(it, &uid));
             let at_once = matches!(cause, Cause::Sharing(_) | Cause::Family);
             if target.is_some() && !recorded && hold.confirmed && !at_once {
                 continue;

@@ -3,7 +3,7 @@
 
 use super::entry::Sent;
 use super::machine::{Addresses, Deadline};
-use super::record::{AddressState, Content, Record, Version};
+use super::record::{AddressState, Content, Holder, Record, Version};
 use super::{Kind, Op, Write, WriteId, Written};
 use crate::objects::Timestamp;
 use std::mem::take;
@@ -26,7 +26,7 @@ impl Addresses {
                 continue;
             }
             self.complete(address, now);
-            if let Some(op) = self.difference(address) {
+            if let Some(op) = self.difference(address, now) {
                 writes.push(self.send(address, op));
             }
         }
@@ -35,17 +35,26 @@ impl Addresses {
         writes
     }
 
-    fn difference(&self, address: IpAddr) -> Option<Op> {
+    fn difference(&self, address: IpAddr, now: Timestamp) -> Option<Op> {
         let entry = self.ledger.entry(address)?;
         match (&entry.held, &entry.recorded) {
             (None, None) => None,
             (None, Some((_, version))) => Some(Op::Delete { version: version.clone() }),
+            // Somebody else released what everybody is about to give up: it is not made again for that.
+            (Some(held), None) if held.holders.iter().all(|it| self.leaves(it, address, now)) => {
+                None
+            }
             (Some(held), None) => Some(Op::Create(held.clone())),
             (Some(held), Some((recorded, _))) if held == recorded => None,
             (Some(held), Some((_, version))) => {
                 Some(Op::Update { version: version.clone(), content: held.clone() })
             }
         }
+    }
+
+    fn leaves(&self, holder: &Holder, address: IpAddr, now: Timestamp) -> bool {
+        let hold = self.ledger.hold(&holder.holder.uid, address);
+        hold.and_then(|hold| hold.leave).is_some_and(|until| until <= now)
     }
 
     fn send(&mut self, address: IpAddr, op: Op) -> Write {
@@ -121,7 +130,7 @@ impl Addresses {
             self.ledger.touched.extend(holders.map(|it| it.holder.clone()));
             self.ledger.to_write.insert(address);
             self.ledger.reckon(address, false);
-            return;
+            return self.failed(address, sent.base.as_ref());
         }
         (entry.failures, entry.retry_at) = (0, 0);
         match (result, sent.wrote) {
@@ -134,6 +143,18 @@ impl Addresses {
             (Written::Ok(_), None) => self.deleted(address, sent.base),
             (Written::Conflict(newest), _) => self.conflict(address, newest),
             (Written::Failed, _) => {}
+        }
+    }
+
+    /// Nobody knows what became of a write. What the watch told meanwhile was kept for its answer: now
+    /// that is the truth, lest the next try is made over the news.
+    fn failed(&mut self, address: IpAddr, base: Option<&Version>) {
+        let entry = self.ledger.entry(address);
+        let known = entry.and_then(|entry| entry.recorded.as_ref()).map(|(_, version)| version);
+        match known {
+            _ if known == base => {}
+            Some(_) => self.ledger.believe_record(address),
+            None => self.keep_wanted(address),
         }
     }
 

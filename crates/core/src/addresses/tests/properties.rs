@@ -332,11 +332,15 @@ impl Cloud {
 
     /// Everything is told, done and answered, as often as it takes.
     fn settle(&mut self) -> Result<(), TestCaseError> {
-        for _ in 0..300 {
+        for round in 1..=300 {
             let mut idle = true;
+            // Two leaders may see different objects until a write that failed is repeated: time goes on.
+            self.now += Timestamp::from(round % 10 == 0);
             for at in 0..self.leaders.len() {
                 self.hear(at, usize::MAX / 2);
                 idle &= self.take(at);
+                // Also what was left to do before.
+                idle &= self.leaders[at].writes.is_empty() && self.leaders[at].decisions.is_empty();
                 for write in std::mem::take(&mut self.leaders[at].writes) {
                     self.write(at, &write, Fate::Answered);
                     self.check()?;

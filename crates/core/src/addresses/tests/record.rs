@@ -161,6 +161,39 @@ fn a_write_that_failed_but_was_carried_out_is_found_by_the_next_one() {
 }
 
 #[test]
+fn a_failed_write_is_not_repeated_over_what_the_watch_told_meanwhile() {
+    let mut world = world();
+    world.put(service("shop/web"));
+    let changes = world.machine.take(world.now);
+    let mut other = World::new([pool("p", &["192.0.2.0/24"])]);
+    other.with([service("bank/web")]);
+    world.records = other.records;
+    world.put(service("bank/web"));
+    world.echo(ip("192.0.2.0"));
+    world.tell(Event::Written { id: changes.writes[0].id, result: Written::Failed });
+    world.run();
+    world.pass(1);
+    assert_eq!(world.has("bank/web"), ips(&["192.0.2.0"]));
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.1"]));
+}
+
+#[test]
+fn of_two_addresses_the_one_is_kept_that_is_still_recorded() {
+    let mut world = world();
+    world.with([service("shop/web")]);
+    // Another leader gave it a second one, and gives up the first.
+    let mut second = world.records[&ip("192.0.2.0")].clone();
+    (second.address, second.version) = (ip("192.0.2.1"), Version("90".into()));
+    world.records = [(second.address, second.clone())].into();
+    world.tell(Event::Recorded(second));
+    let version = Some(Version("91".into()));
+    world.tell(Event::Unrecorded { address: ip("192.0.2.0"), version });
+    world.run();
+    assert_eq!(world.held(), [("192.0.2.1".into(), vec!["shop/web".into()])]);
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.1"]));
+}
+
+#[test]
 fn an_address_object_that_somebody_deletes_is_made_again_for_its_holder() {
     let mut world = world();
     world.with([service("shop/web"), service("shop/z")]);
