@@ -8,6 +8,7 @@
 mod host;
 mod names;
 mod order;
+mod redirect;
 
 pub use host::{BadHost, Host};
 pub use names::{ingress_pool, service_pool};

@@ -13,8 +13,8 @@ use crate::pool::{CookieKey, Pool};
 use crate::router::Router;
 use crate::tls::{Certificates, Given, Hash};
 use crate::workers::Workers;
-use arc_swap::ArcSwap;
-use bowline_core::plan::{ListenerProtocol, Serves, SiteTls};
+use arc_swap::{ArcSwap, Guard};
+use bowline_core::plan::{ListenerProtocol, Redirect, Serves, SiteTls};
 use bowline_core::update::{
     Change, CookieSecret, ListenerKey, Report, ResolvedListener, ResolvedSite, SiteKey, Update,
 };
@@ -23,7 +23,7 @@ use parking_lot::RwLock;
 use prometheus_client::metrics::counter::Counter;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
@@ -161,13 +161,13 @@ impl Counters {
 /// Sites that some listeners share.
 pub(crate) struct Entry {
     pub(crate) name: Arc<str>,
-    https_port: AtomicU16,
+    to_https: ArcSwap<Redirect>,
 }
 
 impl Entry {
-    /// Where its sites are served over TLS.
-    pub(crate) fn https_port(&self) -> u16 {
-        self.https_port.load(Ordering::Relaxed)
+    /// What clients in clear text are told where a site is served over TLS alone.
+    pub(crate) fn to_https(&self) -> Guard<Arc<Redirect>> {
+        self.to_https.load()
     }
 }
 
@@ -241,14 +241,9 @@ impl State {
             }
         }
         self.change_sites(update);
-        for change in &update.listeners {
-            // Redirects know where to go before the first client is accepted.
-            if let Change::Put(key, listener) = change
-                && listener.protocol() == ListenerProtocol::Https
-                && let Serves::Entry(name) = &listener.listener.serves
-            {
-                self.entry(name).https_port.store(key.port, Ordering::Relaxed);
-            }
+        // Redirects know where to go before the first client is accepted.
+        if !update.listeners.is_empty() {
+            self.find_https(&update.listeners);
         }
         for change in &update.listeners {
             if let Change::Put(key, listener) = change {
@@ -261,7 +256,7 @@ impl State {
             }
         }
         if !update.listeners.is_empty() {
-            self.find_https_ports();
+            self.find_https(&[]);
         }
         if !update.pools.is_empty() {
             let listeners =
@@ -333,7 +328,8 @@ impl State {
     }
 
     fn entry(&mut self, name: &Arc<str>) -> Arc<Entry> {
-        let new = || Arc::new(Entry { name: name.clone(), https_port: AtomicU16::new(443) });
+        let to_https = || ArcSwap::from_pointee(Redirect::to_https(name, []));
+        let new = || Arc::new(Entry { name: name.clone(), to_https: to_https() });
         self.entries.entry(name.clone()).or_insert_with(new).clone()
     }
 
@@ -391,15 +387,24 @@ impl State {
         changed
     }
 
-    /// Redirects to HTTPS go to where the same sites are served over TLS.
-    fn find_https_ports(&self) {
+    /// Finds out where clients in clear text are sent, given these listeners, which come, and those that
+    /// there are.
+    fn find_https(&mut self, changes: &[Change<ListenerKey, Arc<ResolvedListener>>]) {
+        let come = || {
+            changes.iter().filter_map(|change| match change {
+                Change::Put(_, listener) => Some(&listener.listener),
+                Change::Remove(_) => None,
+            })
+        };
+        for listener in come() {
+            if let Serves::Entry(name) = &listener.serves {
+                self.entry(name);
+            }
+        }
         for (name, entry) in &self.entries {
-            let port = self.listeners.values().find_map(|wanted| {
-                let listener = &wanted.resolved.listener;
-                let serves = matches!(&listener.serves, Serves::Entry(entry) if entry == name);
-                (serves && listener.protocol == ListenerProtocol::Https).then_some(listener.port)
-            });
-            entry.https_port.store(port.unwrap_or(443), Ordering::Relaxed);
+            let there = self.listeners.values().map(|wanted| &wanted.resolved.listener);
+            let to_https = Redirect::to_https(name, come().chain(there));
+            entry.to_https.store(Arc::new(to_https));
         }
     }
 

@@ -37,15 +37,8 @@ impl Callbacks {
                 return Decision::Answer(Answer::status(421));
             }
             None if tls.is_some_and(|tls| tls.redirect) => {
-                let redirect = Redirect {
-                    scheme: Some("https".into()),
-                    host: None,
-                    port: Some(entry.https_port()),
-                    path: None,
-                    status: 308,
-                };
                 return Decision::Answer(redirected(
-                    &redirect,
+                    &entry.to_https(),
                     target,
                     connection.local,
                     connection.tls.is_some(),
