@@ -1,0 +1,182 @@
+//! What `explain` says of an object, for people.
+
+use super::*;
+
+#[test]
+fn a_service_is_explained_from_its_load_balancer_to_its_members() {
+    assert_eq!(
+        explained(settled(), Subject::Service, "demo", "hello"),
+        "\
+Service demo/hello is on load balancer local
+
+  Why          it names none; the default is local
+  Recorded     yes
+  Applied      yes, by agent two, heard of 5 s ago by this machine's clock
+  Listens at   127.0.0.1:8000/TCP → demo/hello port http
+
+  Pool demo/hello port http: 2 members, round-robin
+    192.0.2.1:18081  Ready     pod-a
+    192.0.2.2:18082  Draining  pod-b
+
+  Problems     none
+"
+    );
+}
+
+#[test]
+fn an_ingress_is_explained_with_its_hosts_and_what_is_wrong_with_them() {
+    assert_eq!(
+        explained(settled(), Subject::Ingress, "demo", "hello"),
+        "\
+Ingress demo/hello is on load balancer local
+
+  Why          it names none; the default is local
+  Recorded     yes
+  Applied      yes, by agent two, heard of 5 s ago by this machine's clock
+  Listens at   127.0.0.1:8080/HTTP
+               127.0.0.1:8443/HTTPS
+
+  Hosts
+    hello.localhost
+      /gone exactly  → status 503
+      /              → demo/hello port http
+
+  Pool demo/hello port http: 2 members, round-robin
+    192.0.2.1:18081  Ready     pod-a
+    192.0.2.2:18082  Draining  pod-b
+
+  Problems
+    - BackendNotFound: Service \"gone\" does not exist
+"
+    );
+}
+
+#[test]
+fn a_load_balancer_is_explained_with_all_that_it_carries() {
+    assert_eq!(
+        explained(lists(), Subject::LoadBalancer, "", "local"),
+        "\
+LoadBalancer local (builtin): not looked at by a controller yet
+
+  Addresses    127.0.0.1
+  Ports        HTTP 8080, HTTPS 8443 (while it has an Ingress)
+  Open to      all namespaces
+  Carries      1 Service, 1 Ingress
+  Applied      no: its agent does not report; start it with `bowline agent
+               --load-balancer local`
+
+  Listeners
+    127.0.0.1:8000/TCP    → demo/hello port http
+    127.0.0.1:8080/HTTP   → the rules of its Ingresses
+    127.0.0.1:8443/HTTPS  → the rules of its Ingresses
+
+  Consumers
+    Service demo/hello
+    Ingress demo/hello
+
+  Refused
+    - Ingress demo/hello: BackendNotFound: Service \"gone\" does not exist
+"
+    );
+}
+
+#[test]
+fn what_is_not_ours_is_said_with_what_would_help() {
+    let mut lists = settled();
+    let of_class = |class: &str| json!({"type": "LoadBalancer", "loadBalancerClass": class});
+    lists.services.extend([
+        object(service("theirs", of_class("a.example/b"))),
+        object(service("pods", of_class("bowline.dev/ip-per-pod"))),
+    ]);
+    let mut pods = service("pods-by-annotation", json!({"type": "LoadBalancer"}));
+    pods["metadata"]["annotations"] = json!({"bowline.dev/ip-per-pod": "true"});
+    lists.services.push(object(pods));
+    lists.ingresses.push(object(json!({
+        "metadata": {"namespace": "demo", "name": "other"}, "spec": {"ingressClassName": "nginx"},
+    })));
+    let words = |subject, name: &str| joined(&explained(lists.clone(), subject, "demo", name));
+    assert_eq!(
+        words(Subject::Service, "inside"),
+        "Service demo/inside is not Bowline's Why its type is ClusterIP, which is reached from inside \
+         the cluster only What helps make it type LoadBalancer, or let an Ingress send requests to it"
+    );
+    assert_eq!(
+        words(Subject::Service, "theirs"),
+        "Service demo/theirs is not Bowline's Why its loadBalancerClass is \"a.example/b\", somebody \
+         else's What helps make it anew with loadBalancerClass: bowline.dev/lb"
+    );
+    for pods in ["pods", "pods-by-annotation"] {
+        let text = words(Subject::Service, pods);
+        assert!(
+            text.ends_with("an address for each Pod, which is not in this version yet"),
+            "{text}"
+        );
+        assert!(!text.contains("loadBalancerClass"), "{text}");
+    }
+    assert_eq!(
+        words(Subject::Ingress, "other"),
+        "Ingress demo/other is not Bowline's Why there is no IngressClass \"nginx\" What helps set \
+         ingressClassName: bowline"
+    );
+}
+
+#[test]
+fn a_service_that_was_refused_says_by_whom_and_why() {
+    let mut lists = lists();
+    let mut wants = service("lost", json!({"type": "LoadBalancer", "ports": [{"port": 80}]}));
+    wants["metadata"]["annotations"] = json!({"bowline.dev/load-balancer": "edge"});
+    lists.services.push(object(wants));
+    assert_eq!(
+        explained(lists, Subject::Service, "demo", "lost"),
+        "\
+Service demo/lost is on no load balancer
+
+  Why          it asks for edge by annotation
+  What helps   correct the name; kubectl get lb shows those there are
+
+  Problems
+    - LoadBalancerNotFound: load balancer \"edge\" does not exist
+"
+    );
+}
+
+#[test]
+fn a_service_of_the_only_external_load_balancer_says_so() {
+    let mut lists = lists();
+    let address = "203.0.113.1";
+    lists.load_balancers[0] = object(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer", "metadata": {"name": "box"},
+        "spec": {
+            "external": {"driver": "Octavia", "backends": "Pods", "primary": {"url": "https://192.0.2.9"}},
+            "addresses": [address], "allowedNamespaces": {"from": "All"},
+        },
+    }));
+    annotate(&mut lists.leases[0], names::ANNOTATION_DEFAULT_LOAD_BALANCER, "");
+    let meta = &mut lists.services[0].metadata;
+    meta.annotations = Some([("bowline.dev/vip".to_owned(), address.to_owned())].into());
+    let text = explained(lists, Subject::Service, "demo", "hello");
+    let words = joined(&text);
+    assert!(words.contains("Service demo/hello is on load balancer box"), "{text}");
+    assert!(words.contains("it goes to the only external one"), "{text}");
+    assert!(!words.contains("--default-load-balancer"), "{text}");
+}
+
+#[test]
+fn a_claim_that_is_not_bound_is_said_with_what_would_help() {
+    let mut lists = lists();
+    let meta = &mut lists.services[0].metadata;
+    let claim = ("bowline.dev/load-balancer-claim".to_owned(), "web".to_owned());
+    meta.annotations = Some([claim].into());
+    let text = explained(lists, Subject::Service, "demo", "hello");
+    assert!(text.contains("  What helps   see the claim with kubectl get lbc;"), "{text}");
+}
+
+#[test]
+fn what_is_recorded_stays_where_a_wish_cannot_be_read() {
+    let mut lists = settled();
+    let meta = &mut lists.services[0].metadata;
+    meta.annotations = Some([("bowline.dev/load-balancer".into(), "No Name!".into())].into());
+    let text = explained(lists, Subject::Service, "demo", "hello");
+    assert!(text.starts_with("Service demo/hello is on load balancer local\n"), "{text}");
+    assert!(text.contains("- BadValue: "), "{text}");
+}

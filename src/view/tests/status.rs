@@ -1,0 +1,101 @@
+//! What `status` says of load balancers and their agents, for people.
+
+use super::*;
+
+#[test]
+fn the_status_has_a_line_for_each_load_balancer_and_then_who_was_refused() {
+    assert_eq!(
+        Status::of(&facts(settled())).text(),
+        "\
+Controller: one leads, heard of 2 s ago by this machine's clock
+
+NAME   SOURCE   PHASE  ADDRESS    SVC  ING  REFUSED  PLAN
+local  builtin  -      127.0.0.1  1    1    1        applied
+
+Refused:
+  - Ingress demo/hello on local: BackendNotFound: Service \"gone\" does not exist
+"
+    );
+    assert_eq!(
+        Status::of(&facts(Lists::default())).text(),
+        "Controller: none leads: none runs, or they run with --leader-elect=false\n\nNo load balancers.\n\n\
+         Note: How the controllers are set is not known: they are taken to have\n      \
+         --default-class=false and no --default-load-balancer. Say it with these\n      \
+         flags, or name Bowline's own namespace with --namespace.\n"
+    );
+}
+
+/// What `status` says of the plan of `local` when its agent's Lease and its own status are changed.
+fn applied(change: impl FnOnce(&mut Lease, &mut LoadBalancer)) -> (Applied, String) {
+    let mut lists = settled();
+    change(&mut lists.leases[1], &mut lists.load_balancers[0]);
+    let status = Status::of(&facts(lists));
+    (status.load_balancers[0].applied.state, status.text())
+}
+
+#[test]
+fn an_agent_that_failed_has_not_applied_the_plan_whose_hash_it_reports() {
+    let (state, text) =
+        applied(|lease, _| annotate(lease, names::ANNOTATION_ERROR, "no room for members"));
+    assert_eq!(state, Applied::Failed, "{text}");
+    assert!(text.contains("\nlocal: no room for members\n"), "{text}");
+}
+
+#[test]
+fn refusals_that_are_not_named_or_not_understood_are_counted() {
+    let known = json!({"kind": "Service", "namespace": "demo", "name": "hello", "uid": "hello",
+        "reason": "BindFailed", "message": "taken"});
+    let refused = json!([known, {"reason": "FromTheFuture"}]).to_string();
+    let (_, text) = applied(|lease, _| {
+        annotate(lease, names::ANNOTATION_REFUSED, &refused);
+        annotate(lease, names::ANNOTATION_REFUSED_UNLISTED, "7");
+    });
+    assert!(text.contains("  - Service demo/hello on local: BindFailed: taken\n"), "{text}");
+    assert!(text.contains("  - 8 more on local, which its agent has no room to name\n"), "{text}");
+}
+
+#[test]
+fn silence_is_for_the_leader_to_judge_and_not_for_this_machines_clock() {
+    let long_ago = |lease: &mut Lease| {
+        let time = "2029-12-31T00:00:00Z".parse().expect("a time");
+        lease.spec.as_mut().expect("a spec").renew_time = Some(MicroTime(time));
+    };
+    assert_eq!(applied(|lease, _| long_ago(lease)).0, Applied::Yes);
+    let condition = |reason: &str| {
+        json!({"type": "Programmed", "status": "False", "reason": reason, "message": "",
+            "lastTransitionTime": "2030-01-01T00:00:00Z"})
+    };
+    let says = |lb: &mut LoadBalancer, reason: &str| {
+        lb.status = Some(object(json!({"conditions": [condition(reason)]})));
+    };
+    assert_eq!(applied(|_, lb| says(lb, "AgentSilent")).0, Applied::Silent);
+    assert_eq!(applied(|_, lb| says(lb, "AgentBehind")).0, Applied::Yes);
+    let left = applied(|lease, _| lease.spec.as_mut().expect("a spec").holder_identity = None);
+    assert_eq!(left.0, Applied::NoAgent);
+}
+
+#[test]
+fn a_source_that_this_build_cannot_drive_is_not_told_to_start_an_agent() {
+    let (state, _) = applied(|_, lb| {
+        lb.spec.source = object(json!({"awsLoadBalancer": {"lbName": "a"}}));
+    });
+    assert_eq!(state, Applied::NoDriver);
+}
+
+#[test]
+fn settings_that_nobody_says_are_noted_as_guessed_unless_they_are_given() {
+    let notes = |lists: &Lists, class, name| Facts::new(lists.clone(), class, name, now()).notes;
+    let said = settled();
+    assert_eq!(notes(&said, None, None), [""; 0]);
+    let mut unsaid = said;
+    unsaid.leases[0].metadata.annotations = None;
+    let guessed = |what: &str| {
+        let head = "How the controllers are set is not known: they are taken to have";
+        let tail = "Say it with these flags, or name Bowline's own namespace with --namespace.";
+        vec![format!("{head} {what}. {tail}")]
+    };
+    let both = guessed("--default-class=false and no --default-load-balancer");
+    assert_eq!(notes(&unsaid, None, None), both);
+    assert_eq!(notes(&unsaid, Some(true), None), guessed("no --default-load-balancer"));
+    assert_eq!(notes(&unsaid, Some(true), Some("local")), [""; 0]);
+}
