@@ -313,6 +313,7 @@ async fn world(services: usize, cold_start: bool, latency: bool) {
         is_planned(&cluster, services).await;
         let mut agent = start(&cluster, "agent", &["--load-balancer", lb]);
         agent.ready().await;
+        are_told(&cluster, &namespace, services).await;
         event_to_live(&cluster, &namespace, lb, vip, services).await;
     }
 }
@@ -325,6 +326,22 @@ async fn is_planned(cluster: &Cluster, services: usize) {
         let count: usize =
             fragments.map(|plan| plan["spec"]["fragments"].as_array().map_or(0, Vec::len)).sum();
         if count == services { Ok(()) } else { Err(format!("{count} fragments")) }
+    })
+    .await;
+}
+
+/// Waits until all Services have their address: what the first start writes would be measured otherwise.
+async fn are_told(cluster: &Cluster, namespace: &str, services: usize) {
+    bowline_testing::eventually("all Services have an address", || async {
+        let (_, list) = cluster.get(&objects::path("Service", namespace, "")).await;
+        let told = |service: &serde_json::Value| {
+            service["status"]["conditions"].as_array().into_iter().flatten().any(|condition| {
+                condition["type"] == "bowline.dev/Programmed" && condition["status"] == "True"
+            })
+        };
+        let all = list["items"].as_array().into_iter().flatten();
+        let count = all.filter(|service| told(service)).count();
+        if count == services { Ok(()) } else { Err(format!("{count} of {services}")) }
     })
     .await;
 }
