@@ -3,8 +3,8 @@
 use super::class::ClassFlag;
 use super::connect::Connect;
 use super::role::{self, AdminFlag};
-use bowline_runtime::controller;
 use bowline_runtime::roles::ControllerOptions;
+use bowline_runtime::{controller, metallb};
 
 /// Decide which load balancer carries what, and record it for the agents.
 ///
@@ -14,6 +14,7 @@ use bowline_runtime::roles::ControllerOptions;
 #[command(after_help = "\
 Examples:
   bowline controller --default-class --default-load-balancer edge
+  bowline controller --default-class --import-metallb
   bowline controller --kubeconfig FILE --log-level info --log-format json")]
 pub(super) struct Controller {
     #[command(flatten)]
@@ -41,6 +42,17 @@ pub(super) struct Controller {
     )]
     leader_elect: bool,
 
+    /// Before it starts, make an AddressPool for each IPAddressPool of MetalLB in this namespace, unless
+    /// one of that name is there. Does not start while MetalLB's own controller runs there
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = bowline_api::metallb::NAMESPACE
+    )]
+    import_metallb: Option<String>,
+
     #[command(flatten)]
     admin: AdminFlag,
 
@@ -60,7 +72,18 @@ impl Controller {
                 election: self.leader_elect,
                 ..ControllerOptions::default()
             };
-            Ok(controller::run(client, options, context))
+            let stopped = context.clone();
+            let run = controller::run(client.clone(), options, context);
+            Ok(async move {
+                if let Some(namespace) = &self.import_metallb {
+                    let import = tokio::select! {
+                        () = stopped.stopped() => return Ok(()),
+                        import = metallb::import(&client, namespace) => import?,
+                    };
+                    metallb::tell(namespace, import.as_ref());
+                }
+                run.await
+            })
         })
     }
 }

@@ -8,6 +8,7 @@
 //!    └─ source, selector, quantity, duration, condition: what kinds have in common
 //!  names, annotations     every fixed string, once
 //!  translate              IPPerPod, Ingress spec.loadBalancer
+//!  metallb                pools of MetalLB ─▶ AddressPools
 //!  convert                objects, ours and Kubernetes' own ─▶ the values that `bowline-core` decides with
 //! ```
 //!
@@ -34,6 +35,7 @@ pub mod crds;
 pub mod duration;
 pub mod external_ip;
 pub mod load_balancer;
+pub mod metallb;
 pub mod names;
 pub mod plan;
 pub mod quantity;

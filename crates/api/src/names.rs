@@ -52,6 +52,8 @@ pub const REASON_NO_DRIVER: &str = "NoDriver";
 pub const MANAGER_CONTROLLER: &str = "bowline-controller";
 /// The field manager of what an agent writes.
 pub const MANAGER_AGENT: &str = "bowline-agent";
+/// The field manager of what is taken over from another product.
+pub const MANAGER_IMPORT: &str = "bowline-import";
 /// The field manager of what the command line writes.
 pub const MANAGER_CLI: &str = "bowline";
 
@@ -73,6 +75,9 @@ pub const ANNOTATION_ADDRESSES: &str = "bowline.dev/addresses";
 pub const ANNOTATION_DEFAULT_CLASS: &str = "bowline.dev/default-class";
 /// Annotation of the controllers' Lease: where consumers go that ask for nothing in particular.
 pub const ANNOTATION_DEFAULT_LOAD_BALANCER: &str = "bowline.dev/default-load-balancer";
+
+/// Annotation of what was taken over from another product: the object that it was there.
+pub const ANNOTATION_IMPORTED_FROM: &str = "bowline.dev/imported-from";
 
 /// Label of Plans and of our Secrets: the load balancer they are for, by
 /// [`load_balancer_label`].

@@ -4,7 +4,7 @@
 #![allow(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use bowline_api::selector::NamespacesFrom;
-use bowline_api::{LoadBalancer, names};
+use bowline_api::{LoadBalancer, metallb, names};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::networking::v1::IngressClass;
@@ -112,6 +112,10 @@ fn everything_is_in_our_namespace_or_in_none() {
             ) => {
                 assert_eq!(metadata["namespace"], Value::Null, "{file}");
             }
+            // What is read there is MetalLB's.
+            _ if metadata["name"] == "bowline-import-metallb" => {
+                assert_eq!(metadata["namespace"], metallb::NAMESPACE, "{file}");
+            }
             _ => assert_eq!(metadata["namespace"], names::NAMESPACE, "{file}: {object:#}"),
         }
     }
@@ -202,6 +206,10 @@ fn nobody_may_do_more_than_this() {
             ],
         ),
         (
+            "bowline-import-metallb",
+            vec!["list ipaddresspools.metallb.io".to_owned(), "list pods".to_owned()],
+        ),
+        (
             "cluster bowline-agent",
             vec![
                 "list,watch endpointslices.discovery.k8s.io".to_owned(),
@@ -221,6 +229,7 @@ fn nobody_may_do_more_than_this() {
                 "create,patch events".to_owned(),
             ],
         ),
+        ("cluster bowline-import-metallb", vec!["get,create addresspools.bowline.dev".to_owned()]),
     ]
     .map(|(role, rights)| (role.to_owned(), rights));
     assert_eq!(found, expected);

@@ -12,6 +12,7 @@ mod elect;
 pub mod embedded;
 pub mod lease;
 pub mod manifests;
+pub mod metallb;
 pub mod metrics;
 pub mod observe;
 mod patience;

@@ -112,6 +112,9 @@ pub enum RoleError {
         /// What the API said.
         source: Box<kube::Error>,
     },
+    /// What another product has could not be taken over.
+    #[error("--import-metallb: {0}")]
+    Import(#[from] crate::metallb::ImportError),
     /// A part that runs as long as the role has ended by itself.
     #[error("{0} has ended by itself")]
     Ended(&'static str),

@@ -1,0 +1,194 @@
+//! MetalLB's pools, as far as taking them over needs: their shape, what they become here, and how to tell
+//! that MetalLB's own controller still runs. Reads values only; `bowline_runtime::metallb` does the asking
+//! and the writing. What MetalLB understands and we do not is a [`Loss`], never a guess.
+
+use crate::address_pool::{AddressPool, AddressPoolSpec, AllocateTo};
+use crate::names;
+use crate::selector::LabelSelector;
+use bowline_core::addresses::{Range, RangeError};
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::CustomResource;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// The namespace that MetalLB's own manifests use.
+pub const NAMESPACE: &str = "metallb-system";
+
+/// What a MetalLB pool says. Fields that we do not know are skipped: nothing is written back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, CustomResource)]
+#[serde(rename_all = "camelCase")]
+#[kube(
+    group = "metallb.io",
+    version = "v1beta1",
+    kind = "IPAddressPool",
+    plural = "ipaddresspools",
+    namespaced,
+    schema = "disabled",
+    derive = "PartialEq"
+)]
+pub struct IPAddressPoolSpec {
+    /// Networks, and ranges with a hyphen.
+    pub addresses: Vec<String>,
+    /// Whether those who ask for nothing get an address of it. Left out: yes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_assign: Option<bool>,
+    /// Whether addresses that end in .0 or .255 are left out.
+    #[serde(default, rename = "avoidBuggyIPs")]
+    pub avoid_buggy_ips: bool,
+    /// For whom it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_allocation: Option<ServiceAllocation>,
+}
+
+/// For whom a MetalLB pool is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceAllocation {
+    /// The lowest number above 0 is tried first, 0 last: as here.
+    #[serde(default)]
+    pub priority: i64,
+    /// Namespaces by name.
+    #[serde(default)]
+    pub namespaces: Vec<String>,
+    /// Namespaces by their labels.
+    #[serde(default)]
+    pub namespace_selectors: Vec<LabelSelector>,
+    /// Services by their labels.
+    #[serde(default)]
+    pub service_selectors: Vec<LabelSelector>,
+}
+
+/// Something of a MetalLB pool that could not be taken over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Loss {
+    /// An entry that cannot be read. MetalLB uses no pool at all while it has such an entry.
+    #[error("{pool}: {error}; this entry is left out")]
+    Entry {
+        /// The pool.
+        pool: String,
+        /// What is wrong with it.
+        error: RangeError,
+    },
+    /// Nothing is left of it.
+    #[error("{pool}: none of its addresses can be read; there is no AddressPool of this name")]
+    Whole {
+        /// The pool.
+        pool: String,
+    },
+    /// A priority that we have no place for.
+    #[error("{pool}: priority {priority} is not between 0 and 2147483647; 0 is used")]
+    Priority {
+        /// The pool.
+        pool: String,
+        /// What it says.
+        priority: i64,
+    },
+}
+
+/// What becomes of a pool of MetalLB, and what is lost of it.
+pub fn pool(theirs: &IPAddressPool) -> (Option<AddressPool>, Vec<Loss>) {
+    let name = theirs.metadata.name.clone().unwrap_or_default();
+    let namespace = theirs.metadata.namespace.as_deref().unwrap_or_default();
+    let spec = &theirs.spec;
+    let mut losses = Vec::new();
+    let mut addresses: Vec<String> = Vec::new();
+    for entry in &spec.addresses {
+        match address(entry) {
+            Ok(entry) if addresses.contains(&entry) => {}
+            Ok(entry) => addresses.push(entry),
+            Err(error) => losses.push(Loss::Entry { pool: name.clone(), error }),
+        }
+    }
+    if addresses.is_empty() {
+        losses.push(Loss::Whole { pool: name });
+        return (None, losses);
+    }
+    let allocate_to =
+        spec.service_allocation.as_ref().map(|to| allocate_to(to, &name, &mut losses));
+    let mut pool = AddressPool::new(
+        &name,
+        AddressPoolSpec {
+            addresses,
+            scope: None,
+            auto_assign: spec.auto_assign.unwrap_or(true),
+            avoid_buggy_ips: spec.avoid_buggy_ips,
+            allocate_to,
+            per_namespace_quota: None,
+            // MetalLB asks for the same key only. Less would take addresses from those who share now.
+            sharing_across_namespaces: true,
+            allowed_domains: Vec::new(),
+            reuse_after: None,
+        },
+    );
+    let from = format!("metallb.io/{namespace}/{name}");
+    pool.metadata.annotations = Some([(names::ANNOTATION_IMPORTED_FROM.to_owned(), from)].into());
+    (Some(pool), losses)
+}
+
+/// An entry as we write it. MetalLB takes the network of `192.0.2.5/24` and spaces around a hyphen, which
+/// our schema does not.
+fn address(entry: &str) -> Result<String, RangeError> {
+    match Range::parse(entry) {
+        Ok(range) if entry.contains('-') => Ok(range.to_string()),
+        Ok(_) => Ok(entry.parse::<IpNet>().map_or_else(|_| entry.trim().to_owned(), text)),
+        Err(RangeError::HostBits(_, network)) => Ok(text(network)),
+        Err(error) => Err(error),
+    }
+}
+
+fn text(network: IpNet) -> String {
+    network.to_string()
+}
+
+fn allocate_to(to: &ServiceAllocation, pool: &str, losses: &mut Vec<Loss>) -> AllocateTo {
+    let priority = i32::try_from(to.priority).ok().filter(|it| *it >= 0).unwrap_or_else(|| {
+        losses.push(Loss::Priority { pool: pool.to_owned(), priority: to.priority });
+        0
+    });
+    let mut service_selectors = to.service_selectors.clone();
+    if to.namespaces.is_empty()
+        && to.namespace_selectors.is_empty()
+        && to.service_selectors.is_empty()
+    {
+        // For everybody, and yet before the pools that are for nobody in particular.
+        service_selectors.push(LabelSelector::default());
+    }
+    let mut seen = BTreeSet::new();
+    AllocateTo {
+        priority,
+        namespaces: to.namespaces.iter().filter(|it| seen.insert(*it)).cloned().collect(),
+        namespace_selectors: to.namespace_selectors.clone(),
+        service_selectors,
+    }
+}
+
+/// Whether a Pod is MetalLB's controller and has not ended: by the labels of its manifests, by those of its
+/// chart, or by its image where somebody chose other labels.
+pub fn is_running_controller(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    if matches!(phase, Some("Succeeded" | "Failed")) {
+        return false;
+    }
+    let label = |key: &str| pod.metadata.labels.as_ref()?.get(key).map(String::as_str);
+    let labelled = |name: &str, component: &str| {
+        label(name) == Some("metallb") && label(component) == Some("controller")
+    };
+    let images =
+        pod.spec.iter().flat_map(|spec| &spec.containers).filter_map(|it| it.image.as_deref());
+    labelled("app", "component")
+        || labelled("app.kubernetes.io/name", "app.kubernetes.io/component")
+        || images.into_iter().any(is_controller_image)
+}
+
+/// `quay.io/metallb/controller:v0.15.2`, `bitnami/metallb-controller@sha256:…`.
+fn is_controller_image(image: &str) -> bool {
+    let image = image.split('@').next().unwrap_or_default();
+    let (head, last) = image.rsplit_once('/').unwrap_or(("", image));
+    let last = last.split(':').next().unwrap_or_default();
+    last == "metallb-controller"
+        || (last == "controller" && head.rsplit('/').next() == Some("metallb"))
+}
+
+#[cfg(test)]
+mod tests;
