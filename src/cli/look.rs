@@ -4,7 +4,7 @@
 use super::class::ClassFlag;
 use super::connect::Connect;
 use super::say::complain;
-use crate::view::{Facts, Lists, View};
+use crate::view::{AddressLists, Facts, Lists, View};
 use crate::visible::visible_json;
 use anyhow::Context as _;
 use kube::Client;
@@ -56,20 +56,18 @@ impl Look {
 
     /// What is known about the cluster now.
     pub(super) async fn facts(&self, client: &Client) -> anyhow::Result<Facts> {
-        let mut reads = std::pin::pin!(Lists::read(client, &self.connect.namespace));
-        let lists = tokio::select! {
-            lists = &mut reads => lists?,
-            () = tokio::time::sleep(PATIENCE) => {
-                complain("the cluster takes long to answer; still waiting (Ctrl-C ends it)");
-                reads.await?
-            }
-        };
+        let lists = patiently(Lists::read(client, &self.connect.namespace)).await?;
         Ok(Facts::new(
             lists,
             self.class.default_class,
             self.default_load_balancer.as_deref(),
             k8s_openapi::jiff::Timestamp::now(),
         ))
+    }
+
+    /// The pools and addresses of the cluster now.
+    pub(super) async fn addresses(&self, client: &Client) -> anyhow::Result<AddressLists> {
+        Ok(patiently(AddressLists::read(client)).await?)
     }
 
     /// Prints in the form that was asked for.
@@ -82,6 +80,18 @@ impl Look {
             // `bowline status | head` is no failure.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
             result => result.context("cannot write to standard output"),
+        }
+    }
+}
+
+/// Waits for something, and says so when it takes long.
+async fn patiently<T>(read: impl Future<Output = T>) -> T {
+    let mut read = std::pin::pin!(read);
+    tokio::select! {
+        done = &mut read => done,
+        () = tokio::time::sleep(PATIENCE) => {
+            complain("the cluster takes long to answer; still waiting (Ctrl-C ends it)");
+            read.await
         }
     }
 }

@@ -1,22 +1,37 @@
 //! `bowline status`: all load balancers of a cluster at a glance.
 
 use super::look::Look;
+use crate::view::addresses::Addresses;
 use crate::view::status::Status;
 
 /// Show the load balancers, who is on them and whether all is in force.
+///
+/// With --addresses: the address pools, how much is left of them, and who has which address.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   bowline status
+  bowline status --addresses
   bowline status -o json | jq '.loadBalancers[] | {name, phase}'")]
 pub(super) struct StatusCommand {
+    /// Show address pools and addresses instead; reads AddressPool and Address objects only
+    #[arg(long)]
+    addresses: bool,
+
     #[command(flatten)]
     look: Look,
 }
 
 impl StatusCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        self.look
-            .block_on(async |look, client| look.print(&Status::of(&look.facts(&client).await?)))
+        let addresses = self.addresses;
+        self.look.block_on(async |look, client| {
+            if !addresses {
+                return look.print(&Status::of(&look.facts(&client).await?));
+            }
+            let lists = look.addresses(&client).await?;
+            let now = k8s_openapi::jiff::Timestamp::now();
+            look.print(&Addresses::of(&lists.pools, &lists.addresses, lists.notes, now))
+        })
     }
 }

@@ -1,6 +1,7 @@
 //! Why a Service, an Ingress or a load balancer is where it is, as values: what `bowline explain -o json`
 //! prints. Pure.
 
+use super::chain::ChainView;
 use super::facts::Facts;
 use super::members::{MemberView, members};
 use super::status::{AppliedView, ConsumerName, LoadBalancerView};
@@ -48,6 +49,9 @@ pub(crate) struct ConsumerView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) remedy: Option<String>,
     pub(super) addresses: Vec<IpAddr>,
+    /// How a Service comes by an address of a pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) address: Option<ChainView>,
     pub(super) listeners: Vec<ListenerView>,
     pub(super) hosts: Vec<HostView>,
     pub(super) pools: Vec<PoolView>,
@@ -66,6 +70,8 @@ pub(crate) struct ConsumerView {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) enum StateView {
     Planned,
+    /// It has an address, and asks for no load balancer.
+    Alone,
     Refused,
     NotOurs,
 }
@@ -175,6 +181,7 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
         why: String::new(),
         remedy: None,
         addresses: Vec::new(),
+        address: None,
         listeners: Vec::new(),
         hosts: Vec::new(),
         pools: Vec::new(),
@@ -187,8 +194,18 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
     let words = why::words(facts, kind, key);
     (view.why, view.remedy) = (words.why, words.remedy);
     let Some(outcome) = facts.planner.outcome(kind, key) else { return view };
+    if kind == ConsumerKind::Service {
+        view.address = ChainView::of(facts, key);
+    }
     view.problems = facts.problems(outcome).map(ProblemView::from).collect();
     match &outcome.state {
+        State::Refused { .. }
+            if view.address.as_ref().is_some_and(ChainView::has_address_alone) =>
+        {
+            let held = view.address.iter().flat_map(|chain| &chain.held);
+            view.addresses = held.map(|it| it.address).collect();
+            view.state = StateView::Alone;
+        }
         State::Refused { load_balancer, problem } => {
             view.state = StateView::Refused;
             view.load_balancer = load_balancer.as_deref().map(str::to_owned);

@@ -1,9 +1,14 @@
 //! The text of `bowline explain`. Pure.
 
+use super::addresses::AddressView;
+use super::addresses_text::{left, told, who};
+use super::chain::{AskView, ChainView, What};
 use super::explain::{ConsumerView, ListenerView, PoolView, RecordedView, StateView};
-use super::status::LoadBalancerView;
+use super::status::{ConsumerName, LoadBalancerView};
 use super::status_text::{applied, consumers, notes, refusal, unlisted};
 use super::words::{bullet, columns, count, listener_at, paragraph, row};
+use bowline_api::names;
+use bowline_core::outcome::quote;
 
 /// A Service or Ingress.
 pub(super) fn consumer(view: &ConsumerView) -> String {
@@ -14,6 +19,7 @@ pub(super) fn consumer(view: &ConsumerView) -> String {
         (StateView::NotOurs, _) => format!("{whole} is not Bowline's"),
         (StateView::Refused, Some(name)) => format!("{whole} was refused by load balancer {name}"),
         (StateView::Refused, None) => format!("{whole} is on no load balancer"),
+        (StateView::Alone, _) => format!("{whole} has an address, and no load balancer"),
         (StateView::Planned, name) => {
             format!("{whole} is on load balancer {}", name.unwrap_or_default())
         }
@@ -24,6 +30,9 @@ pub(super) fn consumer(view: &ConsumerView) -> String {
     if let Some(remedy) = &view.remedy {
         row(&mut out, "What helps", remedy);
     }
+    if let Some(chain) = &view.address {
+        address(&mut out, chain, &view.object);
+    }
     if view.state == StateView::Planned {
         planned(&mut out, view);
     }
@@ -32,6 +41,49 @@ pub(super) fn consumer(view: &ConsumerView) -> String {
     }
     notes(&mut out, &view.notes);
     out
+}
+
+/// From what is asked for to who has it.
+fn address(out: &mut String, chain: &ChainView, whose: &ConsumerName) {
+    let asks: Vec<_> = chain.asks.iter().map(ask).collect();
+    let asks = if asks.is_empty() { "any address".to_owned() } else { asks.join("; ") };
+    row(out, "Asks for", &asks);
+    for (index, one) in chain.held.iter().enumerate() {
+        row(out, if index == 0 { "Has" } else { "" }, &held(one, whose));
+    }
+    if chain.held.is_empty() {
+        row(out, "Has", "none of a pool: no Address object names it");
+    }
+    if let Some(condition) = chain.condition(names::CONDITION_ADDRESS_FROM_DNS) {
+        row(out, "From DNS", &format!("{}, {}", condition.status, told(condition)));
+    }
+    let programmed = chain.condition(names::CONDITION_SERVICE_PROGRAMMED);
+    if let Some(condition) = programmed.filter(|it| chain.alone && it.status != "True") {
+        row(out, "Leader says", &told(condition));
+    }
+}
+
+fn ask(ask: &AskView) -> String {
+    let value = quote(&ask.value);
+    let what = match ask.what {
+        What::Address => format!("address {value}"),
+        What::Name => format!("what {value} resolves to"),
+        What::Pool => format!("pool {value}"),
+        What::Sharing => format!("sharing under {value}"),
+    };
+    format!("{what} ({})", ask.key)
+}
+
+fn held(one: &AddressView, whose: &ConsumerName) -> String {
+    let pool = one.pool.as_deref().map(|pool| format!(" of pool {pool}")).unwrap_or_default();
+    let until = one.left.map(|seconds| format!(", ends {}", left(seconds))).unwrap_or_default();
+    let others = one.holders.iter().map(who).filter(|it| *it != whose.to_string());
+    let others: Vec<_> = others.collect();
+    let shared = match others.is_empty() {
+        true => String::new(),
+        false => format!(", shared with {}", others.join(", ")),
+    };
+    format!("{}{pool}: {:?}{until}{shared}", one.address, one.state)
 }
 
 fn planned(out: &mut String, view: &ConsumerView) {

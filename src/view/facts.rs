@@ -2,7 +2,7 @@
 
 use super::list::Lists;
 use super::words::Certificate;
-use bowline_api::{LoadBalancer, Plan, convert, names};
+use bowline_api::{Address, LoadBalancer, Plan, convert, names};
 use bowline_core::hash::PlanHash;
 use bowline_core::key::{ConsumerRef, ObjectKey};
 use bowline_core::objects;
@@ -30,6 +30,9 @@ pub(crate) struct Facts {
     pub(super) controller: Option<Holder>,
     pub(super) slices: Vec<objects::Slice>,
     pub(super) nodes: Vec<objects::Node>,
+    pub(super) addresses: Vec<Address>,
+    /// When all this was so.
+    pub(super) now: Timestamp,
     /// Whether Secrets could be read; where not, nothing is said about certificates.
     pub(super) knows_secrets: bool,
     pub(super) notes: Vec<String>,
@@ -103,6 +106,8 @@ impl Facts {
             knows_secrets: lists.secrets.is_some(),
             slices: lists.slices.iter().map(convert::slice).collect(),
             nodes: lists.nodes.iter().map(convert::node).collect(),
+            addresses: lists.addresses,
+            now,
             services: by_key(lists.services, |it| key(&it.metadata.namespace, &it.metadata.name)),
             ingresses: by_key(lists.ingresses, |it| key(&it.metadata.namespace, &it.metadata.name)),
             classes: by_key(lists.classes, |it| it.metadata.name.clone().unwrap_or_default()),

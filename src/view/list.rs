@@ -1,7 +1,7 @@
 //! Lists what the views are made from, once. What may not be read is noted and left out: a view with a
 //! gap that it names is worth more than none.
 
-use bowline_api::{LoadBalancer, Plan, convert, names};
+use bowline_api::{Address, AddressPool, LoadBalancer, Plan, convert, names};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -25,7 +25,17 @@ pub(crate) struct Lists {
     pub(crate) nodes: Vec<Node>,
     pub(crate) plans: Vec<Plan>,
     pub(crate) leases: Vec<Lease>,
+    pub(crate) addresses: Vec<Address>,
     /// What could not be read, and what that means; for the user.
+    pub(crate) notes: Vec<String>,
+}
+
+/// The pools of a cluster, and the addresses that are held.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AddressLists {
+    pub(crate) pools: Vec<AddressPool>,
+    pub(crate) addresses: Vec<Address>,
+    /// As in [`Lists`].
     pub(crate) notes: Vec<String>,
 }
 
@@ -80,6 +90,7 @@ impl Lists {
             nodes,
             plans,
             leases,
+            addresses,
         ) = tokio::try_join!(
             list::<Service>(Api::all(client.clone()), &all),
             list::<Ingress>(Api::all(client.clone()), &all),
@@ -91,6 +102,7 @@ impl Lists {
             list::<Node>(Api::all(client.clone()), &all),
             list::<Plan>(Api::namespaced(client.clone(), namespace), &all),
             list::<Lease>(Api::namespaced(client.clone(), namespace), &all),
+            list::<Address>(Api::all(client.clone()), &all),
         )?;
         let ours = |one: &Namespace| one.metadata.name.as_deref() == Some(namespace);
         if namespaces.as_ref().is_some_and(|all| !all.iter().any(ours)) {
@@ -128,6 +140,9 @@ impl Lists {
             leases: leases.unwrap_or_else(|| {
                 missing(&mut note, "leases", "it is unknown what agents have applied")
             }),
+            addresses: addresses.unwrap_or_else(|| {
+                missing(&mut note, "addresses.bowline.dev", "it is unknown who has which address")
+            }),
             secrets,
             notes,
         })
@@ -141,6 +156,30 @@ impl Lists {
     /// The Lease by which controllers choose their leader.
     pub(super) fn controller(&self) -> Option<&Lease> {
         self.lease(names::LEASE_CONTROLLER)
+    }
+}
+
+impl AddressLists {
+    /// Reads pools and addresses, and nothing else.
+    pub(crate) async fn read(client: &Client) -> Result<Self, ListError> {
+        let all = ListParams::default();
+        let (pools, addresses) = tokio::try_join!(
+            list::<AddressPool>(Api::all(client.clone()), &all),
+            list::<Address>(Api::all(client.clone()), &all),
+        )?;
+        let mut notes = Vec::new();
+        let mut note = |what: &str, means: &str| {
+            notes.push(format!("You may not list {what}, so {means}."));
+        };
+        Ok(Self {
+            pools: pools.unwrap_or_else(|| {
+                missing(&mut note, "addresspools.bowline.dev", "no pool is known")
+            }),
+            addresses: addresses.unwrap_or_else(|| {
+                missing(&mut note, "addresses.bowline.dev", "it is unknown who has which address")
+            }),
+            notes,
+        })
     }
 }
 

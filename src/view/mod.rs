@@ -4,12 +4,16 @@
 //! ```text
 //!  list (I/O) ─▶ facts ─┬─▶ explain ─┐
 //!                       ├─▶ status  ─┼─▶ JSON, or text of 80 columns
-//!                       └─▶ plan    ─┘
+//!                       ├─▶ plan    ─┤
+//!  list of pools and addresses ───────┘
 //! ```
 //!
 //! Only `list` asks the cluster, and nothing here writes to it. What programs get is fixed by
 //! docs/json.md: sentences in it are for people, and everything that is decided has a field of its own.
 
+pub(crate) mod addresses;
+mod addresses_text;
+mod chain;
 pub(crate) mod explain;
 mod explain_text;
 mod facts;
@@ -27,7 +31,7 @@ mod testing;
 mod tests;
 
 pub(crate) use facts::Facts;
-pub(crate) use list::Lists;
+pub(crate) use list::{AddressLists, Lists};
 
 use serde::Serialize;
 

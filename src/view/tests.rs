@@ -1,5 +1,6 @@
 //! The views as a user reads them, whole.
 
+mod addresses;
 mod difference;
 mod explain;
 mod programs;

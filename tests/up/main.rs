@@ -17,6 +17,7 @@ mod ending;
 mod hostile;
 mod look;
 mod manifests;
+mod metallb;
 mod random;
 mod resume;
 mod storm;

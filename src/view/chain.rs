@@ -1,0 +1,110 @@
+//! How a Service comes by its address: what it asks for, in its own words, which Address objects say that it
+//! has one, and what the leader says about it. Decides nothing and judges nothing. Pure.
+
+use super::addresses::{AddressView, ConditionView, views};
+use super::facts::Facts;
+use bowline_api::annotations::{self, ADDRESS_POOL, ALLOW_SHARED_IP, ASSIGN_FROM_FQDN, VIP};
+use bowline_api::names;
+use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::outcome::State;
+use bowline_core::planner::{Ask, Why};
+use k8s_openapi::api::core::v1::Service;
+use serde::Serialize;
+
+/// From what is asked for to what is recorded.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct ChainView {
+    /// What the Service says of addresses; nothing: any address will do.
+    pub(super) asks: Vec<AskView>,
+    /// The Address objects that name it.
+    pub(super) held: Vec<AddressView>,
+    /// What the leader says: whether it has its address and, where it takes it from a name, how that went.
+    pub(super) conditions: Vec<ConditionView>,
+    /// Whether no load balancer carries it.
+    pub(super) alone: bool,
+}
+
+/// Something that a Service says of addresses.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct AskView {
+    pub(super) what: What,
+    /// Where it says so: an annotation, or a field of its spec.
+    pub(super) key: &'static str,
+    pub(super) value: String,
+}
+
+/// What an ask is for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) enum What {
+    /// This address.
+    Address,
+    /// The address that this name resolves to.
+    Name,
+    /// An address of this pool.
+    Pool,
+    /// To share it with those who have the same key.
+    Sharing,
+}
+
+impl ChainView {
+    /// The chain of a Service; None where pools have nothing to do with it: it asks for nothing, has
+    /// nothing, and is not one that gets an address without a load balancer.
+    pub(super) fn of(facts: &Facts, key: &ObjectKey) -> Option<Self> {
+        let service = facts.services.get(key)?;
+        let asks = asks(service);
+        let uid = service.metadata.uid.as_deref();
+        let mut held = views(&facts.addresses, facts.now);
+        held.retain(|it| it.holders.iter().any(|holder| uid == Some(&*holder.uid)));
+        let alone = is_alone(facts, key);
+        if asks.is_empty() && held.is_empty() && !alone {
+            return None;
+        }
+        let ours = [names::CONDITION_ADDRESS_FROM_DNS, names::CONDITION_SERVICE_PROGRAMMED];
+        let conditions = service.status.iter().flat_map(|status| &status.conditions).flatten();
+        let conditions = conditions.filter(|it| ours.contains(&&*it.type_)).map(ConditionView::of);
+        Some(Self { asks, held, conditions: conditions.collect(), alone })
+    }
+
+    /// Whether the Service has an address without a load balancer.
+    pub(super) fn has_address_alone(&self) -> bool {
+        self.alone && !self.held.is_empty()
+    }
+
+    /// What the leader says of one matter.
+    pub(super) fn condition(&self, type_: &str) -> Option<&ConditionView> {
+        self.conditions.iter().find(|it| it.type_ == type_)
+    }
+}
+
+/// Whether a Service of ours asks for no load balancer, and is on none.
+fn is_alone(facts: &Facts, key: &ObjectKey) -> bool {
+    let outcome = facts.planner.outcome(ConsumerKind::Service, key);
+    let nowhere =
+        outcome.is_some_and(|it| matches!(it.state, State::Refused { load_balancer: None, .. }));
+    match facts.planner.why(ConsumerKind::Service, key) {
+        Why::Asks(Ok(asked)) => nowhere && matches!(asked.ask, Ask::Nothing | Ask::External),
+        _ => false,
+    }
+}
+
+fn asks(service: &Service) -> Vec<AskView> {
+    let empty = Default::default();
+    let all = service.metadata.annotations.as_ref().unwrap_or(&empty);
+    let keys = [
+        (What::Address, &VIP),
+        (What::Name, &ASSIGN_FROM_FQDN),
+        (What::Pool, &ADDRESS_POOL),
+        (What::Sharing, &ALLOW_SHARED_IP),
+    ];
+    let read = |(what, key)| {
+        let found = annotations::read(all, key)?;
+        Some(AskView { what, key: found.key, value: found.value.to_owned() })
+    };
+    let mut asks: Vec<AskView> = keys.into_iter().filter_map(read).collect();
+    let field = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_ref());
+    if let Some(value) = field.filter(|value| !value.is_empty()) {
+        let key = "spec.loadBalancerIP";
+        asks.push(AskView { what: What::Address, key, value: value.clone() });
+    }
+    asks
+}
