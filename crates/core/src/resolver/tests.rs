@@ -371,7 +371,6 @@ fn rules_of_one_host_are_merged_the_specific_first_then_by_consumer() {
     assert_eq!(resolver.take().unwrap().sites, vec![Change::Put(key, merged.into())]);
 }
 
-/// Certificates that are put (true) or removed (false).
 #[test]
 fn the_cookie_secret_is_given_once_and_in_every_snapshot_until_there_is_another() {
     let mut resolver = Resolver::new();
@@ -395,6 +394,7 @@ fn a_cookie_secret_is_not_printed() {
     assert_eq!(format!("{object:?}"), "CookieSecret(CookieSecret { .. })");
 }
 
+/// Certificates that are put (true) or removed (false).
 fn certificates(update: &Update) -> Vec<(&str, bool)> {
     let told = update.certificates.iter().map(|change| match change {
         Change::Put(hash, _) => (&**hash, true),
