@@ -248,7 +248,7 @@ impl Controller {
         if let Some(target) = heard.target()
             && self.held.remove(&target).is_some()
         {
-            self.backoffs.remove(&(target.clone(), String::new()));
+            self.backoffs.retain(|(it, _), _| *it != target);
             self.state.dirty.insert(target);
         }
     }
@@ -305,8 +305,10 @@ impl Controller {
         }
         let recording =
             |target: &Target| matches!(target, Target::Plans(_) | Target::Certificates(_));
-        // What records a plan comes first in the order of targets.
-        let first = self.state.dirty.first();
+        // In the order of targets, what records a plan is before all but what cookies are signed with. For
+        // that nobody waits: agents have a secret of their own until then.
+        let mut dirty = self.state.dirty.iter();
+        let first = dirty.find(|target| !matches!(target, Target::Cookies(_)));
         let waits = self.timers.iter().any(|(_, target)| matches!(target, Target::Plans(_)));
         let held = self.held.keys();
         if !waits && !self.busy.keys().chain(first).chain(&skipped).chain(held).any(recording) {
@@ -366,3 +368,6 @@ impl Controller {
         self.timers.insert((at, target));
     }
 }
+
+#[cfg(test)]
+mod tests;

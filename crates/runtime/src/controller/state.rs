@@ -72,7 +72,8 @@ pub(super) enum Next {
 /// What a write was based on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tried {
-    /// The object's name, where a target has several objects.
+    /// The object's name, where the target has several objects or the write may make it. Empty: the
+    /// target is the object, and it exists.
     pub(super) name: String,
     /// Its version; None: it did not exist.
     version: Option<String>,
