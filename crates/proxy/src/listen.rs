@@ -289,6 +289,15 @@ impl Listener {
     }
 }
 
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // What carries datagrams holds no listener, and would go on without one.
+        if let Some(task) = self.task.get_mut().take() {
+            task.abort();
+        }
+    }
+}
+
 /// Whether accepting failed because of the client, so that the next one may be taken at once.
 fn is_of_one_client(error: &io::Error) -> bool {
     matches!(

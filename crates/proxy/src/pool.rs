@@ -181,7 +181,7 @@ impl Pool {
             || before.proxy_protocol != config.proxy_protocol
             || before.speaks != config.speaks;
         self.settings.store(Arc::new(Settings::new(config)));
-        if recheck {
+        if recheck && before.health_check.is_some() {
             for server in &members.servers {
                 let mut health = server.health();
                 health.down = false;

@@ -182,7 +182,7 @@ pub(crate) struct State {
     /// Why certificates cannot be served, by hash.
     bad_certificates: BTreeMap<Arc<str>, String>,
     /// What cookies are signed with; none: with a key of this process.
-    cookie_key: Option<Arc<CookieKey>>,
+    cookie_key: Option<(CookieSecret, Arc<CookieKey>)>,
     /// Listeners that could not be bound.
     unbound: BTreeSet<ListenerKey>,
     report: Report,
@@ -228,8 +228,11 @@ impl State {
                 }
             }
         }
-        if let Some(CookieSecret(secret)) = update.cookie_secret {
-            let key = self.cookie_key.insert(Arc::new(CookieKey::new(secret)));
+        if let Some(secret) = &update.cookie_secret
+            && self.cookie_key.as_ref().is_none_or(|(known, _)| known != secret)
+        {
+            let key = Arc::new(CookieKey::new(secret.0));
+            self.cookie_key = Some((secret.clone(), key.clone()));
             let backends = self.shared.backends.read();
             backends.values().for_each(|backend| backend.pool.set_key(key.clone()));
         }
@@ -303,7 +306,7 @@ impl State {
                 continue;
             }
             let pool = match &self.cookie_key {
-                Some(key) => Pool::with_key(config.clone(), key.clone()),
+                Some((_, key)) => Pool::with_key(config.clone(), key.clone()),
                 None => Pool::new(config.clone()),
             };
             self.shared.metrics.add_pool(&pool);
@@ -328,7 +331,7 @@ impl State {
     }
 
     fn entry(&mut self, name: &Arc<str>) -> Arc<Entry> {
-        let to_https = || ArcSwap::from_pointee(Redirect::to_https(name, []));
+        let to_https = || ArcSwap::from_pointee(Redirect::to_https(name, [], []));
         let new = || Arc::new(Entry { name: name.clone(), to_https: to_https() });
         self.entries.entry(name.clone()).or_insert_with(new).clone()
     }
@@ -403,7 +406,7 @@ impl State {
         }
         for (name, entry) in &self.entries {
             let there = self.listeners.values().map(|wanted| &wanted.resolved.listener);
-            let to_https = Redirect::to_https(name, come().chain(there));
+            let to_https = Redirect::to_https(name, come(), there);
             entry.to_https.store(Arc::new(to_https));
         }
     }

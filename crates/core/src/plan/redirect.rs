@@ -10,18 +10,26 @@ const PERMANENT: u16 = 308;
 
 impl Redirect {
     /// What a client is told that asks an entry in clear text for a site with [`super::SiteTls::redirect`]: the
-    /// same on the port where one of these listeners serves the entry over TLS. Where none does, on the
-    /// usual one: such a site is not served in clear text all the same.
-    pub fn to_https<'a>(entry: &str, listeners: impl IntoIterator<Item = &'a Listener>) -> Self {
+    /// same on the port where one of these listeners serves the entry over TLS. Those that are to come
+    /// count before those that are there, some of which may be about to go; of several it is the one with
+    /// the lowest address and port. Where none does, it is the usual port: such a site is not served in
+    /// clear text all the same.
+    pub fn to_https<'a>(
+        entry: &str,
+        coming: impl IntoIterator<Item = &'a Listener>,
+        there: impl IntoIterator<Item = &'a Listener>,
+    ) -> Self {
         let serves = |it: &&Listener| {
             it.protocol == ListenerProtocol::Https
                 && matches!(&it.serves, Serves::Entry(name) if **name == *entry)
         };
-        let port = listeners.into_iter().find(serves).map_or(HTTPS, |listener| listener.port);
+        let at = |it: &&Listener| (it.address, it.port);
+        let coming = coming.into_iter().filter(serves).min_by_key(at);
+        let found = coming.or_else(|| there.into_iter().filter(serves).min_by_key(at));
         Self {
             scheme: Some("https".into()),
             host: None,
-            port: Some(port),
+            port: Some(found.map_or(HTTPS, |listener| listener.port)),
             path: None,
             status: PERMANENT,
         }
@@ -53,7 +61,12 @@ mod tests {
             path: None,
             status: 308,
         };
-        assert_eq!(Redirect::to_https(ENTRY_WEB, &all), to(8443));
-        assert_eq!(Redirect::to_https(ENTRY_WEB, &all[..2]), to(443));
+        assert_eq!(Redirect::to_https(ENTRY_WEB, [], &all), to(8443));
+        assert_eq!(Redirect::to_https(ENTRY_WEB, [], &all[..2]), to(443));
+        let several = [9443, 8443, 7443].map(|port| listener(port, Https, ENTRY_WEB));
+        let [high, middle, low] = &several;
+        assert_eq!(Redirect::to_https(ENTRY_WEB, [], [high, low, middle]), to(7443));
+        assert_eq!(Redirect::to_https(ENTRY_WEB, [], [low, middle, high]), to(7443));
+        assert_eq!(Redirect::to_https(ENTRY_WEB, [high, middle], [low]), to(8443));
     }
 }

@@ -13,7 +13,8 @@ use tokio::task::AbortHandle;
 pub(crate) struct Connections {
     ending: AtomicBool,
     ask: Notify,
-    tasks: Mutex<BTreeMap<u64, AbortHandle>>,
+    /// What stops each; none while it is being started.
+    tasks: Mutex<BTreeMap<u64, Option<AbortHandle>>>,
 }
 
 /// One of them, until it is dropped.
@@ -43,27 +44,27 @@ impl Connections {
         self.ask.notify_waiters();
     }
 
-    /// Starts one more, which holds on to what it is given. Its number is one that no other has.
+    /// Starts one more, which holds on to what it is given. Its number is one that no other has. Nobody
+    /// may cut meanwhile.
     pub(super) fn start<E>(
         self: &Arc<Self>,
         number: u64,
         spawn: impl FnOnce(Held) -> Result<AbortHandle, E>,
     ) -> Result<(), E> {
-        // A task that ends at once waits here, so that nothing is left of it.
-        let mut tasks = self.tasks.lock();
-        match spawn(Held { of: self.clone(), number }) {
-            Ok(task) => {
-                tasks.insert(number, task);
-                Ok(())
-            }
-            Err(error) => Err(error),
+        let held = Held { of: self.clone(), number };
+        self.tasks.lock().insert(number, None);
+        let task = spawn(held)?;
+        // One that has ended by now is no longer there, and stays so.
+        if let Some(started) = self.tasks.lock().get_mut(&number) {
+            *started = Some(task);
         }
+        Ok(())
     }
 
     /// Ends all that are left.
     pub(super) fn cut(&self) {
         let tasks = std::mem::take(&mut *self.tasks.lock());
-        for task in tasks.into_values() {
+        for task in tasks.into_values().flatten() {
             task.abort();
         }
     }
@@ -79,6 +80,7 @@ impl Drop for Held {
 mod tests {
     use super::*;
     use std::convert::Infallible;
+    use std::time::Duration;
 
     fn start(connections: &Arc<Connections>, number: u64, work: impl Future + Send + 'static) {
         let started: Result<_, Infallible> = connections.start(number, |held| {
@@ -91,15 +93,30 @@ mod tests {
         started.unwrap();
     }
 
-    #[tokio::test]
-    async fn nothing_is_left_of_a_connection_that_ended() {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_left_of_connections_that_ended_however_soon() {
         let connections = Arc::<Connections>::default();
-        for number in 0..3 {
+        for number in 0..2_000 {
             start(&connections, number, std::future::ready(()));
         }
-        while !connections.tasks.lock().is_empty() {
-            tokio::task::yield_now().await;
-        }
+        let ended = async {
+            while !connections.tasks.lock().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(30), ended).await;
+        assert!(waited.is_ok(), "{:?} are left", connections.tasks.lock().keys());
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_connection_that_cannot_be_started() {
+        let connections = Arc::<Connections>::default();
+        let failed = connections.start(1, |held| {
+            drop(held);
+            Err("gone")
+        });
+        assert_eq!(failed, Err("gone"));
+        assert!(connections.tasks.lock().is_empty());
     }
 
     #[tokio::test]

@@ -4,7 +4,9 @@ use crate::kit::{self, HTTP, World, consumer, pool};
 use bowline_core::outcome::Reason;
 use bowline_core::plan::{ListenerProtocol, Pool, Serves, Transport};
 use bowline_core::update::{Extent, ListenerKey, Report};
+use bowline_proxy::Options;
 use bowline_testing::{Backend, Dial, eventually};
+use std::time::{Duration, Instant};
 
 #[tokio::test]
 async fn an_address_that_is_taken_is_reported_on_its_own_object_and_bound_once_it_is_free() {
@@ -108,6 +110,34 @@ async fn a_port_that_is_removed_and_added_again_is_there_at_once() {
         world.apply(world.wish().listener(HTTP, ListenerProtocol::Http)).await;
         assert_eq!(world.http().get("a", "/").await.unwrap().status, 200);
     }
+}
+
+#[tokio::test]
+async fn what_a_removed_listener_has_goes_on_for_its_drain_time_and_is_cut_then() {
+    let mut options = Options::default();
+    options.limits.drain_time = Duration::from_secs(1);
+    let world = World::with(options);
+    let (lines, web) = (Backend::tcp("t", kit::address(), 80).await, world.member("h").await);
+    let serves = Serves::Pool("lines".into());
+    let wish = world.wish().web(&[&web]).pool(pool("lines"), &[&lines]);
+    world.apply(wish.serving(9000, ListenerProtocol::Tcp, serves)).await;
+    let mut line = Dial::to(world.at, 9000).line().await.unwrap();
+    let mut socket = world.http().websocket("a", "/").await.unwrap();
+
+    let removed = Instant::now();
+    world.apply(world.wish().without_listener(HTTP).without_listener(9000)).await;
+    assert_eq!(line.ask("x").await.unwrap(), "x");
+    assert_eq!(socket.ask("x").await.unwrap(), "h:x");
+    let cut = async {
+        while line.ask("still there").await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        while socket.ask("still there").await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), cut).await.expect("both are cut");
+    assert!(removed.elapsed() >= Duration::from_secs(1), "{:?}", removed.elapsed());
 }
 
 #[tokio::test]
