@@ -16,6 +16,7 @@
 pub mod addresses;
 pub mod announce;
 pub mod backoff;
+pub mod cookies;
 pub mod dns;
 pub mod election;
 pub mod hash;

@@ -4,6 +4,7 @@
 use super::*;
 use crate::controller::writes::CookiesWrite;
 use bowline_api::load_balancer::LoadBalancerPhase;
+use bowline_core::cookies::{self, Recorded, Step};
 
 /// The certificates that a load balancer needs.
 fn needed<'a>(planner: &'a Planner, lb: &str) -> Needed<'a> {
@@ -31,19 +32,20 @@ impl State {
         self.planner.load_balancer(lb).map(|it| Arc::clone(&it.uid))
     }
 
-    /// Every load balancer that an agent serves has a secret of its own. It goes with the load balancer.
+    /// What `core::cookies` says of the secret of a load balancer.
     pub(super) fn next_cookies(&self, lb: &Arc<str>) -> Next {
         let driven = self.balancers.get(lb).is_some_and(|shown| shown.status.driven);
-        let Some(uid) = self.uid(lb).filter(|_| driven) else { return Next::Nothing };
-        let shown = self.cookies.get(lb);
-        let readable = shown.is_some_and(|shown| shown.status.readable);
-        let owned = shown.is_some_and(|shown| shown.status.owner.as_deref() == Some(&*uid));
-        if readable && owned {
-            return Next::Nothing;
-        }
+        let (uid, shown) = (self.uid(lb), self.cookies.get(lb));
+        let recorded = shown.map(|shown| Recorded {
+            owner: shown.status.owner.as_deref(),
+            readable: shown.status.readable,
+        });
+        let step = cookies::step(uid.as_deref(), driven, recorded);
+        let Some(uid) = uid.filter(|_| step != Step::Keep) else { return Next::Nothing };
         let version = shown.map(|shown| shown.version.to_string());
         let tried = Tried { name: names::cookies_secret(lb), version: version.clone() };
-        let write = CookiesWrite { load_balancer: Arc::clone(lb), uid, version, anew: !readable };
+        let anew = step.is_anew();
+        let write = CookiesWrite { load_balancer: Arc::clone(lb), uid, version, anew };
         Next::Write(Write::Cookies(write), tried)
     }
 
