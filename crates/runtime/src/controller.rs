@@ -332,6 +332,10 @@ impl Controller {
                 self.failed(target, &tried, &"there is no such namespace");
             }
             Err(Failure::Gone) => {}
+            Err(Failure::Taken) => {
+                self.state.taken(&target, &tried);
+                self.failed(target, &tried, &"a Secret of another type has this name");
+            }
             Err(Failure::Conflict) => {
                 self.context.metrics.error("Conflict");
                 if self.state.is_at(&target, &tried) {

@@ -5,14 +5,14 @@
 
 mod support;
 
-use bowline_api::LoadBalancer;
+use bowline_api::{LoadBalancer, names};
 use bowline_core::update::{Change, CookieSecret};
 use bowline_runtime::{AgentOptions, ControllerOptions};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Event, Secret};
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::Client;
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use support::{
@@ -188,5 +188,43 @@ async fn all_agents_of_a_load_balancer_sign_cookies_alike_also_after_a_restart()
     for controller in controllers {
         controller.stop().await;
     }
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_of_another_type_in_the_way_is_told_of_and_made_when_it_is_gone() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bowline-system"}});
+    create(&client, namespace).await;
+    let name = "bowline-cookies-edge";
+    let metadata = json!({"name": name, "namespace": "bowline-system"});
+    let other =
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata});
+    create(&client, other).await;
+    create(&client, load_balancer("127.0.0.1")).await;
+    let controller = start_controller(client.clone(), controller_options("a"));
+    let events: Api<Event> = Api::namespaced(client.clone(), "default");
+    let event = eventually("an Event", || async {
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        let found = all.iter().find(|event| event.reason.as_deref() == Some("NameTaken"));
+        found.cloned().ok_or_else(|| format!("{all:?}"))
+    })
+    .await;
+    assert_eq!(event.involved_object.name.as_deref(), Some("edge"));
+    let message =
+        "Secret bowline-cookies-edge is of another type and in the way of Bowline's: delete it";
+    assert_eq!(event.message.as_deref(), Some(message));
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "bowline-system");
+    assert_eq!(secrets.get(name).await.unwrap().type_.as_deref(), Some("Opaque"));
+    secrets.delete(name, &DeleteParams::default()).await.unwrap();
+    eventually("a Secret of ours", || async {
+        let found = secrets.get_opt(name).await.unwrap().and_then(|it| it.type_);
+        let ours = found.as_deref() == Some(names::SECRET_TYPE_COOKIES);
+        if ours { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+    controller.stop().await;
     cluster.shutdown().await;
 }

@@ -354,6 +354,23 @@ impl State {
         true
     }
 
+    /// A Secret that is not ours has the name of one of ours: whoever looks after the load balancer is told.
+    pub(super) fn taken(&mut self, target: &Target, tried: &Tried) {
+        let (Target::Cookies(lb) | Target::Certificates(lb)) = target else { return };
+        let Some(uid) = self.uid(lb) else { return };
+        let (kind, name) = (ConsumerKind::LoadBalancer, Arc::clone(lb));
+        let message = format!(
+            "Secret {} is of another type and in the way of Bowline's: delete it",
+            tried.name
+        );
+        self.said.push(Announcement {
+            object: ConsumerRef { kind, namespace: "".into(), name, uid },
+            severity: Severity::Warning,
+            reason: "NameTaken".into(),
+            message: message.into(),
+        });
+    }
+
     /// Where a consumer can be reached, as its status says now.
     fn live(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Change> {
         let addresses = match kind {

@@ -65,8 +65,10 @@ pub(super) enum Written {
 /// Why a write did not happen.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Somebody else wrote first: what the watch shows next decides. With the object's name.
+    /// Somebody else wrote first: what the watch shows next decides.
     Conflict,
+    /// A Secret of another type, which no watch of ours shows, has the name of the one to be made.
+    Taken,
     /// The object is gone.
     Gone,
     /// Anything else.
@@ -158,7 +160,7 @@ impl Writer {
                     data: Some(convert::certificates_data(&write.added)),
                     ..Secret::default()
                 };
-                answer(api.create(&params(), &secret)).await?
+                make(&api, &secret).await?
             }
             Some(version) => {
                 let patch = write.patch(version, &metadata);
@@ -183,7 +185,7 @@ impl Writer {
             ..Secret::default()
         };
         let after = match write.version {
-            None => answer(api.create(&params(), &secret)).await?,
+            None => make(&api, &secret).await?,
             Some(_) => answer(api.patch(&name, &patch_params(), &Patch::Merge(&secret))).await?,
         };
         Ok(Written::Cookies(CookiesSeen::of(&after).shown))
@@ -221,6 +223,22 @@ impl Writer {
         let missed = wanted.into_iter().filter(|(hash, _)| !fetched.contains_key(hash)).collect();
         Ok(Written::Fetched(fetched, missed))
     }
+}
+
+/// Makes a Secret of ours.
+async fn make(api: &Api<Secret>, secret: &Secret) -> Result<Secret, Failure> {
+    let failure = match answer(api.create(&params(), secret)).await {
+        Ok(made) => return Ok(made),
+        Err(error) => Failure::from(error),
+    };
+    let name = secret.metadata.name.as_deref().unwrap_or_default();
+    if matches!(failure, Failure::Conflict)
+        && let Ok(Some(found)) = answer(api.get_opt(name)).await
+        && found.type_ != secret.type_
+    {
+        return Err(Failure::Taken);
+    }
+    Err(failure)
 }
 
 async fn status<K>(api: &Api<K>, name: &str, patch: &Value) -> Result<K, Error>
