@@ -1,4 +1,4 @@
-//! The agent of one load balancer: follows its Plans, the EndpointSlices and its certificates, and keeps
+//! The agent of one load balancer: follows its Plans, the EndpointSlices and its Secrets, and keeps
 //! a driver in step. It decides nothing and writes nothing but its Lease; when the API goes away it goes
 //! on serving what it knows. `bowline agent` and `bowline up` start it.
 //!
@@ -7,8 +7,8 @@
 //!             (what comes while the driver works is the next update)
 //! ```
 
-mod certificates;
 mod reporter;
+mod secrets;
 mod tally;
 
 use crate::lease::Report;
@@ -155,7 +155,7 @@ fn follow(
             })
         },
     ));
-    watches.spawn(certificates::follow(
+    watches.spawn(secrets::follow(
         client.clone(),
         options.namespace.clone(),
         options.load_balancer.clone(),

@@ -42,6 +42,33 @@ pub enum Seen<K> {
     Done,
 }
 
+impl<K> Seen<K> {
+    /// The same of what is read from the object.
+    pub fn map<T>(self, read: impl FnOnce(K) -> T) -> Seen<T> {
+        match self {
+            Self::Begin => Seen::Begin,
+            Self::Apply(object) => Seen::Apply(read(object)),
+            Self::Delete(object) => Seen::Delete(read(object)),
+            Self::Done => Seen::Done,
+        }
+    }
+}
+
+/// What a watch is about, for those who read the log and the metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct What {
+    /// Its kind, or a word of ours.
+    pub label: &'static str,
+    /// What to say, once, where the server forbids it. None: what the server says, each time.
+    pub remedy: Option<String>,
+}
+
+impl From<&'static str> for What {
+    fn from(label: &'static str) -> Self {
+        Self { label, remedy: None }
+    }
+}
+
 /// What to follow.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
@@ -88,7 +115,7 @@ impl Selection {
 pub async fn follow<K, E>(
     api: Api<K>,
     selection: Selection,
-    what: &'static str,
+    what: impl Into<What>,
     metrics: Metrics,
     listener: mpsc::Sender<E>,
     read: impl FnMut(Seen<K>) -> Option<E> + Send,
@@ -100,7 +127,8 @@ pub async fn follow<K, E>(
     let mut follower = Follower {
         api,
         selection,
-        what,
+        what: what.into(),
+        forbidden: false,
         metrics,
         listener,
         read,
@@ -119,7 +147,9 @@ type Events<K> = BoxStream<'static, kube::Result<WatchEvent<K>>>;
 struct Follower<K, E, R> {
     api: Api<K>,
     selection: Selection,
-    what: &'static str,
+    what: What,
+    /// The server forbade it since it last worked.
+    forbidden: bool,
     metrics: Metrics,
     listener: mpsc::Sender<E>,
     read: R,
@@ -167,13 +197,24 @@ where
     /// Waits, ever longer, after a break; where a server cannot stream lists there is another way.
     async fn recover(&mut self, why: &Trouble) {
         if self.streaming && why.refuses_streaming() {
-            tracing::debug!(what = self.what, %why, "no streaming lists here: reading pages instead");
+            tracing::debug!(what = self.what.label, %why, "no streaming lists here: reading pages instead");
             self.streaming = false;
             return;
         }
-        self.metrics.watch_restarted(self.what);
+        let label = self.what.label;
+        self.metrics.watch_restarted(label);
         let wait = self.backoff.failed(random::number());
-        complain(self.what, why, self.backoff.failures(), wait);
+        let complaint = complaint(&self.what, why, self.backoff.failures(), self.forbidden);
+        self.forbidden |= why.is_forbidden();
+        match complaint {
+            Complaint::Quiet => {
+                tracing::debug!(what = label, error = %why, ?wait, "the watch broke off")
+            }
+            Complaint::Remedy(remedy) => tracing::warn!(what = label, "{remedy}"),
+            Complaint::Loud => {
+                tracing::warn!(what = label, error = %why, ?wait, "cannot watch; what is known stays in force");
+            }
+        }
         tokio::time::sleep(wait).await;
     }
 
@@ -191,6 +232,7 @@ where
     /// A version that was told wholly.
     fn reached(&mut self, version: &str) {
         self.backoff.worked();
+        self.forbidden = false;
         if self.newest.as_deref().is_none_or(|newest| !is_older(version, newest)) {
             self.newest = Some(version.to_owned());
         }
@@ -351,7 +393,7 @@ where
     fn skip(&self, error: ClientError) -> Result<(), Error> {
         match error {
             ClientError::SerdeError(error) => {
-                tracing::warn!(what = self.what, %error, "an object cannot be read");
+                tracing::warn!(what = self.what.label, %error, "an object cannot be read");
                 self.metrics.error("Unreadable");
                 Ok(())
             }
@@ -397,6 +439,10 @@ enum Trouble {
 }
 
 impl Trouble {
+    fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Watch(error) | Self::List(error) if status(error) == Some(403))
+    }
+
     fn refuses_streaming(&self) -> bool {
         match self {
             Self::Watch(error) => refuses_streaming(error),
@@ -406,12 +452,22 @@ impl Trouble {
     }
 }
 
-/// A first break is daily life (a server restarts, a version expires); one that stays is worth a line.
-fn complain(what: &str, error: &Trouble, failures: u32, wait: Duration) {
-    if failures < 3 {
-        tracing::debug!(what, %error, ?wait, "the watch broke off");
-    } else {
-        tracing::warn!(what, %error, ?wait, "cannot watch; what is known stays in force");
+/// How a break is told.
+#[derive(Debug, PartialEq, Eq)]
+enum Complaint<'a> {
+    Quiet,
+    Loud,
+    Remedy(&'a str),
+}
+
+/// A first break is daily life (a server restarts, a version expires); one that stays is worth a line. What
+/// the server forbids stays until somebody acts; who has been told how need not be told again.
+fn complaint<'a>(what: &'a What, why: &Trouble, failures: u32, told: bool) -> Complaint<'a> {
+    match &what.remedy {
+        Some(_) if why.is_forbidden() && told => Complaint::Quiet,
+        Some(remedy) if why.is_forbidden() => Complaint::Remedy(remedy),
+        _ if failures < 3 => Complaint::Quiet,
+        _ => Complaint::Loud,
     }
 }
 

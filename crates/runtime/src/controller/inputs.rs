@@ -312,12 +312,7 @@ pub(super) fn follow(
 }
 
 fn map<A, B>(seen: Seen<A>, read: impl FnOnce(A) -> B) -> Seen<B> {
-    match seen {
-        Seen::Begin => Seen::Begin,
-        Seen::Apply(object) => Seen::Apply(read(object)),
-        Seen::Delete(object) => Seen::Delete(read(object)),
-        Seen::Done => Seen::Done,
-    }
+    seen.map(read)
 }
 
 struct Inputs<'a> {

@@ -69,6 +69,24 @@ fn a_list_that_breaks_with_the_servers_own_failure_is_read_in_pages() {
     assert_eq!(cannot, vec![500, 503]);
 }
 
+#[test]
+fn what_is_forbidden_is_told_once_with_the_remedy_and_other_trouble_when_it_stays() {
+    let trouble = |code| {
+        let status = kube::core::Status { code, ..Default::default() };
+        Trouble::Watch(Error::WatchStartFailed(ClientError::Api(Box::new(status))))
+    };
+    let what = What { label: "cookies", remedy: Some("do this".to_owned()) };
+    let plain = What::from("Plan");
+    let told = |what, code| {
+        [(1, false), (2, true), (9, true)]
+            .map(|(failures, told)| complaint(what, &trouble(code), failures, told))
+    };
+    use Complaint::{Loud, Quiet, Remedy};
+    assert_eq!(told(&what, 403), [Remedy("do this"), Quiet, Quiet]);
+    assert_eq!(told(&what, 500), [Quiet, Quiet, Loud]);
+    assert_eq!(told(&plain, 403), [Quiet, Quiet, Loud]);
+}
+
 /// An API server that gives these answers, one for each request, and no more. The second value are the
 /// versions that it was asked for.
 async fn scripted(answers: Vec<(u16, String)>) -> (Api<ConfigMap>, Arc<Mutex<Vec<String>>>) {

@@ -5,10 +5,11 @@
 
 use super::Heard;
 use crate::metrics::Metrics;
-use crate::watch::{self, Seen, Selection};
+use crate::watch::{self, Seen, Selection, What};
 use bowline_api::{convert, names};
 use bowline_core::key::ObjectKey;
 use bowline_core::resolver::{Event, Kind, Object};
+use bowline_core::update::{Certificate, CookieSecret};
 use futures::future::{join, join_all};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
@@ -26,13 +27,53 @@ const LOOK: Duration = Duration::from_secs(1);
 /// So long everything else waits for certificates.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What a Secret has.
-#[derive(Clone, Copy, Debug)]
-enum Has {
-    /// Certificates; it is the n-th with some.
-    Certificates(usize),
-    /// What cookies are signed with.
-    Cookies,
+/// What a watch shows of a Secret. It is read where it is shown: no more of it goes on than is used.
+#[derive(Debug)]
+enum Found {
+    /// Of the n-th with certificates.
+    Certificates(usize, Seen<Vec<(Arc<str>, Arc<Certificate>)>>),
+    /// Of the one with what cookies are signed with; with none in it where it cannot be read.
+    Cookies(Seen<Option<CookieSecret>>),
+}
+
+/// The watches, one for each Secret.
+struct Watches {
+    api: Api<Secret>,
+    metrics: Metrics,
+    sender: mpsc::Sender<Found>,
+    tasks: JoinSet<()>,
+}
+
+impl Watches {
+    fn certificates(&mut self, index: usize, name: &str) {
+        self.start("certificates", name, move |seen| {
+            Found::Certificates(index, seen.map(|secret| convert::certificates(&secret)))
+        });
+    }
+
+    fn cookies(&mut self, name: &str) {
+        self.start("cookies", name, |seen| {
+            Found::Cookies(seen.map(|secret| convert::cookie_secret(&secret)))
+        });
+    }
+
+    fn start(
+        &mut self,
+        label: &'static str,
+        name: &str,
+        read: impl Fn(Seen<Secret>) -> Found + Send + 'static,
+    ) {
+        let selection = Selection::fields(format!("metadata.name={name}"));
+        let what = about(label, name);
+        let (api, metrics, sender) = (self.api.clone(), self.metrics.clone(), self.sender.clone());
+        let read = move |seen| Some(read(seen));
+        self.tasks.spawn(watch::follow(api, selection, what, metrics, sender, read));
+    }
+}
+
+/// Roles of before lack Secrets that agents read today; then those who run the agent can help.
+fn about(label: &'static str, name: &str) -> What {
+    What { label, remedy: Some(format!("may not read {name}; apply deploy/rbac/agent.yaml")) }
 }
 
 /// How far one Secret is known.
@@ -66,17 +107,11 @@ pub(super) async fn follow(
     let last = looks.iter().rposition(|absent| !absent).map_or(0, |last| last + 1);
     let looks = looks.into_iter().take(last + 1);
     let mut known: Vec<_> = looks.map(|synced| Known { shown: false, synced }).collect();
-    let (sender, mut seen) = mpsc::channel::<(Has, Seen<Secret>)>(16);
-    let mut watches = JoinSet::new();
-    let mut start = |has: Has, name: &str| {
-        let selection = Selection::fields(format!("metadata.name={name}"));
-        let read = move |seen: Seen<Secret>| Some((has, seen));
-        let (metrics, sender) = (metrics.clone(), sender.clone());
-        watches.spawn(watch::follow(api.clone(), selection, "Secret", metrics, sender, read));
-    };
+    let (sender, mut found) = mpsc::channel(16);
+    let mut watches = Watches { api, metrics, sender, tasks: JoinSet::new() };
     let named = |index: usize| name(u32::try_from(index).unwrap_or(MOST));
-    start(Has::Cookies, &cookies_name);
-    (0..known.len()).for_each(|index| start(Has::Certificates(index), &named(index)));
+    watches.cookies(&cookies_name);
+    (0..known.len()).for_each(|index| watches.certificates(index, &named(index)));
     let mut told = false;
     loop {
         let late = begun.elapsed() >= PATIENCE;
@@ -87,26 +122,32 @@ pub(super) async fn follow(
                 return;
             }
         }
-        let (has, seen) = tokio::select! {
-            seen = seen.recv() => match seen {
-                Some(seen) => seen,
+        let found = tokio::select! {
+            found = found.recv() => match found {
+                Some(found) => found,
                 None => return,
             },
             () = sleep_until(begun + PATIENCE), if !told => continue,
         };
-        let Has::Certificates(index) = has else {
-            cookies.synced |= matches!(seen, Seen::Apply(_) | Seen::Done);
-            // One that is gone is still good for the cookies that clients have.
-            let Seen::Apply(secret) = seen else { continue };
-            let Some(secret) = convert::cookie_secret(&secret) else {
-                tracing::warn!(name = cookies_name, "a Secret has nothing to sign cookies with");
+        let (index, seen) = match found {
+            Found::Certificates(index, seen) => (index, seen),
+            Found::Cookies(seen) => {
+                cookies.synced |= matches!(seen, Seen::Apply(_) | Seen::Done);
+                // One that is gone is still good for the cookies that clients have.
+                let Seen::Apply(secret) = seen else { continue };
+                let Some(secret) = secret else {
+                    tracing::warn!(
+                        name = cookies_name,
+                        "a Secret has nothing to sign cookies with"
+                    );
+                    continue;
+                };
+                let event = Event::Apply(Object::CookieSecret(secret));
+                if listener.send(Heard::now(event)).await.is_err() {
+                    return;
+                }
                 continue;
-            };
-            let event = Event::Apply(Object::CookieSecret(secret));
-            if listener.send(Heard::now(event)).await.is_err() {
-                return;
             }
-            continue;
         };
         let gone = || Event::Delete(Kind::Certificates, ObjectKey::new("", named(index)));
         let event = match seen {
@@ -114,14 +155,13 @@ pub(super) async fn follow(
                 known[index].shown = false;
                 None
             }
-            Seen::Apply(secret) => {
+            Seen::Apply(certificates) => {
                 known[index] = Known { shown: true, synced: true };
                 if index + 1 == known.len() && index + 1 < MOST as usize {
                     known.push(Known::default());
-                    start(Has::Certificates(index + 1), &named(index + 1));
+                    watches.certificates(index + 1, &named(index + 1));
                 }
-                let found = convert::certificates(&secret);
-                Some(Event::Apply(Object::Certificates(named(index), found)))
+                Some(Event::Apply(Object::Certificates(named(index), certificates)))
             }
             Seen::Delete(_) => Some(gone()),
             Seen::Done => {

@@ -154,3 +154,12 @@ async fn all_waits_for_what_cookies_are_signed_with_but_not_for_long() {
     assert!(!events.iter().any(|it| matches!(it, Event::Apply(_))), "{events:?}");
     assert!((PATIENCE..PATIENCE + Duration::from_secs(2)).contains(&took), "{took:?}");
 }
+
+#[test]
+fn who_may_not_read_a_secret_is_told_which_and_what_helps() {
+    let what = What {
+        label: "cookies",
+        remedy: Some("may not read bowline-cookies-edge; apply deploy/rbac/agent.yaml".to_owned()),
+    };
+    assert_eq!(about("cookies", COOKIES), what);
+}
