@@ -2,6 +2,7 @@
 
 use super::class::ClassFlag;
 use super::connect::Connect;
+use super::dns::DnsFlags;
 use super::role::{self, AdminFlag};
 use bowline_runtime::roles::ControllerOptions;
 use bowline_runtime::{controller, metallb};
@@ -54,6 +55,9 @@ pub(super) struct Controller {
     import_metallb: Option<String>,
 
     #[command(flatten)]
+    dns: DnsFlags,
+
+    #[command(flatten)]
     admin: AdminFlag,
 
     #[command(flatten)]
@@ -70,6 +74,7 @@ impl Controller {
                 default_class: self.class.default_class.unwrap_or(false),
                 default_load_balancer: self.default_load_balancer,
                 election: self.leader_elect,
+                dns: Some(self.dns.options()?),
                 ..ControllerOptions::default()
             };
             let stopped = context.clone();

@@ -5,6 +5,7 @@ mod class;
 mod connect;
 mod controller;
 mod crds;
+mod dns;
 mod explain;
 mod log;
 mod look;

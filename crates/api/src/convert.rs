@@ -3,6 +3,7 @@
 //! and says what is accepted, never a guess and never a panic. The runtime calls these on every event
 //! and drops the object.
 
+mod address;
 mod cookies;
 mod ingress;
 mod ingress_class;
@@ -15,6 +16,7 @@ mod service;
 mod slice;
 mod tuning;
 
+pub use address::{address_object, node_addresses, pool, record};
 pub use cookies::{cookie_secret, cookie_secret_data};
 pub use ingress::ingress;
 pub use ingress_class::ingress_class;

@@ -37,6 +37,11 @@ pub const CONDITION_SERVICE_PROGRAMMED: &str = "bowline.dev/Programmed";
 /// Condition of Services whose address comes from a DNS name.
 pub const CONDITION_ADDRESS_FROM_DNS: &str = "AddressFromDNS";
 
+/// Condition of AddressPools: whether new addresses are given from them.
+pub const CONDITION_USED: &str = "Used";
+/// Condition of AddressPools: whether all their entries can be read.
+pub const CONDITION_READABLE: &str = "Readable";
+
 /// Reason of Bound on a LoadBalancer: nobody has it.
 pub const REASON_AVAILABLE: &str = "Available";
 /// Reason of Bound: a claim has it.

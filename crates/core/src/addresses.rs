@@ -45,8 +45,10 @@ mod seat;
 mod settle;
 mod share;
 mod space;
+mod told;
 mod verdict;
 mod waiters;
+mod wish;
 mod write;
 
 #[cfg(test)]
@@ -58,7 +60,9 @@ pub use pool::{AllocateTo, Pool};
 pub use pools::{Counts, PoolReport, PoolUse};
 pub use range::{Range, RangeError};
 pub use record::{AddressState, Content, Holder, HolderKind, HolderRef, Port, Record, Version};
+pub use told::from_name;
 pub use verdict::{Decision, Draining, Granted, Notice, NoticeKind, Reason, Verdict};
+pub use wish::{Policy, Wish};
 
 use crate::key::ObjectKey;
 use crate::objects::{Namespace, Timestamp};

@@ -2,6 +2,7 @@
 //! Text that could not be read arrives as a [`Problem`] in place of the value. `bowline-api` makes
 //! them; nothing here knows how Kubernetes spells anything.
 
+use crate::addresses::{Scope, Wish};
 use crate::key::ObjectKey;
 use crate::outcome::Problem;
 use crate::plan::{Algorithm, HealthCheck, Host, PathMatch, Persistence, Timeouts, Transport};
@@ -96,6 +97,8 @@ pub struct Service {
     pub placement: Result<Placement, Problem>,
     /// The addresses it asks for; empty: any.
     pub vips: Result<Vec<IpAddr>, Problem>,
+    /// What else it says of addresses.
+    pub address: Wish,
     /// How its traffic is to be treated.
     pub tuning: Tuning,
     /// How clients stay with members where `tuning` asks for what its own ports cannot have.
@@ -314,10 +317,16 @@ pub struct LoadBalancer {
     pub name: Arc<str>,
     /// Its uid.
     pub uid: Arc<str>,
+    /// When it was created.
+    pub created: Timestamp,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Its fixed addresses.
     pub addresses: Vec<IpAddr>,
+    /// The pool that it has its addresses from where it has no fixed ones.
+    pub address_pool: Option<Arc<str>>,
+    /// Who must be able to reach it.
+    pub scope: Option<Scope>,
     /// The port of its HTTP listeners.
     pub http_port: u16,
     /// The port of its HTTPS listeners.

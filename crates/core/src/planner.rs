@@ -12,6 +12,7 @@
 //! ```
 
 mod build;
+mod claims;
 mod directory;
 mod few;
 mod hosts;
@@ -36,11 +37,12 @@ mod who;
 #[cfg(test)]
 mod tests;
 
+pub use claims::Grant;
 pub use index::Planner;
 pub use placement::{Ask, Asked, By, NotOurs, Why};
 pub use recorded::Record;
 
-use crate::key::{ConsumerRef, ObjectKey};
+use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{Ingress, IngressClass, LoadBalancer, Namespace, Service, TlsSecret};
 use crate::outcome::Outcome;
 use crate::plan::Fragment;
@@ -103,6 +105,8 @@ pub enum Event {
     Done(Kind),
     /// The addresses that the agent of a load balancer without fixed ones reports.
     Reported(Arc<str>, Vec<IpAddr>),
+    /// The addresses that a Service or load balancer has from pools.
+    Granted(ConsumerKind, ObjectKey, Grant),
     /// What a Plan object holds, as the API has it: told for every Plan that is seen, and with nothing
     /// in it for one that is gone. Where a placement or address cannot be read, what is recorded stays.
     Recorded(Record),

@@ -13,12 +13,14 @@ mod certificates;
 mod inputs;
 mod packed;
 mod plans;
+mod record;
 mod render;
 mod shown;
 mod state;
 mod writes;
 
 use crate::announcer::{self, Announcements};
+use crate::dns::{self, Dns, DnsOptions};
 use crate::elect::{self, Leadership, Settings};
 use crate::metrics::Phase;
 use crate::observe::Change;
@@ -26,6 +28,7 @@ use crate::random;
 use crate::roles::{Context, ControllerOptions, RoleError};
 use bowline_api::source::LoadBalancerSource;
 use bowline_core::backoff::Backoff;
+use bowline_core::dns::{Event as NameEvent, Name, Report};
 use bowline_core::planner::Config;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -38,6 +41,7 @@ use kube::{Client, Error};
 use serde_json::json;
 use state::{Next, State, Target, Tried};
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use writes::{Failure, Writer, Written};
@@ -99,6 +103,13 @@ async fn decide(
     let (announcements, announcing) =
         announcer::start(client.clone(), options.identity.clone(), context.metrics.clone());
     let announcing = tokio::spawn(announcing);
+    let dns = options
+        .dns
+        .clone()
+        .unwrap_or_else(|| DnsOptions::new(dns::system_servers(Path::new("/etc/resolv.conf"))));
+    let (names, wanted) = mpsc::unbounded_channel();
+    let (reports, found) = mpsc::channel(64);
+    let resolving = tokio::spawn(Dns::new(dns)?.run(wanted, reports));
     let config = Config {
         default_class: options.default_class,
         default_load_balancer: options.default_load_balancer.as_deref().map(Into::into),
@@ -108,6 +119,7 @@ async fn decide(
         writer: Writer { client, namespace: options.namespace },
         leadership,
         announcements,
+        names,
         context,
         writing: FuturesUnordered::new(),
         busy: HashMap::new(),
@@ -118,7 +130,7 @@ async fn decide(
     };
     // A watch that ends by itself has failed in a way that nobody foresaw: without it we are blind.
     let blind = tokio::select! {
-        () = controller.work(heard) => false,
+        () = controller.work(heard, found) => false,
         Some(ended) = watches.join_next() => {
             tracing::error!(?ended, "a watch has ended");
             true
@@ -126,6 +138,7 @@ async fn decide(
     };
     watches.shutdown().await;
     announcing.abort();
+    resolving.abort();
     // Letting go is a courtesy to the next leader, who else waits for the Lease to end.
     let _ = tokio::time::timeout(Duration::from_secs(3), election).await;
     if blind { Err(RoleError::Ended("a watch")) } else { Ok(()) }
@@ -158,6 +171,8 @@ struct Controller {
     writer: Writer,
     leadership: Leadership,
     announcements: Announcements,
+    /// Where names are sent that are to be looked up.
+    names: mpsc::UnboundedSender<NameEvent>,
     context: Context,
     writing: FuturesUnordered<BoxFuture<'static, Ended>>,
     /// Targets with a write under way, and the version that it replaces.
@@ -172,7 +187,11 @@ struct Controller {
 }
 
 impl Controller {
-    async fn work(mut self, mut heard: mpsc::Receiver<Heard>) {
+    async fn work(
+        mut self,
+        mut heard: mpsc::Receiver<Heard>,
+        mut found: mpsc::Receiver<(Name, Report)>,
+    ) {
         let context = self.context.clone();
         let mut batch = Vec::new();
         let mut tick = tokio::time::interval(TICK);
@@ -189,6 +208,7 @@ impl Controller {
                 () = context.stopped() => return,
                 heard = heard.recv_many(&mut batch, BURST) => if heard == 0 { return },
                 Some(ended) = self.writing.next() => self.ended(ended),
+                Some((name, report)) = found.recv() => self.state.found(name, report),
                 () = self.leadership.changed() => {}
                 _ = tick.tick() => self.state.tick(Instant::now()),
                 () = timer => {}
@@ -213,9 +233,14 @@ impl Controller {
             if !self.state.is_complete() {
                 continue;
             }
+            self.state.at(Timestamp::now(), self.led);
             self.state.settle(now);
             if let Some(begun) = begun {
                 self.context.metrics.took(Phase::Plan, begun.elapsed());
+            }
+            for event in self.state.look() {
+                // Who is gone looks nothing up; what is assigned stays.
+                let _ = self.names.send(event);
             }
             self.announce();
             self.write(now);
@@ -304,8 +329,10 @@ impl Controller {
                 }
             }
         }
-        let recording =
-            |target: &Target| matches!(target, Target::Plans(_) | Target::Certificates(_));
+        let recording = |target: &Target| {
+            use Target::{Address, Certificates, Holder, Plans};
+            matches!(target, Plans(_) | Certificates(_) | Address(_) | Holder(_))
+        };
         // In the order of targets, what records a plan is before all but what cookies are signed with. For
         // that nobody waits: agents have a secret of their own until then.
         let mut dirty = self.state.dirty.iter();

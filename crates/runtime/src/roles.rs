@@ -2,6 +2,7 @@
 //! both in one process, with the same metrics, readiness and changes.
 
 use crate::admin::Readiness;
+use crate::dns::{DnsError, DnsOptions};
 use crate::metrics::Metrics;
 use crate::observe::Changes;
 use bowline_api::names;
@@ -54,6 +55,8 @@ pub struct ControllerOptions {
     pub default_class: bool,
     /// Where consumers go that ask for nothing in particular.
     pub default_load_balancer: Option<String>,
+    /// Whom to ask for DNS names, and how often. None: the servers of this machine, as usual.
+    pub dns: Option<DnsOptions>,
     /// Whether controllers choose a leader. Off, all of them write; every write is safe with that.
     pub election: bool,
     /// Who this process is among the controllers: unique.
@@ -67,6 +70,7 @@ impl Default for ControllerOptions {
             cluster_id: None,
             default_class: false,
             default_load_balancer: None,
+            dns: None,
             election: true,
             identity: identity(),
         }
@@ -115,6 +119,9 @@ pub enum RoleError {
     /// What another product has could not be taken over.
     #[error("--import-metallb: {0}")]
     Import(#[from] crate::metallb::ImportError),
+    /// Names cannot be looked up.
+    #[error(transparent)]
+    Dns(#[from] DnsError),
     /// A part that runs as long as the role has ended by itself.
     #[error("{0} has ended by itself")]
     Ended(&'static str),

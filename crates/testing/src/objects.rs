@@ -211,6 +211,8 @@ pub fn path(kind: &str, namespace: &str, name: &str) -> String {
         "LoadBalancer" => ("/apis/bowline.dev/v1alpha1", "loadbalancers", false),
         "LoadBalancerClaim" => ("/apis/bowline.dev/v1alpha1", "loadbalancerclaims", true),
         "Plan" => ("/apis/bowline.dev/v1alpha1", "plans", true),
+        "Address" => ("/apis/bowline.dev/v1alpha1", "addresses", false),
+        "AddressPool" => ("/apis/bowline.dev/v1alpha1", "addresspools", false),
         other => panic!("where objects of kind {other} are is not written down here"),
     };
     let namespace = if namespaced { format!("/namespaces/{namespace}") } else { String::new() };

@@ -1,10 +1,11 @@
 //! LoadBalancers. A selector that no server would have accepted allows nobody.
 
-use super::read::{canonical, deleting, name, uid};
+use super::read::{canonical, created, deleting, name, uid};
 use crate::LoadBalancer;
 use crate::selector::{AllowedNamespaces, LabelSelector, NamespacesFrom};
 use crate::source::{Backends, LoadBalancerSource};
 use bowline_core::ObjectKey;
+use bowline_core::addresses::Scope;
 use bowline_core::objects::{self, Operator, Requirement};
 use std::sync::Arc;
 
@@ -18,8 +19,11 @@ pub fn load_balancer(load_balancer: &LoadBalancer) -> objects::LoadBalancer {
     objects::LoadBalancer {
         name: name(metadata),
         uid: uid(metadata),
+        created: created(metadata),
         deleting: deleting(metadata),
         addresses: spec.addresses.clone(),
+        address_pool: spec.address_pool.as_deref().map(Into::into),
+        scope: Some(scope(spec.scope)),
         http_port: spec.http_port,
         https_port: spec.https_port,
         allowed: allowed(&spec.allowed_namespaces),
@@ -28,6 +32,14 @@ pub fn load_balancer(load_balancer: &LoadBalancer) -> objects::LoadBalancer {
         nodes: matches!(&spec.source, LoadBalancerSource::External(source) if source.backends == Backends::Nodes),
         external: matches!(spec.source, LoadBalancerSource::External(_)),
         source: canonical(&spec.source),
+    }
+}
+
+/// Who can reach something.
+pub(super) fn scope(scope: crate::load_balancer::Scope) -> Scope {
+    match scope {
+        crate::load_balancer::Scope::Internet => Scope::Internet,
+        crate::load_balancer::Scope::Intranet => Scope::Intranet,
     }
 }
 
@@ -42,7 +54,7 @@ fn allowed(allowed: &AllowedNamespaces) -> objects::AllowedNamespaces {
     }
 }
 
-fn label_selector(selector: &LabelSelector) -> Option<objects::LabelSelector> {
+pub(super) fn label_selector(selector: &LabelSelector) -> Option<objects::LabelSelector> {
     let labels = selector.match_labels.iter().flatten();
     let labels = labels.map(|(key, value)| {
         let operator = Operator::In(vec![value.as_str().into()]);
@@ -68,6 +80,7 @@ fn label_selector(selector: &LabelSelector) -> Option<objects::LabelSelector> {
 mod tests {
     use super::*;
     use crate::convert::testing::object;
+    use bowline_core::objects::Timestamp;
 
     fn read(spec: &str) -> objects::LoadBalancer {
         load_balancer(&object(&format!("metadata: {{name: edge, uid: u1}}\nspec: {spec}")))
@@ -77,8 +90,11 @@ mod tests {
         objects::LoadBalancer {
             name: "edge".into(),
             uid: "u1".into(),
+            created: Timestamp::MAX,
             deleting: false,
             addresses: vec![],
+            address_pool: None,
+            scope: Some(Scope::Internet),
             http_port: 80,
             https_port: 443,
             allowed: objects::AllowedNamespaces::None,

@@ -1,6 +1,7 @@
 //! Services. Annotations come before the fields that say the same; source ranges that cannot be read
 //! close the Service, they never open it.
 
+use super::address::wish;
 use super::read::{
     Annotations, SERVICE_PLACEMENT, bad_tuning, bad_value, created, deleting, flag, key, placement,
     port, transport, tuned, uid,
@@ -46,6 +47,7 @@ pub fn service(service: &Service) -> objects::Service {
         source_ranges: source_ranges(spec, all),
         placement: unclear.map_or_else(|| placement(all, SERVICE_PLACEMENT), Err),
         vips: vips(spec, all),
+        address: wish(meta, spec, all),
         tuning: tuning(all, On::Service(affinity), &mut problems),
         affinity: affinity
             .map(|timeout_seconds| Persistence { by: PersistenceKey::SourceIp, timeout_seconds }),

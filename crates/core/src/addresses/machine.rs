@@ -93,6 +93,11 @@ impl Addresses {
         self.ledger.held(address)
     }
 
+    /// The addresses that are for a holder, what is under way included.
+    pub fn addresses_of(&self, holder: &HolderRef) -> Vec<IpAddr> {
+        self.ledger.holds(&holder.uid).iter().map(|hold| hold.address).collect()
+    }
+
     /// What was last said of a holder.
     pub fn decision(&self, holder: &HolderRef) -> Option<&Decision> {
         self.seat_of(holder)?.published.as_deref()

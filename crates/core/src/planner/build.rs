@@ -18,6 +18,8 @@ pub(super) struct Target<'a> {
     pub(super) lb: &'a LoadBalancer,
     /// Its addresses, sorted.
     pub(super) addresses: &'a [IpAddr],
+    /// Whether they are the consumer's own, whatever else it asks for.
+    pub(super) own: bool,
 }
 
 impl Target<'_> {

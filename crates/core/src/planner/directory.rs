@@ -17,6 +17,7 @@ pub(super) struct Directory {
     sources: Edges<Arc<str>, Arc<str>>,
     external: BTreeSet<Arc<str>>,
     reported: FxHashMap<Arc<str>, Vec<IpAddr>>,
+    granted: FxHashMap<Arc<str>, Vec<IpAddr>>,
 }
 
 impl Directory {
@@ -64,7 +65,8 @@ impl Directory {
     pub(super) fn report(&mut self, name: Arc<str>, mut addresses: Vec<IpAddr>) -> bool {
         addresses.sort_unstable();
         addresses.dedup();
-        let fixed = self.store.get(&name).is_some_and(|lb| !lb.addresses.is_empty());
+        let own = |lb: &Arc<LoadBalancer>| !lb.addresses.is_empty() || lb.address_pool.is_some();
+        let fixed = self.store.get(&name).is_some_and(own);
         let old = if addresses.is_empty() {
             self.reported.remove(&name)
         } else {
@@ -73,10 +75,20 @@ impl Directory {
         !fixed && self.reported.get(&name) != old.as_ref()
     }
 
-    /// Its addresses, sorted: fixed ones, else those that its agent reports.
+    /// Takes down what a load balancer has from its pool. Whether it has other addresses now.
+    pub(super) fn grant(&mut self, name: &Arc<str>, addresses: Vec<IpAddr>) -> bool {
+        let old = match addresses.is_empty() {
+            true => self.granted.remove(name),
+            false => self.granted.insert(name.clone(), addresses),
+        };
+        self.granted.get(name) != old.as_ref()
+    }
+
+    /// Its addresses, sorted: fixed ones, else those of its pool, else those that its agent reports.
     pub(super) fn addresses(&self, lb: &LoadBalancer) -> Vec<IpAddr> {
         if lb.addresses.is_empty() {
-            return self.reported.get(&lb.name).cloned().unwrap_or_default();
+            let from = if lb.address_pool.is_some() { &self.granted } else { &self.reported };
+            return from.get(&lb.name).cloned().unwrap_or_default();
         }
         let mut addresses = lb.addresses.clone();
         addresses.sort_unstable();

@@ -1,7 +1,8 @@
 //! The planner itself: takes events into its stores, follows reverse edges to what they touch, and
 //! plans that again when it is asked. All decisions are made in the modules beside it.
 
-use super::build::Target;
+use super::build::{Built, Target};
+use super::claims::{Grant, Own, wants_own};
 use super::few::Edges;
 use super::ingress::{self, Around};
 use super::output::{Output, Planned};
@@ -16,9 +17,9 @@ use super::stores::{Changed, Stores};
 use super::web::{self, Web};
 use super::who::{Age, Who};
 use super::{Changes, Config, Event, routes, service};
-use crate::key::{ConsumerKind, ObjectKey};
+use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{Ingress, IngressClass, LoadBalancer, Namespace, Service, Timestamp};
-use crate::outcome::Problem;
+use crate::outcome::{Problem, Reason};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -31,12 +32,13 @@ use std::sync::Arc;
 /// came in between, each consumer that they touch is planned once.
 #[derive(Debug, Default)]
 pub struct Planner {
-    config: Config,
+    pub(super) config: Config,
     pub(super) stores: Stores,
     ingresses_by_service: Edges<ObjectKey, ObjectKey>,
     ingresses_by_secret: Edges<ObjectKey, ObjectKey>,
     ingresses_by_class: Edges<Arc<str>, ObjectKey>,
     recorded: Recorded,
+    pub(super) grants: FxHashMap<ObjectKey, Grant>,
     seats: Seats,
     webs: FxHashMap<Arc<str>, Web>,
     /// Those whose seat may be another one.
@@ -77,6 +79,7 @@ impl Planner {
                     self.touch_load_balancer(&lb);
                 }
             }
+            Event::Granted(kind, key, grant) => self.grant(kind, key, grant),
             Event::Recorded(record) => {
                 for consumer in self.recorded.set(record) {
                     let key = ObjectKey::new(consumer.namespace, consumer.name);
@@ -87,6 +90,11 @@ impl Planner {
                 }
             }
         }
+    }
+
+    /// Whether a Plan has something for a consumer.
+    pub(super) fn is_recorded(&self, consumer: &ConsumerRef) -> bool {
+        self.recorded.has(consumer)
     }
 
     /// Whether what is recorded of a consumer counts.
@@ -224,12 +232,12 @@ impl Planner {
         self.to_seat.extend(ingresses.filter(|who| self.seats.get(who).is_some()));
     }
 
-    fn touch(&mut self, who: Who) {
+    pub(super) fn touch(&mut self, who: Who) {
         self.to_seat.insert(who.clone());
         self.to_build.insert(who);
     }
 
-    fn touch_load_balancer(&mut self, lb: &LoadBalancer) {
+    pub(super) fn touch_load_balancer(&mut self, lb: &LoadBalancer) {
         let asks = [
             Some(Ask::Name(lb.name.clone())),
             Some(Ask::Source(lb.source.clone())),
@@ -281,6 +289,8 @@ impl Planner {
                 let service = self.service(who)?;
                 let ask = ask_of_service(&service, &self.config);
                 Some(self.place(ask, who, service.created, |target| {
+                    let own = self.own(&service, target)?;
+                    let target = own.as_ref().map_or(target, |own| own.on(target));
                     service::wants(&service, target).map(Wants::Ports)
                 }))
             }
@@ -313,7 +323,7 @@ impl Planner {
         let (namespace, directory) = (&who.key.namespace, &self.stores.directory);
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
         let seat = place(&ask, namespace, labels, directory).and_then(|lb| {
-            let target = Target { lb, addresses: &directory.addresses(lb) };
+            let target = Target { lb, addresses: &directory.addresses(lb), own: false };
             let wants = wants(target).map_err(|problem| Refusal::by(lb, problem))?;
             let age = Age { created, key: who.key.clone() };
             Ok(Placed { lb: lb.name.clone(), age, wants })
@@ -321,12 +331,26 @@ impl Planner {
         (Some(ask), seat.map_or_else(Seat::Refused, Seat::Placed))
     }
 
+    /// The addresses that a Service has of its own on a load balancer. None: it has those of the load
+    /// balancer.
+    fn own(&self, service: &Service, target: Target<'_>) -> Result<Option<Own<'_>>, Problem> {
+        if !wants_own(service, target.addresses) {
+            return Ok(None);
+        }
+        match self.grants.get(&service.key) {
+            Some(grant) if !grant.addresses.is_empty() => Ok(Some(Own::new(grant))),
+            Some(Grant { problem: Some(problem), .. }) => Err(problem.clone()),
+            _ if service.address.pool.is_none() && service.address.name.is_none() => Ok(None),
+            _ => Err(Problem::new(Reason::NoAddress, "no address of a pool is recorded yet")),
+        }
+    }
+
     fn seat_web(&mut self, who: &Who) -> Option<(Option<Ask>, Seat)> {
         self.visited += 1;
         let directory = &self.stores.directory;
         let lb = directory.by_name(&who.key.name)?;
         let oldest = self.seats.ground(&lb.name)?.ingresses.first()?;
-        let wants = web::wants(Target { lb, addresses: &directory.addresses(lb) });
+        let wants = web::wants(Target { lb, addresses: &directory.addresses(lb), own: false });
         let placed =
             Placed { lb: lb.name.clone(), age: oldest.clone(), wants: Wants::Ports(wants) };
         Some((None, Seat::Placed(placed)))
@@ -339,7 +363,7 @@ impl Planner {
             let directory = &self.stores.directory;
             let lb = directory.by_name(name)?;
             let ground = self.seats.ground(name)?;
-            let target = Target { lb, addresses: &directory.addresses(lb) };
+            let target = Target { lb, addresses: &directory.addresses(lb), own: false };
             let (built, web) = web::build(target, |key| ground.ports.holder(key));
             Some((Planned::built(who, &lb.uid, name, built), web))
         });
@@ -378,9 +402,14 @@ impl Planner {
         };
         let lb = stores.directory.by_name(&placed.lb)?;
         let ground = self.seats.ground(&placed.lb)?;
-        let target = Target { lb, addresses: &stores.directory.addresses(lb) };
+        let target = Target { lb, addresses: &stores.directory.addresses(lb), own: false };
         let built = match (&service, &ingress) {
-            (Some(service), _) => service::build(service, target, |key| ground.ports.holder(key)),
+            (Some(service), _) => match self.own(service, target) {
+                Ok(None) => service::build(service, target, |key| ground.ports.holder(key)),
+                Ok(Some(own)) => own
+                    .hide(service::build(service, own.on(target), |key| ground.ports.holder(key))),
+                Err(problem) => Built::refused(problem, service.problems.clone()),
+            },
             (None, ingress) => ingress::build(
                 ingress.as_ref()?,
                 &Around {

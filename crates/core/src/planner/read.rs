@@ -43,6 +43,11 @@ impl Planner {
         }
     }
 
+    /// The uid of a Service, ours or not.
+    pub fn service_uid(&self, key: &ObjectKey) -> Option<Arc<str>> {
+        self.stores.services.get(key).map(|service| service.uid.clone())
+    }
+
     /// The plan of a load balancer, sorted by consumer and part.
     pub fn fragments(&self, lb: &str) -> impl Iterator<Item = &Arc<Fragment>> {
         self.output.consumers(lb).flat_map(|who| self.output.parts(who))

@@ -80,6 +80,11 @@ impl Recorded {
         gone.into_iter().chain(come).collect()
     }
 
+    /// Whether somebody is anywhere.
+    pub(super) fn has(&self, consumer: &ConsumerRef) -> bool {
+        self.places.first(consumer).is_some()
+    }
+
     /// On which load balancer somebody is, and at which addresses; on several only while it moves,
     /// and then the first by name counts.
     fn of(&self, consumer: &ConsumerRef) -> Option<(&Arc<str>, Vec<IpAddr>)> {

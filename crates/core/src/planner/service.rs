@@ -47,6 +47,9 @@ fn no_node_port(target: Target<'_>, what: &str) -> Problem {
 }
 
 fn addresses(service: &Service, target: Target<'_>) -> Result<Vec<IpAddr>, Problem> {
+    if target.own {
+        return Ok(target.addresses.to_vec());
+    }
     let vips = service.vips.as_ref().map_err(Clone::clone)?;
     if target.addresses.is_empty() {
         return Err(target.problem(Reason::NoAddress, "has no address yet"));

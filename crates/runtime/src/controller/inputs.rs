@@ -1,17 +1,20 @@
 //! What the controller hears: one watch per kind, each object read into what the planner knows of it and
 //! what its status says, all into one channel.
 
-use super::shown::{CookiesShown, LoadBalancerShown, ServiceShown, Shown, key};
+use super::shown::{CookiesShown, LoadBalancerShown, PoolShown, ServiceShown, Shown, key};
 use super::state::Target;
 use crate::lease::Report;
 use crate::roles::{Context, ControllerOptions};
 use crate::watch::{self, Seen, Selection};
+use bowline_api::address::Address;
+use bowline_api::address_pool::AddressPool;
 use bowline_api::{LoadBalancer, Plan, convert, names};
+use bowline_core::addresses::{self, Record};
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::plan::Fragment;
 use bowline_core::planner::{Event, Kind, Object};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressLoadBalancerIngress};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::Api;
@@ -19,6 +22,7 @@ use kube::core::DeserializeGuard;
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -37,6 +41,12 @@ pub(super) enum Heard {
     Cookies(Seen<CookiesSeen>),
     /// Leases of agents.
     Lease(Seen<LeaseSeen>),
+    /// AddressPools.
+    Pool(Seen<PoolSeen>),
+    /// Address objects. None: one that stands for no address.
+    Address(Seen<Option<Record>>),
+    /// Nodes with their addresses.
+    Node(Seen<(Arc<str>, Vec<IpAddr>)>),
 }
 
 impl Heard {
@@ -55,6 +65,9 @@ impl Heard {
                 Object::LoadBalancer(it) => Some(Target::LoadBalancer(Arc::clone(&it.name))),
                 _ => None,
             },
+            Self::Pool(Seen::Apply(pool) | Seen::Delete(pool)) => {
+                Some(Target::Pool(Arc::clone(&pool.pool.name)))
+            }
             Self::Plan(Seen::Apply(plan) | Seen::Delete(plan)) => {
                 Some(Target::Plans(Arc::clone(&plan.load_balancer)))
             }
@@ -225,6 +238,19 @@ impl CookiesSeen {
     }
 }
 
+/// An AddressPool, and what its status says.
+#[derive(Debug)]
+pub(super) struct PoolSeen {
+    pub(super) pool: addresses::Pool,
+    pub(super) shown: Shown<PoolShown>,
+}
+
+impl PoolSeen {
+    pub(super) fn of(pool: &AddressPool) -> Self {
+        Self { pool: convert::pool(pool), shown: Shown::<PoolShown>::of(pool) }
+    }
+}
+
 /// The Lease of an agent.
 #[derive(Debug)]
 pub(super) struct LeaseSeen {
@@ -308,6 +334,15 @@ pub(super) fn follow(
     inputs.ours("Lease", Selection::default(), |seen: Seen<Lease>| {
         Heard::Lease(map(seen, |lease| LeaseSeen::of(&lease)))
     });
+    inputs.everywhere("AddressPool", |seen: Seen<AddressPool>| {
+        Heard::Pool(map(seen, |pool| PoolSeen::of(&pool)))
+    });
+    inputs.everywhere("Address", |seen: Seen<Address>| {
+        Heard::Address(map(seen, |address| convert::record(&address)))
+    });
+    inputs.everywhere("Node", |seen: Seen<Node>| {
+        Heard::Node(map(seen, |node| (node.name_any().into(), convert::node_addresses(&node))))
+    });
     inputs.watches
 }
 
@@ -347,6 +382,15 @@ impl Inputs<'_> {
             Some(Heard::Planner(event, status))
         };
         self.start(Api::all(self.client.clone()), what, selection, read);
+    }
+
+    /// Follows a kind of the whole cluster.
+    fn everywhere<K>(&mut self, what: &'static str, read: fn(Seen<K>) -> Heard)
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    {
+        let api = Api::all(self.client.clone());
+        self.start(api, what, Selection::default(), move |seen| Some(read(seen)));
     }
 
     /// Follows what is in our own namespace.

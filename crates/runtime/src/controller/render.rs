@@ -18,7 +18,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 /// Traffic goes through the proxy: kube-proxy must not catch it on its way.
-const IP_MODE: &str = "Proxy";
+pub(super) const IP_MODE: &str = "Proxy";
+/// Nothing of ours is in the way: kube-proxy takes the traffic.
+pub(super) const IP_MODE_ALONE: &str = "VIP";
 
 /// The addresses that a Service's status shows.
 pub(super) fn addresses_of_service(shown: &ServiceShown) -> Vec<IpAddr> {
@@ -39,6 +41,8 @@ pub(super) fn is_programmed(shown: &ServiceShown) -> bool {
 /// The patch for a Service.
 pub(super) fn service(
     want: &status::ConsumerStatus,
+    mode: &str,
+    dns: Option<&status::Condition>,
     shown: &Shown<ServiceShown>,
     now: Timestamp,
 ) -> Option<Value> {
@@ -47,30 +51,42 @@ pub(super) fn service(
         .iter()
         .map(|address| LoadBalancerIngress {
             ip: Some(address.to_string()),
-            ip_mode: Some(IP_MODE.to_owned()),
+            ip_mode: Some(mode.to_owned()),
             ..LoadBalancerIngress::default()
         })
         .collect();
-    let conditions = with_condition(
+    let mut conditions = with_condition(
         &shown.status.conditions,
         names::CONDITION_SERVICE_PROGRAMMED,
         &want.programmed,
         shown.generation,
         now,
     );
+    let from_dns = names::CONDITION_ADDRESS_FROM_DNS;
+    match dns {
+        Some(dns) => {
+            conditions = with_condition(&conditions, from_dns, dns, shown.generation, now);
+        }
+        None => conditions.retain(|condition| condition.type_ != from_dns),
+    }
     let status = ServiceShown { ingress, conditions };
     (status != shown.status).then(|| service_patch(&status, &shown.version))
 }
 
 /// The patch that takes back what we wrote into the status of a Service that is not ours any more.
-pub(super) fn service_cleared(shown: &Shown<ServiceShown>) -> Option<Value> {
+/// `recorded` are the addresses that are recorded for it.
+pub(super) fn service_cleared(shown: &Shown<ServiceShown>, recorded: &[IpAddr]) -> Option<Value> {
     let ours = |c: &Condition| c.type_ == names::CONDITION_SERVICE_PROGRAMMED;
     if !shown.status.conditions.iter().any(ours) {
         return None;
     }
     // Somebody else may have taken the Service over already; addresses of the proxy are ours.
-    let written_by_us =
-        shown.status.ingress.iter().all(|point| point.ip_mode.as_deref() == Some(IP_MODE));
+    let written_by_us = shown.status.ingress.iter().all(|point| {
+        let address = point.ip.as_ref().and_then(|ip| ip.parse().ok());
+        point.ip_mode.as_deref() == Some(IP_MODE)
+            || address.is_some_and(|address| recorded.contains(&address))
+    });
+    let ours = |c: &Condition| ours(c) || c.type_ == names::CONDITION_ADDRESS_FROM_DNS;
     let status = ServiceShown {
         ingress: if written_by_us { Vec::new() } else { shown.status.ingress.clone() },
         conditions: shown.status.conditions.iter().filter(|c| !ours(c)).cloned().collect(),
@@ -191,7 +207,7 @@ fn none_if_empty<T: serde::Serialize>(list: &[T]) -> Option<&[T]> {
 
 /// The conditions with ours among them. Its time changes only with its status, and a new generation of
 /// the object that leaves the condition as it is gives no reason to write.
-fn with_condition(
+pub(super) fn with_condition(
     before: &[Condition],
     type_: &str,
     want: &status::Condition,
@@ -260,28 +276,30 @@ mod tests {
 
     #[test]
     fn a_status_that_says_it_already_is_not_written_again() {
-        let patch = service(&want(&["192.0.2.1"]), &empty(), Timestamp::UNIX_EPOCH).unwrap();
+        let patch =
+            service(&want(&["192.0.2.1"]), IP_MODE, None, &empty(), Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(patch["metadata"]["resourceVersion"], "1");
         let ingress = &patch["status"]["loadBalancer"]["ingress"];
         assert_eq!(*ingress, json!([{"ip": "192.0.2.1", "ipMode": "Proxy"}]));
         let later = Timestamp::from_second(100).unwrap();
-        assert_eq!(service(&want(&["192.0.2.1"]), &after(&patch), later), None);
+        assert_eq!(service(&want(&["192.0.2.1"]), IP_MODE, None, &after(&patch), later), None);
     }
 
     #[test]
     fn what_we_wrote_is_taken_back_and_what_others_wrote_stays() {
-        let patch = service(&want(&["192.0.2.1"]), &empty(), Timestamp::UNIX_EPOCH).unwrap();
+        let patch =
+            service(&want(&["192.0.2.1"]), IP_MODE, None, &empty(), Timestamp::UNIX_EPOCH).unwrap();
         let mut shown = after(&patch);
         let foreign = Condition {
             type_: "example.com/Other".to_owned(),
             ..shown.status.conditions[0].clone()
         };
         shown.status.conditions.push(foreign.clone());
-        let cleared = service_cleared(&shown).unwrap();
+        let cleared = service_cleared(&shown, &[]).unwrap();
         assert_eq!(
             after(&cleared).status,
             ServiceShown { ingress: Vec::new(), conditions: vec![foreign] }
         );
-        assert_eq!(service_cleared(&after(&cleared)), None);
+        assert_eq!(service_cleared(&after(&cleared), &[]), None);
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::watch::is_older;
 use bowline_api::LoadBalancer;
+use bowline_api::address_pool::{AddressPool, AddressPoolStatus};
 use bowline_api::load_balancer::LoadBalancerStatus;
 use bowline_core::key::ObjectKey;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
@@ -82,6 +83,26 @@ pub(super) struct CookiesShown {
     pub(super) readable: bool,
 }
 
+/// What is known of an AddressPool beside what decides of its addresses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct PoolShown {
+    pub(super) status: AddressPoolStatus,
+    pub(super) finalizers: Vec<String>,
+    pub(super) deleting: bool,
+}
+
+impl Shown<PoolShown> {
+    pub(super) fn of(pool: &AddressPool) -> Self {
+        let meta = &pool.metadata;
+        let shown = PoolShown {
+            status: pool.status.clone().unwrap_or_default(),
+            finalizers: meta.finalizers.clone().unwrap_or_default(),
+            deleting: meta.deletion_timestamp.is_some(),
+        };
+        Self::new(meta, shown)
+    }
+}
+
 /// Statuses by object.
 #[derive(Debug)]
 pub(super) struct Board<K, S> {
@@ -98,6 +119,10 @@ impl<K, S> Default for Board<K, S> {
 impl<K: Hash + Eq, S> Board<K, S> {
     pub(super) fn get(&self, key: &K) -> Option<&Shown<S>> {
         self.shown.get(key).map(|(_, shown)| shown)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.shown.is_empty()
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &K> {

@@ -1,6 +1,7 @@
 //! All that the controller knows, and what follows from it: which object is to be looked at again, and
 //! which write, if any, brings it closer to what it should be. It does no I/O; time is an argument.
 
+mod addresses;
 mod hear;
 mod next;
 
@@ -11,12 +12,14 @@ use super::certificates::{self, Certificates, Needed};
 use super::inputs::{Heard, LeaseSeen, Status};
 use super::plans::Plans;
 use super::render;
-use super::shown::{Board, CookiesShown, LoadBalancerShown, ServiceShown};
+use super::shown::{Board, CookiesShown, LoadBalancerShown, PoolShown, ServiceShown};
 use super::writes::{Write, Written};
 use crate::lease::Report;
 use crate::observe::Change;
 use crate::watch::Seen;
+use addresses::Pooled;
 use bowline_api::names;
+use bowline_core::addresses::HolderRef;
 use bowline_core::announce::{Announcement, Severity};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Outcome, Problem, Reason, State as Place};
@@ -46,6 +49,10 @@ const LACKING: Duration = Duration::from_secs(1);
 /// first, what people read last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Target {
+    /// Whether somebody exists of whom an Address speaks.
+    Holder(HolderRef),
+    /// An Address object.
+    Address(IpAddr),
     /// The Secret with what the cookies of a load balancer are signed with.
     Cookies(Arc<str>),
     /// The Secrets with certificates of a load balancer.
@@ -56,6 +63,8 @@ pub(super) enum Target {
     Consumer(ConsumerKind, ObjectKey),
     /// The status of a LoadBalancer.
     LoadBalancer(Arc<str>),
+    /// The finalizers and the status of an AddressPool.
+    Pool(Arc<str>),
 }
 
 /// What a look at a target led to.
@@ -83,6 +92,10 @@ impl Tried {
     /// Whether the object was to be made.
     pub(super) fn creates(&self) -> bool {
         self.version.is_none() && !self.name.is_empty()
+    }
+
+    fn version(&self) -> Option<&str> {
+        self.version.as_deref()
     }
 
     fn at(version: &str) -> Self {
@@ -123,6 +136,7 @@ struct Agent {
 /// See the module.
 pub(super) struct State {
     planner: Planner,
+    pooled: Pooled,
     history: History,
     services: Board<ObjectKey, ServiceShown>,
     ingresses: Board<ObjectKey, Vec<IngressLoadBalancerIngress>>,
@@ -166,6 +180,7 @@ impl State {
     pub(super) fn new(config: Config) -> Self {
         Self {
             planner: Planner::new(config),
+            pooled: Pooled::new(),
             history: History::default(),
             services: Board::default(),
             ingresses: Board::default(),
@@ -196,11 +211,11 @@ impl State {
 
     /// Whether everything has been heard once: before that nothing is written.
     pub(super) fn is_complete(&self) -> bool {
-        self.listed.len() == 4 && self.planner.is_complete()
+        self.listed.len() == 7 && self.planner.is_complete()
     }
 
     /// Plans what was heard.
-    pub(super) fn settle(&mut self, now: Instant) {
+    fn plan(&mut self, now: Instant) {
         let changes = self.planner.take();
         self.change += 1;
         let mut balancers = BTreeSet::new();
@@ -215,6 +230,7 @@ impl State {
         }
         for (consumer, outcome) in &changes.outcomes {
             let who = (consumer.kind, key(consumer));
+            let alone = self.is_alone(who.0, &who.1);
             let place = outcome.as_ref().and_then(place);
             let tracked = self.tracked.entry(who.clone()).or_default();
             let before = std::mem::replace(&mut tracked.load_balancer, place.cloned());
@@ -225,7 +241,11 @@ impl State {
                 (tracked.changed, tracked.since) = (self.change, Some(now));
                 self.met.extend(place.cloned());
             }
-            let problems: Vec<_> = outcome.iter().flat_map(problems).collect();
+            if who.0 == ConsumerKind::Service {
+                self.pooled.touch(who.0, &who.1);
+            }
+            let problems = outcome.iter().filter(|_| !alone).flat_map(problems);
+            let problems: Vec<_> = problems.collect();
             let known = std::mem::replace(&mut tracked.problems, problems.clone());
             for (_, problem) in &known {
                 *self.refused.entry(problem.reason).or_default() -= 1;
@@ -265,7 +285,9 @@ impl State {
 
     /// Everything is to be looked at: we have begun to lead.
     pub(super) fn touch_all(&mut self) {
-        let problems: Vec<_> = self.planner.outcomes().flat_map(problems).collect();
+        let outcomes = self.planner.outcomes();
+        let outcomes = outcomes.filter(|it| !self.is_alone(it.consumer.kind, &key(&it.consumer)));
+        let problems: Vec<_> = outcomes.flat_map(problems).collect();
         for (consumer, problem) in problems {
             self.say(&consumer, &problem);
         }
@@ -275,6 +297,7 @@ impl State {
         let ingresses = ingresses.map(|key| Target::Consumer(ConsumerKind::Ingress, key));
         let all: Vec<_> = services.chain(ingresses).collect();
         self.dirty.extend(all);
+        self.dirty.extend(self.pooled.pools.keys().cloned().map(Target::Pool));
         let names: BTreeSet<_> = self
             .balancers
             .keys()
@@ -328,6 +351,8 @@ impl State {
             Target::Certificates(lb) => {
                 self.certificates.get(lb).and_then(|it| it.version(&tried.name))
             }
+            Target::Pool(name) => self.pooled.pools.get(name).map(|shown| &*shown.version),
+            Target::Address(_) | Target::Holder(_) => None,
             Target::Cookies(lb) => self.cookies.get(lb).map(|shown| &*shown.version),
         };
         known == tried.version.as_deref()
@@ -392,6 +417,8 @@ impl State {
             (Target::Consumer(kind, key), Written::Status(Status::Service(shown))) => {
                 let before = self.live(*kind, key);
                 self.services.put(key.clone(), shown);
+                self.pooled.touch(*kind, key);
+                self.acknowledge(*kind, key);
                 return self.live(*kind, key).filter(|after| before.as_ref() != Some(after));
             }
             (Target::Consumer(kind, key), Written::Status(Status::Ingress(shown))) => {
@@ -401,6 +428,9 @@ impl State {
             }
             (Target::LoadBalancer(lb), Written::Status(Status::LoadBalancer(shown))) => {
                 self.balancers.put(Arc::clone(lb), *shown);
+                let key = ObjectKey::new("", Arc::clone(lb));
+                self.pooled.touch(ConsumerKind::LoadBalancer, &key);
+                self.acknowledge(ConsumerKind::LoadBalancer, &key);
             }
             (Target::Plans(lb), Written::Plan(done, version)) => {
                 let plans = self.plans.entry(Arc::clone(lb)).or_default();
@@ -422,6 +452,12 @@ impl State {
             }
             (Target::Certificates(lb), Written::Fetched(fetched, missed)) => {
                 self.certificates.entry(Arc::clone(lb)).or_default().fetched(fetched, missed, now);
+                self.dirty.insert(target.clone());
+            }
+            (_, Written::Address(id, result)) => self.wrote_address(id, result),
+            (_, Written::Confirmed(holder, exists)) => self.confirmed(holder, exists),
+            (Target::Pool(name), Written::Pool(shown)) => {
+                self.pooled.pools.put(Arc::clone(name), *shown);
                 self.dirty.insert(target.clone());
             }
             (Target::Cookies(lb), Written::Cookies(shown)) => {

@@ -4,10 +4,11 @@
 use super::certificates::{CertificatesWrite, Fetched};
 use super::inputs::{CookiesSeen, Status};
 use super::plans::PlanWrite;
-use super::shown::{CookiesShown, LoadBalancerShown, ServiceShown, Shown};
+use super::shown::{CookiesShown, LoadBalancerShown, PoolShown, ServiceShown, Shown};
 use crate::patience::answer;
 use crate::random;
 use bowline_api::{LoadBalancer, Plan, convert, names};
+use bowline_core::addresses::{self, HolderRef};
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::update::CookieSecret;
 use k8s_openapi::api::core::v1::{Secret, Service};
@@ -32,6 +33,12 @@ pub(super) enum Write {
     Certificates(CertificatesWrite, Arc<str>, Arc<str>),
     /// The Secret with what cookies are signed with.
     Cookies(CookiesWrite),
+    /// An Address object.
+    Address(addresses::Write),
+    /// Whether a holder of an address exists.
+    Confirm(HolderRef),
+    /// The status or the finalizers of an AddressPool.
+    Pool(Arc<str>, PoolWrite),
     /// Certificates by hash, from one of the Secrets that should have each.
     Fetch(Vec<(Arc<str>, Vec<ObjectKey>)>),
 }
@@ -47,6 +54,15 @@ pub(super) struct CookiesWrite {
     pub(super) anew: bool,
 }
 
+/// A patch of an AddressPool.
+#[derive(Debug)]
+pub(super) enum PoolWrite {
+    /// Of its finalizers.
+    Finalizers(Value),
+    /// Of its status.
+    Status(Value),
+}
+
 /// What a write led to.
 #[derive(Debug)]
 pub(super) enum Written {
@@ -58,6 +74,12 @@ pub(super) enum Written {
     Certificates(Box<CertificatesWrite>, Option<String>),
     /// The Secret with what cookies are signed with is now so.
     Cookies(Shown<CookiesShown>),
+    /// How the write of an Address ended.
+    Address(addresses::WriteId, addresses::Written),
+    /// Whether a holder exists.
+    Confirmed(HolderRef, bool),
+    /// An AddressPool is so now.
+    Pool(Box<Shown<PoolShown>>),
     /// Certificates that were found, and those that were not.
     Fetched(Fetched, Vec<(Arc<str>, Vec<ObjectKey>)>),
 }
@@ -118,6 +140,12 @@ impl Writer {
                 self.certificates(write, &load_balancer, &uid).await
             }
             Write::Cookies(write) => self.cookies(&write).await,
+            Write::Address(write) => Ok(self.address(write).await),
+            Write::Confirm(holder) => {
+                let exists = self.exists(&holder).await?;
+                Ok(Written::Confirmed(holder, exists))
+            }
+            Write::Pool(name, write) => self.pool(&name, write).await,
             Write::Fetch(wanted) => Ok(self.fetch(wanted).await?),
         }
     }
@@ -261,14 +289,14 @@ where
     }
 }
 
-fn params() -> PostParams {
+pub(super) fn params() -> PostParams {
     PostParams {
         field_manager: Some(names::MANAGER_CONTROLLER.to_owned()),
         ..PostParams::default()
     }
 }
 
-fn patch_params() -> PatchParams {
+pub(super) fn patch_params() -> PatchParams {
     PatchParams {
         field_manager: Some(names::MANAGER_CONTROLLER.to_owned()),
         ..PatchParams::default()

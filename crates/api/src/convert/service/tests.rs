@@ -1,6 +1,7 @@
 use super::*;
 use crate::convert::testing::{annotated, bad_tuning, bad_value, object};
 use bowline_core::ObjectKey;
+use bowline_core::addresses::Wish;
 use bowline_core::objects::{Placement, Tuning};
 use bowline_core::plan::{Algorithm, HealthCheck, Transport};
 
@@ -26,6 +27,7 @@ fn plain() -> objects::Service {
         source_ranges: Ok(vec![]),
         placement: Ok(Placement::Default),
         vips: Ok(vec![]),
+        address: Wish::default(),
         tuning: Tuning::default(),
         affinity: None,
         timeouts: BTreeMap::new(),

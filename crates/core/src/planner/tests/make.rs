@@ -1,5 +1,6 @@
 //! Builders of small objects, and a planner that has been told of them.
 
+use crate::addresses::Wish;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{
     AllowedNamespaces, Backend, BackendPort, ClassParameters, Exposure, Family, Ingress,
@@ -50,6 +51,7 @@ pub(super) fn service(name: &str, ports: &[u16]) -> Service {
         source_ranges: Ok(Vec::new()),
         placement: Ok(Placement::LoadBalancer("lb".into())),
         vips: Ok(Vec::new()),
+        address: Wish::default(),
         tuning: Tuning::default(),
         affinity: None,
         timeouts: BTreeMap::new(),
@@ -74,8 +76,11 @@ pub(super) fn lb(name: &str) -> LoadBalancer {
     LoadBalancer {
         name: name.into(),
         uid: format!("uid-of-{name}").into(),
+        created: 0,
         deleting: false,
         addresses: vec![ip("192.0.2.1")],
+        address_pool: None,
+        scope: None,
         http_port: 80,
         https_port: 443,
         allowed: AllowedNamespaces::All,

@@ -419,7 +419,7 @@ prop_compose! {
         LoadBalancer {
             name, uid, deleting, addresses, http_port, https_port: 443, allowed,
             claim: claim.map(|claim| (key(claim), None)), regex_hosts, nodes, external,
-            source: source.into(),
+            source: source.into(), created: 0, address_pool: None, scope: None,
         }
     }
 }

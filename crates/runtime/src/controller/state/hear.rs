@@ -12,6 +12,9 @@ impl State {
             Heard::Certificates(seen) => self.hear_certificates(seen),
             Heard::Cookies(seen) => self.hear_cookies(seen),
             Heard::Lease(seen) => self.hear_lease(seen, now),
+            Heard::Pool(seen) => self.hear_pool(seen),
+            Heard::Address(seen) => self.hear_address(seen),
+            Heard::Node(seen) => self.hear_node(seen),
         }
     }
 
@@ -21,22 +24,38 @@ impl State {
             (Event::Apply(object), Some(status)) => self.show(object, status),
             (Event::Begin(Kind::Service), _) => self.services.begin(),
             (Event::Done(Kind::Service), _) => self.services.done(),
-            (Event::Delete(Kind::Service, key), _) => self.services.remove(key),
+            (Event::Delete(Kind::Service, key), _) => {
+                self.services.remove(key);
+                self.pooled.touch(ConsumerKind::Service, key);
+            }
             (Event::Begin(Kind::Ingress), _) => self.ingresses.begin(),
             (Event::Done(Kind::Ingress), _) => self.ingresses.done(),
             (Event::Delete(Kind::Ingress, key), _) => self.ingresses.remove(key),
             (Event::Begin(Kind::LoadBalancer), _) => self.balancers.begin(),
             (Event::Done(Kind::LoadBalancer), _) => self.balancers.done(),
-            (Event::Delete(Kind::LoadBalancer, key), _) => self.forget(&key.name),
+            (Event::Delete(Kind::LoadBalancer, key), _) => {
+                self.forget(&key.name);
+                self.pooled.touch(ConsumerKind::LoadBalancer, key);
+            }
             _ => {}
         }
+        self.pooled.hear_namespace(&event);
+        let listed = match &event {
+            Event::Done(Kind::Service) => Some(ConsumerKind::Service),
+            Event::Done(Kind::LoadBalancer) => Some(ConsumerKind::LoadBalancer),
+            _ => None,
+        };
         self.planner.handle(event);
+        if let Some(kind) = listed {
+            self.sweep_holders(kind);
+        }
     }
 
     pub(super) fn show(&mut self, object: &Object, status: Status) {
         match (object, status) {
             (Object::Service(service), Status::Service(shown)) => {
                 self.services.put(service.key.clone(), shown);
+                self.pooled.touch(ConsumerKind::Service, &service.key);
                 self.dirty.insert(Target::Consumer(ConsumerKind::Service, service.key.clone()));
             }
             (Object::Ingress(ingress), Status::Ingress(shown)) => {
@@ -54,6 +73,8 @@ impl State {
                     self.touch(name);
                 }
                 self.balancers.put(Arc::clone(name), *shown);
+                let key = ObjectKey::new("", Arc::clone(name));
+                self.pooled.touch(ConsumerKind::LoadBalancer, &key);
                 self.dirty.insert(Target::LoadBalancer(Arc::clone(name)));
             }
             _ => {}

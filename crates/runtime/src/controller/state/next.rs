@@ -20,11 +20,31 @@ impl State {
         clock: Timestamp,
     ) -> Next {
         match target {
+            Target::Holder(holder) => self.next_holder(holder),
+            Target::Address(address) => self.next_address(*address),
+            Target::Pool(name) => self.next_pool(name, clock),
             Target::Cookies(lb) => self.next_cookies(lb),
             Target::Certificates(lb) => self.next_certificates(lb, now),
             Target::Plans(lb) => self.next_plan(lb, now),
-            Target::Consumer(kind, key) => self.next_consumer(*kind, key, now, clock),
-            Target::LoadBalancer(lb) => self.next_load_balancer(lb, now, clock),
+            Target::Consumer(kind, key) => {
+                let next = if self.is_alone(*kind, key) {
+                    self.next_alone(key, clock)
+                } else {
+                    self.next_consumer(*kind, key, now, clock)
+                };
+                if !matches!(next, Next::Write(..)) {
+                    self.acknowledge(*kind, key);
+                }
+                next
+            }
+            Target::LoadBalancer(lb) => {
+                let next = self.next_load_balancer(lb, now, clock);
+                if !matches!(next, Next::Write(..)) {
+                    let key = ObjectKey::new("", Arc::clone(lb));
+                    self.acknowledge(ConsumerKind::LoadBalancer, &key);
+                }
+                next
+            }
         }
     }
 
@@ -130,7 +150,9 @@ impl State {
                 };
                 let want = status::consumer(outcome, &progress, written);
                 same_addresses = want.addresses == written.addresses;
-                render::service(&want, shown, clock).map(|patch| (patch, Tried::at(&shown.version)))
+                let dns = self.from_name(key);
+                render::service(&want, render::IP_MODE, dns.as_ref(), shown, clock)
+                    .map(|patch| (patch, Tried::at(&shown.version)))
             }
             _ => {
                 let Some(shown) = self.ingresses.get(key) else { return Next::Nothing };
@@ -187,7 +209,8 @@ impl State {
     pub(super) fn next_stranger(&mut self, kind: ConsumerKind, key: &ObjectKey) -> Next {
         let patch = match kind {
             ConsumerKind::Service => self.services.get(key).and_then(|shown| {
-                Some((render::service_cleared(shown)?, Tried::at(&shown.version)))
+                let recorded = self.recorded_for(key);
+                Some((render::service_cleared(shown, &recorded)?, Tried::at(&shown.version)))
             }),
             ConsumerKind::Ingress => self
                 .ingresses

@@ -1,0 +1,125 @@
+//! What a decision means to others: to the status of its holder, and to the planner. Pure; the controller
+//! asks whenever a decision is news.
+
+use super::Answer;
+use super::verdict::{Decision, Reason};
+use crate::dns;
+use crate::outcome::{self, Problem};
+use crate::planner::Grant;
+use crate::status::Condition;
+use std::net::IpAddr;
+
+impl Answer {
+    /// What a look-up found of either family; where it found nothing, why.
+    pub fn of(answers: &dns::Answers) -> Self {
+        let found = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
+        let found: Vec<IpAddr> = found.flat_map(|it| it.addresses()).copied().collect();
+        if !found.is_empty() {
+            return Self::Addresses(found);
+        }
+        Self::Failed { reason: failures(answers).into() }
+    }
+}
+
+fn failures(answers: &dns::Answers) -> String {
+    let failed = answers.iter().filter_map(|(_, answer)| answer.as_ref().err());
+    let mut told: Vec<String> = failed.map(ToString::to_string).collect();
+    told.dedup();
+    told.join("; ")
+}
+
+/// Whether somebody has the address that a DNS name says, as a condition: with the name, the answer, its
+/// TTL, when it is asked for again, and what is wrong.
+pub fn from_name(
+    name: &str,
+    report: Option<&dns::Report>,
+    decision: Option<&Decision>,
+) -> Condition {
+    let mut told = vec![match report {
+        None => format!("{name} has not been looked up yet"),
+        Some(report) => {
+            let found: Vec<&dns::Found> =
+                report.answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
+            let texts: Vec<String> =
+                found.iter().flat_map(|it| it.addresses()).map(ToString::to_string).collect();
+            let ttl = found.iter().map(|it| it.ttl()).min();
+            let again = report.next_check.as_secs();
+            match ttl {
+                Some(ttl) => format!(
+                    "{name} is {} (TTL {}s, looked up again after {again}s)",
+                    texts.join(", "),
+                    ttl.as_secs()
+                ),
+                None => format!(
+                    "{name} cannot be looked up: {} (tried again after {again}s)",
+                    failures(&report.answers)
+                ),
+            }
+        }
+    }];
+    let Some(decision) = decision else {
+        let reason = Reason::NamePending.to_string().into();
+        return Condition { holds: false, reason, message: told.concat().into() };
+    };
+    let reason = decision.verdict.reason;
+    let holds = reason == Reason::Assigned;
+    if !holds && !matches!(reason, Reason::NameFailed | Reason::NamePending) {
+        told.push(decision.verdict.message.clone());
+    }
+    let has: Vec<String> = decision.addresses.iter().map(|it| it.address.to_string()).collect();
+    match (holds, has.is_empty()) {
+        (true, _) => {}
+        (false, true) => told.push("no address is assigned".to_owned()),
+        (false, false) => told.push(format!("{} stays", has.join(" and "))),
+    }
+    let reason = if holds { "Resolved".to_owned() } else { reason.to_string() };
+    Condition { holds, reason: reason.into(), message: told.join("; ").into() }
+}
+
+impl Decision {
+    /// The addresses that a status shows where nothing else serves them: also those that drain.
+    pub fn shown(&self) -> Vec<IpAddr> {
+        let drain = self.draining.iter().map(|it| it.address);
+        self.addresses.iter().map(|it| it.address).chain(drain).collect()
+    }
+
+    /// What a load balancer is to serve.
+    pub fn grant(&self) -> Grant {
+        Grant {
+            addresses: self.addresses.iter().map(|it| it.address).collect(),
+            draining: self.draining.iter().map(|it| it.address).collect(),
+            problem: self.problem(),
+        }
+    }
+
+    /// Whether it has its addresses, as a condition.
+    pub fn condition(&self) -> Condition {
+        Condition {
+            holds: !self.addresses.is_empty(),
+            reason: self.verdict.reason.to_string().into(),
+            message: self.message().into(),
+        }
+    }
+
+    /// Why it does not have what it asks for.
+    pub fn problem(&self) -> Option<Problem> {
+        use outcome::Reason as Why;
+        let reason = match self.verdict.reason {
+            Reason::Assigned | Reason::Recording | Reason::Released => return None,
+            Reason::BadValue => Why::BadValue,
+            Reason::NotAllowed => Why::NotAllowed,
+            Reason::AddressTaken | Reason::NotInPool | Reason::WrongFamily => {
+                Why::AddressNotAvailable
+            }
+            _ => Why::NoAddress,
+        };
+        Some(Problem::new(reason, self.message()))
+    }
+
+    fn message(&self) -> String {
+        match self.verdict.remedy {
+            None => self.verdict.message.clone(),
+            Some(remedy) => format!("{}; {remedy}", self.verdict.message),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What a Service says of addresses, as far as its kind's other values do not say it. `bowline-api`
+//! reads it; whether it counts follows from where the Service is, which [`crate::planner`] knows.
+
+use super::claim::{Ask, Families, Labels, Sharing};
+use super::record::Port;
+use crate::objects::{Family, Service};
+use crate::outcome::Problem;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What a Service says of addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Its labels, for `serviceSelectors`.
+    pub labels: Labels,
+    /// Its Pods, for sharing.
+    pub selector: Labels,
+    /// The pool that it names.
+    pub pool: Option<Arc<str>>,
+    /// The DNS name that it takes its address from.
+    pub name: Option<Arc<str>>,
+    /// What cannot be read of all this.
+    pub problem: Option<Problem>,
+    /// The key under which it would share an address.
+    pub key: Option<Arc<str>>,
+    /// Whether it wants one family, or both.
+    pub policy: Policy,
+    /// `externalIPs`.
+    pub uses: Vec<IpAddr>,
+}
+
+/// `ipFamilyPolicy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// One family.
+    #[default]
+    Single,
+    /// Both if they can be had.
+    Prefer,
+    /// Both.
+    Require,
+}
+
+impl Wish {
+    /// What a Service asks for where it is to have addresses of its own.
+    pub(crate) fn ask(&self, service: &Service) -> Result<Ask, Problem> {
+        if let Some(problem) = &self.problem {
+            return Err(problem.clone());
+        }
+        let pool = self.pool.clone();
+        let addresses = service.vips.clone()?;
+        Ok(match (&self.name, pool) {
+            (Some(name), pool) => Ask::Name { name: name.clone(), pool },
+            (None, pool) if !addresses.is_empty() => Ask::Addresses { addresses, pool },
+            (None, Some(pool)) => Ask::Pool(pool),
+            (None, None) => Ask::Any,
+        })
+    }
+
+    pub(crate) fn families(&self, service: &Service) -> Families {
+        let first = service.families.first().copied().unwrap_or(Family::V4);
+        match self.policy {
+            Policy::Single => Families::One(first),
+            Policy::Prefer => Families::Prefer(first),
+            Policy::Require => Families::Require(first),
+        }
+    }
+
+    pub(crate) fn sharing(&self, service: &Service) -> Option<Sharing> {
+        let mut ports: Vec<Port> = service
+            .ports
+            .iter()
+            .map(|port| Port { transport: port.transport, number: port.number })
+            .collect();
+        ports.sort_unstable();
+        ports.dedup();
+        self.key.clone().map(|key| Sharing {
+            key,
+            ports,
+            local_only: service.local_only,
+            selector: self.selector.clone(),
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! What Services and load balancers ask of the pools, given where they are; and the addresses that they
+//! have from there. Who gets which address is decided in [`crate::addresses`]; the controller carries
+//! claims there and grants here.
+
+use super::build::{Built, Target};
+use super::index::Planner;
+use super::placement::{Ask as Placed, ask_of_service, not_ours, place};
+use super::who::Who;
+use crate::addresses::{Ask, Claim, Families, HolderKind, HolderRef};
+use crate::key::{ConsumerKind, ObjectKey};
+use crate::objects::{Exposure, LoadBalancer, Service};
+use crate::outcome::Problem;
+use std::net::IpAddr;
+
+/// The addresses that somebody has from pools.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// Those it has.
+    pub addresses: Vec<IpAddr>,
+    /// Those it still has for a while: they are served and not shown.
+    pub draining: Vec<IpAddr>,
+    /// Why it has none, or not what it asks for.
+    pub problem: Option<Problem>,
+}
+
+impl Grant {
+    /// All that are served, sorted.
+    pub(super) fn served(&self) -> Vec<IpAddr> {
+        let mut all: Vec<IpAddr> = self.addresses.iter().chain(&self.draining).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What a Service has of its own on a load balancer.
+pub(super) struct Own<'a> {
+    grant: &'a Grant,
+    served: Vec<IpAddr>,
+}
+
+impl<'a> Own<'a> {
+    pub(super) fn new(grant: &'a Grant) -> Self {
+        Self { grant, served: grant.served() }
+    }
+
+    /// The load balancer, as if these were its addresses.
+    pub(super) fn on<'b>(&'b self, target: Target<'b>) -> Target<'b> {
+        Target { addresses: &self.served, own: true, ..target }
+    }
+
+    /// What drains is served, and nobody is told of it.
+    pub(super) fn hide(&self, mut built: Built) -> Built {
+        if let Ok(addresses) = &mut built.addresses {
+            addresses.retain(|address| !self.grant.draining.contains(address));
+        }
+        built.problems.extend(self.grant.problem.clone());
+        built
+    }
+}
+
+impl Planner {
+    /// Somebody has these addresses from pools.
+    pub(super) fn grant(&mut self, kind: ConsumerKind, key: ObjectKey, grant: Grant) {
+        match kind {
+            ConsumerKind::Service => {
+                let old = match grant.is_nothing() {
+                    true => self.grants.remove(&key),
+                    false => self.grants.insert(key.clone(), grant),
+                };
+                if old.as_ref() != self.grants.get(&key) {
+                    self.touch(Who::service(&key));
+                }
+            }
+            ConsumerKind::LoadBalancer => {
+                let directory = &mut self.stores.directory;
+                if directory.grant(&key.name, grant.served())
+                    && let Some(lb) = directory.by_name(&key.name).cloned()
+                {
+                    self.touch_load_balancer(&lb);
+                }
+            }
+            ConsumerKind::Ingress => {}
+        }
+    }
+
+    /// What a Service asks of the pools. `status` is what its status shows. None: there is none.
+    pub fn service_claim(&self, key: &ObjectKey, status: Vec<IpAddr>) -> Option<Claim> {
+        let service = self.stores.services.get(key)?;
+        let wish = &service.address;
+        let load_balancer = service.exposure == Exposure::LoadBalancer;
+        let ours = load_balancer && not_ours(service, &self.config).is_none();
+        let ask = if ours { self.address_ask(service) } else { Ok(Ask::Nothing) };
+        let mut uses = wish.uses.clone();
+        if load_balancer && !ours {
+            uses.extend(&status);
+        }
+        uses.sort_unstable();
+        uses.dedup();
+        let holder =
+            HolderRef { key: key.clone(), kind: HolderKind::Service, uid: service.uid.clone() };
+        Some(Claim {
+            holder,
+            created: service.created,
+            labels: wish.labels.clone(),
+            scope: None,
+            ask,
+            families: wish.families(service),
+            sharing: wish.sharing(service),
+            status,
+            uses,
+        })
+    }
+
+    fn address_ask(&self, service: &Service) -> Result<Ask, Problem> {
+        let asked = ask_of_service(service, &self.config)?;
+        if self.is_nowhere(&asked.ask) {
+            return service.address.ask(service);
+        }
+        let (namespace, directory) = (&service.key.namespace, &self.stores.directory);
+        let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
+        // Where it cannot go to its load balancer it keeps what it has, and gets nothing.
+        let lb = place(&asked.ask, namespace, labels, directory).map_err(|it| it.problem)?;
+        match wants_own(service, &directory.addresses(lb)) {
+            true => service.address.ask(service),
+            false => Ok(Ask::Nothing),
+        }
+    }
+
+    fn is_nowhere(&self, ask: &Placed) -> bool {
+        match ask {
+            Placed::Nothing => true,
+            Placed::External => self.stores.directory.only_external().is_none(),
+            _ => false,
+        }
+    }
+
+    /// Whether a Service of ours is on no load balancer and wants none: it has its address alone. Where
+    /// its wish cannot be read, that it has an address and is in no Plan tells.
+    pub fn is_alone(&self, key: &ObjectKey) -> bool {
+        let Some(service) = self.stores.services.get(key) else { return false };
+        if service.exposure != Exposure::LoadBalancer || not_ours(service, &self.config).is_some() {
+            return false;
+        }
+        match ask_of_service(service, &self.config) {
+            Ok(asked) => self.is_nowhere(&asked.ask),
+            Err(_) => {
+                let has = self.grants.get(key).is_some_and(|grant| !grant.addresses.is_empty());
+                has && !self.is_recorded(&Who::service(key).with_uid(&service.uid))
+            }
+        }
+    }
+
+    /// What a load balancer asks of the pools. None: there is none.
+    pub fn load_balancer_claim(&self, name: &str, status: Vec<IpAddr>) -> Option<Claim> {
+        let lb: &LoadBalancer = self.stores.directory.by_name(name)?;
+        let pool = lb.address_pool.clone().filter(|_| !lb.deleting && lb.addresses.is_empty());
+        let key = ObjectKey::new("", lb.name.clone());
+        Some(Claim {
+            holder: HolderRef { key, kind: HolderKind::LoadBalancer, uid: lb.uid.clone() },
+            created: lb.created,
+            labels: <_>::default(),
+            scope: lb.scope,
+            ask: Ok(pool.map_or(Ask::Nothing, Ask::Pool)),
+            families: Families::OfPool,
+            sharing: None,
+            status: if lb.address_pool.is_some() { status } else { Vec::new() },
+            uses: lb.addresses.clone(),
+        })
+    }
+}
+
+/// Whether a Service is to have addresses of its own on a load balancer with these: where it names a
+/// pool or a DNS name, or asks for an address that is not one of them.
+pub(super) fn wants_own(service: &Service, addresses: &[IpAddr]) -> bool {
+    service.address.pool.is_some()
+        || service.address.name.is_some()
+        || service.vips.iter().flatten().any(|vip| !addresses.contains(vip))
+}

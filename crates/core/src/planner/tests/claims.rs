@@ -1,0 +1,140 @@
+//! What Services and load balancers ask of the pools, and what is planned with what they have from there.
+
+use super::make::*;
+use crate::addresses::{Ask, HolderKind, Wish};
+use crate::key::ConsumerKind;
+use crate::objects::{LoadBalancer, Placement, Service, ServiceClass};
+use crate::outcome::{Problem, Reason};
+use crate::planner::{Config, Event, Grant, Planner};
+use std::net::IpAddr;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A Service on no load balancer.
+fn alone(name: &str) -> Service {
+    Service { placement: Ok(Placement::Default), ..service(name, &[80]) }
+}
+
+fn from_pool(name: &str, pool: &str) -> Service {
+    let address = Wish { pool: Some(pool.into()), ..Wish::default() };
+    Service { address, ..service(name, &[80]) }
+}
+
+fn ask(planner: &Planner, name: &str) -> Result<Ask, Problem> {
+    planner.service_claim(&key(name), Vec::new()).unwrap().ask
+}
+
+fn granted(planner: &mut Planner, name: &str, grant: Grant) {
+    planner.handle(Event::Granted(ConsumerKind::Service, key(name), grant));
+    planner.take();
+}
+
+fn has(addresses: &[&str]) -> Grant {
+    Grant { addresses: addresses.iter().map(|it| ip(it)).collect(), ..Grant::default() }
+}
+
+#[test]
+fn a_service_asks_the_pools_where_its_load_balancer_has_not_what_it_wants() {
+    let vip = |name, vip: &str| Service { vips: Ok(vec![ip(vip)]), ..service(name, &[80]) };
+    let foreign = Service { class: ServiceClass::Foreign, ..alone("a/foreign") };
+    let lost = Service {
+        placement: Ok(Placement::LoadBalancer("none".into())),
+        ..from_pool("a/lost", "p")
+    };
+    let objects = vec![
+        lb("lb").into(),
+        alone("a/alone").into(),
+        Service { vips: Ok(vec![ip("192.0.2.9")]), ..alone("a/asks") }.into(),
+        service("a/plain", &[80]).into(),
+        vip("a/its", "192.0.2.1").into(),
+        vip("a/own", "192.0.2.9").into(),
+        from_pool("a/pool", "p").into(),
+        foreign.into(),
+        lost.into(),
+    ];
+    let planner = planner(Config::default(), objects);
+    let nine = || Ok(Ask::Addresses { addresses: vec![ip("192.0.2.9")], pool: None });
+    assert_eq!(ask(&planner, "a/alone"), Ok(Ask::Any));
+    assert_eq!(ask(&planner, "a/asks"), nine());
+    assert_eq!(ask(&planner, "a/plain"), Ok(Ask::Nothing));
+    assert_eq!(ask(&planner, "a/its"), Ok(Ask::Nothing));
+    assert_eq!(ask(&planner, "a/own"), nine());
+    assert_eq!(ask(&planner, "a/pool"), Ok(Ask::Pool("p".into())));
+    assert_eq!(ask(&planner, "a/foreign"), Ok(Ask::Nothing));
+    assert_eq!(ask(&planner, "a/lost").unwrap_err().reason, Reason::LoadBalancerNotFound);
+    let alone = ["a/alone", "a/asks", "a/plain", "a/foreign"];
+    assert_eq!(alone.map(|name| planner.is_alone(&key(name))), [true, true, false, false]);
+}
+
+#[test]
+fn what_a_service_that_is_not_ours_shows_is_in_use() {
+    let foreign = Service { class: ServiceClass::Foreign, ..alone("a/foreign") };
+    let planner = planner(Config::default(), vec![foreign.into()]);
+    let claim = planner.service_claim(&key("a/foreign"), vec![ip("192.0.2.7")]).unwrap();
+    assert_eq!((claim.ask, claim.uses), (Ok(Ask::Nothing), vec![ip("192.0.2.7")]));
+}
+
+#[test]
+fn a_service_is_served_at_what_it_has_and_only_told_of_what_does_not_drain() {
+    let objects = vec![lb("lb").into(), from_pool("a/x", "p").into()];
+    let mut planner = planner(Config::default(), objects);
+    assert_eq!(service_state(&planner, "a/x"), "NoAddress by lb");
+    granted(&mut planner, "a/x", has(&["192.0.2.5"]));
+    assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.5");
+    let moved = Grant { draining: vec![ip("192.0.2.5")], ..has(&["192.0.2.6"]) };
+    granted(&mut planner, "a/x", moved);
+    assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.6");
+    let parts = planner.parts(ConsumerKind::Service, &key("a/x"));
+    let listeners: Vec<_> = parts[0].listeners.iter().map(|it| it.address).collect();
+    assert_eq!(listeners, [ip("192.0.2.5"), ip("192.0.2.6")]);
+    let refused = Grant {
+        problem: Some(Problem::new(Reason::NoAddress, "pool \"p\": no free IPv4 address")),
+        ..Grant::default()
+    };
+    granted(&mut planner, "a/x", refused);
+    assert_eq!(service_state(&planner, "a/x"), "NoAddress by lb");
+}
+
+#[test]
+fn a_request_that_is_refused_leaves_a_service_where_it_is() {
+    let asks = Service { vips: Ok(vec![ip("192.0.2.9")]), ..service("a/x", &[80]) };
+    let mut planner = planner(Config::default(), vec![lb("lb").into(), asks.into()]);
+    assert_eq!(service_state(&planner, "a/x"), "AddressNotAvailable by lb");
+    let problem = Some(Problem::new(Reason::AddressNotAvailable, "held by Service b/y"));
+    granted(&mut planner, "a/x", Grant { problem, ..has(&["192.0.2.5"]) });
+    assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.5");
+    let reasons = reasons(&planner, ConsumerKind::Service, "a/x");
+    assert_eq!(reasons, [Reason::AddressNotAvailable]);
+}
+
+#[test]
+fn a_load_balancer_with_a_pool_has_what_it_got_from_there_and_nothing_else() {
+    let pooled = LoadBalancer { addresses: Vec::new(), address_pool: Some("p".into()), ..lb("lb") };
+    let objects = vec![pooled.into(), service("a/x", &[80]).into(), lb("fixed").into()];
+    let mut planner = planner(Config::default(), objects);
+    let claim = planner.load_balancer_claim("lb", Vec::new()).unwrap();
+    assert_eq!(
+        (claim.holder.kind, claim.ask),
+        (HolderKind::LoadBalancer, Ok(Ask::Pool("p".into())))
+    );
+    let claim = planner.load_balancer_claim("fixed", Vec::new()).unwrap();
+    assert_eq!((claim.ask, claim.uses), (Ok(Ask::Nothing), vec![ip("192.0.2.1")]));
+    planner.handle(Event::Reported("lb".into(), vec![ip("198.51.100.1")]));
+    planner.take();
+    assert_eq!(service_state(&planner, "a/x"), "NoAddress by lb");
+    planner.handle(Event::Granted(ConsumerKind::LoadBalancer, key("lb"), has(&["192.0.2.5"])));
+    planner.take();
+    assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.5");
+}
+
+#[test]
+fn a_service_alone_whose_wish_cannot_be_read_keeps_what_it_has() {
+    let garbage = || Err(Problem::new(Reason::BadValue, "unreadable"));
+    let bad = Service { vips: garbage(), ..alone("a/x") };
+    let mut planner = planner(Config::default(), vec![bad.into()]);
+    assert_eq!((planner.is_alone(&key("a/x")), ask(&planner, "a/x").is_err()), (false, true));
+    granted(&mut planner, "a/x", has(&["192.0.2.5"]));
+    assert!(planner.is_alone(&key("a/x")));
+}

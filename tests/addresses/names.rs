@@ -1,0 +1,115 @@
+//! Addresses from DNS names, with a real BIND; `nsupdate` plays external-dns.
+
+use crate::stage::{Site, play};
+use bowline_testing::Bind;
+use serde_json::json;
+
+const FROM_DNS: &str = "AddressFromDNS";
+const NAME: &str = "myglobal.example.test";
+
+/// A cluster that asks this server, with a pool of its own for names.
+async fn site(bind: &Bind) -> Site {
+    let server = bind.address().to_string();
+    let site = Site::new(&["--dns-server", &server, "--dns-min-ttl", "1"]).await;
+    let pool = json!({"addresses": ["192.0.2.0/28"], "autoAssign": false});
+    site.pool("global", pool).await;
+    site
+}
+
+fn annotations() -> serde_json::Value {
+    json!({"metallb.io/assign-from-fqdn": NAME})
+}
+
+#[test]
+fn two_clusters_get_the_address_of_one_name_and_follow_it() {
+    play(async || {
+        let bind = Bind::new();
+        bind.set(NAME, "A", 1, &["192.0.2.5"]);
+        let (one, other) = (site(&bind).await, site(&bind).await);
+        one.service("web", annotations()).await;
+        other.service("web", annotations()).await;
+        one.shows("web", &["192.0.2.5"]).await;
+        other.shows("web", &["192.0.2.5"]).await;
+        let message = one.says("web", FROM_DNS, "Resolved").await;
+        assert!(message.starts_with("myglobal.example.test is 192.0.2.5 (TTL 1s, "), "{message}");
+        // The new one is there before the old one goes.
+        bind.set(NAME, "A", 1, &["192.0.2.6"]);
+        one.shows("web", &["192.0.2.6", "192.0.2.5"]).await;
+        other.shows("web", &["192.0.2.6", "192.0.2.5"]).await;
+        let message = one.told("web", "AddressChanged").await;
+        assert!(message.contains("changed from 192.0.2.5 to 192.0.2.6"), "{message}");
+    });
+}
+
+#[test]
+fn what_one_cluster_gave_is_found_by_the_other_once_it_is_in_the_dns() {
+    play(async || {
+        let bind = Bind::new();
+        let (one, other) = (site(&bind).await, site(&bind).await);
+        one.service("web", json!({"bowline.dev/address-pool": "global"})).await;
+        other.service("web", json!({"bowline.dev/assign-from-fqdn": NAME})).await;
+        let message = other.says("web", FROM_DNS, "NameFailed").await;
+        assert!(message.contains("NXDOMAIN"), "{message}");
+        assert!(message.ends_with("no address is assigned"), "{message}");
+        one.shows("web", &["192.0.2.0"]).await;
+        bind.set(NAME, "A", 60, &["192.0.2.0"]);
+        other.shows("web", &["192.0.2.0"]).await;
+    });
+}
+
+#[test]
+fn an_answer_that_cannot_be_used_or_had_changes_nothing_that_is_assigned() {
+    play(async || {
+        let mut bind = Bind::new();
+        let site = site(&bind).await;
+        bind.set(NAME, "A", 1, &["192.0.2.5"]);
+        site.service("web", annotations()).await;
+        site.shows("web", &["192.0.2.5"]).await;
+        bind.remove(NAME, "A");
+        let message = site.says("web", FROM_DNS, "NameFailed").await;
+        assert!(message.ends_with("192.0.2.5 stays"), "{message}");
+        bind.set(NAME, "A", 1, &["203.0.113.1"]);
+        let message = site.says("web", FROM_DNS, "NameUnusable").await;
+        assert!(message.contains("203.0.113.1 is in no pool"), "{message}");
+        site.shows("web", &["192.0.2.5"]).await;
+        bind.set(NAME, "A", 1, &["192.0.2.5"]);
+        site.says("web", FROM_DNS, "Resolved").await;
+        // Somebody else wants the same.
+        site.service("other", annotations()).await;
+        let message = site.says("other", FROM_DNS, "NameUnusable").await;
+        assert!(message.contains("192.0.2.5 is held by Service"), "{message}");
+        site.shows("other", &[]).await;
+        bind.stop();
+        let message = site.says("web", FROM_DNS, "NameFailed").await;
+        assert!(message.ends_with("192.0.2.5 stays"), "{message}");
+        site.shows("web", &["192.0.2.5"]).await;
+        site.service("late", json!({"bowline.dev/assign-from-fqdn": "late.example.test"})).await;
+        site.says("late", FROM_DNS, "NameFailed").await;
+        site.shows("late", &[]).await;
+        bind.start();
+        site.says("web", FROM_DNS, "Resolved").await;
+    });
+}
+
+#[test]
+fn a_name_that_cannot_be_or_would_feed_itself_is_told_and_gets_nothing() {
+    play(async || {
+        let bind = Bind::new();
+        let site = site(&bind).await;
+        let names = ["", "192.0.2.1", ".example.test", "a..example.test", "two names"];
+        for (at, name) in names.iter().enumerate() {
+            let service = format!("bad-{at}");
+            site.service(&service, json!({"bowline.dev/assign-from-fqdn": name})).await;
+            site.says(&service, "bowline.dev/Programmed", "BadValue").await;
+        }
+        let itself = json!({
+            "bowline.dev/assign-from-fqdn": NAME,
+            "external-dns.alpha.kubernetes.io/hostname": NAME,
+        });
+        bind.set(NAME, "A", 1, &["192.0.2.5"]);
+        site.service("itself", itself).await;
+        let message = site.says("itself", "bowline.dev/Programmed", "BadValue").await;
+        assert!(message.contains("would feed itself"), "{message}");
+        site.records(&[]).await;
+    });
+}
