@@ -219,10 +219,16 @@ fn nobody_may_do_more_than_this() {
         (
             "cluster bowline-controller",
             vec![
-                "list,watch services".to_owned(),
+                "get,list,watch services".to_owned(),
+                "list,watch nodes".to_owned(),
                 "get,list,watch namespaces,secrets".to_owned(),
                 "list,watch ingresses,ingressclasses.networking.k8s.io".to_owned(),
-                "list,watch loadbalancers.bowline.dev".to_owned(),
+                "get,list,watch loadbalancers.bowline.dev".to_owned(),
+                "list,watch,patch addresspools.bowline.dev".to_owned(),
+                "patch addresspools/status.bowline.dev".to_owned(),
+                "get,list,watch,create,update,delete addresses.bowline.dev".to_owned(),
+                "update addresses/status.bowline.dev".to_owned(),
+                "get externalips.bowline.dev".to_owned(),
                 "patch services/status".to_owned(),
                 "patch ingresses/status.networking.k8s.io".to_owned(),
                 "patch loadbalancers/status.bowline.dev".to_owned(),

@@ -260,7 +260,7 @@ impl State {
     }
 
     /// What a Service is told of its DNS name.
-    pub(super) fn from_name(&self, key: &ObjectKey) -> Option<status::Condition> {
+    pub(super) fn name_condition(&self, key: &ObjectKey) -> Option<status::Condition> {
         let name = self.pooled.named.get(key)?;
         let holder = self.holder(ConsumerKind::Service, key)?;
         let decision = self.pooled.machine.decision(&holder);
@@ -376,7 +376,7 @@ impl State {
             addresses: decision.shown(),
             programmed: decision.condition(),
         };
-        let dns = self.from_name(key);
+        let dns = self.name_condition(key);
         match render::service(&want, render::IP_MODE_ALONE, dns.as_ref(), shown, clock) {
             Some(patch) => Next::Write(
                 Write::Consumer(ConsumerKind::Service, key.clone(), patch),

@@ -150,7 +150,7 @@ impl State {
                 };
                 let want = status::consumer(outcome, &progress, written);
                 same_addresses = want.addresses == written.addresses;
-                let dns = self.from_name(key);
+                let dns = self.name_condition(key);
                 render::service(&want, render::IP_MODE, dns.as_ref(), shown, clock)
                     .map(|patch| (patch, Tried::at(&shown.version)))
             }
