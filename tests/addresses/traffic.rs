@@ -55,6 +55,30 @@ fn a_service_that_names_a_pool_is_served_at_an_address_of_it() {
 }
 
 #[test]
+fn an_address_that_an_agent_may_still_serve_goes_to_nobody_else() {
+    play(async || {
+        let site = Site::new(&[]).await;
+        let (fixed, own) = (net::vip4(), net::vip4());
+        site.cluster.apply("", &objects::load_balancer("edge", &[fixed])).await;
+        site.pool("public", json!({"addresses": [format!("{own}/32")]})).await;
+        let mut agent = site.agent("edge").await;
+        let _a = backend(&site, "a").await;
+        let annotations = json!({
+            "bowline.dev/load-balancer": "edge", "bowline.dev/address-pool": "public",
+        });
+        site.service("a", annotations).await;
+        site.shows("a", &[&own.to_string()]).await;
+        agent.process.end();
+        site.cluster.delete("Service", &site.namespace, "a").await;
+        site.service("b", json!({})).await;
+        let message = site.says("b", "bowline.dev/Programmed", "PoolsExhausted").await;
+        assert!(message.contains("pool \"public\": no free IPv4 address"), "{message}");
+        let _agent = site.agent("edge").await;
+        site.shows("b", &[&own.to_string()]).await;
+    });
+}
+
+#[test]
 fn a_load_balancer_with_a_pool_has_an_address_of_it_and_serves_there() {
     play(async || {
         let site = Site::new(&[]).await;

@@ -174,14 +174,26 @@ fn range(field: &str, text: &str) -> Result<IpNet, Problem> {
     read.map_err(|_| bad_value(field, text, "is not a network such as 203.0.113.0/24"))
 }
 
-/// Annotations in their order, `spec.loadBalancerIP` last.
+/// Any spelling will do; where there are several, all must say the same.
 fn vips(spec: &ServiceSpec, all: &Annotations) -> Result<Vec<IpAddr>, Problem> {
+    let keys = std::iter::once(VIP.name).chain(VIP.alternatives.iter().copied());
+    let annotations = keys.filter_map(|key| Some((key, all.get(key)?.as_str())));
     let field = spec.load_balancer_ip.as_deref().filter(|ip| !ip.is_empty());
-    let (key, value) = match (annotations::read(all, &VIP), field) {
-        (Some(found), _) => (found.key, found.value),
-        (None, Some(ip)) => ("spec.loadBalancerIP", ip),
-        (None, None) => return Ok(Vec::new()),
-    };
+    let written: Vec<_> = annotations.chain(field.map(|ip| ("spec.loadBalancerIP", ip))).collect();
+    let Some((first_key, first)) = written.first().copied() else { return Ok(Vec::new()) };
+    let asked = addresses(first_key, first)?;
+    for (key, value) in written.into_iter().skip(1) {
+        let other = addresses(key, value)?;
+        if !(other.len() == asked.len() && other.iter().all(|ip| asked.contains(ip))) {
+            let why = format!("contradicts {first_key}: {}; write one of them", quote(first));
+            return Err(bad_value(key, value, &why));
+        }
+    }
+    Ok(asked)
+}
+
+/// Addresses with commas, at most one of each family.
+fn addresses(key: &str, value: &str) -> Result<Vec<IpAddr>, Problem> {
     let mut vips: Vec<IpAddr> = Vec::new();
     for text in value.split(',') {
         let Ok(ip) = text.trim().parse::<IpAddr>() else {

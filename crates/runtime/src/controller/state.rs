@@ -223,6 +223,9 @@ impl State {
             let lb = &fragment.load_balancer;
             let plans = self.plans.entry(Arc::clone(lb)).or_default();
             plans.want(&fragment.consumer, &fragment.parts, self.change);
+            let listeners = fragment.parts.iter().flat_map(|part| &part.listeners);
+            let addresses = listeners.map(|listener| listener.address).collect();
+            self.serve(&fragment.consumer, lb, addresses);
             let who = (fragment.consumer.kind, key(&fragment.consumer));
             let tracked = self.tracked.entry(who).or_default();
             (tracked.changed, tracked.since) = (self.change, Some(now));

@@ -248,6 +248,17 @@ fn an_address_is_asked_for_in_any_spelling_one_of_each_family() {
 }
 
 #[test]
+fn addresses_in_several_spellings_must_be_the_same() {
+    let (ours, theirs) = ("bowline.dev/vip", "metallb.io/loadBalancerIPs");
+    let both = |one: &str, other: &str| noted(&[(ours, one), (theirs, other)]).vips;
+    let asked = Ok(vec!["203.0.113.10".parse().unwrap(), "2001:db8::1".parse().unwrap()]);
+    assert_eq!(both("203.0.113.10,2001:db8::1", "2001:db8::1, 203.0.113.10"), asked);
+    let why = "contradicts bowline.dev/vip: \"203.0.113.10\"; write one of them";
+    let expected = Err(bad_value(&format!("{theirs}: \"203.0.113.11\" {why}")));
+    assert_eq!(both("203.0.113.10", "203.0.113.11"), expected);
+}
+
+#[test]
 fn source_ranges_that_cannot_be_read_close_the_service() {
     let key = "service.beta.kubernetes.io/load-balancer-source-ranges";
     let why = "is not a network such as 203.0.113.0/24";

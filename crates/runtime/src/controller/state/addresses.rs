@@ -31,6 +31,9 @@ pub(super) struct Pooled {
     stale: BTreeSet<(ConsumerKind, ObjectKey)>,
     writes: BTreeMap<IpAddr, AddressWrite>,
     confirm: BTreeSet<HolderRef>,
+    served: BTreeMap<(ConsumerRef, Arc<str>), Served>,
+    /// Where something may still be served that is no longer planned.
+    leaving: BTreeSet<(ConsumerRef, Arc<str>)>,
     names: Wants<ObjectKey>,
     /// The DNS names that Services ask for.
     named: BTreeMap<ObjectKey, Name>,
@@ -45,6 +48,14 @@ pub(super) struct Pooled {
     clock: i64,
 }
 
+/// What a load balancer serves for somebody.
+#[derive(Default)]
+struct Served {
+    now: Vec<IpAddr>,
+    /// What it may still serve, until it has applied the plan with this change.
+    before: Vec<(u64, Vec<IpAddr>)>,
+}
+
 impl Pooled {
     pub(super) fn new() -> Self {
         Self {
@@ -55,6 +66,8 @@ impl Pooled {
             stale: BTreeSet::new(),
             writes: BTreeMap::new(),
             confirm: BTreeSet::new(),
+            served: BTreeMap::new(),
+            leaving: BTreeSet::new(),
             names: Wants::default(),
             named: BTreeMap::new(),
             found: BTreeMap::new(),
@@ -182,6 +195,7 @@ impl State {
 
     /// Plans what was heard, and who has which address: each may change the other.
     pub(in crate::controller) fn settle(&mut self, now: Instant) {
+        self.end_served(now);
         for _ in 0..MOST_ROUNDS {
             self.claim();
             self.allocate();
@@ -342,6 +356,61 @@ impl State {
             ConsumerKind::Ingress => return None,
         };
         Some(HolderRef { key: key.clone(), kind, uid })
+    }
+
+    /// A load balancer is to serve somebody at these addresses from this change on.
+    pub(super) fn serve(&mut self, consumer: &ConsumerRef, lb: &Arc<str>, mut now: Vec<IpAddr>) {
+        let of_pools = self.pooled.known.contains(&(consumer.kind, key(consumer)));
+        let place = (consumer.clone(), Arc::clone(lb));
+        if consumer.kind != ConsumerKind::Service
+            || !(of_pools || self.pooled.served.contains_key(&place))
+        {
+            return;
+        }
+        now.sort_unstable();
+        now.dedup();
+        let served = self.pooled.served.entry(place).or_default();
+        if served.now != now {
+            let old = std::mem::replace(&mut served.now, now);
+            served.before.push((self.change, old));
+            self.pooled.leaving.insert((consumer.clone(), Arc::clone(lb)));
+            self.tell_served(consumer);
+        }
+    }
+
+    /// What load balancers have ceased to serve may be released. One without an agent serves nothing.
+    fn end_served(&mut self, now: Instant) {
+        for place in std::mem::take(&mut self.pooled.leaving) {
+            let lives = self.agents.contains_key(&names::agent_lease(&place.1));
+            let verdict = self.verdict(&place.1, now).filter(|_| lives);
+            let waits = |change| verdict.as_ref().is_some_and(|it| !it.covers(change));
+            let Some(served) = self.pooled.served.get_mut(&place) else { continue };
+            let before = served.before.len();
+            served.before.retain(|(change, _)| waits(*change));
+            let ended = served.before.len() != before;
+            if !served.before.is_empty() {
+                self.pooled.leaving.insert(place.clone());
+            } else if served.now.is_empty() {
+                self.pooled.served.remove(&place);
+            }
+            if ended {
+                self.tell_served(&place.0);
+            }
+        }
+    }
+
+    fn tell_served(&mut self, consumer: &ConsumerRef) {
+        let first = (consumer.clone(), Arc::from(""));
+        let places = self.pooled.served.range(first..);
+        let places = places.take_while(|((it, _), _)| it == consumer).map(|(_, served)| served);
+        let addresses = places.flat_map(|served| {
+            let before = served.before.iter().flat_map(|(_, addresses)| addresses);
+            served.now.iter().chain(before).copied()
+        });
+        let addresses: Vec<_> = addresses.collect();
+        let (kind, uid) = (HolderKind::Service, Arc::clone(&consumer.uid));
+        let holder = HolderRef { key: key(consumer), kind, uid };
+        self.pooled.tell(Told::Serving { holder, addresses });
     }
 
     /// The addresses that are still recorded for a Service.
