@@ -8,6 +8,7 @@
     reason = "tests fail by panicking"
 )]
 
+mod crowd;
 mod names;
 mod pools;
 mod stage;

@@ -113,3 +113,72 @@ fn a_name_that_cannot_be_or_would_feed_itself_is_told_and_gets_nothing() {
         site.records(&[]).await;
     });
 }
+
+#[test]
+fn two_clusters_that_see_different_answers_keep_a_vip_and_agree_in_the_end() {
+    play(async || {
+        let (bind, other_bind) = (Bind::new(), Bind::new());
+        bind.set(NAME, "A", 1, &["192.0.2.5"]);
+        other_bind.set(NAME, "A", 1, &["192.0.2.5"]);
+        let (one, other) = (site(&bind).await, site(&other_bind).await);
+        one.service("web", annotations()).await;
+        other.service("web", annotations()).await;
+        one.shows("web", &["192.0.2.5"]).await;
+        other.shows("web", &["192.0.2.5"]).await;
+        // One server knows it earlier than the other.
+        bind.set(NAME, "A", 1, &["192.0.2.6"]);
+        one.shows("web", &["192.0.2.6", "192.0.2.5"]).await;
+        other.shows("web", &["192.0.2.5"]).await;
+        other_bind.set(NAME, "A", 1, &["192.0.2.6"]);
+        other.shows("web", &["192.0.2.6", "192.0.2.5"]).await;
+        one.shows("web", &["192.0.2.6", "192.0.2.5"]).await;
+    });
+}
+
+#[test]
+fn of_several_records_the_current_one_is_kept_else_the_lowest_that_can_be_had() {
+    play(async || {
+        let bind = Bind::new();
+        let site = site(&bind).await;
+        let all: Vec<String> = (1..=50).map(|last| format!("203.0.113.{last}")).collect();
+        let mut all: Vec<&str> = all.iter().map(String::as_str).collect();
+        all.extend(["192.0.2.9", "192.0.2.7"]);
+        bind.set(NAME, "A", 1, &all);
+        site.service("web", annotations()).await;
+        site.shows("web", &["192.0.2.7"]).await;
+        bind.set(NAME, "A", 1, &["192.0.2.3", "192.0.2.7"]);
+        let message = "192.0.2.3, 192.0.2.7";
+        bowline_testing::eventually("the new answer is told", || async {
+            let told = site.says("web", FROM_DNS, "Resolved").await;
+            if told.contains(message) { Ok(()) } else { Err(told) }
+        })
+        .await;
+        site.shows("web", &["192.0.2.7"]).await;
+    });
+}
+
+#[test]
+fn servfail_refusals_and_loops_of_aliases_leave_a_service_without_an_address_and_say_so() {
+    play(async || {
+        let bind = Bind::new();
+        let site = site(&bind).await;
+        bind.set("loop.example.test", "CNAME", 1, &["loop2.example.test."]);
+        bind.set("loop2.example.test", "CNAME", 1, &["loop.example.test."]);
+        bind.set("alias.example.test", "CNAME", 1, &["real.example.test."]);
+        bind.set("real.example.test", "A", 1, &["192.0.2.4"]);
+        for (service, name, told) in [
+            ("fails", "web.broken.test", "SERVFAIL"),
+            ("refused", "web.elsewhere.test", "REFUSED"),
+            ("loops", "loop.example.test", "CNAME loop"),
+        ] {
+            site.service(service, json!({"bowline.dev/assign-from-fqdn": name})).await;
+            let message = site.says(service, FROM_DNS, "NameFailed").await;
+            assert!(message.contains(told), "{message}");
+            site.shows(service, &[]).await;
+        }
+        let alias = json!({"bowline.dev/assign-from-fqdn": "alias.example.test"});
+        site.service("alias", alias).await;
+        site.shows("alias", &["192.0.2.4"]).await;
+        site.records(&[("192.0.2.4", &["alias"])]).await;
+    });
+}

@@ -47,7 +47,7 @@ impl Site {
     /// The controller is killed, and another one comes.
     pub(crate) async fn restart(&mut self) {
         self.controller.process.end();
-        self.controller = start(&self.cluster, &[]).await;
+        self.controller = start(&self.cluster, &["--leader-elect=false"]).await;
     }
 
     /// The agent of a load balancer.

@@ -241,6 +241,9 @@ fn load_balancer() -> LoadBalancer {
         nodes: false,
         external: false,
         source: "{}".into(),
+        created: 0,
+        address_pool: None,
+        scope: None,
     }
 }
 
@@ -268,6 +271,7 @@ fn service(i: usize) -> Service {
         affinity: None,
         timeouts: BTreeMap::new(),
         problems: Vec::new(),
+        address: Default::default(),
     }
 }
 

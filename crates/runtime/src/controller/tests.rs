@@ -18,6 +18,7 @@ fn leader() -> Controller {
         writer: Writer { client, namespace: names::NAMESPACE.to_owned() },
         leadership: Leadership::always(),
         announcements,
+        names: mpsc::unbounded_channel().0,
         context,
         writing: FuturesUnordered::new(),
         busy: HashMap::new(),
