@@ -1,7 +1,7 @@
 //! The controller: hears of everything, lets the planner decide, and while it leads records what was
-//! decided: what cookies are signed with, certificates, Plans, then, once the agent's Lease proves it,
-//! status. `bowline controller` and `bowline up` start it. A controller that does not lead hears the same
-//! and writes nothing.
+//! decided: addresses, what cookies are signed with, certificates, Plans, then, once the agent's Lease
+//! proves it, status. `bowline controller` and `bowline up` start it. A controller that does not lead hears
+//! the same and writes nothing.
 //!
 //! ```text
 //!  watches ─▶ state: planner, what Plans and statuses say ─▶ targets that differ ─▶ writes ─▶ API

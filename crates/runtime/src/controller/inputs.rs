@@ -321,33 +321,29 @@ pub(super) fn follow(
         },
     );
     inputs.ours("Plan", Selection::default(), |seen: Seen<DeserializeGuard<Plan>>| {
-        Heard::Plan(map(seen, PlanSeen::of))
+        Heard::Plan(seen.map(PlanSeen::of))
     });
     let ours = Selection::fields(format!("type={}", names::SECRET_TYPE_CERTIFICATES));
     inputs.ours("certificates", ours, |seen: Seen<Secret>| {
-        Heard::Certificates(map(seen, |secret| CertificatesSeen::of(&secret)))
+        Heard::Certificates(seen.map(|secret| CertificatesSeen::of(&secret)))
     });
     let ours = Selection::fields(format!("type={}", names::SECRET_TYPE_COOKIES));
     inputs.ours("cookies", ours, |seen: Seen<Secret>| {
-        Heard::Cookies(map(seen, |secret| CookiesSeen::of(&secret)))
+        Heard::Cookies(seen.map(|secret| CookiesSeen::of(&secret)))
     });
     inputs.ours("Lease", Selection::default(), |seen: Seen<Lease>| {
-        Heard::Lease(map(seen, |lease| LeaseSeen::of(&lease)))
+        Heard::Lease(seen.map(|lease| LeaseSeen::of(&lease)))
     });
     inputs.everywhere("AddressPool", |seen: Seen<AddressPool>| {
-        Heard::Pool(map(seen, |pool| PoolSeen::of(&pool)))
+        Heard::Pool(seen.map(|pool| PoolSeen::of(&pool)))
     });
     inputs.everywhere("Address", |seen: Seen<Address>| {
-        Heard::Address(map(seen, |address| convert::record(&address)))
+        Heard::Address(seen.map(|address| convert::record(&address)))
     });
     inputs.everywhere("Node", |seen: Seen<Node>| {
-        Heard::Node(map(seen, |node| (node.name_any().into(), convert::node_addresses(&node))))
+        Heard::Node(seen.map(|node| (node.name_any().into(), convert::node_addresses(&node))))
     });
     inputs.watches
-}
-
-fn map<A, B>(seen: Seen<A>, read: impl FnOnce(A) -> B) -> Seen<B> {
-    seen.map(read)
 }
 
 struct Inputs<'a> {

@@ -81,8 +81,7 @@ pub(super) enum Next {
 /// What a write was based on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tried {
-    /// The object's name, where the target has several objects or the write may make it. Empty: the
-    /// target is the object, and it exists.
+    /// The object's name, where the target does not say it: of Plans and Secrets of ours. Else empty.
     pub(super) name: String,
     /// Its version; None: it did not exist.
     version: Option<String>,
