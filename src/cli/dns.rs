@@ -24,10 +24,10 @@ pub(super) struct DnsFlags {
 }
 
 impl DnsFlags {
-    pub(super) fn options(self) -> anyhow::Result<DnsOptions> {
+    pub(super) fn options(&self) -> anyhow::Result<DnsOptions> {
         let servers = match self.servers.is_empty() {
             true => system_servers(Path::new("/etc/resolv.conf")),
-            false => self.servers,
+            false => self.servers.clone(),
         };
         let (min, max) = (Duration::from_secs(self.min), Duration::from_secs(self.max));
         let schedule = Config::new(min, max).context("--dns-min-ttl and --dns-max-ttl")?;

@@ -7,6 +7,7 @@ mod local;
 mod roles;
 
 use super::class::ClassFlag;
+use super::dns::DnsFlags;
 use super::proxy::ProxyFlags;
 use super::role::{AdminFlag, GraceFlag};
 use super::say::say;
@@ -82,6 +83,9 @@ pub(super) struct Up {
     /// Bowline's own namespace: Plans and Leases are there
     #[arg(long, value_name = "NAME", default_value = names::NAMESPACE)]
     namespace: String,
+
+    #[command(flatten)]
+    dns: DnsFlags,
 
     #[command(flatten)]
     proxy: ProxyFlags,

@@ -58,6 +58,7 @@ impl Roles {
             default_load_balancer: Some(
                 up.default_load_balancer.clone().unwrap_or_else(|| local::NAME.to_owned()),
             ),
+            dns: Some(up.dns.options()?),
             ..ControllerOptions::default()
         };
         let controller = controller::run(client.clone(), options, context.clone());
