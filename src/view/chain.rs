@@ -5,9 +5,7 @@ use super::addresses::{AddressView, ConditionView, views};
 use super::facts::Facts;
 use bowline_api::annotations::{self, ADDRESS_POOL, ALLOW_SHARED_IP, ASSIGN_FROM_FQDN, VIP};
 use bowline_api::names;
-use bowline_core::key::{ConsumerKind, ObjectKey};
-use bowline_core::outcome::State;
-use bowline_core::planner::{Ask, Why};
+use bowline_core::key::ObjectKey;
 use k8s_openapi::api::core::v1::Service;
 use serde::Serialize;
 
@@ -55,7 +53,7 @@ impl ChainView {
         let uid = service.metadata.uid.as_deref();
         let mut held = views(&facts.addresses, facts.now);
         held.retain(|it| it.holders.iter().any(|holder| uid == Some(&*holder.uid)));
-        let alone = is_alone(facts, key);
+        let alone = facts.planner.is_alone(key);
         if asks.is_empty() && held.is_empty() && !alone {
             return None;
         }
@@ -76,35 +74,26 @@ impl ChainView {
     }
 }
 
-/// Whether a Service of ours asks for no load balancer, and is on none.
-fn is_alone(facts: &Facts, key: &ObjectKey) -> bool {
-    let outcome = facts.planner.outcome(ConsumerKind::Service, key);
-    let nowhere =
-        outcome.is_some_and(|it| matches!(it.state, State::Refused { load_balancer: None, .. }));
-    match facts.planner.why(ConsumerKind::Service, key) {
-        Why::Asks(Ok(asked)) => nowhere && matches!(asked.ask, Ask::Nothing | Ask::External),
-        _ => false,
-    }
-}
-
 fn asks(service: &Service) -> Vec<AskView> {
     let empty = Default::default();
     let all = service.metadata.annotations.as_ref().unwrap_or(&empty);
-    let keys = [
-        (What::Address, &VIP),
+    let ask = |what, key, value: &str| AskView { what, key, value: value.to_owned() };
+    // All spellings of an address must say the same, so all are shown; of the others the first counts.
+    let spellings = std::iter::once(VIP.name).chain(VIP.alternatives.iter().copied());
+    let mut asks: Vec<AskView> =
+        spellings.filter_map(|key| Some(ask(What::Address, key, all.get(key)?))).collect();
+    let field = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_deref());
+    let field = field.filter(|value| !value.is_empty());
+    asks.extend(field.map(|value| ask(What::Address, "spec.loadBalancerIP", value)));
+    let others = [
         (What::Name, &ASSIGN_FROM_FQDN),
         (What::Pool, &ADDRESS_POOL),
         (What::Sharing, &ALLOW_SHARED_IP),
     ];
-    let read = |(what, key)| {
+    let others = others.into_iter().filter_map(|(what, key)| {
         let found = annotations::read(all, key)?;
-        Some(AskView { what, key: found.key, value: found.value.to_owned() })
-    };
-    let mut asks: Vec<AskView> = keys.into_iter().filter_map(read).collect();
-    let field = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_ref());
-    if let Some(value) = field.filter(|value| !value.is_empty()) {
-        let key = "spec.loadBalancerIP";
-        asks.push(AskView { what: What::Address, key, value: value.clone() });
-    }
+        Some(ask(what, found.key, found.value))
+    });
+    asks.extend(others);
     asks
 }

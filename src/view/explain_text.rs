@@ -58,7 +58,9 @@ fn address(out: &mut String, chain: &ChainView, whose: &ConsumerName) {
         row(out, "From DNS", &format!("{}, {}", condition.status, told(condition)));
     }
     let programmed = chain.condition(names::CONDITION_SERVICE_PROGRAMMED);
-    if let Some(condition) = programmed.filter(|it| chain.alone && it.status != "True") {
+    // Behind a load balancer that has its address, problems and what the agent says tell the same.
+    let speaks = chain.alone || chain.held.is_empty();
+    if let Some(condition) = programmed.filter(|it| speaks && it.status != "True") {
         row(out, "Leader says", &told(condition));
     }
 }

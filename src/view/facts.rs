@@ -3,19 +3,20 @@
 use super::list::Lists;
 use super::words::Certificate;
 use bowline_api::{Address, LoadBalancer, Plan, convert, names};
+use bowline_core::addresses::{AddressState, HolderKind, HolderRef, Record};
 use bowline_core::hash::PlanHash;
-use bowline_core::key::{ConsumerRef, ObjectKey};
+use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::objects;
 use bowline_core::outcome::{Outcome, Problem, Reason};
 use bowline_core::plan::{CertificateRef, Fragment, Site, SiteTls};
-use bowline_core::planner::{Config, Event, Kind, Object, Planner, Record};
+use bowline_core::planner::{self, Config, Event, Grant, Kind, Object, Planner};
 use bowline_runtime::lease::Report;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What is known about a cluster.
@@ -236,13 +237,45 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) 
     for (name, agent) in agents {
         planner.handle(Event::Reported(name.as_str().into(), agent.report.addresses.clone()));
     }
+    for ((kind, key), grant) in grants(lists) {
+        planner.handle(Event::Granted(kind, key, grant));
+    }
     // Where a wish cannot be read, what is recorded stays.
     for plan in &lists.plans {
         if let Some(index) = index(plan) {
             let lb = plan.spec.load_balancer.as_str();
-            planner.handle(Event::Recorded(Record::new(lb, index, &plan.spec.fragments)));
+            planner.handle(Event::Recorded(planner::Record::new(lb, index, &plan.spec.fragments)));
         }
     }
+}
+
+/// The addresses that Services and load balancers have from pools, as Address objects say.
+fn grants(lists: &Lists) -> BTreeMap<(ConsumerKind, ObjectKey), Grant> {
+    let services = lists.services.iter().map(|it| &it.metadata.uid);
+    let balancers = lists.load_balancers.iter().map(|it| &it.metadata.uid);
+    let live: BTreeSet<&str> = services.chain(balancers).flatten().map(String::as_str).collect();
+    let mut all: BTreeMap<(ConsumerKind, ObjectKey), Grant> = BTreeMap::new();
+    for Record { address, content, .. } in lists.addresses.iter().filter_map(convert::record) {
+        // One who had the name before is no holder any more.
+        for HolderRef { kind, key, .. } in content
+            .holders
+            .into_iter()
+            .map(|it| it.holder)
+            .filter(|holder| live.contains(&*holder.uid))
+        {
+            let kind = match kind {
+                HolderKind::Service => ConsumerKind::Service,
+                HolderKind::LoadBalancer => ConsumerKind::LoadBalancer,
+                HolderKind::ExternalIp => continue,
+            };
+            let grant = all.entry((kind, key)).or_default();
+            match content.state {
+                AddressState::Draining { .. } => grant.draining.push(address),
+                _ => grant.addresses.push(address),
+            }
+        }
+    }
+    all
 }
 
 /// Which of its load balancer's Plans it is. None: not one of ours.

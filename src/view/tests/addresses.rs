@@ -256,7 +256,7 @@ fn a_service_that_waits_for_its_name_says_what_the_leader_says() {
 #[test]
 fn the_chain_for_programs_has_these_fields() {
     let mut lists = alone(
-        json!({}),
+        json!({"metallb.io/loadBalancerIPs": "203.0.113.9"}),
         json!([condition("AddressFromDNS", "True", "Assigned", "m")]),
         vec![address("203.0.113.9", "public", json!([holder("hello", None)]), json!({}))],
     );
@@ -268,7 +268,10 @@ fn the_chain_for_programs_has_these_fields() {
     assert_eq!(
         json["address"],
         json!({
-            "asks": [{"what": "Address", "key": "spec.loadBalancerIP", "value": "203.0.113.9"}],
+            "asks": [
+                {"what": "Address", "key": "metallb.io/loadBalancerIPs", "value": "203.0.113.9"},
+                {"what": "Address", "key": "spec.loadBalancerIP", "value": "203.0.113.9"},
+            ],
             "held": [{
                 "address": "203.0.113.9", "pool": "public", "state": "Active",
                 "holders": [{"kind": "Service", "namespace": "demo", "name": "hello", "ports": []}],
@@ -289,4 +292,27 @@ fn an_address_of_one_who_had_the_same_name_before_is_not_shown_as_its_own() {
     let lists = alone(json!({}), json!([]), addresses);
     let text = explained(lists, Subject::Service, "demo", "hello");
     assert!(text.contains("  Has          none of a pool: no Address object names it\n"), "{text}");
+}
+
+#[test]
+fn a_service_with_an_address_of_its_own_on_a_load_balancer_listens_there() {
+    let mut lists = lists();
+    lists.services[0].metadata.annotations = object(json!({"bowline.dev/address-pool": "public"}));
+    let waiting = explained(lists.clone(), Subject::Service, "demo", "hello");
+    assert!(
+        waiting.contains("  Has          none of a pool: no Address object names it\n"),
+        "{waiting}"
+    );
+    lists.addresses = some().1;
+    let text = explained(lists, Subject::Service, "demo", "hello");
+    assert!(text.starts_with("Service demo/hello is on load balancer local\n"), "{text}");
+    assert!(
+        text.contains("  Listens at   203.0.113.2:8000/TCP → demo/hello port http\n"),
+        "{text}"
+    );
+    // What drains is still served.
+    assert!(
+        text.contains("               203.0.113.11:8000/TCP → demo/hello port http\n"),
+        "{text}"
+    );
 }
