@@ -9,6 +9,7 @@
 )]
 
 mod crowd;
+mod metallb;
 mod names;
 mod pools;
 mod stage;

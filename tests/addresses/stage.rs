@@ -50,6 +50,14 @@ impl Site {
         self.controller = start(&self.cluster, &["--leader-elect=false"]).await;
     }
 
+    /// The same, with these arguments and with the rights that one of these files gives it beside.
+    pub(crate) async fn restart_with(&mut self, args: &[&str], rights: &str) {
+        self.controller.process.end();
+        let file = deploy().join(rights).display().to_string();
+        self.cluster.kubectl(&["apply", "-f", &file], "").ok();
+        self.controller = start(&self.cluster, args).await;
+    }
+
     /// The agent of a load balancer.
     pub(crate) async fn agent(&self, lb: &str) -> Bowline {
         let kubeconfig = self.cluster.agent_kubeconfig(&deploy(), lb).await;

@@ -1,0 +1,69 @@
+//! Moving from MetalLB: its pools become ours, and Services keep the addresses that they have.
+
+use crate::stage::{Site, play};
+use bowline_testing::{objects, until};
+use serde_json::json;
+
+const KIND: &str = "\
+apiVersion: v1
+kind: Namespace
+metadata: {name: metallb-system}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: ipaddresspools.metallb.io}
+spec:
+  group: metallb.io
+  scope: Namespaced
+  names: {kind: IPAddressPool, listKind: IPAddressPoolList, plural: ipaddresspools, singular: ipaddresspool}
+  versions:
+    - name: v1beta1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec:
+              type: object
+              required: [addresses]
+              properties:
+                addresses: {type: array, items: {type: string}}
+                autoAssign: {type: boolean, default: true}
+";
+
+const POOL: &str = "\
+apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: first, namespace: metallb-system}
+spec: {addresses: [192.0.2.0/28]}
+";
+
+#[test]
+fn services_of_metallb_keep_their_addresses_and_others_get_free_ones() {
+    play(async || {
+        let mut site = Site::new(&[]).await;
+        site.cluster.kubectl(&["apply", "-f", "-"], KIND).ok();
+        until("the kind is served", || site.cluster.kubectl(&["apply", "-f", "-"], POOL).success());
+        // As MetalLB left them: without a class, two at one address.
+        let metallbs = |name: &str, port| {
+            let mut service = objects::service(name, "", &[(port, 8080)]);
+            service["metadata"]["annotations"] = json!({"metallb.io/allow-shared-ip": "key"});
+            service["spec"]["loadBalancerClass"] = json!(null);
+            service
+        };
+        for (name, port) in [("web", 80), ("mail", 25)] {
+            site.cluster.apply(&site.namespace, &metallbs(name, port)).await;
+            site.spoil(name, "192.0.2.7").await;
+        }
+        let args = ["--default-class", "--import-metallb"];
+        site.restart_with(&args, "rbac/import-metallb.yaml").await;
+        site.records(&[("192.0.2.7", &["mail", "web"])]).await;
+        let message = site.says("web", "bowline.dev/Programmed", "Assigned").await;
+        assert_eq!(message, "192.0.2.7 of pool first");
+        site.shows("mail", &["192.0.2.7"]).await;
+        site.service("new", json!({})).await;
+        site.shows("new", &["192.0.2.0"]).await;
+        site.shows("web", &["192.0.2.7"]).await;
+    });
+}
