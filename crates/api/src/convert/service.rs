@@ -174,7 +174,7 @@ fn range(field: &str, text: &str) -> Result<IpNet, Problem> {
     read.map_err(|_| bad_value(field, text, "is not a network such as 203.0.113.0/24"))
 }
 
-/// Any spelling will do; where there are several, all must say the same.
+/// Any spelling will do; where there are several, the later ones name no others.
 fn vips(spec: &ServiceSpec, all: &Annotations) -> Result<Vec<IpAddr>, Problem> {
     let keys = std::iter::once(VIP.name).chain(VIP.alternatives.iter().copied());
     let annotations = keys.filter_map(|key| Some((key, all.get(key)?.as_str())));
@@ -183,8 +183,7 @@ fn vips(spec: &ServiceSpec, all: &Annotations) -> Result<Vec<IpAddr>, Problem> {
     let Some((first_key, first)) = written.first().copied() else { return Ok(Vec::new()) };
     let asked = addresses(first_key, first)?;
     for (key, value) in written.into_iter().skip(1) {
-        let other = addresses(key, value)?;
-        if !(other.len() == asked.len() && other.iter().all(|ip| asked.contains(ip))) {
+        if addresses(key, value)?.iter().any(|ip| !asked.contains(ip)) {
             let why = format!("contradicts {first_key}: {}; write one of them", quote(first));
             return Err(bad_value(key, value, &why));
         }

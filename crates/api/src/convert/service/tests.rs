@@ -83,7 +83,7 @@ metadata:
 spec:
   type: LoadBalancer
   loadBalancerClass: bowline.dev/lb
-  loadBalancerIP: 203.0.113.99
+  loadBalancerIP: 203.0.113.10
   loadBalancerSourceRanges: [10.1.2.3/8, '2001:db8::/32']
   externalTrafficPolicy: Local
   ipFamilies: [IPv6, IPv4]
