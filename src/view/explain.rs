@@ -213,7 +213,7 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
             view.problems.insert(0, problem.into());
             view.remedy = why::remedy(problem).map(str::to_owned);
         }
-        State::Planned { load_balancer, addresses } => {
+        State::Planned { load_balancer, addresses, .. } => {
             view.state = StateView::Planned;
             view.load_balancer = Some(load_balancer.to_string());
             view.addresses.clone_from(addresses);

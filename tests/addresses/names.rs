@@ -1,8 +1,9 @@
 //! Addresses from DNS names, with a real BIND; `nsupdate` plays external-dns.
 
 use crate::stage::{Site, play};
-use bowline_testing::Bind;
-use serde_json::json;
+use bowline_testing::objects::{self, path};
+use bowline_testing::{Bind, Call, net};
+use serde_json::{Value, json};
 
 const FROM_DNS: &str = "AddressFromDNS";
 const NAME: &str = "myglobal.example.test";
@@ -38,6 +39,43 @@ fn two_clusters_get_the_address_of_one_name_and_follow_it() {
         other.shows("web", &["192.0.2.6", "192.0.2.5"]).await;
         let message = one.told("web", "AddressChanged").await;
         assert!(message.contains("changed from 192.0.2.5 to 192.0.2.6"), "{message}");
+    });
+}
+
+#[test]
+fn a_name_that_changes_never_leaves_a_service_on_a_load_balancer_without_an_address() {
+    play(async || {
+        let bind = Bind::new();
+        let site = site(&bind).await;
+        let (fixed, old, new) = (net::vip4(), net::vip4(), net::vip4());
+        let [old, new] = [old, new].map(|it| it.to_string());
+        site.cluster.apply("", &objects::load_balancer("edge", &[fixed])).await;
+        let both = json!({"addresses": [format!("{old}/32"), format!("{new}/32")]});
+        site.pool("public", both).await;
+        let agent = site.agent("edge").await;
+        bind.set(NAME, "A", 1, &[&old]);
+        let annotations = json!({
+            "bowline.dev/load-balancer": "edge", "bowline.dev/assign-from-fqdn": NAME,
+        });
+        site.service("web", annotations).await;
+        site.shows("web", &[&old]).await;
+        let version = site.read("web").await["metadata"]["resourceVersion"].clone();
+        // While the agent sleeps nobody listens at the new one.
+        agent.process.signal("STOP");
+        bind.set(NAME, "A", 1, &[&new]);
+        site.says("web", "bowline.dev/Programmed", "AgentBehind").await;
+        site.shows("web", &[&old]).await;
+        agent.process.signal("CONT");
+        site.shows("web", &[&new]).await;
+        let version = version.as_str().expect("a version");
+        let services = path("Service", &site.namespace, "");
+        let watch = format!("{services}?watch=1&timeoutSeconds=1&resourceVersion={version}");
+        let events = site.cluster.http(Call::new("GET", watch)).await.json_lines();
+        let shown = events.iter().map(|it| it["object"]["status"]["loadBalancer"].clone());
+        let mut shown: Vec<Value> = shown.collect();
+        shown.dedup();
+        let point = |address: &str| json!({"ingress": [{"ip": address, "ipMode": "Proxy"}]});
+        assert_eq!(shown, [point(&old), point(&new)]);
     });
 }
 

@@ -106,6 +106,8 @@ pub enum State {
         load_balancer: Arc<str>,
         /// Where it can be reached once the load balancer has applied it; sorted.
         addresses: Vec<IpAddr>,
+        /// Where it can still be reached for a while, and is not told of anew; sorted.
+        draining: Vec<IpAddr>,
     },
     /// Nowhere.
     Refused {

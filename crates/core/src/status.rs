@@ -191,13 +191,16 @@ pub fn progress(
 }
 
 /// What the status of a consumer should say. An address is shown once the load balancer serves it, and
-/// stays while it is planned: an agent that is behind or silent for a moment takes nothing back.
+/// stays while it is planned: an agent that is behind or silent for a moment takes nothing back. One
+/// that drains stays until its successor is served.
 pub fn consumer(outcome: &Outcome, progress: &Progress, written: Written<'_>) -> ConsumerStatus {
-    let (load_balancer, planned) = match &outcome.state {
+    let (load_balancer, planned, draining) = match &outcome.state {
         State::Refused { problem, .. } => {
             return ConsumerStatus { addresses: Vec::new(), programmed: Condition::no(problem) };
         }
-        State::Planned { load_balancer, addresses } => (load_balancer, addresses),
+        State::Planned { load_balancer, addresses, draining } => {
+            (load_balancer, addresses, draining)
+        }
     };
     match progress {
         Progress::Applied(undone) => {
@@ -211,8 +214,10 @@ pub fn consumer(outcome: &Outcome, progress: &Progress, written: Written<'_>) ->
             ConsumerStatus { addresses, programmed }
         }
         Progress::Waiting(why) => {
-            let mut kept = planned.clone();
-            kept.retain(|address| written.addresses.contains(address));
+            let reached = planned.iter().chain(draining).copied();
+            let mut kept: Vec<_> =
+                reached.filter(|address| written.addresses.contains(address)).collect();
+            kept.sort_unstable();
             // A change that is on its way is not worth two writes, one to take back and one to restore.
             let moment = matches!(
                 why,

@@ -34,6 +34,8 @@ impl Target<'_> {
 pub(super) struct Built {
     /// Where it can be reached, sorted; or why nowhere.
     pub(super) addresses: Result<Vec<IpAddr>, Problem>,
+    /// Where it can still be reached for a while, sorted.
+    pub(super) draining: Vec<IpAddr>,
     /// Its fragment, in parts. None when it is refused.
     pub(super) parts: Vec<Fragment>,
     /// What is not done as written.
@@ -44,7 +46,13 @@ pub(super) struct Built {
 
 impl Built {
     pub(super) fn refused(problem: Problem, problems: Vec<Problem>) -> Self {
-        Self { addresses: Err(problem), parts: Vec::new(), problems, certificates: BTreeSet::new() }
+        Self {
+            addresses: Err(problem),
+            draining: Vec::new(),
+            parts: Vec::new(),
+            problems,
+            certificates: BTreeSet::new(),
+        }
     }
 }
 

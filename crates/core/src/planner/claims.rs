@@ -53,10 +53,11 @@ impl<'a> Own<'a> {
         Target { addresses: &self.served, own: true, ..target }
     }
 
-    /// What drains is served, and nobody is told of it.
+    /// What drains is served, and nobody is told of it who does not know it.
     pub(super) fn hide(&self, mut built: Built) -> Built {
         if let Ok(addresses) = &mut built.addresses {
-            addresses.retain(|address| !self.grant.draining.contains(address));
+            let drains = |address: &mut IpAddr| self.grant.draining.contains(address);
+            built.draining = addresses.extract_if(.., drains).collect();
         }
         built.problems.extend(self.grant.problem.clone());
         built

@@ -104,7 +104,10 @@ where
         pools: backends.pools.into_values().collect(),
     };
     match parts::split(fragment) {
-        Ok(parts) => Built { addresses: Ok(reached), parts, problems, certificates },
+        Ok(parts) => {
+            let draining = Vec::new();
+            Built { addresses: Ok(reached), draining, parts, problems, certificates }
+        }
         Err(problem) => Built::refused(problem, problems),
     }
 }

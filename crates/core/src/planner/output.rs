@@ -38,7 +38,10 @@ impl Planned {
     /// For a consumer that got as far as a load balancer.
     pub(super) fn built(who: &Who, uid: &Arc<str>, lb: &Arc<str>, built: Built) -> Self {
         let state = match built.addresses {
-            Ok(addresses) => State::Planned { load_balancer: lb.clone(), addresses },
+            Ok(addresses) => {
+                let (load_balancer, draining) = (lb.clone(), built.draining);
+                State::Planned { load_balancer, addresses, draining }
+            }
             Err(problem) => State::Refused { load_balancer: Some(lb.clone()), problem },
         };
         Self {

@@ -136,7 +136,8 @@ pub(super) fn build<'a>(
     let consumer = me.with_uid(&service.uid);
     match parts::split(Fragment { consumer, part: 0, listeners, sites: Vec::new(), pools }) {
         Ok(parts) => {
-            Built { addresses: Ok(reached), parts, problems, certificates: BTreeSet::new() }
+            let (draining, certificates) = (Vec::new(), BTreeSet::new());
+            Built { addresses: Ok(reached), draining, parts, problems, certificates }
         }
         Err(problem) => Built::refused(problem, problems),
     }

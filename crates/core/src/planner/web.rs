@@ -76,6 +76,7 @@ pub(super) fn build<'a>(
     let fragment = Fragment { consumer, part: 0, listeners, sites: Vec::new(), pools: Vec::new() };
     let built = Built {
         addresses: reached.clone(),
+        draining: Vec::new(),
         parts: if reached.is_ok() { vec![fragment] } else { Vec::new() },
         problems: http.iter().chain(&https).cloned().collect(),
         certificates: BTreeSet::new(),

@@ -11,8 +11,14 @@ fn web() -> ConsumerRef {
 }
 
 fn planned(addresses: &[&str]) -> Outcome {
-    let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
-    let state = State::Planned { load_balancer: "edge".into(), addresses };
+    moved(&[], addresses)
+}
+
+/// Planned at these, while those drain.
+fn moved(draining: &[&str], addresses: &[&str]) -> Outcome {
+    let ips = |all: &[&str]| all.iter().map(|a| a.parse().unwrap()).collect();
+    let (addresses, draining) = (ips(addresses), ips(draining));
+    let state = State::Planned { load_balancer: "edge".into(), addresses, draining };
     Outcome { consumer: web(), state, problems: Vec::new() }
 }
 
@@ -60,6 +66,22 @@ fn a_change_on_its_way_takes_nothing_back_but_what_is_no_longer_planned() {
     );
     let moved = consumer(&planned(&["192.0.2.2", "192.0.2.3"]), &behind(), written);
     assert_eq!((moved.addresses, moved.programmed.holds), (vec![shown[1]], false));
+}
+
+#[test]
+fn an_address_that_drains_is_shown_until_its_successor_is_served() {
+    let (old, new) = ("192.0.2.2".parse().unwrap(), "192.0.2.1".parse().unwrap());
+    let outcome = moved(&["192.0.2.2"], &["192.0.2.1"]);
+    let shown = |progress: &Progress, written: &[IpAddr]| {
+        let status = consumer(&outcome, progress, Written { addresses: written, programmed: true });
+        (status.addresses, status.programmed.holds)
+    };
+    let silent = Progress::Waiting(Waiting::Agent(Pending::AgentSilent));
+    assert_eq!(shown(&behind(), &[old]), (vec![old], false));
+    assert_eq!(shown(&silent, &[old]), (vec![old], false));
+    assert_eq!(shown(&applied(), &[old]), (vec![new], true));
+    assert_eq!(shown(&behind(), &[new]), (vec![new], true), "it does not come back");
+    assert_eq!(shown(&behind(), &[old, new]), (vec![new, old], false));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::make::*;
 use crate::addresses::{Ask, HolderKind, Wish};
 use crate::key::ConsumerKind;
 use crate::objects::{LoadBalancer, Placement, Service, ServiceClass};
-use crate::outcome::{Problem, Reason};
+use crate::outcome::{Problem, Reason, State};
 use crate::planner::{Config, Event, Grant, Planner};
 use std::net::IpAddr;
 
@@ -85,7 +85,13 @@ fn a_service_is_served_at_what_it_has_and_only_told_of_what_does_not_drain() {
     assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.5");
     let moved = Grant { draining: vec![ip("192.0.2.5")], ..has(&["192.0.2.6"]) };
     granted(&mut planner, "a/x", moved);
-    assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.6");
+    let outcome = planner.outcome(ConsumerKind::Service, &key("a/x")).unwrap();
+    let expected = State::Planned {
+        load_balancer: "lb".into(),
+        addresses: vec![ip("192.0.2.6")],
+        draining: vec![ip("192.0.2.5")],
+    };
+    assert_eq!(outcome.state, expected);
     let parts = planner.parts(ConsumerKind::Service, &key("a/x"));
     let listeners: Vec<_> = parts[0].listeners.iter().map(|it| it.address).collect();
     assert_eq!(listeners, [ip("192.0.2.5"), ip("192.0.2.6")]);

@@ -184,7 +184,7 @@ pub(super) fn planner(config: Config, objects: Vec<Object>) -> Planner {
 pub(super) fn state(outcome: Option<&Outcome>) -> String {
     match outcome.map(|outcome| &outcome.state) {
         None => "not ours".to_owned(),
-        Some(State::Planned { load_balancer, addresses }) => {
+        Some(State::Planned { load_balancer, addresses, .. }) => {
             let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
             format!("{load_balancer} {}", addresses.join(" "))
         }

@@ -162,7 +162,7 @@ proptest! {
             prop_assert_eq!(planner.hash(lb), hash);
         }
         for outcome in planner.outcomes() {
-            if let State::Planned { load_balancer, addresses } = &outcome.state {
+            if let State::Planned { load_balancer, addresses, .. } = &outcome.state {
                 prop_assert!(!addresses.is_empty() && addresses.is_sorted());
                 let mut fragments = planner.fragments(load_balancer);
                 prop_assert!(fragments.any(|fragment| fragment.consumer == outcome.consumer));
