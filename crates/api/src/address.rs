@@ -45,7 +45,7 @@ pub fn address_of_name(name: &str) -> Option<IpAddr> {
     category = "bowline",
     status = "AddressStatus",
     derive = "PartialEq",
-    doc = "An Address records that one address is held, and by whom. Bowline writes it; its name is the address (IPv6 as eight groups of four digits joined by -). Deleting it by hand takes the address away.",
+    doc = "An Address records that one address is held, and by whom. Bowline writes it; its name is the address (IPv6 as eight groups of four digits joined by -). Deleting it by hand does not take the address away: while its holder has it, it is made again.",
     printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool", description = "The pool it is from."),
     printcolumn(name = "Holder-Kind", type_ = "string", json_path = ".spec.holders[0].kind", description = "The kind of its first holder."),
     printcolumn(name = "Namespace", type_ = "string", json_path = ".spec.holders[0].namespace", description = "The namespace of its first holder."),

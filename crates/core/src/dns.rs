@@ -212,6 +212,16 @@ impl Answers {
         both.into_iter().filter_map(|(family, answer)| Some((family, answer.as_ref()?)))
     }
 
+    /// Whether these say the same, whatever the TTLs and whichever server failed.
+    pub fn says_as(&self, other: &Self) -> bool {
+        let same = |one: &Option<Answer>, other: &Option<Answer>| match (one, other) {
+            (Some(Ok(one)), Some(Ok(other))) => one.addresses == other.addresses,
+            (Some(Err(one)), Some(Err(other))) => one.kind == other.kind,
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        same(&self.v4, &other.v4) && same(&self.v6, &other.v6)
+    }
+
     /// One for each of `families`, and for no other.
     fn only(self, families: Families) -> Self {
         let of = |asked: bool, answer: Option<Answer>| {

@@ -134,6 +134,9 @@ impl View<'_> {
                 Some(Cause::Family)
             } else if self.ledger.pools.of(address).is_none() {
                 Some(Cause::OutsidePools)
+            } else if claim.ask.is_err() {
+                // Its key may be what cannot be read.
+                None
             } else {
                 self.broken_sharing(seat, address).map(|clash| Cause::Sharing(Box::new(clash)))
             };
@@ -212,17 +215,7 @@ impl View<'_> {
         if plan.families.is_empty() {
             return self.refuse(claim, None, &[(named.cloned(), Refusal::Empty)], plan);
         }
-        let unserved = |plan: &Plan| -> Vec<Family> {
-            let missing = |family: &&Family| plan.targets[**family as usize].is_none();
-            plan.families.iter().filter(missing).copied().collect()
-        };
-        for family in unserved(plan) {
-            let shown = claim.status.iter().filter(|it| Family::of(**it) == family);
-            // What it has and does not keep is not to come back by its own status.
-            let shown = shown.filter(|it| self.ledger.hold(seat.uid(), **it).is_none());
-            let mut shown = shown.filter(|it| self.grantable(claim, **it, named, plan).is_ok());
-            plan.targets[family as usize] = shown.next().copied();
-        }
+        self.adopt(seat, named, plan);
         let missing = unserved(plan);
         if missing.is_empty() {
             return;
@@ -247,6 +240,18 @@ impl View<'_> {
         plan.note = Some(format!("no {} address: {}", family_name(*first_missing), told(&passed)));
         for (target, good) in plan.targets.iter_mut().zip(good) {
             *target = target.or(good);
+        }
+    }
+
+    /// Takes over what the status shows, where a family has nothing.
+    fn adopt(&self, seat: &Seat, named: Option<&Arc<str>>, plan: &mut Plan) {
+        let claim = &*seat.claim;
+        for family in unserved(plan) {
+            let shown = claim.status.iter().filter(|it| Family::of(**it) == family);
+            // What it has and does not keep is not to come back by its own status.
+            let shown = shown.filter(|it| self.ledger.hold(seat.uid(), **it).is_none());
+            let mut shown = shown.filter(|it| self.grantable(claim, **it, named, plan).is_ok());
+            plan.targets[family as usize] = shown.next().copied();
         }
     }
 
@@ -318,12 +323,12 @@ impl View<'_> {
             None => {
                 let message = format!("{} has not been looked up yet", quote(name));
                 plan.problem = Some(Verdict::new(Reason::NamePending, message));
-                return;
+                return self.adopt_unanswered(seat, named, current, plan);
             }
             Some(Answer::Failed { reason }) => {
                 let message = format!("{} cannot be looked up: {reason}", quote(name));
                 plan.problem = Some(Verdict::new(Reason::NameFailed, message));
-                return;
+                return self.adopt_unanswered(seat, named, current, plan);
             }
             Some(Answer::Addresses(listed)) => listed,
         };
@@ -372,6 +377,20 @@ impl View<'_> {
         plan.problem = Some(Verdict::new(Reason::NameUnusable, message));
     }
 
+    /// What somebody shows goes on while its name does not answer.
+    fn adopt_unanswered(
+        &self,
+        seat: &Seat,
+        named: Option<&Arc<str>>,
+        current: [Option<IpAddr>; 2],
+        plan: &mut Plan,
+    ) {
+        self.adopt(seat, named, plan);
+        if matches!(seat.claim.families, Families::Require(_)) && !unserved(plan).is_empty() {
+            plan.targets = current;
+        }
+    }
+
     fn refuse(&self, claim: &Claim, reason: Option<Reason>, passed: &[Passed], plan: &mut Plan) {
         plan.waits.extend(waits(claim, passed));
         let (reason, message) = match (reason, passed) {
@@ -389,6 +408,12 @@ impl View<'_> {
         };
         plan.problem = Some(Verdict::new(reason, message));
     }
+}
+
+/// The families that nothing is chosen for yet.
+fn unserved(plan: &Plan) -> Vec<Family> {
+    let missing = |family: &&Family| plan.targets[**family as usize].is_none();
+    plan.families.iter().filter(missing).copied().collect()
 }
 
 fn waits(claim: &Claim, passed: &[Passed]) -> Vec<Wait> {

@@ -5,7 +5,7 @@ use super::choose::{Passed, Plan, View};
 use super::claim::{Claim, Labels};
 use super::pools::Slot;
 use super::seat::Seat;
-use super::share::{Clash, Terms, Traffic, may_share};
+use super::share::{Clash, Terms, Traffic, Why, may_share};
 use super::verdict::{Cause, Refusal};
 use super::{Holder, HolderRef};
 use crate::objects::Family;
@@ -15,6 +15,10 @@ use std::sync::Arc;
 /// Of the addresses that are shared under a key at most so many are tried for one more: their number
 /// is not bounded, and a free address does as well.
 const MOST_SHARED_TRIED: usize = 64;
+/// So many holders an Address object can name.
+const MOST_HOLDERS: usize = 256;
+/// So many ports of a holder an Address object can name. One with more has all of them.
+const MOST_PORTS: usize = 1024;
 
 impl View<'_> {
     pub(super) fn pool_name(&self, address: IpAddr) -> Option<&Arc<str>> {
@@ -40,7 +44,12 @@ impl View<'_> {
             // One who is gone, or not known yet, takes nothing from those who are there.
             let their_seat = self.live(&other.holder)?;
             // Pools that allow less than before take nothing away either.
-            let why = may_share(terms, self.terms_of(other, Some(their_seat)), true).err()?;
+            let mut theirs = self.terms_of(other, Some(their_seat));
+            if their_seat.claim.ask.is_err() {
+                // What cannot be read takes nothing away from others.
+                theirs.traffic = theirs.traffic.or(terms.traffic);
+            }
+            let why = may_share(terms, theirs, true).err()?;
             let later = (mine.since, &mine.holder) > (other.since, &other.holder);
             (edited || later).then(|| Clash { with: other.holder.clone(), why })
         })
@@ -86,7 +95,12 @@ impl View<'_> {
             may_share(terms(claim), self.terms_of(other, self.live(&other.holder)), across)
                 .map_err(|why| Clash { with: other.holder.clone(), why })?;
         }
-        Ok(())
+        match holders.first() {
+            Some(first) if holders.len() >= MOST_HOLDERS => {
+                Err(Clash { with: first.holder.clone(), why: Why::Full(MOST_HOLDERS) })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn labels(&self, claim: &Claim) -> Option<&Labels> {
@@ -148,7 +162,21 @@ impl View<'_> {
             }
         }
         let counted = entry.is_some_and(|it| it.mark.namespaces.contains(claim.namespace()));
-        quota(slot, claim, u32::from(!counted)).map_err(refuse)
+        let replaced = self.replaced(claim, slot, Family::of(address));
+        quota(slot, claim, u32::from(!counted), replaced).map_err(refuse)
+    }
+
+    /// How many addresses of a pool somebody alone has and gives up for another of this family. What
+    /// it gives up already counts until it is free, or moves would add up.
+    fn replaced(&self, claim: &Claim, slot: &Slot, family: Family) -> u32 {
+        let holds = self.ledger.holds(&claim.holder.uid).iter();
+        let replaced = holds.filter(|hold| {
+            hold.leave.is_none()
+                && Family::of(hold.address) == family
+                && self.pool_name(hold.address) == Some(&slot.pool.name)
+                && self.ledger.held(hold.address).is_some_and(|held| held.holders.len() == 1)
+        });
+        replaced.count() as u32
     }
 
     /// The address that a pool has for somebody: one that is shared under its key, else the lowest.
@@ -168,9 +196,14 @@ impl View<'_> {
         }
         if let Some(sharing) = &claim.sharing {
             let shared = self.ledger.shared(&sharing.key);
+            let across = slot.pool.sharing_across_namespaces;
+            let near = |holder: &Holder| holder.holder.key.namespace == *claim.namespace();
             let mut shared = shared
                 .filter(|it| {
                     Family::of(*it) == family && self.pool_name(*it) == Some(&slot.pool.name)
+                })
+                .filter(|it| {
+                    across || self.ledger.held(*it).is_some_and(|it| it.holders.iter().all(near))
                 })
                 .take(MOST_SHARED_TRIED);
             let named = Some(&slot.pool.name);
@@ -179,7 +212,7 @@ impl View<'_> {
                 return Ok(address);
             }
         }
-        quota(slot, claim, so_far + 1)?;
+        quota(slot, claim, so_far + 1, 0)?;
         slot.space(family).lowest().ok_or(Refusal::Exhausted(family))
     }
 }
@@ -189,16 +222,17 @@ pub(super) fn terms(claim: &Claim) -> Terms<'_> {
     Terms {
         namespace: claim.namespace(),
         key: sharing.map(|it| &it.key),
-        ports: sharing.map_or(&[], |it| &it.ports),
+        ports: sharing.filter(|it| it.ports.len() <= MOST_PORTS).map_or(&[], |it| &it.ports),
         traffic: sharing.map(Traffic::of),
     }
 }
 
-fn quota(slot: &Slot, claim: &Claim, more: u32) -> Result<(), Refusal> {
+fn quota(slot: &Slot, claim: &Claim, more: u32, less: u32) -> Result<(), Refusal> {
     let Some(quota) = slot.pool.per_namespace_quota else { return Ok(()) };
     let namespace = claim.namespace();
-    if namespace.is_empty() || more == 0 || slot.held_by(namespace).saturating_add(more) <= quota {
+    let held = slot.held_by(namespace).saturating_sub(less);
+    if namespace.is_empty() || more == 0 || held.saturating_add(more) <= quota {
         return Ok(());
     }
-    Err(Refusal::Quota(quota))
+    Err(Refusal::Quota { quota, moves: less > 0 })
 }

@@ -211,6 +211,7 @@ impl Ledger {
             for namespace in &old.namespaces {
                 if !new.namespaces.contains(namespace) {
                     self.waiters.wake(Wait::Quota(pool.clone(), namespace.clone()));
+                    self.waiters.wake(Wait::Move(pool.clone(), namespace.clone()));
                 }
             }
         }

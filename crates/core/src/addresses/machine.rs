@@ -236,6 +236,9 @@ fn is_free(wait: &Wait, pools: &Pools, entries: &BTreeMap<IpAddr, Entry>) -> boo
         Wait::Quota(pool, namespace) => pools.get(pool).is_some_and(|slot| {
             slot.pool.per_namespace_quota.is_none_or(|quota| slot.held_by(namespace) < quota)
         }),
+        Wait::Move(pool, namespace) => pools.get(pool).is_some_and(|slot| {
+            slot.pool.per_namespace_quota.is_none_or(|quota| slot.held_by(namespace) <= quota)
+        }),
     }
 }
 

@@ -38,6 +38,7 @@ impl Addresses {
         let mut lost =
             lost.filter_map(|(address, _)| self.ledger.hold(&claim.holder.uid, *address));
         if lost.next().is_none()
+            && claim.ask.is_ok()
             && let Some(seat) = self.seats.get_mut(who)
         {
             seat.accepted = claim.sharing.as_ref().map(|it| (it.local_only, it.selector.clone()));

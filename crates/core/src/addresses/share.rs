@@ -49,6 +49,8 @@ pub(super) enum Why {
     Ports,
     Traffic,
     Namespace,
+    /// So many have it.
+    Full(usize),
 }
 
 impl fmt::Display for Clash {
@@ -57,11 +59,14 @@ impl fmt::Display for Clash {
         match &self.why {
             Why::Key => f.write_str(", which does not share it under the same key"),
             Why::Port(port) => write!(f, ", which also has port {port}"),
-            Why::Ports => f.write_str(", which may use any port"),
+            Why::Ports => f.write_str(", and one of the two may use any port"),
             Why::Traffic => f.write_str(
                 ", and externalTrafficPolicy Local needs the same selector on both Services",
             ),
             Why::Namespace => f.write_str(" of another namespace, which the pool does not allow"),
+            Why::Full(most) => {
+                write!(f, " and others, and no more than {most} share an address")
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //! asks whenever a decision is news.
 
 use super::Answer;
-use super::verdict::{Decision, Reason};
+use super::verdict::{Decision, Reason, family_name};
 use crate::dns;
 use crate::outcome::{self, Problem};
 use crate::planner::Grant;
@@ -45,11 +45,18 @@ pub fn from_name(
             let ttl = found.iter().map(|it| it.ttl()).min();
             let again = report.next_check.as_secs();
             match ttl {
-                Some(ttl) => format!(
-                    "{name} is {} (TTL {}s, looked up again after {again}s)",
-                    texts.join(", "),
-                    ttl.as_secs()
-                ),
+                Some(ttl) => {
+                    let failed = report.answers.iter().filter_map(|(family, answer)| {
+                        let failure = answer.as_ref().err()?;
+                        Some(format!("; {}: {failure}", family_name(family)))
+                    });
+                    format!(
+                        "{name} is {} (TTL {}s, looked up again after {again}s){}",
+                        texts.join(", "),
+                        ttl.as_secs(),
+                        failed.collect::<String>()
+                    )
+                }
                 None => format!(
                     "{name} cannot be looked up: {} (tried again after {again}s)",
                     failures(&report.answers)

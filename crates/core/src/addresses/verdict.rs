@@ -197,7 +197,11 @@ pub(super) enum Refusal {
     Empty,
     NoFamily(Family),
     Exhausted(Family),
-    Quota(u32),
+    /// Moves: it would give up one of its own for it.
+    Quota {
+        quota: u32,
+        moves: bool,
+    },
     Domain,
     NotInPools(IpAddr),
     NotInPool(IpAddr),
@@ -214,7 +218,7 @@ impl Refusal {
             Self::NoSuchPool => Reason::PoolNotFound,
             Self::Overlaps(_) | Self::Deleting => Reason::PoolNotUsed,
             Self::Unfit(_) | Self::Domain => Reason::NotAllowed,
-            Self::Quota(_) => Reason::QuotaReached,
+            Self::Quota { .. } => Reason::QuotaReached,
             Self::Empty | Self::NoFamily(_) | Self::Exhausted(_) => Reason::PoolsExhausted,
             Self::NotInPools(_) | Self::NotInPool(_) | Self::Avoided(_) => Reason::NotInPool,
             Self::Foreign(..) | Self::Clash(..) | Self::Resting(_) | Self::Leaving(_) => {
@@ -227,7 +231,10 @@ impl Refusal {
     pub(super) fn waits(&self, pool: Option<&Arc<str>>, claim: &Claim) -> Option<Wait> {
         match self {
             Self::Exhausted(family) => pool.map(|pool| Wait::Space(pool.clone(), *family)),
-            Self::Quota(_) => pool.map(|pool| Wait::Quota(pool.clone(), claim.namespace().clone())),
+            Self::Quota { moves, .. } => pool.map(|pool| {
+                let wait = if *moves { Wait::Move } else { Wait::Quota };
+                wait(pool.clone(), claim.namespace().clone())
+            }),
             Self::Foreign(address, _)
             | Self::Clash(address, _)
             | Self::Resting(address)
@@ -258,7 +265,7 @@ impl fmt::Display for Refusal {
             Self::Empty => f.write_str("has no addresses"),
             Self::NoFamily(family) => write!(f, "has no {}", family_name(*family)),
             Self::Exhausted(family) => write!(f, "no free {} address", family_name(*family)),
-            Self::Quota(quota) => write!(f, "the namespace has its {quota} addresses"),
+            Self::Quota { quota, .. } => write!(f, "the namespace has its {quota} addresses"),
             Self::Domain => f.write_str("does not allow names of this domain"),
             Self::NotInPools(address) => write!(f, "{address} is in no pool"),
             Self::NotInPool(address) => write!(f, "{address} is not in it"),

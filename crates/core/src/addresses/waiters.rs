@@ -20,6 +20,8 @@ pub(super) enum Wait {
     Key(Arc<str>),
     /// That the namespace may have another address of the pool.
     Quota(Arc<str>, Arc<str>),
+    /// That the namespace has no more than it may have of the pool: one of its own is exchanged.
+    Move(Arc<str>, Arc<str>),
 }
 
 #[derive(Debug, Default)]

@@ -231,3 +231,51 @@ fn a_service_that_turns_to_a_name_keeps_its_address_until_the_name_gives_another
     world.resolve(NAME, &["192.0.2.5"]);
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.5"]));
 }
+
+#[test]
+fn an_address_that_a_status_shows_is_taken_over_while_the_name_does_not_answer() {
+    let mut world = world();
+    let shows = |key: &str, status| Claim { status: ips(status), ..global(key) };
+    world.with([
+        shows("shop/web", &["192.0.2.9"]),
+        shows("shop/foreign", &["198.51.100.1"]),
+        Claim {
+            families: Families::Require(Family::V4),
+            created: 1,
+            ..shows("shop/half", &["192.0.2.10"])
+        },
+    ]);
+    for reason in [Reason::NamePending, Reason::NameFailed] {
+        assert_eq!(
+            (world.has("shop/web"), world.reason("shop/web")),
+            (ips(&["192.0.2.9"]), reason)
+        );
+        assert_eq!(world.has("shop/foreign"), NONE);
+        assert_eq!(world.has("shop/half"), NONE);
+        let answer = Answer::Failed { reason: "SERVFAIL".into() };
+        world.tell(Event::Resolved { name: NAME.into(), answer });
+        world.run();
+    }
+    let failed = world.claim("shop/web").clone();
+    world.with([Claim {
+        status: ips(&["192.0.2.11"]),
+        holder: service("shop/new").holder,
+        ..failed
+    }]);
+    assert_eq!(world.has("shop/new"), ips(&["192.0.2.11"]));
+}
+
+#[test]
+fn a_failure_of_one_family_is_told_beside_the_answer_of_the_other() {
+    use crate::dns::{Answers, Failure, FailureKind, Found, Report};
+    use std::time::Duration;
+    let v4 = Found::new(Family::V4, ips(&["192.0.2.9"]), Duration::from_secs(300)).unwrap();
+    let v6 = Failure::new(FailureKind::ServFail, "");
+    let answers = Answers { v4: Some(Ok(v4)), v6: Some(Err(v6)) };
+    let report = Report { answers, next_check: Duration::from_secs(30) };
+    assert_eq!(
+        &*from_name(NAME, Some(&report), None).message,
+        "web.example.com is 192.0.2.9 (TTL 300s, looked up again after 30s); IPv6: the DNS server \
+         failed (SERVFAIL)"
+    );
+}

@@ -98,6 +98,24 @@ fn a_namespace_gets_no_more_than_its_quota_until_it_gives_one_up() {
 }
 
 #[test]
+fn one_whose_namespace_has_its_quota_can_move_within_the_pool() {
+    let quota = Pool { per_namespace_quota: Some(2), ..pool("p", &["192.0.2.0/24"]) };
+    let mut world = World::new([quota]);
+    world.with([service("shop/a"), service("shop/b")]);
+    for key in ["shop/a", "shop/b"] {
+        let mut claim = world.claim(key).clone();
+        claim.ask = addresses(&[if key == "shop/a" { "192.0.2.8" } else { "192.0.2.9" }]);
+        world.put(claim);
+    }
+    world.run();
+    assert_eq!(world.has("shop/a"), ips(&["192.0.2.8"]));
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.9"]), "one after the other");
+    assert_eq!(world.held().len(), 2);
+    world.with([Claim { ask: addresses(&["192.0.2.7"]), ..service("shop/c") }]);
+    assert_eq!(world.reason("shop/c"), Reason::QuotaReached);
+}
+
+#[test]
 fn an_exhausted_pool_gives_what_is_freed_to_the_oldest_who_waits() {
     let mut world = World::new([pool("p", &["192.0.2.0/32"])]);
     world.with([service("shop/has")]);

@@ -216,3 +216,58 @@ fn one_of_several_who_share_leaves_without_a_rest() {
     assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/b".into()])]);
     assert_eq!(world.records[&ip("192.0.2.0")].content.state, AddressState::Active);
 }
+
+#[test]
+fn what_is_shared_stays_with_both_while_one_key_cannot_be_read() {
+    let mut world = world();
+    world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443])]);
+    let unreadable = |claim: &mut Claim| {
+        let problem = crate::outcome::Problem::new(crate::outcome::Reason::BadValue, "too long");
+        (claim.ask, claim.sharing) = (Err(problem), None);
+    };
+    for key in ["shop/a", "shop/b"] {
+        let readable = world.claim(key).clone();
+        world.edit(key, unreadable);
+        for _ in 0..2 {
+            assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]), "{key}");
+            assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]), "{key}");
+            assert_eq!(world.reason(key), Reason::BadValue);
+            world.restart();
+            world.run();
+        }
+        world.with([readable]);
+    }
+}
+
+#[test]
+fn no_more_share_an_address_than_its_object_can_name() {
+    let mut world = world();
+    let many = (0..257).map(|at| sharer(&format!("shop/s{at:03}"), at, &[at as u16 + 1]));
+    world.with(many);
+    assert_eq!(world.has("shop/s255"), ips(&["192.0.2.0"]));
+    assert_eq!(world.has("shop/s256"), ips(&["192.0.2.1"]));
+    world.edit("shop/s256", |claim| claim.ask = addresses(&["192.0.2.0"]));
+    assert_eq!(
+        world.message("shop/s256"),
+        "pool \"p\": 192.0.2.0 is held by Service shop/s000 and others, and no more than 256 share \
+         an address"
+    );
+}
+
+#[test]
+fn one_with_more_ports_than_its_object_can_name_has_all_of_them() {
+    let mut world = world();
+    let ports: Vec<u16> = (1..=1025).collect();
+    world.with([sharer("shop/a", 0, &ports), sharer("shop/b", 1, &[2000])]);
+    assert_eq!(world.records[&ip("192.0.2.0")].content.holders[0].ports, []);
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.1"]));
+}
+
+#[test]
+fn addresses_of_other_namespaces_do_not_hide_one_that_can_be_shared() {
+    let mut world = World::new([pool("p", &["192.0.2.0/24"])]);
+    world.with((0..64).map(|at| sharer(&format!("n{at}/a"), at, &[80])));
+    world.with([sharer("shop/a", 100, &[80])]);
+    world.with([sharer("shop/b", 101, &[81])]);
+    assert_eq!(world.has("shop/b"), world.has("shop/a"));
+}
