@@ -259,7 +259,7 @@ impl Controller {
         self.context.changes.tell(Change::Leading(leads));
         tracing::info!(leads, "leadership");
         if leads {
-            self.state.touch_all();
+            self.state.begin();
         } else {
             self.writing = FuturesUnordered::new();
             self.busy.clear();

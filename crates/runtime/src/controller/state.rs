@@ -155,6 +155,8 @@ pub(super) struct State {
     lacking: HashMap<Arc<str>, Instant>,
     written: HashMap<Arc<str>, Instant>,
     change: u64,
+    /// Whether we begin to lead and have not looked at everything yet.
+    begins: bool,
     /// Load balancers whose plan has yet to be noted.
     met: BTreeSet<Arc<str>>,
     listed: BTreeSet<&'static str>,
@@ -195,6 +197,7 @@ impl State {
             lacking: HashMap::new(),
             written: HashMap::new(),
             change: 0,
+            begins: false,
             met: BTreeSet::new(),
             listed: BTreeSet::new(),
             unseen: HashMap::new(),
@@ -246,24 +249,16 @@ impl State {
             if who.0 == ConsumerKind::Service {
                 self.pooled.touch(who.0, &who.1);
             }
-            let problems = outcome.iter().filter(|_| !alone).flat_map(problems);
-            let problems: Vec<_> = problems.collect();
-            let known = std::mem::replace(&mut tracked.problems, problems.clone());
-            for (_, problem) in &known {
-                *self.refused.entry(problem.reason).or_default() -= 1;
-            }
-            for (_, problem) in &problems {
-                *self.refused.entry(problem.reason).or_default() += 1;
-            }
+            let problems: Vec<_> = match alone {
+                true => self.problems_alone(&who.1),
+                false => outcome.iter().flat_map(problems).collect(),
+            };
+            self.tell_problems(who.clone(), problems);
             for lb in [before.as_ref(), place].into_iter().flatten() {
                 self.dirty.insert(Target::LoadBalancer(Arc::clone(lb)));
             }
             if let Some(unproven) = before.and_then(|lb| self.unproven.get_mut(&lb)) {
                 unproven.remove(&who);
-            }
-            for (consumer, problem) in problems.into_iter().filter(|it| !known.contains(it)) {
-                self.say(&consumer, &problem);
-                self.told.push(Change::Refused { consumer, problem });
             }
             self.dirty.insert(Target::Consumer(who.0, who.1));
         }
@@ -276,6 +271,26 @@ impl State {
         }
     }
 
+    /// The owner of a consumer should be told this, of which what is new is said.
+    fn tell_problems(
+        &mut self,
+        who: (ConsumerKind, ObjectKey),
+        problems: Vec<(ConsumerRef, Problem)>,
+    ) {
+        let tracked = self.tracked.entry(who).or_default();
+        let known = std::mem::replace(&mut tracked.problems, problems.clone());
+        for (_, problem) in &known {
+            *self.refused.entry(problem.reason).or_default() -= 1;
+        }
+        for (_, problem) in &problems {
+            *self.refused.entry(problem.reason).or_default() += 1;
+        }
+        for (consumer, problem) in problems.into_iter().filter(|it| !known.contains(it)) {
+            self.say(&consumer, &problem);
+            self.told.push(Change::Refused { consumer, problem });
+        }
+    }
+
     fn say(&mut self, consumer: &ConsumerRef, problem: &Problem) {
         self.said.push(Announcement {
             object: consumer.clone(),
@@ -285,12 +300,20 @@ impl State {
         });
     }
 
-    /// Everything is to be looked at: we have begun to lead.
-    pub(super) fn touch_all(&mut self) {
-        let outcomes = self.planner.outcomes();
-        let outcomes = outcomes.filter(|it| !self.is_alone(it.consumer.kind, &key(&it.consumer)));
-        let problems: Vec<_> = outcomes.flat_map(problems).collect();
-        for (consumer, problem) in problems {
+    /// We begin to lead: everything is to be looked at, once it is settled who has which address.
+    /// Before that many seem to have none.
+    pub(super) fn begin(&mut self) {
+        self.begins = true;
+    }
+
+    fn touch_all(&mut self) {
+        let said = self.said.iter().map(|it| (it.object.clone(), Arc::clone(&it.message)));
+        let said: BTreeSet<_> = said.collect();
+        let problems = self.tracked.values().flat_map(|tracked| &tracked.problems);
+        let problems = problems.filter(|(consumer, problem)| {
+            !said.contains(&(consumer.clone(), Arc::clone(&problem.message)))
+        });
+        for (consumer, problem) in problems.cloned().collect::<Vec<_>>() {
             self.say(&consumer, &problem);
         }
         let services = self.services.keys().cloned();
@@ -456,7 +479,9 @@ impl State {
                 self.certificates.entry(Arc::clone(lb)).or_default().fetched(fetched, missed, now);
                 self.dirty.insert(target.clone());
             }
-            (_, Written::Address(id, result)) => self.wrote_address(id, result),
+            (Target::Address(address), Written::Address(id, result)) => {
+                self.wrote_address(*address, id, result);
+            }
             (_, Written::Confirmed(holder, exists)) => self.confirmed(holder, exists),
             (Target::Pool(name), Written::Pool(shown)) => {
                 self.pooled.pools.put(Arc::clone(name), *shown);

@@ -2,6 +2,9 @@
 //! may have addresses ask for, and turns what it says into targets and into news for the planner. While
 //! another process leads the machine only listens.
 
+#[cfg(test)]
+mod tests;
+
 use super::*;
 use crate::controller::inputs::PoolSeen;
 use crate::controller::shown::Shown;
@@ -124,6 +127,7 @@ impl State {
                 pooled.tell(Told::Written { id: write.id, result: Answer::Failed });
             }
             pooled.confirm.clear();
+            self.begins = false;
         }
         pooled.leads = leads;
     }
@@ -201,8 +205,11 @@ impl State {
             self.allocate();
             self.plan(now);
             if self.pooled.stale.is_empty() {
-                return;
+                break;
             }
+        }
+        if std::mem::take(&mut self.begins) {
+            self.touch_all();
         }
     }
 
@@ -267,8 +274,14 @@ impl State {
     pub(in crate::controller) fn found(&mut self, name: Name, report: Report) {
         let answer = bowline_core::addresses::Answer::of(&report.answers);
         self.pooled.tell(Told::Resolved { name: name.as_str().into(), answer });
-        let users = self.pooled.named.iter().filter(|(_, it)| **it == name);
-        let users = users.map(|(key, _)| Target::Consumer(ConsumerKind::Service, key.clone()));
+        // A TTL counts down in caches, and the next look is a little late each time: no Service is
+        // written for that.
+        let before = self.pooled.found.get(&name);
+        if before.is_some_and(|before| before.answers.says_as(&report.answers)) {
+            return;
+        }
+        let users = self.pooled.names.users(&name);
+        let users = users.map(|key| Target::Consumer(ConsumerKind::Service, key.clone()));
         self.dirty.extend(users);
         self.pooled.found.insert(name, report);
     }
@@ -316,6 +329,10 @@ impl State {
             let Some(kind) = kind_of(holder.kind) else { continue };
             let grant = decision.map(|decision| decision.grant()).unwrap_or_default();
             self.planner.handle(Event::Granted(kind, holder.key.clone(), grant));
+            if self.is_alone(kind, &holder.key) {
+                let problems = self.problems_alone(&holder.key);
+                self.tell_problems((kind, holder.key.clone()), problems);
+            }
             self.dirty.insert(match kind {
                 ConsumerKind::LoadBalancer => Target::LoadBalancer(holder.key.name),
                 kind => Target::Consumer(kind, holder.key),
@@ -346,6 +363,18 @@ impl State {
     /// Whether a Service has its address alone: on no load balancer, and there are pools.
     pub(super) fn is_alone(&self, kind: ConsumerKind, key: &ObjectKey) -> bool {
         kind == ConsumerKind::Service && !self.pooled.pools.is_empty() && self.planner.is_alone(key)
+    }
+
+    /// What the owner of a Service that has its address alone should be told. That a name is yet to be
+    /// looked up is none of it.
+    pub(super) fn problems_alone(&self, key: &ObjectKey) -> Vec<(ConsumerRef, Problem)> {
+        use bowline_core::addresses::Reason;
+        let Some(holder) = self.holder(ConsumerKind::Service, key) else { return Vec::new() };
+        let decision = self.pooled.machine.decision(&holder);
+        let decision = decision.filter(|it| it.verdict.reason != Reason::NamePending);
+        let HolderRef { key: ObjectKey { namespace, name }, uid, .. } = holder;
+        let service = ConsumerRef { kind: ConsumerKind::Service, namespace, name, uid };
+        decision.and_then(|it| it.problem()).into_iter().map(|it| (service.clone(), it)).collect()
     }
 
     /// What the machine knows a consumer as.
@@ -505,8 +534,10 @@ impl State {
         Next::Write(Write::Pool(Arc::clone(name), PoolWrite::Status(patch)), tried)
     }
 
-    pub(super) fn wrote_address(&mut self, id: WriteId, result: Answer) {
-        self.pooled.writes.retain(|_, write| write.id != id);
+    pub(super) fn wrote_address(&mut self, address: IpAddr, id: WriteId, result: Answer) {
+        if self.pooled.writes.get(&address).is_some_and(|write| write.id == id) {
+            self.pooled.writes.remove(&address);
+        }
         self.pooled.tell(Told::Written { id, result });
     }
 

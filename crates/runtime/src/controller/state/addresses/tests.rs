@@ -1,0 +1,178 @@
+use super::*;
+use bowline_api::address::Address;
+use bowline_api::address_pool::AddressPool;
+use bowline_api::{LoadBalancer, convert};
+use bowline_core::addresses::Version;
+use bowline_core::dns::{Answers, Failure, FailureKind, Found};
+use bowline_core::objects::Family;
+use bowline_core::planner::Kind;
+use k8s_openapi::api::core::v1::Service;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+fn read<T: DeserializeOwned>(object: Value) -> T {
+    serde_json::from_value(object).unwrap()
+}
+
+fn pool(addresses: &str) -> Heard {
+    let pool: AddressPool = read(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "AddressPool",
+        "metadata": {"name": "public", "uid": "p", "resourceVersion": "1"},
+        "spec": {"addresses": [addresses]},
+    }));
+    Heard::Pool(Seen::Apply(PoolSeen::of(&pool)))
+}
+
+fn service(name: &str, annotations: Value) -> Heard {
+    let service: Service = read(json!({
+        "metadata": {
+            "name": name, "namespace": "shop", "uid": name, "resourceVersion": "1",
+            "annotations": annotations,
+        },
+        "spec": {
+            "type": "LoadBalancer", "ports": [{"port": 80, "protocol": "TCP"}],
+            "ipFamilies": ["IPv4"], "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
+        },
+    }));
+    let shown = Status::Service(Shown::<ServiceShown>::of(&service));
+    let object = Box::new(Object::Service(convert::service(&service)));
+    Heard::Planner(Event::Apply(object), Some(shown))
+}
+
+/// A load balancer with addresses of the pool.
+fn load_balancer() -> Heard {
+    let object: LoadBalancer = read(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer",
+        "metadata": {"name": "edge", "uid": "edge", "resourceVersion": "1"},
+        "spec": {
+            "builtin": {}, "addressPool": "public", "allowedNamespaces": {"from": "All"},
+        },
+    }));
+    let shown = Status::LoadBalancer(Box::new(Shown::<LoadBalancerShown>::of(&object)));
+    let object = Box::new(Object::LoadBalancer(convert::load_balancer(&object)));
+    Heard::Planner(Event::Apply(object), Some(shown))
+}
+
+/// An address that the load balancer has.
+fn address(name: &str) -> Heard {
+    let holder = json!({"kind": "LoadBalancer", "name": "edge", "uid": "edge"});
+    let address: Address = read(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "Address",
+        "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+        "spec": {"pool": "public", "holders": [holder]},
+    }));
+    Heard::Address(Seen::Apply(convert::record(&address)))
+}
+
+/// A state that has heard this, and that there is no more.
+fn heard(all: impl IntoIterator<Item = Heard>, leads: bool) -> (State, Instant) {
+    let now = Instant::now();
+    let config = bowline_core::planner::Config {
+        default_class: true,
+        ..bowline_core::planner::Config::default()
+    };
+    let mut state = State::new(config);
+    all.into_iter().for_each(|it| state.hear(it, now));
+    let kinds = [
+        Kind::Service,
+        Kind::Ingress,
+        Kind::IngressClass,
+        Kind::TlsSecret,
+        Kind::Namespace,
+        Kind::LoadBalancer,
+    ];
+    for kind in kinds {
+        state.hear(Heard::Planner(Event::Done(kind), None), now);
+    }
+    state.hear(Heard::Plan(Seen::Done), now);
+    state.hear(Heard::Certificates(Seen::Done), now);
+    state.hear(Heard::Cookies(Seen::Done), now);
+    state.hear(Heard::Lease(Seen::Done), now);
+    state.hear(Heard::Pool(Seen::Done), now);
+    state.hear(Heard::Address(Seen::Done), now);
+    state.hear(Heard::Node(Seen::Done), now);
+    assert!(state.is_complete());
+    state.at(Timestamp::UNIX_EPOCH, leads);
+    state.settle(now);
+    (state, now)
+}
+
+/// The warnings since it was last asked: of whom, why, and what.
+fn warnings(state: &mut State) -> Vec<(String, String, String)> {
+    let said = std::mem::take(&mut state.said).into_iter();
+    let said = said.filter(|it| matches!(it.severity, Severity::Warning));
+    said.map(|it| (it.object.name.to_string(), it.reason.to_string(), it.message.to_string()))
+        .collect()
+}
+
+fn refused(state: &State) -> usize {
+    state.refused.values().sum()
+}
+
+#[test]
+fn a_service_alone_that_gets_no_address_is_told_so_once_and_counted() {
+    let taken = || service("web", json!({"bowline.dev/vip": "198.51.100.1"}));
+    let (mut state, now) = heard([pool("192.0.2.0/24"), taken()], true);
+    let told = warnings(&mut state);
+    let message = "198.51.100.1 is in no pool";
+    assert!(matches!(&told[..], [(web, _, text)] if web == "web" && text.starts_with(message)));
+    assert_eq!(refused(&state), 1);
+    state.hear(taken(), now);
+    state.settle(now);
+    assert_eq!((warnings(&mut state), refused(&state)), (vec![], 1));
+    state.begin();
+    state.settle(now);
+    assert_eq!(warnings(&mut state), told, "who begins to lead says it again");
+    state.hear(service("web", json!({})), now);
+    state.settle(now);
+    let (address, write) = state.pooled.writes.pop_first().unwrap();
+    state.wrote_address(address, write.id, Answer::Ok(Version("1".into())));
+    state.settle(now);
+    assert_eq!((warnings(&mut state), refused(&state)), (vec![], 0));
+}
+
+#[test]
+fn who_begins_to_lead_does_not_warn_of_addresses_that_are_recorded() {
+    let on_edge = service("web", json!({"bowline.dev/load-balancer": "edge"}));
+    let all = [pool("192.0.2.0/24"), load_balancer(), address("192.0.2.7"), on_edge];
+    let (mut state, now) = heard(all, false);
+    let key = ObjectKey::new("shop", "web");
+    let problems = |state: &State| {
+        let outcome = state.planner.outcome(ConsumerKind::Service, &key);
+        outcome.into_iter().flat_map(problems).count()
+    };
+    assert_eq!(problems(&state), 1, "a follower gives nobody an address");
+    warnings(&mut state);
+    state.begin();
+    state.at(Timestamp::UNIX_EPOCH, true);
+    state.settle(now);
+    assert_eq!((warnings(&mut state), problems(&state)), (vec![], 0));
+    assert!(state.dirty.contains(&Target::Consumer(ConsumerKind::Service, key)));
+}
+
+#[test]
+fn a_look_up_concerns_a_service_only_where_it_says_something_else() {
+    let named = service("web", json!({"bowline.dev/assign-from-fqdn": "web.example.com"}));
+    let (mut state, _) = heard([pool("192.0.2.0/24"), named], true);
+    let name: Name = "web.example.com".parse().unwrap();
+    assert_eq!(state.pooled.named.values().collect::<Vec<_>>(), [&name]);
+    let ok = |address: &str, ttl| {
+        let ttl = Duration::from_secs(ttl);
+        Found::new(Family::V4, [address.parse().unwrap()], ttl)
+    };
+    let failed = |text: &str| Err(Failure::new(FailureKind::ServFail, text));
+    let mut look = |answer, next_check| {
+        state.dirty.clear();
+        let answers = Answers { v4: Some(answer), v6: None };
+        let next_check = Duration::from_secs(next_check);
+        state.found(name.clone(), Report { answers, next_check });
+        let target = Target::Consumer(ConsumerKind::Service, ObjectKey::new("shop", "web"));
+        state.dirty.contains(&target)
+    };
+    assert!(look(ok("192.0.2.7", 300), 309));
+    assert!(!look(ok("192.0.2.7", 17), 18));
+    assert!(look(ok("192.0.2.8", 17), 18));
+    assert!(look(failed("one server"), 5));
+    assert!(!look(failed("another server"), 10));
+    assert!(look(ok("192.0.2.8", 17), 18));
+}
