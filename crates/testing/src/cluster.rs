@@ -1,7 +1,7 @@
 //! One way to ask for a cluster. Decides from the environment which server it is, shares it between
 //! the tests of a binary, and gives each test a client, namespaces and names of its own.
 
-use crate::janitor::Scratch;
+use crate::janitor::{Scratch, Service};
 use crate::{embedded, real, unique};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
@@ -43,6 +43,8 @@ pub(crate) struct Server {
     pub(crate) kubeconfig: PathBuf,
     pub(crate) read_only_token: Option<String>,
     pub(crate) scratch: Arc<Scratch>,
+    /// What it is made of, where those are processes of their own: they end when they are dropped.
+    pub(crate) components: Vec<Service>,
 }
 
 /// A cluster as one test sees it.
@@ -237,6 +239,7 @@ fn start(stack: Stack) -> Server {
             kubeconfig: file,
             read_only_token: None,
             scratch,
+            components: Vec::new(),
         };
     }
     match variable("KUBEBUILDER_ASSETS") {

@@ -34,5 +34,6 @@ pub(crate) fn start(scratch: Arc<Scratch>, stack: Stack) -> Server {
         kubeconfig,
         read_only_token: Some(read_only_token),
         scratch,
+        components: Vec::new(),
     }
 }

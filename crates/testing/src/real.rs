@@ -43,7 +43,7 @@ pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>, stack: Stack) -> Serve
 
     let [etcd_client, etcd_peer, secure] = free_ports();
     let etcd_url = format!("http://{etcd_client}");
-    let mut running = scratch.spawn(
+    let mut etcd = scratch.spawn(
         "etcd",
         &etcd,
         &[
@@ -54,7 +54,7 @@ pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>, stack: Stack) -> Serve
             format!("--listen-peer-urls=http://{etcd_peer}"),
         ],
     );
-    await_port("etcd", &mut running, etcd_client);
+    await_port("etcd", &mut etcd, etcd_client);
 
     let pki = Pki::new();
     let (admin, reader) = (token(), token());
@@ -95,12 +95,13 @@ pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>, stack: Stack) -> Serve
     );
     await_port("kube-apiserver", &mut running, secure);
     let kubeconfig = crate::cluster::kubeconfig(&format!("https://{secure}"), &pki.ca, &admin);
-    let server = Server {
+    let mut server = Server {
         flavour: crate::Flavour::Real,
         disposable: true,
         kubeconfig: scratch.write("kubeconfig", &kubeconfig),
         read_only_token: Some(reader),
         scratch: scratch.clone(),
+        components: vec![etcd],
     };
     until("kube-apiserver is ready", || {
         running.assert_alive();
@@ -108,8 +109,9 @@ pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>, stack: Stack) -> Serve
     });
     until("the read-only user is made", || server.kubectl(&["apply", "-f", "-"], READER).success());
 
+    server.components.push(running);
     if let Some(manager) = component(assets, "kube-controller-manager") {
-        scratch.spawn(
+        let manager = scratch.spawn(
             "kube-controller-manager",
             &manager,
             &[
@@ -122,6 +124,7 @@ pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>, stack: Stack) -> Serve
                 format!("--controllers={CONTROLLERS}"),
             ],
         );
+        server.components.push(manager);
     }
     server
 }
