@@ -1,36 +1,8 @@
 //! Moving from MetalLB: its pools become ours, and Services keep the addresses that they have.
 
 use crate::stage::{Site, play};
-use bowline_testing::{objects, until};
+use bowline_testing::{METALLB, objects, until};
 use serde_json::json;
-
-const KIND: &str = "\
-apiVersion: v1
-kind: Namespace
-metadata: {name: metallb-system}
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: ipaddresspools.metallb.io}
-spec:
-  group: metallb.io
-  scope: Namespaced
-  names: {kind: IPAddressPool, listKind: IPAddressPoolList, plural: ipaddresspools, singular: ipaddresspool}
-  versions:
-    - name: v1beta1
-      served: true
-      storage: true
-      schema:
-        openAPIV3Schema:
-          type: object
-          properties:
-            spec:
-              type: object
-              required: [addresses]
-              properties:
-                addresses: {type: array, items: {type: string}}
-                autoAssign: {type: boolean, default: true}
-";
 
 const POOL: &str = "\
 apiVersion: metallb.io/v1beta1
@@ -43,7 +15,7 @@ spec: {addresses: [192.0.2.0/28]}
 fn services_of_metallb_keep_their_addresses_and_others_get_free_ones() {
     play(async || {
         let mut site = Site::new(&[]).await;
-        site.cluster.kubectl(&["apply", "-f", "-"], KIND).ok();
+        site.cluster.kubectl(&["apply", "-f", "-"], METALLB).ok();
         until("the kind is served", || site.cluster.kubectl(&["apply", "-f", "-"], POOL).success());
         // As MetalLB left them: without a class, two at one address.
         let metallbs = |name: &str, port| {

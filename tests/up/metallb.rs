@@ -2,41 +2,15 @@
 
 use crate::bowline::{Bowline, PROGRAM, Start, said};
 use bowline_api::AddressPool;
-use bowline_testing::{Scratch, until};
+use bowline_testing::{METALLB, Scratch, until};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 use std::path::Path;
 use std::process::Command;
 
-/// MetalLB as far as it matters: its kind, a pool, and its controller.
-const METALLB: &str = "\
-apiVersion: v1
-kind: Namespace
-metadata: {name: metallb-system}
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: ipaddresspools.metallb.io}
-spec:
-  group: metallb.io
-  scope: Namespaced
-  names: {kind: IPAddressPool, listKind: IPAddressPoolList, plural: ipaddresspools, singular: ipaddresspool}
-  versions:
-    - name: v1beta1
-      served: true
-      storage: true
-      schema:
-        openAPIV3Schema:
-          type: object
-          properties:
-            spec:
-              type: object
-              required: [addresses]
-              properties:
-                addresses: {type: array, items: {type: string}}
-                autoAssign: {type: boolean, default: true}
----
+/// A pool of MetalLB, and its controller.
+const POOL_AND_CONTROLLER: &str = "\
 apiVersion: metallb.io/v1beta1
 kind: IPAddressPool
 metadata: {name: first, namespace: metallb-system}
@@ -59,7 +33,8 @@ fn controller(server: &Bowline) -> Command {
 async fn a_controller_takes_pools_over_and_does_not_start_beside_that_of_metallb() {
     let scratch = Scratch::new();
     let file = scratch.path().join("metallb.yaml");
-    std::fs::write(&file, METALLB).expect("write a manifest");
+    std::fs::write(&file, format!("{METALLB}---\n{POOL_AND_CONTROLLER}"))
+        .expect("write a manifest");
     let mut server = Start::new(&scratch).arg("-f").arg(&file.display().to_string()).ready();
     let client = server.client().await;
     let pools: Api<AddressPool> = Api::all(client.clone());

@@ -25,6 +25,7 @@ mod http;
 mod janitor;
 mod kubectl;
 mod link;
+mod metallb;
 pub mod net;
 pub mod objects;
 mod pki;
@@ -42,6 +43,7 @@ pub use http::{Call, Reply};
 pub use janitor::{Scratch, Service};
 pub use kubectl::Output;
 pub use link::Link;
+pub use metallb::METALLB;
 pub use wait::{eventually, until};
 
 /// A short random suffix for names that must not meet another test's.
