@@ -5,6 +5,7 @@
 
 #[cfg(feature = "builtin")]
 pub mod builtin;
+pub mod desired;
 
 use bowline_core::update::{Report, Update};
 use std::future::Future;
