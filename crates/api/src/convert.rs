@@ -5,6 +5,7 @@
 
 mod address;
 mod cookies;
+mod exposed;
 mod ingress;
 mod ingress_class;
 mod load_balancer;
@@ -18,6 +19,7 @@ mod tuning;
 
 pub use address::{address_object, node_addresses, pool, record};
 pub use cookies::{cookie_secret, cookie_secret_data};
+pub use exposed::exposed;
 pub use ingress::ingress;
 pub use ingress_class::ingress_class;
 pub use load_balancer::load_balancer;

@@ -8,6 +8,8 @@
 //!  pools, claims, names ─▶ addresses ─▶ Address objects, who has what     leader
 //!
 //!  plan + slices + nodes + certificates ─▶ resolver ─▶ update ─▶ a driver  agent
+//!
+//!  Services of any class + slices + nodes ─▶ exposed ─▶ what kube2lb's templates see
 //! ```
 //!
 //! Nothing here does I/O, reads a clock, is async or knows Kubernetes' types: `bowline-api` turns
@@ -19,6 +21,7 @@ pub mod backoff;
 pub mod cookies;
 pub mod dns;
 pub mod election;
+pub mod exposed;
 pub mod hash;
 pub mod key;
 pub mod objects;

@@ -45,6 +45,10 @@ pub enum Reason {
     BindFailed,
     /// Nodes are to be members, and the Service has no node port.
     NoNodePort,
+    /// The port is one that this machine gives to connections of its own.
+    EphemeralPort,
+    /// The proxy's own check refuses a configuration with it.
+    RefusedByCheck,
 }
 
 impl Reason {

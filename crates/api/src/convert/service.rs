@@ -57,7 +57,7 @@ pub fn service(service: &Service) -> objects::Service {
     }
 }
 
-fn exposure(spec: &ServiceSpec) -> Exposure {
+pub(super) fn exposure(spec: &ServiceSpec) -> Exposure {
     match spec.type_.as_deref() {
         Some("LoadBalancer") => Exposure::LoadBalancer,
         Some("NodePort") => Exposure::NodePort,
@@ -83,7 +83,7 @@ fn class(spec: &ServiceSpec, all: &Annotations) -> (ServiceClass, Option<Problem
     }
 }
 
-fn service_port(
+pub(super) fn service_port(
     written: &ServicePort,
     problems: &mut Vec<Problem>,
 ) -> Option<objects::ServicePort> {
@@ -108,7 +108,7 @@ fn service_port(
 }
 
 /// Servers fill in `ipFamilies` where a Service has an address; before that its own addresses tell.
-fn families(spec: &ServiceSpec) -> Vec<Family> {
+pub(super) fn families(spec: &ServiceSpec) -> Vec<Family> {
     let named = spec.ip_families.iter().flatten().filter_map(|family| match family.as_str() {
         "IPv4" => Some(Family::V4),
         "IPv6" => Some(Family::V6),
@@ -148,7 +148,7 @@ fn affinity(spec: &ServiceSpec) -> Option<u32> {
 }
 
 /// The field before the annotation, as Kubernetes itself has it. An annotation of spaces says nothing.
-fn source_ranges(spec: &ServiceSpec, all: &Annotations) -> Result<Vec<IpNet>, Problem> {
+pub(super) fn source_ranges(spec: &ServiceSpec, all: &Annotations) -> Result<Vec<IpNet>, Problem> {
     let written = spec.load_balancer_source_ranges.as_deref().unwrap_or_default();
     let ranges: Result<Vec<IpNet>, Problem> = if !written.is_empty() {
         written.iter().map(|text| range("spec.loadBalancerSourceRanges", text)).collect()
@@ -175,7 +175,7 @@ fn range(field: &str, text: &str) -> Result<IpNet, Problem> {
 }
 
 /// Any spelling will do; where there are several, the later ones name no others.
-fn vips(spec: &ServiceSpec, all: &Annotations) -> Result<Vec<IpAddr>, Problem> {
+pub(super) fn vips(spec: &ServiceSpec, all: &Annotations) -> Result<Vec<IpAddr>, Problem> {
     let keys = std::iter::once(VIP.name).chain(VIP.alternatives.iter().copied());
     let annotations = keys.filter_map(|key| Some((key, all.get(key)?.as_str())));
     let field = spec.load_balancer_ip.as_deref().filter(|ip| !ip.is_empty());
@@ -212,7 +212,7 @@ fn addresses(key: &str, value: &str) -> Result<Vec<IpAddr>, Problem> {
 }
 
 /// kube2lb's map of port name to milliseconds. A name that no port has is reported, and the others count.
-fn timeouts(
+pub(super) fn timeouts(
     all: &Annotations,
     ports: &[objects::ServicePort],
     problems: &mut Vec<Problem>,

@@ -1,0 +1,243 @@
+//! What kube2lb's templates see: all Services of type LoadBalancer and NodePort, whatever their class, with
+//! their endpoints, and the names of the nodes. Owns the objects and makes of them a [`view::View`]; it
+//! places nothing and knows no plan. The runtime's template role tells it of watch events.
+//!
+//! ```text
+//!  Services, EndpointSlices, Nodes ─▶ Exposed ─▶ Cluster (what a template is given)
+//!                                        └─────▶ Told    (who is left out, and why)
+//! ```
+
+pub mod text;
+pub mod view;
+
+use crate::key::ObjectKey;
+use crate::objects::{Family, Slice, Timestamp};
+use crate::outcome::Problem;
+use crate::plan::Transport;
+use ipnet::IpNet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use text::ServerName;
+
+/// A Service that is exposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Its uid.
+    pub uid: Arc<str>,
+    /// When it was created: the older of two wins.
+    pub created: Timestamp,
+    /// The address it asks for; only a Service of type LoadBalancer can.
+    pub address: Option<IpAddr>,
+    /// The family whose endpoints count, as the Endpoints of old have only one.
+    pub family: Family,
+    /// Its ports.
+    pub ports: Vec<Port>,
+    /// Its further names.
+    pub external: Vec<ServerName>,
+    /// Clients that may use it; empty: all.
+    pub source_ranges: Vec<IpNet>,
+    /// What keeps it out: a text that cannot be read, or one that a template must not see.
+    pub refused: Option<Problem>,
+    /// What was not understood although it is served.
+    pub problems: Vec<Problem>,
+}
+
+/// A port of an exposed Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Its name; empty for the only port.
+    pub name: Arc<str>,
+    /// Its number.
+    pub number: u16,
+    /// Its protocol.
+    pub transport: Transport,
+    /// Its node port.
+    pub node_port: Option<u16>,
+    /// Its mode where somebody said so, in lower case.
+    pub mode: Option<Arc<str>>,
+    /// Milliseconds that a member may be silent.
+    pub timeout_ms: Option<u32>,
+}
+
+/// Kinds that are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Services.
+    Service,
+    /// EndpointSlices.
+    Slice,
+    /// Nodes.
+    Node,
+}
+
+/// An object as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// A Service that is exposed.
+    Service(Service),
+    /// An EndpointSlice.
+    Slice(Slice),
+    /// A Node, by its name.
+    Node(Arc<str>),
+}
+
+/// What a watch tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// All objects of a kind follow; those that do not are gone.
+    Begin(Kind),
+    /// An object as it is now.
+    Apply(Object),
+    /// An object is gone, or is exposed no more.
+    Delete(Kind, ObjectKey),
+    /// All objects of a kind have been told.
+    Done(Kind),
+}
+
+/// Objects by name, each with the list in which it was last told.
+type Store<T> = BTreeMap<ObjectKey, (u32, T)>;
+
+/// All that is known.
+#[derive(Debug, Default)]
+pub struct Exposed {
+    services: Store<Service>,
+    slices: Store<Slice>,
+    nodes: Store<()>,
+    /// The slices of each Service.
+    slices_of: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// Which list of each kind is the present one.
+    epochs: [u32; 3],
+    listed: BTreeSet<Kind>,
+    dirty: bool,
+}
+
+impl Exposed {
+    /// Nothing is known.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether all kinds have been told wholly at least once.
+    pub fn synced(&self) -> bool {
+        self.listed.len() == 3
+    }
+
+    /// Whether a view would differ from the one that was taken last; taking it settles that.
+    pub fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// Takes in what a watch tells.
+    pub fn handle(&mut self, event: Event) {
+        match event {
+            Event::Begin(kind) => {
+                let epoch = &mut self.epochs[kind as usize];
+                *epoch = epoch.wrapping_add(1);
+            }
+            Event::Apply(object) => self.apply(object),
+            Event::Delete(kind, key) => self.delete(kind, &key),
+            Event::Done(kind) => {
+                self.dirty |= self.listed.insert(kind);
+                for key in self.stale(kind) {
+                    self.delete(kind, &key);
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, object: Object) {
+        match object {
+            Object::Service(service) => {
+                let epoch = self.epochs[Kind::Service as usize];
+                self.dirty |= put(&mut self.services, service.key.clone(), service, epoch);
+            }
+            Object::Node(name) => {
+                let epoch = self.epochs[Kind::Node as usize];
+                self.dirty |= put(&mut self.nodes, ObjectKey::new("", name), (), epoch);
+            }
+            Object::Slice(slice) => self.apply_slice(slice),
+        }
+    }
+
+    fn apply_slice(&mut self, slice: Slice) {
+        let key = slice.key.clone();
+        let owner = owner(&slice);
+        if let Some((_, old)) = self.slices.get(&key)
+            && self::owner(old) != owner
+        {
+            self.delete(Kind::Slice, &key);
+        }
+        if let Some(owner) = &owner {
+            self.slices_of.entry(owner.clone()).or_default().insert(key.clone());
+        }
+        let epoch = self.epochs[Kind::Slice as usize];
+        // A slice of a Service that nobody sees changes nothing.
+        let seen = owner.is_some_and(|owner| self.services.contains_key(&owner));
+        self.dirty |= put(&mut self.slices, key, slice, epoch) && seen;
+    }
+
+    fn delete(&mut self, kind: Kind, key: &ObjectKey) {
+        match kind {
+            Kind::Service => self.dirty |= self.services.remove(key).is_some(),
+            Kind::Node => self.dirty |= self.nodes.remove(key).is_some(),
+            Kind::Slice => {
+                let Some((_, slice)) = self.slices.remove(key) else { return };
+                let Some(owner) = owner(&slice) else { return };
+                self.dirty |= self.services.contains_key(&owner);
+                if let Some(slices) = self.slices_of.get_mut(&owner) {
+                    slices.remove(key);
+                    if slices.is_empty() {
+                        self.slices_of.remove(&owner);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Those of a kind that the last list did not have.
+    fn stale(&self, kind: Kind) -> Vec<ObjectKey> {
+        fn of<T>(store: &Store<T>, epoch: u32) -> Vec<ObjectKey> {
+            let stale = store.iter().filter(|(_, (told, _))| *told != epoch);
+            stale.map(|(key, _)| key.clone()).collect()
+        }
+        let epoch = self.epochs[kind as usize];
+        match kind {
+            Kind::Service => of(&self.services, epoch),
+            Kind::Slice => of(&self.slices, epoch),
+            Kind::Node => of(&self.nodes, epoch),
+        }
+    }
+
+    fn slices(&self, service: &ObjectKey) -> impl Iterator<Item = &Slice> {
+        let keys = self.slices_of.get(service).into_iter().flatten();
+        keys.filter_map(|key| self.slices.get(key).map(|(_, slice)| slice))
+    }
+}
+
+/// Whether it is new or different.
+fn put<T: PartialEq>(store: &mut Store<T>, key: ObjectKey, value: T, epoch: u32) -> bool {
+    match store.get_mut(&key) {
+        Some((told, old)) => {
+            *told = epoch;
+            let different = *old != value;
+            *old = value;
+            different
+        }
+        None => {
+            store.insert(key, (epoch, value));
+            true
+        }
+    }
+}
+
+/// The Service that a slice belongs to.
+fn owner(slice: &Slice) -> Option<ObjectKey> {
+    let name = slice.service.clone()?;
+    Some(ObjectKey { namespace: slice.key.namespace.clone(), name })
+}
+
+#[cfg(test)]
+mod tests;

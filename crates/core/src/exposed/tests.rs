@@ -1,0 +1,337 @@
+use super::view::{Entry, Machine, Settings, View};
+use super::*;
+use crate::objects::{Endpoint, SlicePort};
+use crate::outcome::Reason;
+use proptest::prelude::*;
+
+fn key(text: &str) -> ObjectKey {
+    let (namespace, name) = text.split_once('/').unwrap();
+    ObjectKey::new(namespace, name)
+}
+
+/// A Service with port 80, called `http`, created at 0.
+fn service(name: &str) -> Service {
+    Service {
+        key: key(name),
+        uid: format!("uid-of-{name}").into(),
+        created: 0,
+        address: None,
+        family: Family::V4,
+        ports: vec![port("http", 80)],
+        external: Vec::new(),
+        source_ranges: Vec::new(),
+        refused: None,
+        problems: Vec::new(),
+    }
+}
+
+fn port(name: &str, number: u16) -> Port {
+    Port {
+        name: name.into(),
+        number,
+        transport: Transport::Tcp,
+        node_port: Some(number ^ 30_000),
+        mode: None,
+        timeout_ms: None,
+    }
+}
+
+fn endpoint(address: &str, target: Option<&str>) -> Endpoint {
+    Endpoint {
+        address: address.parse().unwrap(),
+        ready: true,
+        serving: true,
+        terminating: false,
+        node: None,
+        target: target.map(Into::into),
+    }
+}
+
+/// A slice `NAME-1` of a Service with port 8080 called `http`.
+fn slice(service: &str, endpoints: Vec<Endpoint>) -> Slice {
+    let key = key(service);
+    Slice {
+        key: ObjectKey::new(key.namespace, format!("{}-1", key.name)),
+        service: Some(key.name),
+        ports: vec![SlicePort { name: "http".into(), number: 8080, transport: Transport::Tcp }],
+        endpoints,
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        domain: "local".into(),
+        default_mode: "http".into(),
+        default_address: "0.0.0.0".parse().unwrap(),
+        source_ranges: false,
+        machine: Machine::default(),
+    }
+}
+
+fn told(objects: impl IntoIterator<Item = Object>) -> Exposed {
+    let mut exposed = Exposed::new();
+    for kind in [Kind::Service, Kind::Slice, Kind::Node] {
+        exposed.handle(Event::Begin(kind));
+    }
+    objects.into_iter().for_each(|object| exposed.handle(Event::Apply(object)));
+    for kind in [Kind::Service, Kind::Slice, Kind::Node] {
+        exposed.handle(Event::Done(kind));
+    }
+    exposed
+}
+
+fn generated(entry: &Entry) -> Vec<String> {
+    vec![format!("{}.{}.svc.local", entry.name(), entry.namespace())]
+}
+
+fn view(exposed: &mut Exposed, settings: &Settings) -> View {
+    exposed.view(settings, generated)
+}
+
+/// Services, each with one ready Pod, as a template sees them: label, endpoints, external names.
+fn seen(services: Vec<Service>, settings: &Settings) -> (Vec<String>, Vec<(String, Reason)>) {
+    let slices: Vec<_> = services
+        .iter()
+        .map(|s| Object::Slice(slice(&s.key.to_string(), vec![endpoint("10.0.0.1", None)])))
+        .collect();
+    let mut exposed = told(services.into_iter().map(Object::Service).chain(slices));
+    let View { cluster, told } = view(&mut exposed, settings);
+    let labels = cluster.services.iter().map(|entry| {
+        let names: Vec<_> = entry.external.iter().map(ToString::to_string).collect();
+        format!("{entry} {} {}", entry.port, names.join(","))
+    });
+    let told = told.iter().map(|t| (t.consumer.name.to_string(), t.problem.reason));
+    (labels.collect(), told.collect())
+}
+
+#[test]
+fn a_service_is_an_entry_per_port_with_labels_as_kube2lb_has_them() {
+    let mut web = service("shop/web");
+    web.ports.push(Port {
+        mode: Some("tcp".into()),
+        timeout_ms: Some(20_000),
+        ..port("mysql", 3306)
+    });
+    web.address = Some("192.0.2.7".parse().unwrap());
+    let pods = vec![endpoint("10.0.0.2", Some("web-b")), endpoint("10.0.0.1", None)];
+    let mut exposed = told([
+        Object::Service(web),
+        Object::Slice(slice("shop/web", pods)),
+        Object::Node("n2".into()),
+        Object::Node("n1".into()),
+    ]);
+    assert!(exposed.synced() && exposed.is_dirty());
+    let View { cluster, told } = view(&mut exposed, &settings());
+    assert!(!exposed.is_dirty());
+    assert_eq!(told, []);
+    let entries: Vec<_> = cluster.services.iter().map(ToString::to_string).collect();
+    assert_eq!(entries, ["web_shop_80_tcp_http", "web_shop_3306_tcp_tcp"]);
+    let ports: Vec<_> = cluster.ports.iter().map(ToString::to_string).collect();
+    assert_eq!(ports, ["c0000207_80_tcp_http", "c0000207_3306_tcp_tcp"]);
+    let endpoints = &cluster.services[0].endpoints;
+    let endpoints: Vec<_> = endpoints.iter().map(|e| (e.to_string(), e.name.to_string())).collect();
+    let expected = [("10.0.0.1:8080", "10.0.0.1"), ("10.0.0.2:8080", "web-b")];
+    assert_eq!(endpoints, expected.map(|(at, name)| (at.to_owned(), name.to_owned())));
+    let second = &cluster.services[1];
+    assert_eq!(
+        (second.node_port, second.timeout_ms, second.endpoints.len()),
+        (3306 ^ 30_000, 20_000, 0)
+    );
+    assert_eq!((cluster.nodes, &*cluster.domain), (vec!["n1".into(), "n2".into()], "local"));
+}
+
+#[test]
+fn an_address_of_version_6_is_written_with_all_its_bytes() {
+    let mut web = service("a/x");
+    web.address = Some("2001:db8::1".parse().unwrap());
+    let (labels, _) = seen(vec![web], &settings());
+    assert_eq!(labels, ["x_a_80_tcp_http 20010db8000000000000000000000001_80_tcp_http "]);
+}
+
+#[test]
+fn a_service_without_pods_has_no_entry_and_one_whose_pods_are_not_ready_has() {
+    let absent = Endpoint { ready: false, serving: false, ..endpoint("10.0.0.9", None) };
+    let mut exposed = told([
+        Object::Service(service("a/none")),
+        Object::Service(service("a/unready")),
+        Object::Slice(slice("a/none", Vec::new())),
+        Object::Slice(slice("a/unready", vec![absent])),
+    ]);
+    let entries = view(&mut exposed, &settings()).cluster.services;
+    let entries: Vec<_> = entries.iter().map(|e| (e.to_string(), e.endpoints.len())).collect();
+    assert_eq!(entries, [("unready_a_80_tcp_http".to_owned(), 0)]);
+}
+
+#[test]
+fn pods_that_leave_take_traffic_only_where_nobody_is_ready() {
+    let leaving =
+        Endpoint { ready: false, serving: true, terminating: true, ..endpoint("10.0.0.9", None) };
+    let of = |endpoints| {
+        let mut exposed =
+            told([Object::Service(service("a/x")), Object::Slice(slice("a/x", endpoints))]);
+        let endpoints = view(&mut exposed, &settings()).cluster.services.remove(0).endpoints;
+        endpoints.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(of(vec![leaving.clone()]), ["10.0.0.9:8080"]);
+    assert_eq!(of(vec![leaving, endpoint("10.0.0.1", None)]), ["10.0.0.1:8080"]);
+}
+
+#[test]
+fn endpoints_of_an_entry_have_names_of_their_own_and_bad_ones_are_left_out_and_told() {
+    let pods = vec![
+        endpoint("10.0.0.1", Some("same")),
+        endpoint("10.0.0.2", Some("same")),
+        endpoint("10.0.0.3", Some("10.0.0.2")),
+        endpoint("10.0.0.4", Some("x\n  server evil 203.0.113.1:80")),
+    ];
+    let mut exposed = told([Object::Service(service("a/x")), Object::Slice(slice("a/x", pods))]);
+    let View { cluster, told } = view(&mut exposed, &settings());
+    let names: Vec<_> = cluster.services[0].endpoints.iter().map(|e| e.name.to_string()).collect();
+    assert_eq!(names, ["same", "10.0.0.2", "10.0.0.3"]);
+    let told: Vec<_> = told.iter().map(|t| t.problem.message.to_string()).collect();
+    let why = r#"endpoint 10.0.0.4 is left out: "x\n  server evil 203.0.113.1:80" is no name"#;
+    assert_eq!(told, [why]);
+}
+
+#[test]
+fn what_the_machine_cannot_bind_is_left_out_and_told() {
+    let machine = Machine {
+        ephemeral: Some(32_768..=60_999),
+        addresses: Some(["192.0.2.1".parse().unwrap()].into()),
+    };
+    let with = |name: &str, number, address: &str| Service {
+        ports: vec![port("http", number)],
+        address: Some(address.parse().unwrap()),
+        ..service(name)
+    };
+    let services = vec![
+        with("a/fits", 80, "192.0.2.1"),
+        with("a/high", 40_000, "192.0.2.1"),
+        with("a/elsewhere", 80, "192.0.2.2"),
+    ];
+    let (labels, told) = seen(services, &Settings { machine, ..settings() });
+    assert_eq!(labels, ["fits_a_80_tcp_http c0000201_80_tcp_http "]);
+    let expected = [("elsewhere", Reason::AddressNotAvailable), ("high", Reason::EphemeralPort)];
+    assert_eq!(told, expected.map(|(name, reason)| (name.to_owned(), reason)));
+}
+
+#[test]
+fn a_service_for_some_clients_is_left_out_where_no_template_asks_which() {
+    let closed =
+        Service { source_ranges: vec!["192.0.2.0/24".parse().unwrap()], ..service("a/closed") };
+    let (labels, told) = seen(vec![closed.clone()], &settings());
+    assert_eq!((labels, told), (vec![], vec![("closed".to_owned(), Reason::NotSupported)]));
+    let knows = Settings { source_ranges: true, ..settings() };
+    assert_eq!(seen(vec![closed], &knows).0.len(), 1);
+}
+
+#[test]
+fn the_older_of_two_has_a_port_that_only_one_can_have() {
+    let tcp = |name: &str, created| Service {
+        created,
+        ports: vec![Port { mode: Some("tcp".into()), ..port("http", 80) }],
+        ..service(name)
+    };
+    let http = |name: &str, created| Service { created, ..service(name) };
+    let (labels, told) =
+        seen(vec![tcp("a/young", 2), tcp("b/old", 1), http("c/web", 3)], &settings());
+    assert_eq!(labels, ["old_b_80_tcp_tcp 00000000_80_tcp_tcp "]);
+    let expected = [("young", Reason::PortTaken), ("web", Reason::PortTaken)];
+    assert_eq!(told, expected.map(|(name, reason)| (name.to_owned(), reason)));
+    let (labels, told) = seen(vec![http("a/x", 1), http("b/y", 2)], &settings());
+    assert_eq!((labels.len(), told), (2, vec![]));
+}
+
+#[test]
+fn a_name_belongs_to_the_namespace_that_had_it_first_and_made_names_to_their_own() {
+    let named = |name: &str, created, external: &[&str]| Service {
+        created,
+        external: external.iter().map(|name| name.parse().unwrap()).collect(),
+        ..service(name)
+    };
+    let services = vec![
+        named("a/late", 3, &["shop.example", "Own.example"]),
+        named("b/first", 1, &["shop.example", "late.a.svc.local"]),
+        named("b/same", 2, &["shop.example"]),
+    ];
+    let (labels, told) = seen(services, &settings());
+    let expected = [
+        "late_a_80_tcp_http 00000000_80_tcp_http Own.example",
+        "first_b_80_tcp_http 00000000_80_tcp_http shop.example",
+        "same_b_80_tcp_http 00000000_80_tcp_http shop.example",
+    ];
+    assert_eq!(labels, expected);
+    let expected = [("late", Reason::HostTaken), ("first", Reason::HostTaken)];
+    assert_eq!(told, expected.map(|(name, reason)| (name.to_owned(), reason)));
+}
+
+#[test]
+fn two_namespaces_with_one_made_name_do_not_share_it() {
+    let services = vec![Service { created: 2, ..service("a/x") }, service("b/x")];
+    let slices: Vec<_> = services
+        .iter()
+        .map(|s| Object::Slice(slice(&s.key.to_string(), vec![endpoint("10.0.0.1", None)])))
+        .collect();
+    let mut exposed = told(services.into_iter().map(Object::Service).chain(slices));
+    let view = exposed.view(&settings(), |entry| vec![format!("{}.example", entry.name())]);
+    let labels: Vec<_> = view.cluster.services.iter().map(ToString::to_string).collect();
+    assert_eq!(labels, ["x_b_80_tcp_http"]);
+    assert_eq!(view.told[0].problem.reason, Reason::HostTaken);
+}
+
+#[test]
+fn what_changes_nothing_makes_nothing_dirty() {
+    let pods = vec![endpoint("10.0.0.1", None)];
+    let mut exposed =
+        told([Object::Service(service("a/x")), Object::Slice(slice("a/x", pods.clone()))]);
+    view(&mut exposed, &settings());
+    exposed.handle(Event::Apply(Object::Service(service("a/x"))));
+    exposed.handle(Event::Apply(Object::Slice(slice("a/x", pods))));
+    exposed.handle(Event::Apply(Object::Slice(slice("a/unseen", Vec::new()))));
+    exposed.handle(Event::Delete(Kind::Slice, key("a/unseen-1")));
+    exposed.handle(Event::Delete(Kind::Service, key("a/none")));
+    assert!(!exposed.is_dirty());
+    exposed.handle(Event::Apply(Object::Slice(slice("a/x", Vec::new()))));
+    assert!(exposed.is_dirty());
+}
+
+#[test]
+fn a_list_takes_away_what_it_does_not_have() {
+    let mut exposed = told([Object::Service(service("a/x")), Object::Node("n".into())]);
+    exposed.handle(Event::Apply(Object::Slice(slice("a/x", vec![endpoint("10.0.0.1", None)]))));
+    view(&mut exposed, &settings());
+    exposed.handle(Event::Begin(Kind::Service));
+    exposed.handle(Event::Begin(Kind::Node));
+    exposed.handle(Event::Apply(Object::Node("m".into())));
+    exposed.handle(Event::Done(Kind::Service));
+    exposed.handle(Event::Done(Kind::Node));
+    assert!(exposed.is_dirty());
+    let cluster = view(&mut exposed, &settings()).cluster;
+    assert_eq!((cluster.services, cluster.nodes), (vec![], vec!["m".into()]));
+}
+
+proptest! {
+    #[test]
+    fn the_order_of_telling_does_not_matter(
+        ages in prop::collection::vec(0i64..3, 6),
+        order in Just((0..12usize).collect::<Vec<_>>()).prop_shuffle(),
+        shared in prop::collection::vec(any::<bool>(), 6),
+    ) {
+        let services = ages.iter().enumerate().map(|(i, created)| {
+            let name = format!("n{}/s{i}", i % 2);
+            let external = if shared[i] { vec!["a.example".parse().unwrap()] } else { vec![] };
+            let mode = (i % 3 == 0).then(|| "tcp".into());
+            let ports = vec![Port { mode, ..port("http", 80 + (i % 2) as u16) }];
+            Service { created: *created, external, ports, ..service(&name) }
+        });
+        let objects: Vec<Object> = services
+            .flat_map(|s| {
+                let slice = slice(&s.key.to_string(), vec![endpoint("10.0.0.1", None)]);
+                [Object::Service(s), Object::Slice(slice)]
+            })
+            .collect();
+        let mut straight = told(objects.clone());
+        let mut shuffled = told(order.iter().map(|at| objects[*at].clone()));
+        prop_assert_eq!(view(&mut straight, &settings()), view(&mut shuffled, &settings()));
+    }
+}
