@@ -1,8 +1,10 @@
-//! `make bench`: what the built-in proxy carries beside HAProxy and nginx, how soon a change is live,
-//! and what a cold start costs. Everything runs on this machine in a network of its own, one after
+//! `make bench`: what the built-in proxy carries beside HAProxy, nginx and pingora alone, how soon a change
+//! is live, and what a cold start costs. Everything runs on this machine in a network of its own, one after
 //! another, in one run, each proxy with a thread for every core; the ratios are what counts. Prints tables
 //! with the numbers to hold beside them; asserts nothing about time.
 #![allow(clippy::expect_used, clippy::panic, reason = "a benchmark fails by panicking")]
+
+mod bare;
 
 use bowline_testing::objects::{self, Endpoint};
 use bowline_testing::{Backend, Bowline, Cluster, Dial, Scratch, Service, Stack, net};
@@ -12,6 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// The program has it too, so pingora alone must.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bowline");
 /// Seconds of each measurement.
 const SECONDS: u64 = 3;
@@ -20,7 +26,13 @@ const ROUNDS: usize = 5;
 const CHANGES: usize = 400;
 
 fn main() {
-    let only = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    if let [argument, listen, backend] = &args[..]
+        && argument == bare::ARGUMENT
+    {
+        bare::serve(listen, backend, threads());
+    }
+    let only = args.into_iter().find(|arg| !arg.starts_with('-'));
     let wanted = |name: &str| only.as_deref().is_none_or(|only| name.contains(only));
     if wanted("throughput") {
         net::in_namespace(throughput);
@@ -116,6 +128,7 @@ async fn throughput() {
     let (backend, peers) = (net::pod4(), net::vip4());
     let _nginx = nginx(&scratch, backend, peers);
     let _haproxy = haproxy(&scratch, backend, peers);
+    let _bare = pingora(&scratch, backend, peers);
     let namespace = stage.cluster.namespace().await;
     let cluster = &stage.cluster;
     let endpoint = [Endpoint::ready(backend)];
@@ -128,9 +141,13 @@ async fn throughput() {
 
     let at = |address, port| SocketAddr::new(address, port);
     let direct = at(backend, 8080);
-    let http =
-        [("bowline", at(stage.vip, 80)), ("haproxy", at(peers, 80)), ("nginx", at(peers, 8000))];
-    let tcp = [
+    let http = vec![
+        ("bowline", at(stage.vip, 80)),
+        ("haproxy", at(peers, 80)),
+        ("nginx", at(peers, 8000)),
+        ("pingora", at(peers, 8002)),
+    ];
+    let tcp = vec![
         ("bowline", at(stage.vip, 8081)),
         ("haproxy", at(peers, 8081)),
         ("nginx", at(peers, 8001)),
@@ -158,8 +175,8 @@ async fn throughput() {
             .into_iter()
             .map(|(name, _, rounds)| (name, rounds.failed, rounds.figures()))
             .collect();
-        let [(_, _, direct), _, (_, _, haproxy), (_, _, nginx)] = &figures[..] else {
-            unreachable!("three proxies and none");
+        let [(_, _, direct), _, (_, _, haproxy), (_, _, nginx), ..] = &figures[..] else {
+            unreachable!("none, and three proxies or more");
         };
         for (name, failed, it) in &figures {
             let spread = format!("({:.0} to {:.0})", it.least, it.most);
@@ -264,6 +281,13 @@ fn haproxy(scratch: &Scratch, backend: IpAddr, peers: IpAddr) -> Service {
     let file = scratch.write("haproxy.cfg", &text);
     let args = ["-db".to_owned(), "-f".into(), file.display().to_string()];
     scratch.spawn("haproxy", &tool("haproxy"), &args)
+}
+
+/// Pingora alone as a proxy: `peers:8002`.
+fn pingora(scratch: &Scratch, backend: IpAddr, peers: IpAddr) -> Service {
+    let this = std::env::current_exe().expect("this program");
+    let args = [bare::ARGUMENT.to_owned(), format!("{peers}:8002"), format!("{backend}:8080")];
+    scratch.spawn("pingora", &this, &args)
 }
 
 /// A cluster with this many Services of 10 endpoints each: what a cold start costs in it, and how soon a
