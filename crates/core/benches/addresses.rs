@@ -12,6 +12,10 @@ use std::error::Error;
 use std::fs;
 use std::time::Duration;
 
+/// As the program has.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const NOW: i64 = 1_000_000;
