@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 impl Addresses {
     pub(super) fn publish(&mut self, now: Timestamp) -> Vec<(HolderRef, Option<Arc<Decision>>)> {
-        let mut changes: Vec<_> =
-            take(&mut self.withdrawn).into_iter().map(|holder| (holder, None)).collect();
+        let mut withdrawn = take(&mut self.withdrawn);
+        withdrawn.sort_unstable();
+        let mut changes: Vec<_> = withdrawn.into_iter().map(|holder| (holder, None)).collect();
         for age in take(&mut self.to_publish) {
             changes.extend(self.publish_one(&age, now));
         }

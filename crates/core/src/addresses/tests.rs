@@ -1,5 +1,7 @@
 //! Tests of the machine as its callers use it.
 
+mod causes;
+mod cloud;
 mod cost;
 pub(super) mod make;
 mod names;
