@@ -8,7 +8,10 @@
     reason = "tests fail by panicking"
 )]
 
+mod churn;
+mod crooked;
 mod crowd;
+mod hostile;
 mod metallb;
 mod names;
 mod pools;

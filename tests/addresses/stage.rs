@@ -26,12 +26,17 @@ fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
 }
 
-async fn start(cluster: &Cluster, args: &[&str]) -> Bowline {
-    let kubeconfig = cluster.kubeconfig_of("bowline-controller").await;
-    let mut controller =
-        Bowline::start(cluster, Path::new(PROGRAM), &kubeconfig, "controller", args);
+/// A controller that is ready.
+pub(crate) async fn start(cluster: &Cluster, args: &[&str]) -> Bowline {
+    let mut controller = start_only(cluster, args).await;
     controller.ready().await;
     controller
+}
+
+/// A controller that has just begun.
+pub(crate) async fn start_only(cluster: &Cluster, args: &[&str]) -> Bowline {
+    let kubeconfig = cluster.kubeconfig_of("bowline-controller").await;
+    Bowline::start(cluster, Path::new(PROGRAM), &kubeconfig, "controller", args)
 }
 
 impl Site {

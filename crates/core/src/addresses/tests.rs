@@ -10,3 +10,4 @@ mod pools;
 mod properties;
 mod record;
 mod sharing;
+mod steps;

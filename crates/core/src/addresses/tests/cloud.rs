@@ -4,197 +4,16 @@
 
 use super::causes::{Causes, Chosen, Gain};
 use super::make::*;
+use super::steps::{
+    ANY, Fate, NAMES, Step, WATCHES, at_six, at_two, claim, first_pool, other_pools,
+};
 use crate::addresses::*;
 use crate::key::ObjectKey;
 use crate::objects::{Family, Timestamp};
 use proptest::prelude::*;
-use proptest::sample::Index;
 use proptest::test_runner::TestCaseError;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-
-const NAMES: [&str; 2] = ["web.example.com", "api.example.com"];
-/// Services, and behind them a load balancer and an ExternalIP.
-pub(super) const HOLDERS: usize = 8;
-const LOAD_BALANCER: usize = 6;
-const EXTERNAL_IP: usize = 7;
-/// A watch for each of these; names are told with those who ask for them.
-const WATCHES: usize = 4;
-const POOLS: usize = 0;
-const CLAIMS: usize = 1;
-const RECORDS: usize = 2;
-const NODES: usize = 3;
-
-#[derive(Clone, Debug)]
-pub(super) enum Step {
-    /// Somebody asks for something.
-    Put(usize, Wish),
-    Remove(usize),
-    /// The other pools are these, see [`other_pools`].
-    Pools(usize),
-    Resolve(usize, Option<Vec<u8>>),
-    /// A Node has this address, or none.
-    Node(Option<u8>),
-    /// Somebody edits a status.
-    Spoil(usize, u8),
-    /// Somebody deletes an Address.
-    Vandal(Index),
-    /// A watch of a leader tells some of what it has not told.
-    Hear(usize, usize, usize),
-    /// A leader's watches start over.
-    Relist(usize),
-    Take(usize),
-    /// A leader's write reaches the API.
-    Write(usize, Index, Fate),
-    /// A leader writes a status.
-    Show(usize, Index),
-    Kill(usize),
-    Pass(Timestamp),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Fate {
-    Answered,
-    /// Carried out, and nobody hears of it.
-    AnswerLost,
-    Lost,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Wish {
-    ask: u8,
-    last: u8,
-    families: u8,
-    key: u8,
-    port: u16,
-    local: bool,
-}
-
-fn wish() -> impl Strategy<Value = Wish> {
-    (0u8..16, 0u8..8, 0u8..8, 0u8..4, 80u16..83, prop::bool::weighted(0.1)).prop_map(
-        |(ask, last, families, key, port, local)| Wish { ask, last, families, key, port, local },
-    )
-}
-
-fn claim(at: usize, wish: &Wish) -> Claim {
-    match at {
-        LOAD_BALANCER => {
-            let pool = ["two", "three"][usize::from(wish.ask) % 2];
-            let mut claim = load_balancer("edge", pool);
-            if wish.ask > 12 {
-                claim.ask = Ok(Ask::Nothing);
-            }
-            return claim;
-        }
-        EXTERNAL_IP => return external_ip("shop/pod-0"),
-        _ => {}
-    }
-    let namespace = if at < 3 { "shop" } else { "bank" };
-    let mut claim = service(&format!("{namespace}/s{at}"));
-    // Names and ages in different orders.
-    claim.created = (LOAD_BALANCER - at) as i64 % 4;
-    let addresses = |addresses: &[IpAddr], pool: Option<&str>| {
-        Ok(Ask::Addresses { addresses: addresses.to_vec(), pool: pool.map(Into::into) })
-    };
-    claim.ask = match wish.ask {
-        0 | 1 => addresses(&[at_two(wish.last)], None),
-        2 => addresses(&[at_two(wish.last)], Some("two")),
-        3 => addresses(&[at_two(wish.last), at_six(wish.last)], None),
-        4 => Ok(Ask::Pool("two".into())),
-        5 => Ok(Ask::Pool("three".into())),
-        6 | 7 => named(NAMES[0]),
-        8 => named(NAMES[1]),
-        9 => Ok(Ask::Name { name: NAMES[0].into(), pool: Some("two".into()) }),
-        10 => Ok(Ask::Nothing),
-        11 => Err(crate::outcome::Problem::new(crate::outcome::Reason::BadValue, "unreadable")),
-        _ => Ok(Ask::Any),
-    };
-    claim.families = match wish.families {
-        0 => Families::Prefer(Family::V4),
-        1 => Families::Require(Family::V6),
-        2 => Families::One(Family::V6),
-        _ => Families::One(Family::V4),
-    };
-    if wish.key < 3 {
-        claim.sharing = sharing(["k", "k", "l"][usize::from(wish.key)], &[wish.port]);
-        claim.sharing.as_mut().unwrap().local_only = wish.local;
-        let one = ("app".into(), claim.holder.key.name.clone());
-        claim.sharing.as_mut().unwrap().selector = [one].into();
-    }
-    claim
-}
-
-fn at_two(last: u8) -> IpAddr {
-    std::net::Ipv4Addr::new(198, 51, 100, last).into()
-}
-
-fn at_six(last: u8) -> IpAddr {
-    std::net::Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, last.into()).into()
-}
-
-/// The pools beside the first one: edited, renamed, split, being deleted, in each other's way.
-fn other_pools(variant: usize) -> Vec<Pool> {
-    let two = |entries: &[&str]| Pool { created: 1, ..pool("two", entries) };
-    let three = |entries: &[&str]| Pool { created: 2, ..pool("three", entries) };
-    let all = ["198.51.100.0/29", "2001:db8:2::1-2001:db8:2::9"];
-    match variant {
-        0 => vec![],
-        1 => vec![two(&["198.51.100.0/30", "2001:db8:2::/126"])],
-        2 => vec![Pool { reuse_after: 20, ..two(&["198.51.100.2/31"]) }],
-        3 => vec![Pool { reuse_after: 20, ..two(&["198.51.100.0/31", "192.0.2.0/31"]) }],
-        4 => vec![two(&all)],
-        5 => vec![Pool { sharing_across_namespaces: true, ..three(&all) }],
-        6 => vec![two(&["198.51.100.0/30", all[1]]), three(&["198.51.100.4/30"])],
-        7 => vec![two(&["198.51.100.0/30"]), three(&["198.51.100.2-198.51.100.7", all[1]])],
-        8 => vec![Pool { deleting: true, ..two(&all) }, three(&["198.51.100.4/30"])],
-        9 => vec![Pool { per_namespace_quota: Some(1), ..two(&all) }],
-        _ => vec![Pool {
-            auto_assign: false,
-            allowed_domains: vec!["api.example.com".into()],
-            allocate_to: AllocateTo { namespaces: vec!["shop".into()], ..AllocateTo::default() },
-            ..two(&all)
-        }],
-    }
-}
-
-/// The first pool is never edited and is never full.
-fn first_pool() -> Pool {
-    pool("one", &["192.0.2.0/28"])
-}
-
-/// What users and administrators do.
-pub(super) fn edit() -> impl Strategy<Value = Step> {
-    let answer = prop::option::weighted(0.8, prop::collection::vec(0u8..8, 0..3));
-    prop_oneof![
-        6 => (0..HOLDERS, wish()).prop_map(|(at, wish)| Step::Put(at, wish)),
-        2 => (0..HOLDERS).prop_map(Step::Remove),
-        2 => (0usize..11).prop_map(Step::Pools),
-        2 => (0usize..2, answer).prop_map(|(name, answer)| Step::Resolve(name, answer)),
-        1 => prop::option::of(0u8..8).prop_map(Step::Node),
-        1 => (0..LOAD_BALANCER, 0u8..8).prop_map(|(at, last)| Step::Spoil(at, last)),
-        1 => any::<Index>().prop_map(Step::Vandal),
-    ]
-}
-
-pub(super) fn step(leaders: usize) -> impl Strategy<Value = Step> {
-    let leader = 0..leaders;
-    let fate = prop_oneof![
-        6 => Just(Fate::Answered),
-        1 => Just(Fate::AnswerLost),
-        1 => Just(Fate::Lost)
-    ];
-    let hear = (leader.clone(), 0..WATCHES, 1usize..6);
-    prop_oneof![
-        8 => edit(),
-        10 => hear.prop_map(|(leader, watch, count)| Step::Hear(leader, watch, count)),
-        6 => leader.clone().prop_map(Step::Take),
-        6 => (leader.clone(), any::<Index>(), fate).prop_map(|(at, which, fate)| Step::Write(at, which, fate)),
-        4 => (leader.clone(), any::<Index>()).prop_map(|(at, which)| Step::Show(at, which)),
-        1 => leader.clone().prop_map(Step::Relist),
-        1 => leader.prop_map(Step::Kill),
-        1 => (1i64..40).prop_map(Step::Pass),
-    ]
-}
 
 /// What users and administrators have made of the API; or what a leader has heard of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -233,6 +52,11 @@ impl World {
         }
     }
 }
+
+const POOLS: usize = 0;
+const CLAIMS: usize = 1;
+const RECORDS: usize = 2;
+const NODES: usize = 3;
 
 /// A leader, what its watches have told, and what it has not done yet.
 pub(super) struct Leader {
@@ -686,5 +510,3 @@ impl Cloud {
         Ok(())
     }
 }
-
-const ANY: Wish = Wish { ask: 15, last: 0, families: 9, key: 9, port: 80, local: false };

@@ -1,8 +1,9 @@
 //! What holds whatever happens: users and administrators who edit, leaders that are killed between any
 //! two writes, watches that lag, answers that are lost, and two leaders at once.
 
-use super::cloud::{Cloud, Step, World, edit, list, step};
+use super::cloud::{Cloud, World, list};
 use super::make::*;
+use super::steps::{Step, edit, step};
 use crate::addresses::*;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
