@@ -90,10 +90,23 @@ pub async fn object(client: &Client, object: &Value) -> Result<Applied, ApplyErr
                 .patch(&name, &PatchParams::default(), &Patch::Merge(object))
                 .await
                 .map_err(refused)?;
-            let same = before.metadata.resource_version == after.metadata.resource_version;
-            Ok(if same { Applied::Unchanged } else { Applied::Configured })
+            Ok(if are_same(before, after) { Applied::Unchanged } else { Applied::Configured })
         }
     }
+}
+
+/// Whether an object says the same as before. Its status is not the manifest's: a controller may have written it
+/// between the two looks.
+fn are_same(before: DynamicObject, after: DynamicObject) -> bool {
+    let said = |mut object: DynamicObject| {
+        object.metadata.resource_version = None;
+        object.metadata.managed_fields = None;
+        if let Some(fields) = object.data.as_object_mut() {
+            fields.remove("status");
+        }
+        object
+    };
+    said(before) == said(after)
 }
 
 async fn find(client: &Client, gvk: &GroupVersionKind) -> Result<(ApiResource, Scope), ApplyError> {
@@ -112,5 +125,29 @@ async fn find(client: &Client, gvk: &GroupVersionKind) -> Result<(ApiResource, S
                 }
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_status_written_meanwhile_is_no_change_and_everything_else_is() {
+        let object = |version: &str, spec: &str, status: &str, label: &str| {
+            serde_json::from_value::<DynamicObject>(json!({
+                "apiVersion": "bowline.dev/v1alpha1",
+                "kind": "LoadBalancer",
+                "metadata": {"name": "edge", "resourceVersion": version, "labels": {"a": label}},
+                "spec": {"scope": spec},
+                "status": {"phase": status},
+            }))
+            .unwrap()
+        };
+        let before = object("1", "Internet", "Pending", "x");
+        assert!(are_same(before.clone(), object("2", "Internet", "Running", "x")));
+        assert!(!are_same(before.clone(), object("2", "Intranet", "Pending", "x")));
+        assert!(!are_same(before, object("2", "Internet", "Pending", "y")));
     }
 }
