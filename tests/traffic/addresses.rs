@@ -164,14 +164,23 @@ fn when_a_load_balancer_moves_to_another_address_its_consumers_follow() {
         stage.has_addresses("Ingress", "web", &[stage.vip, stage.vip6]).await;
         let (four, six) = (net::vip4(), net::vip6());
         let addresses = json!({"spec": {"addresses": [four, six]}});
-        // While the agent sleeps nobody listens there, so no status may name them. Whoever says that the
-        // load balancer is behind has looked at its consumers before.
+        // While the agent sleeps nobody listens there, so no status may name them.
         stage.agent.process.signal("STOP");
         stage.cluster.patch("LoadBalancer", "", &stage.lb, &addresses).await;
         eventually("the load balancer is behind", || async {
             let lb = stage.cluster.read("LoadBalancer", "", &stage.lb).await;
             let status = &lb["status"];
             if status["phase"] == "Running" { Err(status.to_string()) } else { Ok(()) }
+        })
+        .await;
+        // That somebody who came later has been written to means that what came before would be there.
+        stage.service("after", 5001, &[&a]).await;
+        eventually("the one after is told", || async {
+            let status = stage.read("Service", "after").await["status"].clone();
+            let mut told = status["conditions"].as_array().into_iter().flatten();
+            let behind =
+                told.any(|it| it["reason"] == "AgentBehind" || it["reason"] == "AgentSilent");
+            if behind { Ok(()) } else { Err(status.to_string()) }
         })
         .await;
         for kind in ["Service", "Ingress"] {
