@@ -7,7 +7,8 @@ use bowline_api::selector::NamespacesFrom;
 use bowline_api::{LoadBalancer, metallb, names};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use k8s_openapi::api::networking::v1::IngressClass;
+use k8s_openapi::api::networking::v1::{IngressClass, NetworkPolicy};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
@@ -23,10 +24,12 @@ fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
+/// The plain manifests. The chart has templates, and what is for Prometheus is no object.
 fn manifests(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("a file"));
     entries
         .map(|entry| entry.path())
+        .filter(|path| !path.ends_with("deploy/chart") && !path.ends_with("deploy/monitoring"))
         .flat_map(|path| if path.is_dir() { manifests(&path) } else { vec![path] })
         .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
         .collect()
@@ -73,6 +76,12 @@ fn every_object_reads_as_its_kind_with_no_field_too_many() {
             (Some("v1"), Some("ServiceAccount")) => again::<ServiceAccount>(&object),
             (Some("apps/v1"), Some("Deployment")) => again::<Deployment>(&object),
             (Some("networking.k8s.io/v1"), Some("IngressClass")) => again::<IngressClass>(&object),
+            (Some("networking.k8s.io/v1"), Some("NetworkPolicy")) => {
+                again::<NetworkPolicy>(&object)
+            }
+            (Some("policy/v1"), Some("PodDisruptionBudget")) => {
+                again::<PodDisruptionBudget>(&object)
+            }
             // Defaults are filled in by the type; fields too many it refuses.
             (Some("bowline.dev/v1alpha1"), Some("LoadBalancer")) => {
                 let written = again::<LoadBalancer>(&object);
@@ -257,7 +266,7 @@ fn agents_of_several_load_balancers_fit_on_one_node() {
     // A node can have both labels, and each agent an admin port of its own.
     assert!(one.0.keys().all(|key| !two.0.contains_key(key)), "{:?} {:?}", one.0, two.0);
     assert_ne!(one.1, two.1);
-    assert!(two.2.contains(&"127.0.0.1:9181".to_owned()), "{:?}", two.2);
+    assert!(two.2.contains(&"--admin=127.0.0.1:9181".to_owned()), "{:?}", two.2);
 }
 
 #[test]
@@ -279,7 +288,8 @@ fn a_load_balancer_and_its_ingress_class_are_there_and_open_to_somebody() {
         let spec = deployment.spec.template.spec.expect("a spec");
         let args = spec.containers[0].args.clone().unwrap_or_default();
         if args.contains(&"agent".to_owned()) {
-            assert!(args.contains(&parameters.name), "{args:?}");
+            let flag = format!("--load-balancer={}", parameters.name);
+            assert!(args.contains(&flag), "{args:?}");
         }
     }
 }
@@ -288,15 +298,43 @@ fn a_load_balancer_and_its_ingress_class_are_there_and_open_to_somebody() {
 fn no_container_can_gain_rights_or_write_to_its_image() {
     for deployment in all::<Deployment>("Deployment") {
         let pod = deployment.spec.template.spec.expect("a spec");
-        let profile = pod.security_context.expect("a context").seccomp_profile.expect("a profile");
-        assert_eq!(profile.type_, "RuntimeDefault");
+        let common = pod.security_context.expect("a context");
+        assert_eq!(common.seccomp_profile.expect("a profile").type_, "RuntimeDefault");
+        let user = |own: Option<i64>| own.or(common.run_as_user).expect("a user");
         for container in pod.containers {
             let context = container.security_context.expect("a context");
             assert_eq!(context.allow_privilege_escalation, Some(false));
             assert_eq!(context.read_only_root_filesystem, Some(true));
-            let drop = context.capabilities.expect("capabilities").drop;
-            assert_eq!(drop, Some(vec!["ALL".to_owned()]));
+            let capabilities = context.capabilities.expect("capabilities");
+            assert_eq!(capabilities.drop, Some(vec!["ALL".to_owned()]));
+            // Port 80 is what the agent's proxy is there for; nobody else may do more than a user.
+            let root = pod.host_network == Some(true);
+            assert_eq!(capabilities.add, root.then(|| vec!["NET_BIND_SERVICE".to_owned()]));
+            assert_eq!(user(context.run_as_user) == 0, root);
             assert!(container.liveness_probe.is_some() && container.readiness_probe.is_some());
         }
+    }
+}
+
+#[test]
+fn controllers_are_apart_and_a_drain_takes_one_of_them() {
+    let controller = all::<Deployment>("Deployment")
+        .into_iter()
+        .find(|it| it.metadata.name.as_deref() == Some("bowline-controller"))
+        .expect("a controller");
+    assert_eq!(controller.spec.replicas, Some(2));
+    let labels = controller.spec.template.metadata.expect("metadata").labels.expect("labels");
+    let pod = controller.spec.template.spec.expect("a spec");
+    let apart = pod.affinity.and_then(|it| it.pod_anti_affinity).expect("anti-affinity");
+    let terms = apart.preferred_during_scheduling_ignored_during_execution.unwrap_or_default();
+    let keys: Vec<_> = terms.iter().map(|it| &*it.pod_affinity_term.topology_key).collect();
+    assert_eq!(keys, ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]);
+    let budgets = all::<PodDisruptionBudget>("PodDisruptionBudget");
+    let policies = all::<NetworkPolicy>("NetworkPolicy");
+    let budget = budgets[0].spec.clone().expect("a spec");
+    let policy = policies[0].spec.clone().expect("a spec");
+    let selected = terms.iter().map(|it| it.pod_affinity_term.label_selector.clone());
+    for selector in selected.chain([budget.selector, policy.pod_selector]) {
+        assert_eq!(selector.and_then(|it| it.match_labels).as_ref(), Some(&labels));
     }
 }
