@@ -12,7 +12,7 @@ PROFILE ?= dev
 
 .PHONY: help
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Install what building and testing need, or print the one command that does.
@@ -78,6 +78,11 @@ fuzz: ## Feed nonsense to every parser of foreign bytes, 30 s each (TARGET=name 
 crds: ## Write the CustomResourceDefinitions to deploy/crds again, after a change of a kind.
 	@scripts/setup build
 	cargo run --quiet -- crds --dir deploy/crds
+
+.PHONY: manifests
+manifests: ## Make the plain manifests of deploy/ again from the chart, after a change of the chart.
+	@scripts/setup manifests
+	scripts/manifests
 
 .PHONY: record
 record: ## Record the conformance transcripts again from the real server in KUBEBUILDER_ASSETS=DIR.

@@ -8,5 +8,6 @@
     reason = "tests fail by panicking"
 )]
 
+mod chart;
 mod monitoring;
 mod tools;
