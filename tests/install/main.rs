@@ -9,5 +9,6 @@
 )]
 
 mod chart;
+mod container;
 mod monitoring;
 mod tools;
