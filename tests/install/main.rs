@@ -11,4 +11,6 @@
 mod chart;
 mod container;
 mod monitoring;
+mod roles;
 mod tools;
+mod vms;

@@ -1,0 +1,76 @@
+//! The example of two machines outside the cluster: systemd and keepalived take the files, and the command of
+//! the unit is one that the program understands and serves with.
+
+use crate::tools::{run, run_in, text};
+use std::path::Path;
+
+const UNIT: &str = "examples/vms/bowline-agent@.service";
+
+/// The unit's command, for the load balancer "edge".
+fn command() -> Vec<String> {
+    let unit = text(UNIT);
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a command");
+    line.replace("%i", "edge").split(' ').map(str::to_owned).collect()
+}
+
+/// Arguments of the unit that say what to do; where it is, and for whom, differs in a test.
+pub(crate) fn arguments() -> Vec<String> {
+    let command = command();
+    let mut args = command.into_iter().skip(2).filter(|arg| !arg.starts_with('$'));
+    let mut kept = Vec::new();
+    while let Some(arg) = args.next() {
+        match &*arg {
+            "--admin" => _ = args.next(),
+            // Its value is gone already.
+            "--kubeconfig" => {}
+            _ => kept.push(arg),
+        }
+    }
+    kept
+}
+
+#[test]
+fn systemd_takes_the_unit_and_finds_it_confined() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let unit = scratch.path().join("bowline-agent@edge.service");
+    // It must name a program that is there.
+    let here = text(UNIT).replace("/usr/local/bin/bowline", env!("CARGO_BIN_EXE_bowline"));
+    std::fs::write(&unit, here).expect("write");
+    let unit = unit.display().to_string();
+    run("systemd-analyze", &["verify", "--man=no", &unit]);
+    run("systemd-analyze", &["security", "--offline=yes", "--threshold=25", "--no-pager", &unit]);
+}
+
+#[test]
+fn the_unit_runs_the_agent_and_probes_ask_it_where_it_listens() {
+    let command = command();
+    assert_eq!(command[..2], ["/usr/local/bin/bowline", "agent"]);
+    assert_eq!(arguments(), ["--load-balancer", "edge"]);
+    let admin = command.iter().position(|arg| arg == "--admin").expect("a flag") + 1;
+    let asked = format!("http://{}/readyz", command[admin]);
+    assert!(text("examples/vms/keepalived.conf").contains(&asked), "{asked}");
+}
+
+#[test]
+fn keepalived_takes_its_file_on_both_machines() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    for priority in ["priority 100", "priority 90"] {
+        // keepalived 2.2.7 ends itself in a check after it has looked at a script as another user.
+        let file = text("examples/vms/keepalived.conf")
+            .replace("priority 100", priority)
+            .replace("script_user nobody nogroup", "script_user root root");
+        let path = scratch.path().join("keepalived.conf");
+        std::fs::write(&path, file).expect("write");
+        let check = format!(
+            "ip link add eth0 type veth peer name other && keepalived -t -l -f {} 2>&1",
+            path.display()
+        );
+        let env = Path::new("/usr/sbin");
+        let said = run_in(
+            env,
+            "unshare",
+            &["--net", "bash", "-ec", &format!("PATH=$PATH:{}; {check}", env.display())],
+        );
+        assert_eq!(said.as_deref().map(str::trim), Ok(""));
+    }
+}
