@@ -99,7 +99,7 @@ fn what_runs_is_what_was_built_and_nobody_runs_it() {
     assert!(has("ENTRYPOINT", "[\"/usr/local/bin/bowline\"]"), "{all:?}");
     // As controller.yaml says.
     assert!(has("USER", "65532:65532"), "{all:?}");
-    assert_eq!(all.iter().filter(|(name, _)| name == "FROM").last().expect("a base").1, "scratch");
+    assert_eq!(all.iter().rfind(|(name, _)| name == "FROM").expect("a base").1, "scratch");
 }
 
 #[test]
