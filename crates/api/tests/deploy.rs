@@ -245,6 +245,14 @@ fn nobody_may_do_more_than_this() {
             ],
         ),
         ("cluster bowline-import-metallb", vec!["get,create addresspools.bowline.dev".to_owned()]),
+        (
+            "cluster bowline-template",
+            vec![
+                "list,watch services,nodes".to_owned(),
+                "list,watch endpointslices.discovery.k8s.io".to_owned(),
+                "create,patch events".to_owned(),
+            ],
+        ),
     ]
     .map(|(role, rights)| (role.to_owned(), rights));
     assert_eq!(found, expected);
