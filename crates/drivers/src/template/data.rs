@@ -1,0 +1,110 @@
+//! What templates are given, in a form that both engines are fed from: kube2lb's schema, and beside it
+//! whatever else there is. An object of kube2lb's prints as its label, and its methods are fields.
+
+use bowline_core::exposed::view::{Cluster, Endpoint, Entry, PortSpec};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    /// Nothing.
+    Null,
+    /// True or false.
+    Flag(bool),
+    /// A whole number.
+    Number(i64),
+    /// Text.
+    Text(Arc<str>),
+    /// Several, in order.
+    List(Vec<Data>),
+    /// By name. One with a field [`STRING`] is printed as that.
+    Fields(BTreeMap<Arc<str>, Data>),
+}
+
+/// The field that an object is printed as: kube2lb's `String` method.
+pub const STRING: &str = "String";
+
+impl From<&str> for Data {
+    fn from(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+/// Fields by name.
+pub fn fields<const N: usize>(fields: [(&str, Data); N]) -> Data {
+    Data::Fields(fields.into_iter().map(|(name, value)| (name.into(), value)).collect())
+}
+
+/// What a template is given of a cluster.
+pub fn cluster(cluster: &Cluster) -> Data {
+    fields([
+        ("Services", Data::List(cluster.services.iter().map(service).collect())),
+        ("Ports", Data::List(cluster.ports.iter().map(port).collect())),
+        ("Nodes", Data::List(cluster.nodes.iter().cloned().map(Data::Text).collect())),
+        ("Domain", Data::Text(cluster.domain.clone())),
+    ])
+}
+
+/// kube2lb's `ServiceInformation`, and the source ranges.
+pub fn service(entry: &Entry) -> Data {
+    let texts = |texts: Vec<String>| Data::List(texts.iter().map(|t| t.as_str().into()).collect());
+    fields([
+        ("Name", Data::Text(entry.name().clone())),
+        ("Namespace", Data::Text(entry.namespace().clone())),
+        ("Port", port(&entry.port)),
+        ("Endpoints", Data::List(entry.endpoints.iter().map(endpoint).collect())),
+        ("NodePort", Data::Number(entry.node_port.into())),
+        ("External", texts(entry.external.iter().map(ToString::to_string).collect())),
+        ("Timeout", Data::Number(entry.timeout_ms.into())),
+        ("SourceRanges", texts(entry.source_ranges.iter().map(ToString::to_string).collect())),
+        (STRING, entry.to_string().as_str().into()),
+    ])
+}
+
+fn port(port: &PortSpec) -> Data {
+    fields([
+        ("IP", port.ip.to_string().as_str().into()),
+        ("Port", Data::Number(port.port.into())),
+        ("Mode", Data::Text(port.mode.clone())),
+        ("Protocol", port.protocol().into()),
+        (STRING, port.to_string().as_str().into()),
+    ])
+}
+
+fn endpoint(endpoint: &Endpoint) -> Data {
+    fields([
+        ("Name", Data::Text(endpoint.name.clone())),
+        ("IP", endpoint.ip.to_string().as_str().into()),
+        ("Port", Data::Number(endpoint.port.into())),
+        (STRING, endpoint.to_string().as_str().into()),
+    ])
+}
+
+/// A name of a server: printed as it is, with kube2lb's methods.
+pub fn server_name(name: &str) -> Data {
+    let regexp = name.strip_prefix('~');
+    fields([
+        ("IsRegexp", Data::Flag(regexp.is_some())),
+        ("Regexp", regexp.unwrap_or(name).into()),
+        (STRING, name.into()),
+    ])
+}
+
+/// JSON as data. Numbers that are not whole become text.
+pub fn json(value: &serde_json::Value) -> Data {
+    use serde_json::Value;
+    match value {
+        Value::Null => Data::Null,
+        Value::Bool(flag) => Data::Flag(*flag),
+        Value::Number(number) => match number.as_i64() {
+            Some(number) => Data::Number(number),
+            None => number.to_string().as_str().into(),
+        },
+        Value::String(text) => text.as_str().into(),
+        Value::Array(values) => Data::List(values.iter().map(json).collect()),
+        Value::Object(fields) => {
+            Data::Fields(fields.iter().map(|(name, v)| (name.as_str().into(), json(v))).collect())
+        }
+    }
+}

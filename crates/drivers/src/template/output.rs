@@ -1,0 +1,148 @@
+//! The produced file: written beside, flushed, renamed. Whoever reads it sees the old or the new one,
+//! whole, whatever is killed when. A mark beside it says that somebody has yet to be notified, so that a
+//! restart forgets nobody.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Everybody may read it, as with kube2lb; an output that is there keeps its mode.
+const MODE: u32 = 0o644;
+
+/// Where a configuration goes.
+#[derive(Clone, Debug)]
+pub(super) struct Output {
+    /// The file itself, not a link to it.
+    path: PathBuf,
+}
+
+impl Output {
+    /// This file; where it is a link, what it leads to.
+    pub(super) fn new(path: &Path) -> io::Result<Self> {
+        let path = match path.canonicalize() {
+            Ok(real) => real,
+            Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
+            Err(error) => return Err(error),
+        };
+        if path.file_name().is_none() || path.exists() && !path.is_file() {
+            let what = "is not a file: it would be replaced, which only a file can be";
+            return Err(io::Error::new(ErrorKind::InvalidInput, what));
+        }
+        Ok(Self { path })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether this is in it already.
+    pub(super) fn has(&self, text: &str) -> bool {
+        std::fs::read(&self.path).is_ok_and(|now| now == text.as_bytes())
+    }
+
+    /// Writes beside it; returns where.
+    pub(super) fn stage(&self, text: &str) -> io::Result<PathBuf> {
+        let staged = self.beside(".new");
+        remove(&staged)?;
+        let mode = std::fs::metadata(&self.path).map_or(MODE, |now| now.permissions().mode());
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(mode & 0o7777).open(&staged)?;
+        file.set_permissions(Permissions::from_mode(mode & 0o7777))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        Ok(staged)
+    }
+
+    /// Forgets what was written beside it.
+    pub(super) fn discard(&self) {
+        let _ = remove(&self.beside(".new"));
+    }
+
+    /// Puts what was written beside it in its place.
+    pub(super) fn promote(&self) -> io::Result<()> {
+        std::fs::rename(self.beside(".new"), &self.path)?;
+        self.sync_folder()
+    }
+
+    /// Notes that somebody has to be notified of what comes next.
+    pub(super) fn owe(&self) -> io::Result<()> {
+        File::create(self.beside(".unnotified"))?.sync_all()?;
+        self.sync_folder()
+    }
+
+    /// Whether somebody has to be notified still.
+    pub(super) fn owes(&self) -> bool {
+        self.beside(".unnotified").exists()
+    }
+
+    /// Everybody has been notified.
+    pub(super) fn settle(&self) -> io::Result<()> {
+        remove(&self.beside(".unnotified"))
+    }
+
+    fn beside(&self, ending: &str) -> PathBuf {
+        let mut name = OsString::from(".");
+        name.push(self.path.file_name().unwrap_or_default());
+        name.push(ending);
+        self.path.with_file_name(name)
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_with_its_mode_and_a_link_leads_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("a.cfg"), folder.path().join("link"));
+        std::fs::write(&file, "old").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let output = Output::new(&link).unwrap();
+        assert!(output.has("old"));
+        output.stage("new").unwrap();
+        assert!(output.has("old"));
+        output.promote().unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(link.is_symlink());
+    }
+
+    #[test]
+    fn what_is_left_of_a_kill_does_not_hinder_and_a_debt_outlives_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.cfg");
+        let output = Output::new(&file).unwrap();
+        output.stage("half").unwrap();
+        output.owe().unwrap();
+        let again = Output::new(&file).unwrap();
+        assert!(again.owes());
+        again.stage("whole").unwrap();
+        again.promote().unwrap();
+        again.settle().unwrap();
+        assert!(again.has("whole") && !again.owes());
+        let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+    }
+
+    #[test]
+    fn what_is_no_file_is_never_replaced() {
+        assert!(Output::new(Path::new("/dev/null")).is_err());
+        assert!(Output::new(Path::new("/")).is_err());
+    }
+}
