@@ -1,26 +1,36 @@
-//! `bowline agent`: follows what is recorded for one load balancer, with the proxy that is built in.
+//! `bowline agent`: follows what is recorded for one load balancer, with the proxy that is built in; or,
+//! with templates, all Services that are exposed, for a load balancer of any kind.
 
 use super::connect::Connect;
 use super::proxy::ProxyFlags;
 use super::role::{self, AdminFlag, GraceFlag};
+use super::template::TemplateFlags;
+use anyhow::Context as _;
 use bowline_drivers::builtin::Builtin;
+use bowline_drivers::template::Templates;
 use bowline_runtime::agent;
 use bowline_runtime::roles::AgentOptions;
+use bowline_runtime::templates;
 use std::net::IpAddr;
 
 /// Carry the traffic of one load balancer on this machine.
 ///
 /// Follows the Plans of the load balancer and the EndpointSlices, and keeps the built-in proxy in step.
 /// When the API goes away, it goes on with what it knows.
+///
+/// With --template and without a load balancer it fills templates with all LoadBalancer and NodePort
+/// Services, of any class, for whatever reads the files.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   bowline agent --load-balancer edge
-  bowline agent --load-balancer edge --address 192.0.2.10 --access-log")]
+  bowline agent --load-balancer edge --address 192.0.2.10 --access-log
+  bowline agent --template haproxy.cfg.tmpl --output /etc/haproxy/haproxy.cfg \
+    --check 'haproxy -c -f {}' --notify pidfile:SIGUSR2:/run/haproxy.pid")]
 pub(super) struct Agent {
     /// The LoadBalancer whose traffic it carries
-    #[arg(long, value_name = "NAME")]
-    load_balancer: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "templates")]
+    load_balancer: Option<String>,
 
     /// Address to report for a load balancer without addresses of its own; may be repeated
     #[arg(long = "address", value_name = "IP")]
@@ -33,6 +43,9 @@ pub(super) struct Agent {
     proxy: ProxyFlags,
 
     #[command(flatten)]
+    template: TemplateFlags,
+
+    #[command(flatten)]
     admin: AdminFlag,
 
     #[command(flatten)]
@@ -41,16 +54,44 @@ pub(super) struct Agent {
 
 impl Agent {
     pub(super) fn run(self) -> anyhow::Result<()> {
+        if self.template.are_given() {
+            return self.fill();
+        }
+        // The parser insists on one of the two.
+        let load_balancer = self.load_balancer.context("--load-balancer is missing")?;
         role::run(self.admin.admin, async |context| {
             let client = self.connect.client().await?;
-            let proxy = self.proxy.proxies(&context.metrics).start(&self.load_balancer);
+            let proxy = self.proxy.proxies(&context.metrics).start(&load_balancer);
             let options = AgentOptions {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
                 grace: self.grace.time(),
-                ..AgentOptions::new(self.load_balancer)
+                ..AgentOptions::new(load_balancer)
             };
             Ok(agent::run(client, options, Builtin::new(proxy), context))
+        })
+    }
+
+    /// Templates: for one load balancer, or for all that is exposed.
+    fn fill(self) -> anyhow::Result<()> {
+        let (options, publisher) = self.template.read()?;
+        let Some(load_balancer) = self.load_balancer else {
+            return role::run(self.admin.admin, async |context| {
+                let client = self.connect.client().await?;
+                Ok(templates::run(client, options, publisher, context))
+            });
+        };
+        anyhow::ensure!(!options.once, "--once is for templates without a load balancer");
+        role::run(self.admin.admin, async |context| {
+            let client = self.connect.client().await?;
+            let driver = Templates::new(publisher, &options.domain);
+            let options = AgentOptions {
+                namespace: self.connect.namespace,
+                addresses: self.addresses,
+                grace: self.grace.time(),
+                ..AgentOptions::new(load_balancer)
+            };
+            Ok(agent::run(client, options, driver, context))
         })
     }
 }

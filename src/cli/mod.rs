@@ -16,6 +16,7 @@ mod role;
 mod say;
 mod signals;
 mod status;
+mod template;
 mod up;
 
 use crate::visible::visible;
@@ -44,7 +45,7 @@ struct Cli {
 enum Command {
     Up(Box<up::Up>),
     Controller(controller::Controller),
-    Agent(agent::Agent),
+    Agent(Box<agent::Agent>),
     Plan(plan::PlanCommand),
     Explain(explain::Explain),
     Status(status::StatusCommand),

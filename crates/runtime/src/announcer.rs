@@ -50,6 +50,7 @@ impl Announcements {
 /// Writes Events until all who announce are gone.
 pub(crate) fn start(
     client: Client,
+    component: &'static str,
     instance: String,
     metrics: Metrics,
 ) -> (Announcements, impl Future<Output = ()> + Send + 'static) {
@@ -57,7 +58,8 @@ pub(crate) fn start(
     let speaks = Arc::new(AtomicBool::new(false));
     let speaking = Arc::clone(&speaks);
     let run = async move {
-        let mut shell = Shell { client, instance, names: HashMap::new(), said: HashSet::new() };
+        let mut shell =
+            Shell { client, component, instance, names: HashMap::new(), said: HashSet::new() };
         let mut announcer = Announcer::new(Limits::default());
         let begun = Instant::now();
         while let Some(announcement) = waiting.recv().await {
@@ -79,6 +81,8 @@ pub(crate) fn start(
 
 struct Shell {
     client: Client,
+    /// Who speaks.
+    component: &'static str,
     instance: String,
     /// The names of Events that were created.
     names: HashMap<u64, String>,
@@ -103,11 +107,11 @@ impl Shell {
                 } else {
                     name(&what.object.name, nanoseconds(now), crate::random::number())
                 };
-                let mut event = event(what, namespace, &self.instance, now);
+                let mut event = event(what, namespace, (self.component, &self.instance), now);
                 event.metadata.name = Some(name.clone());
                 event.count = i32::try_from(count).ok();
                 let params = PostParams {
-                    field_manager: Some(names::MANAGER_CONTROLLER.to_owned()),
+                    field_manager: Some(self.component.to_owned()),
                     ..PostParams::default()
                 };
                 match answer(api.create(&params, &event)).await {
@@ -164,7 +168,12 @@ fn content(what: &Announcement) -> u64 {
     hasher.finish()
 }
 
-fn event(what: &Announcement, namespace: &str, instance: &str, now: Timestamp) -> Event {
+fn event(
+    what: &Announcement,
+    namespace: &str,
+    (component, instance): (&str, &str),
+    now: Timestamp,
+) -> Event {
     let object = &what.object;
     let api_version = match object.kind {
         ConsumerKind::Service => "v1".to_owned(),
@@ -191,11 +200,8 @@ fn event(what: &Announcement, namespace: &str, instance: &str, now: Timestamp) -
             }
             .to_owned(),
         ),
-        source: Some(EventSource {
-            component: Some(names::MANAGER_CONTROLLER.to_owned()),
-            host: None,
-        }),
-        reporting_component: Some(names::MANAGER_CONTROLLER.to_owned()),
+        source: Some(EventSource { component: Some(component.to_owned()), host: None }),
+        reporting_component: Some(component.to_owned()),
         reporting_instance: Some(instance.to_owned()),
         first_timestamp: Some(Time(now)),
         last_timestamp: Some(Time(now)),

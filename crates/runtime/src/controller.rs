@@ -59,7 +59,7 @@ const CONFLICT: Duration = Duration::from_secs(2);
 
 /// Whether this build can drive load balancers of this source.
 pub fn has_driver(source: &LoadBalancerSource) -> bool {
-    matches!(source, LoadBalancerSource::Builtin(_))
+    matches!(source, LoadBalancerSource::Builtin(_) | LoadBalancerSource::Template(_))
 }
 
 /// Runs a controller until the context says stop. The process is not ready from now on, whenever the
@@ -100,8 +100,12 @@ async fn decide(
         let said = elect::publish(client.clone(), options.namespace.clone(), settings, shutdown);
         (Leadership::always(), tokio::spawn(said))
     };
-    let (announcements, announcing) =
-        announcer::start(client.clone(), options.identity.clone(), context.metrics.clone());
+    let (announcements, announcing) = announcer::start(
+        client.clone(),
+        bowline_api::names::MANAGER_CONTROLLER,
+        options.identity.clone(),
+        context.metrics.clone(),
+    );
     let announcing = tokio::spawn(announcing);
     let dns = options
         .dns

@@ -18,6 +18,7 @@ pub mod observe;
 mod patience;
 mod random;
 pub mod roles;
+pub mod templates;
 pub mod watch;
 
 pub use roles::{AgentOptions, Context, ControllerOptions, RoleError};

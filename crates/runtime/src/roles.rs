@@ -122,13 +122,16 @@ pub enum RoleError {
     /// Names cannot be looked up.
     #[error(transparent)]
     Dns(#[from] DnsError),
+    /// What was to be done once has failed.
+    #[error("{0}")]
+    Template(String),
     /// A part that runs as long as the role has ended by itself.
     #[error("{0} has ended by itself")]
     Ended(&'static str),
 }
 
 /// A name for this process that no other has: the host's name and a random part.
-fn identity() -> String {
+pub fn identity() -> String {
     let host = std::env::var("HOSTNAME")
         .ok()
         .or_else(|| std::fs::read_to_string("/etc/hostname").ok())

@@ -11,8 +11,12 @@ fn leader() -> Controller {
     let client = Client::try_from(server).unwrap();
     let context = Context::new().0;
     context.readiness.awaits(FIRST_PLAN);
-    let (announcements, _) =
-        announcer::start(client.clone(), "a".to_owned(), context.metrics.clone());
+    let (announcements, _) = announcer::start(
+        client.clone(),
+        names::MANAGER_CONTROLLER,
+        "a".to_owned(),
+        context.metrics.clone(),
+    );
     Controller {
         state: State::new(Config::default()),
         writer: Writer { client, namespace: names::NAMESPACE.to_owned() },

@@ -1,0 +1,312 @@
+//! The template role: follows Services, EndpointSlices and Nodes by watch alone, and keeps files in step
+//! for a load balancer that Bowline does not know, as kube2lb does. It decides nothing and writes nothing
+//! to the API but Events. `bowline agent --template` starts it.
+//!
+//! ```text
+//!  watches ─▶ Exposed ─▶ view ─▶ publisher: render, check, write, notify
+//!              │ waits until a burst is over      └ fails: again later, what is in place stays
+//!              └ told ─▶ Events
+//! ```
+
+mod machine;
+
+use crate::announcer::{self, Announcements};
+use crate::metrics::Phase;
+use crate::random;
+use crate::roles::{Context, RoleError};
+use crate::watch::{self, Seen, Selection, What};
+use bowline_api::{convert, names};
+use bowline_core::announce::{Announcement, Severity};
+use bowline_core::backoff::Backoff;
+use bowline_core::exposed::view::{Settings, Told};
+use bowline_core::exposed::{Event, Exposed, Kind, Object};
+use bowline_core::key::ObjectKey;
+use bowline_core::outcome::Reason;
+use bowline_drivers::template::{Done, Publisher, ServerNames, Subject};
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// The most events that are taken in at once.
+const BURST: usize = 16_384;
+/// A burst that does not end is written all the same after so many times the pause that ends one.
+const PATIENCE: u32 = 10;
+/// How often to look whether an address has come to this machine that a Service asks for, as when VRRP
+/// moves it.
+const ADDRESSES: Duration = Duration::from_secs(5);
+/// What the process waits for before it is ready.
+const FIRST: &str = "the first output of the templates";
+
+/// How the role is started.
+#[derive(Clone, Debug)]
+pub struct TemplateOptions {
+    /// The domain of the cluster.
+    pub domain: String,
+    /// The mode of ports whose Service says none.
+    pub default_mode: String,
+    /// The address of Services that ask for none.
+    pub default_address: IpAddr,
+    /// How names are made.
+    pub names: Arc<ServerNames>,
+    /// How long nothing may happen for a burst to be over.
+    pub settle: Duration,
+    /// Whether to end once everything is in place and everybody is notified.
+    pub once: bool,
+    /// Who this process is.
+    pub identity: String,
+}
+
+/// Runs the role until the context says stop, or with `once` until all is done or has failed.
+pub async fn run(
+    client: Client,
+    options: TemplateOptions,
+    publisher: Publisher,
+    context: Context,
+) -> Result<(), RoleError> {
+    context.readiness.awaits(FIRST);
+    let (sender, heard) = mpsc::channel(4096);
+    let mut tasks = JoinSet::new();
+    follow(&client, &context, &sender, &mut tasks);
+    drop(sender);
+    let identity = options.identity.clone();
+    let metrics = context.metrics.clone();
+    let (announcements, announcing) =
+        announcer::start(client, names::MANAGER_AGENT, identity, metrics);
+    announcements.speak(true);
+    let announcing = tokio::spawn(announcing);
+    let mut role = Role {
+        exposed: Exposed::new(),
+        options,
+        publisher,
+        context,
+        announcements,
+        said: BTreeSet::new(),
+        backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
+    };
+    let done = role.work(heard).await;
+    tasks.shutdown().await;
+    role.context.readiness.reached(FIRST);
+    drop(role);
+    // What was said last is written still, but nobody waits for it for long.
+    let _ = tokio::time::timeout(Duration::from_secs(2), announcing).await;
+    done
+}
+
+fn follow(
+    client: &Client,
+    context: &Context,
+    sender: &mpsc::Sender<Event>,
+    tasks: &mut JoinSet<()>,
+) {
+    let metrics = &context.metrics;
+    tasks.spawn(watch::follow(
+        Api::<Service>::all(client.clone()),
+        Selection::default(),
+        what("Service"),
+        metrics.clone(),
+        sender.clone(),
+        |seen| {
+            told(Kind::Service, seen, |service| match convert::exposed(&service) {
+                Some(service) => Event::Apply(Object::Service(service)),
+                // It may have been exposed before.
+                None => Event::Delete(Kind::Service, key(&service)),
+            })
+        },
+    ));
+    tasks.spawn(watch::follow(
+        Api::<EndpointSlice>::all(client.clone()),
+        Selection::default(),
+        what("EndpointSlice"),
+        metrics.clone(),
+        sender.clone(),
+        |seen| told(Kind::Slice, seen, |slice| Event::Apply(Object::Slice(convert::slice(&slice)))),
+    ));
+    tasks.spawn(watch::follow(
+        Api::<Node>::all(client.clone()),
+        Selection::default(),
+        what("Node"),
+        metrics.clone(),
+        sender.clone(),
+        |seen| told(Kind::Node, seen, |node| Event::Apply(Object::Node(node.name_any().into()))),
+    ));
+}
+
+fn what(label: &'static str) -> What {
+    let remedy = format!("may not follow objects of kind {label}; apply deploy/rbac/template.yaml");
+    What { label, remedy: Some(remedy) }
+}
+
+fn told<K: Resource>(kind: Kind, seen: Seen<K>, read: impl FnOnce(K) -> Event) -> Option<Event> {
+    Some(match seen {
+        Seen::Begin => Event::Begin(kind),
+        Seen::Apply(object) => read(object),
+        Seen::Delete(object) => Event::Delete(kind, key(&object)),
+        Seen::Done => Event::Done(kind),
+    })
+}
+
+fn key<K: Resource>(object: &K) -> ObjectKey {
+    ObjectKey::new(object.namespace().unwrap_or_default(), object.name_any())
+}
+
+struct Role {
+    exposed: Exposed,
+    options: TemplateOptions,
+    publisher: Publisher,
+    context: Context,
+    announcements: Announcements,
+    /// What has been said of objects, and still holds.
+    said: BTreeSet<Told>,
+    backoff: Backoff,
+}
+
+/// When a burst began, and when something was last heard.
+#[derive(Clone, Copy)]
+struct Unwritten {
+    first: Instant,
+    last: Instant,
+}
+
+impl Unwritten {
+    fn due(&self, settle: Duration) -> Instant {
+        (self.last + settle).min(self.first + settle * PATIENCE)
+    }
+}
+
+impl Role {
+    async fn work(&mut self, mut heard: mpsc::Receiver<Event>) -> Result<(), RoleError> {
+        let context = self.context.clone();
+        let mut batch = Vec::new();
+        let mut unwritten: Option<Unwritten> = None;
+        let mut retry: Option<Instant> = None;
+        loop {
+            let due = unwritten.map(|unwritten| unwritten.due(self.options.settle));
+            let next = [due, retry].into_iter().flatten().min();
+            let time = async {
+                match next {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = context.stopped() => return Ok(()),
+                () = time => {}
+                received = heard.recv_many(&mut batch, BURST) => {
+                    if received == 0 {
+                        return Err(RoleError::Ended("the watches"));
+                    }
+                    batch.drain(..).for_each(|event| self.exposed.handle(event));
+                    if self.exposed.is_dirty() && self.exposed.synced() {
+                        let last = Instant::now();
+                        let first = unwritten.map_or(last, |unwritten| unwritten.first);
+                        unwritten = Some(Unwritten { first, last });
+                    }
+                    continue;
+                }
+            }
+            let begun = unwritten.take();
+            let round = tokio::select! {
+                biased;
+                () = context.stopped() => return Ok(()),
+                round = self.round() => round,
+            };
+            match round {
+                Ok(()) => {
+                    retry = self.lacks_addresses().then(|| Instant::now() + ADDRESSES);
+                    self.backoff.worked();
+                    if let Some(begun) = begun {
+                        context.metrics.applied_after(begun.first.elapsed());
+                    }
+                    if self.options.once {
+                        return Ok(());
+                    }
+                }
+                Err(why) if self.options.once => return Err(RoleError::Template(why)),
+                Err(why) => {
+                    let wait = self.backoff.failed(random::number());
+                    tracing::warn!(?wait, "{why}; it is tried again");
+                    retry = Some(Instant::now() + wait);
+                }
+            }
+        }
+    }
+
+    /// Brings files and those who are notified up to date. What fails is tried again, with what is newest
+    /// then.
+    async fn round(&mut self) -> Result<(), String> {
+        let metrics = self.context.metrics.clone();
+        let failed = |reason: &str, why: &dyn std::fmt::Display| {
+            metrics.error(reason);
+            why.to_string()
+        };
+        self.publisher.reread().map_err(|error| failed("Template", &error))?;
+        let begun = Instant::now();
+        let settings = Settings {
+            domain: self.options.domain.as_str().into(),
+            default_mode: self.options.default_mode.as_str().into(),
+            default_address: self.options.default_address,
+            source_ranges: self.publisher.knows_source_ranges(),
+            machine: machine::read(),
+        };
+        let names = self.options.names.clone();
+        let domain = settings.domain.clone();
+        let view = self.exposed.view(&settings, |entry| names.generated(entry, &domain));
+        metrics.took(Phase::Plan, begun.elapsed());
+        let begun = Instant::now();
+        let services = view.cluster.services.len();
+        let written = self.publisher.write(&Subject::exposed(view.cluster)).await;
+        let mut told: BTreeSet<Told> = view.told.into_iter().collect();
+        let Done { changed, refused } = match written {
+            Ok(done) => done,
+            Err(error) => {
+                self.tell(told);
+                return Err(failed("Template", &error));
+            }
+        };
+        metrics.took(Phase::Apply, begun.elapsed());
+        told.extend(refused);
+        self.tell(told);
+        for file in changed {
+            tracing::info!(output = %file.display(), services, "written");
+        }
+        self.context.readiness.reached(FIRST);
+        if !self.publisher.owes() {
+            return Ok(());
+        }
+        let mut failures = Vec::new();
+        for (notifier, came) in self.publisher.notify().await {
+            match came {
+                Ok(said) => tracing::info!(%notifier, said, "notified"),
+                Err(why) => failures.push(failed("Notify", &format!("--notify {notifier}: {why}"))),
+            }
+        }
+        if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+    }
+
+    /// Whether somebody is left out for an address that may come.
+    fn lacks_addresses(&self) -> bool {
+        self.said.iter().any(|told| told.problem.reason == Reason::AddressNotAvailable)
+    }
+
+    /// Tells owners of objects what they have not been told yet.
+    fn tell(&mut self, told: BTreeSet<Told>) {
+        for Told { consumer, problem } in told.difference(&self.said) {
+            tracing::warn!(object = %consumer, reason = %problem.reason, "{}", problem.message);
+            self.context.metrics.error(problem.reason.to_string());
+            self.announcements.say(Announcement {
+                object: consumer.clone(),
+                severity: Severity::Warning,
+                reason: problem.reason.to_string().into(),
+                message: problem.message.clone(),
+            });
+        }
+        self.said = told;
+    }
+}

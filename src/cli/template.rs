@@ -1,0 +1,175 @@
+//! The flags of `bowline agent --template`: files for a load balancer of any kind, and whom to notify.
+
+use anyhow::Context as _;
+use bowline_drivers::template::{Notifier, Publisher, ServerNames, Target, names};
+use bowline_runtime::roles;
+use bowline_runtime::templates::TemplateOptions;
+use clap::ValueEnum;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What files are made, and whom to tell.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Templates")]
+pub(super) struct TemplateFlags {
+    /// Fill this template: Jinja where its name ends in .j2, else a Go template; may be repeated, each
+    /// with an --output
+    #[arg(long = "template", value_name = "FILE", requires = "outputs")]
+    templates: Vec<PathBuf>,
+
+    /// Write the filled template here: whole, or not at all
+    #[arg(long = "output", value_name = "FILE", requires = "templates")]
+    outputs: Vec<PathBuf>,
+
+    /// Ask this command before a file is put in place, {} being the file; given once it is asked for
+    /// every output, else one for each
+    #[arg(long = "check", value_name = "COMMAND", requires = "templates")]
+    checks: Vec<String>,
+
+    /// Tell somebody when an output has changed: command:SHELL, pid:SIGNAL:PID, pidfile:SIGNAL:FILE,
+    /// http:URL or debug:; may be repeated
+    #[arg(long = "notify", value_name = "SPEC", requires = "templates")]
+    notifiers: Vec<Notifier>,
+
+    /// How long a notifier or a check may take
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=3600),
+        requires = "templates"
+    )]
+    notify_timeout: u64,
+
+    /// The domain of the cluster
+    #[arg(long, value_name = "NAME", default_value = "local", requires = "templates")]
+    domain: String,
+
+    /// How names of Services are made: Go templates with commas
+    #[arg(
+        long, value_name = "TEMPLATES", default_value = names::DEFAULT, hide_default_value = true,
+        requires = "templates"
+    )]
+    server_name_templates: String,
+
+    /// The mode of ports that no annotation speaks of
+    #[arg(long, value_name = "MODE", default_value = "http", requires = "templates")]
+    default_port_mode: Mode,
+
+    /// The address of Services that ask for none
+    #[arg(
+        long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        requires = "templates"
+    )]
+    default_lb_ip: IpAddr,
+
+    /// Changes that follow each other within this time are one change
+    #[arg(
+        long,
+        value_name = "MILLISECONDS",
+        default_value_t = 200,
+        value_parser = clap::value_parser!(u64).range(1..=60_000),
+        requires = "templates"
+    )]
+    settle: u64,
+
+    /// Write and notify once, then end; with a failure where something failed
+    #[arg(long, requires = "templates")]
+    once: bool,
+}
+
+/// How a port is balanced.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Mode {
+    /// By the names of its requests
+    Http,
+    /// As a whole
+    Tcp,
+}
+
+impl TemplateFlags {
+    /// Whether there are templates at all.
+    pub(super) fn are_given(&self) -> bool {
+        !self.templates.is_empty()
+    }
+
+    /// Reads the templates, and says how they are filled.
+    pub(super) fn read(self) -> anyhow::Result<(TemplateOptions, Publisher)> {
+        let targets = targets(self.templates, self.outputs, self.checks)?;
+        let names = ServerNames::new(&self.server_name_templates)?;
+        let names = Arc::new(names);
+        let limit = Duration::from_secs(self.notify_timeout);
+        let publisher = Publisher::new(targets, self.notifiers, names.clone(), limit)
+            .context("cannot begin")?;
+        let options = TemplateOptions {
+            domain: self.domain,
+            default_mode: match self.default_port_mode {
+                Mode::Http => "http".to_owned(),
+                Mode::Tcp => "tcp".to_owned(),
+            },
+            default_address: self.default_lb_ip,
+            names,
+            settle: Duration::from_millis(self.settle),
+            once: self.once,
+            identity: roles::identity(),
+        };
+        Ok((options, publisher))
+    }
+}
+
+/// Each template with its output and its check.
+fn targets(
+    templates: Vec<PathBuf>,
+    outputs: Vec<PathBuf>,
+    checks: Vec<String>,
+) -> anyhow::Result<Vec<Target>> {
+    let (pairs, given) = (templates.len(), outputs.len());
+    anyhow::ensure!(
+        pairs == given,
+        "--template {pairs} times and --output {given} times: each needs the other"
+    );
+    anyhow::ensure!(
+        checks.len() <= 1 || checks.len() == pairs,
+        "--check {} times for {pairs} outputs: say it once for all, or once for each",
+        checks.len()
+    );
+    let mut outputs_seen = outputs.clone();
+    outputs_seen.sort();
+    outputs_seen.dedup();
+    anyhow::ensure!(outputs_seen.len() == pairs, "--output: two templates cannot make one file");
+    let check = |at: usize| checks.get(at).or(checks.first()).cloned();
+    let pairs = templates.into_iter().zip(outputs).enumerate();
+    Ok(pairs
+        .map(|(at, (template, output))| Target { template, output, check: check(at) })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_outputs_and_checks_go_in_pairs() {
+        let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let target = |template: &str, output: &str, check: Option<&str>| Target {
+            template: template.into(),
+            output: output.into(),
+            check: check.map(str::to_owned),
+        };
+        let read = |templates: &[&str], outputs: &[&str], checks: &[&str]| {
+            let checks = checks.iter().map(|check| (*check).to_owned()).collect();
+            targets(paths(templates), paths(outputs), checks).map_err(|error| error.to_string())
+        };
+        let one = vec![target("a", "x", None), target("b", "y", None)];
+        assert_eq!(read(&["a", "b"], &["x", "y"], &[]), Ok(one));
+        let shared = vec![target("a", "x", Some("c")), target("b", "y", Some("c"))];
+        assert_eq!(read(&["a", "b"], &["x", "y"], &["c"]), Ok(shared));
+        let own = vec![target("a", "x", Some("c")), target("b", "y", Some("d"))];
+        assert_eq!(read(&["a", "b"], &["x", "y"], &["c", "d"]), Ok(own));
+        assert!(read(&["a", "b"], &["x"], &[]).is_err());
+        assert!(read(&["a", "b"], &["x", "x"], &[]).is_err());
+        assert!(read(&["a"], &["x"], &["c", "d"]).is_err());
+    }
+}
