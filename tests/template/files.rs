@@ -1,0 +1,172 @@
+//! The output: what is in it, when it changes, and that it is never half there.
+
+use crate::stage::{LINES, Site, play, says};
+use bowline_testing::{eventually, net};
+use serde_json::json;
+
+#[test]
+fn the_file_follows_services_and_endpoints_of_any_class() {
+    play(async || {
+        let site = Site::new(LINES).await;
+        let _agent = site.agent(&[]).await;
+        assert_eq!(site.text("out"), "");
+        let (vip, pods) = (net::vip4(), [net::pod4(), net::pod4()]);
+        site.service("web", &vip.to_string(), json!({})).await;
+        site.endpoints("web", &pods[..1]).await;
+        let std::net::IpAddr::V4(four) = vip else { panic!("{vip}") };
+        let port = four.octets().map(|byte| format!("{byte:02x}")).concat() + "_80_tcp_http";
+        site.becomes(&format!("web {port} {}:8080\n", pods[0])).await;
+        site.endpoints("web", &pods).await;
+        site.becomes(&format!("web {port} {}:8080 {}:8080\n", pods[0], pods[1])).await;
+        let mode =
+            json!({"metadata": {"annotations": {"kube2lb/port-mode": "{\"http\":\"tcp\"}"}}});
+        site.cluster.patch("Service", &site.namespace, "web", &mode).await;
+        let tcp = port.replace("tcp_http", "tcp_tcp");
+        site.becomes(&format!("web {tcp} {}:8080 {}:8080\n", pods[0], pods[1])).await;
+        let inside = json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null, "loadBalancerIP": null}});
+        site.cluster.patch("Service", &site.namespace, "web", &inside).await;
+        site.becomes("").await;
+    });
+}
+
+#[test]
+fn nodes_names_and_flags_reach_the_template() {
+    play(async || {
+        let template = "{{ .Nodes }} {{ range $s := .Services }}{{ $s }} {{ $s.NodePort }} \
+                        {{ range ServerNames $s $.Domain }}{{ . }},{{ end }}{{ end }}";
+        let site = Site::new(template).await;
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
+        site.cluster.apply("", &node).await;
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "web", "annotations": {"bowline.dev/external-domains": "a.example"}},
+            "spec": {
+                "type": "NodePort",
+                "ports": [{"name": "http", "port": 80, "nodePort": 30080, "protocol": "TCP"}],
+            },
+        });
+        site.cluster.apply(&site.namespace, &service).await;
+        site.endpoints("web", &[net::pod4()]).await;
+        let rules = "{{ .Service.Name }}.{{ .Domain }},x-{{ .Service.Name }}";
+        let _agent = site
+            .agent(&[
+                "--domain",
+                "example.net",
+                "--default-port-mode",
+                "tcp",
+                "--default-lb-ip",
+                "0.0.0.0",
+                "--server-name-templates",
+                rules,
+            ])
+            .await;
+        let line = format!(
+            "[n1] web_{}_80_tcp_tcp 30080 web.example.net,x-web,a.example,",
+            site.namespace
+        );
+        site.becomes(&line).await;
+    });
+}
+
+#[test]
+fn once_writes_notifies_and_ends_with_success_or_failure() {
+    play(async || {
+        let site = Site::new(LINES).await;
+        site.service("web", "0.0.0.0", json!({})).await;
+        site.endpoints("web", &["10.9.8.7".parse().unwrap()]).await;
+        let mut good = site.start(&["--once", "--notify", &site.counter()]).await;
+        assert_eq!(good.process.wait(), Some(0), "{}", good.process.log());
+        assert_eq!(site.text("out"), "web 00000000_80_tcp_http 10.9.8.7:8080\n");
+        assert_eq!(site.count(), 1);
+        let mut same = site.start(&["--once", "--notify", &site.counter()]).await;
+        assert_eq!(same.process.wait(), Some(0), "{}", same.process.log());
+        assert_eq!(site.count(), 1, "what has not changed is told to nobody");
+        site.endpoints("web", &["10.9.8.6".parse().unwrap()]).await;
+        let mut bad = site.start(&["--once", "--notify", "command:echo no; exit 3"]).await;
+        assert_eq!(bad.process.wait(), Some(1), "{}", bad.process.log());
+        let log = bad.process.log();
+        assert!(log.contains("exit status: 3; it printed: no"), "{log}");
+    });
+}
+
+#[test]
+fn a_bad_template_leaves_the_last_output_and_is_told_with_file_and_line() {
+    play(async || {
+        let site = Site::new(LINES).await;
+        site.service("web", "0.0.0.0", json!({})).await;
+        site.endpoints("web", &["10.9.8.7".parse().unwrap()]).await;
+        let agent = site.agent(&[]).await;
+        let good = "web 00000000_80_tcp_http 10.9.8.7:8080\n";
+        site.becomes(good).await;
+        site.put("t.tmpl", "\n{{ range .Services }}\n{{ .Nmae }}{{ end }}");
+        site.endpoints("web", &["10.9.8.6".parse().unwrap()]).await;
+        says(&agent, "t.tmpl:3: evaluating {{ .Nmae }}: map has no entry for key: Nmae").await;
+        assert_eq!(site.text("out"), good);
+        site.put("t.tmpl", LINES);
+        site.becomes("web 00000000_80_tcp_http 10.9.8.6:8080\n").await;
+        let mut unreadable = {
+            site.put("t.tmpl", "\n{{ if }}");
+            site.start(&["--once"]).await
+        };
+        assert_eq!(unreadable.process.wait(), Some(1));
+        assert!(unreadable.process.log().contains("t.tmpl:2"), "{}", unreadable.process.log());
+    });
+}
+
+#[test]
+fn a_kill_between_write_and_rename_leaves_the_old_file_whole() {
+    play(async || {
+        let site = Site::new(LINES).await;
+        site.service("web", "0.0.0.0", json!({})).await;
+        site.endpoints("web", &["10.9.8.7".parse().unwrap()]).await;
+        let old = "web 00000000_80_tcp_http 10.9.8.7:8080\n";
+        let mut first = site.agent(&[]).await;
+        site.becomes(old).await;
+        first.process.kill();
+        site.endpoints("web", &["10.9.8.6".parse().unwrap()]).await;
+        // It writes beside, and then asks a check that does not answer.
+        let asked = format!("cp {{}} {}; exec sleep 100", site.path("asked"));
+        let mut second = site.start(&["--check", &asked, "--notify-timeout", "100"]).await;
+        let new = "web 00000000_80_tcp_http 10.9.8.6:8080\n";
+        eventually("the new file is beside the old one", || async {
+            let asked = site.text("asked");
+            if asked == new { Ok(()) } else { Err(asked) }
+        })
+        .await;
+        second.process.kill();
+        assert_eq!(site.text("out"), old);
+        let _third = site.agent(&[]).await;
+        site.becomes(new).await;
+    });
+}
+
+#[test]
+fn two_templates_make_two_files_and_one_notification() {
+    play(async || {
+        let site = Site::new(LINES).await;
+        site.put("second.j2", "{{ Services | map(attribute='Name') | join(' ') }}");
+        let (second, other) = (site.path("second.j2"), site.path("other"));
+        let notify = site.counter();
+        let _agent = site
+            .agent(&[
+                "--template",
+                &second,
+                "--output",
+                &other,
+                "--notify",
+                &notify,
+                "--settle",
+                "1000",
+            ])
+            .await;
+        let begun = site.count();
+        site.service("web", "0.0.0.0", json!({})).await;
+        site.endpoints("web", &["10.9.8.7".parse().unwrap()]).await;
+        site.becomes("web 00000000_80_tcp_http 10.9.8.7:8080\n").await;
+        eventually("the other file is written and somebody told", || async {
+            let now = (site.text("other"), site.count());
+            if now == ("web".to_owned(), begun + 1) { Ok(()) } else { Err(format!("{now:?}")) }
+        })
+        .await;
+    });
+}

@@ -1,0 +1,125 @@
+//! Who is told, how often, and what becomes of those who could not be told.
+
+use crate::stage::{LINES, Site, play, says};
+use bowline_testing::{eventually, net};
+use serde_json::json;
+
+async fn counted(site: &Site, expected: usize) {
+    eventually(&format!("{expected} notifications"), || async {
+        let count = site.count();
+        if count == expected { Ok(()) } else { Err(count.to_string()) }
+    })
+    .await;
+}
+
+#[test]
+fn a_burst_is_one_notification_and_what_changes_nothing_is_none() {
+    play(async || {
+        let site = Site::new(LINES).await;
+        let notify = site.counter();
+        let agent = site.agent(&["--notify", &notify, "--settle", "3000"]).await;
+        let before = site.count();
+        let burst = (0..20).map(|i| {
+            let site = &site;
+            async move {
+                let name = format!("web{i:02}");
+                site.service(&name, "0.0.0.0", json!({})).await;
+                site.endpoints(&name, &["10.9.8.7".parse().unwrap()]).await;
+            }
+        });
+        futures::future::join_all(burst).await;
+        let lines: String =
+            (0..20).map(|i| format!("web{i:02} 00000000_80_tcp_http 10.9.8.7:8080\n")).collect();
+        site.becomes(&lines).await;
+        counted(&site, before + 1).await;
+        let label = json!({"metadata": {"labels": {"a": "b"}}});
+        site.cluster.patch("Service", &site.namespace, "web00", &label).await;
+        site.endpoints("web00", &["10.9.8.6".parse().unwrap()]).await;
+        counted(&site, before + 2).await;
+        drop(agent);
+    });
+}
+
+#[test]
+fn a_notifier_that_fails_is_tried_again_with_what_is_newest() {
+    play(async || {
+        let site = Site::new(LINES).await;
+        site.service("web", "0.0.0.0", json!({})).await;
+        site.endpoints("web", &["10.9.8.7".parse().unwrap()]).await;
+        let (ready, told) = (site.path("ready"), site.path("told"));
+        let notify = format!(
+            "command:test -e {ready} || {{ echo not yet; exit 4; }}; cp {} {told}",
+            site.path("out")
+        );
+        let agent = site.agent(&["--notify", &notify]).await;
+        says(&agent, "exit status: 4; it printed: not yet").await;
+        site.endpoints("web", &["10.9.8.6".parse().unwrap()]).await;
+        let newest = "web 00000000_80_tcp_http 10.9.8.6:8080\n";
+        site.becomes(newest).await;
+        site.put("ready", "");
+        eventually("the newest is told", || async {
+            let told = site.text("told");
+            if told == newest { Ok(()) } else { Err(told) }
+        })
+        .await;
+        assert!(agent.metric("bowline_errors_total").await >= 1.0);
+    });
+}
+
+#[test]
+fn who_was_to_be_told_when_the_agent_was_killed_is_told_by_the_next_one() {
+    play(async || {
+        let site = Site::new(LINES).await;
+        site.service("web", "0.0.0.0", json!({})).await;
+        site.endpoints("web", &["10.9.8.7".parse().unwrap()]).await;
+        let begun = site.path("begun");
+        let hangs = format!("command:touch {begun}; exec sleep 100");
+        let mut first = site.start(&["--notify", &hangs, "--notify-timeout", "100"]).await;
+        eventually("the notifier has begun", || async {
+            std::fs::metadata(&begun).map(drop).map_err(|error| error.to_string())
+        })
+        .await;
+        first.process.kill();
+        let _second = site.agent(&["--notify", &site.counter()]).await;
+        counted(&site, 1).await;
+    });
+}
+
+#[test]
+fn what_cannot_be_served_is_told_on_the_object_and_the_others_are_served() {
+    play(async || {
+        let site = Site::new(LINES).await;
+        let pod = ["10.9.8.7".parse().unwrap()];
+        for name in ["web", "hostile", "elsewhere"] {
+            site.endpoints(name, &pod).await;
+        }
+        site.service("web", "0.0.0.0", json!({})).await;
+        let attack = "a.example\n  use_backend evil";
+        site.service("hostile", "0.0.0.0", json!({"kube2lb/external-domains": attack})).await;
+        // No interface has it, and nobody may bind what is not there.
+        site.service("elsewhere", "203.0.113.254", json!({})).await;
+        let high = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "high"},
+            "spec": {"type": "LoadBalancer", "ports": [{"name": "http", "port": 40000, "protocol": "TCP"}]},
+        });
+        site.cluster.apply(&site.namespace, &high).await;
+        let _agent = site.agent(&[]).await;
+        site.becomes("web 00000000_80_tcp_http 10.9.8.7:8080\n").await;
+        let (message, who) = site.told("hostile", "BadValue").await;
+        assert!(message.contains(r#""a.example\n  use_backend evil""#), "{message}");
+        assert_eq!(who, "bowline-agent");
+        let (message, _) = site.told("elsewhere", "AddressNotAvailable").await;
+        assert!(
+            message.contains("203.0.113.254 is not an address of the load balancer's machine"),
+            "{message}"
+        );
+        let (message, _) = site.told("high", "EphemeralPort").await;
+        assert!(message.contains("port 40000"), "{message}");
+        // As VRRP does.
+        net::add("203.0.113.254".parse().unwrap());
+        site.becomes(
+            "elsewhere cb0071fe_80_tcp_http 10.9.8.7:8080\nweb 00000000_80_tcp_http 10.9.8.7:8080\n",
+        )
+        .await;
+    });
+}
