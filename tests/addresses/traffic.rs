@@ -79,6 +79,33 @@ fn an_address_that_an_agent_may_still_serve_goes_to_nobody_else() {
 }
 
 #[test]
+fn a_controller_that_takes_over_gives_nobody_an_address_that_an_agent_may_still_serve() {
+    play(async || {
+        let mut site = Site::new(&[]).await;
+        let (fixed, own) = (net::vip4(), net::vip4());
+        site.cluster.apply("", &objects::load_balancer("edge", &[fixed])).await;
+        site.pool("public", json!({"addresses": [format!("{own}/32")]})).await;
+        let agent = site.agent("edge").await;
+        let _a = backend(&site, "a").await;
+        let annotations = json!({
+            "bowline.dev/load-balancer": "edge", "bowline.dev/address-pool": "public",
+        });
+        site.service("a", annotations).await;
+        site.shows("a", &[&own.to_string()]).await;
+        agent.process.signal("STOP");
+        site.controller.process.end();
+        site.cluster.delete("Service", &site.namespace, "a").await;
+        site.service("b", json!({})).await;
+        site.restart().await;
+        let message = site.says("b", "bowline.dev/Programmed", "PoolsExhausted").await;
+        assert!(message.contains("pool \"public\": no free IPv4 address"), "{message}");
+        site.records(&[(&own.to_string(), &["a"])]).await;
+        agent.process.signal("CONT");
+        site.shows("b", &[&own.to_string()]).await;
+    });
+}
+
+#[test]
 fn a_load_balancer_with_a_pool_has_an_address_of_it_and_serves_there() {
     play(async || {
         let site = Site::new(&[]).await;

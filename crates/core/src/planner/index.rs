@@ -24,6 +24,7 @@ use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::mem::take;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Decides which consumer is on which load balancer, and what each has there.
@@ -90,6 +91,12 @@ impl Planner {
                 }
             }
         }
+    }
+
+    /// What Plans hold: of which load balancer, for whom, and at which addresses. Somebody in several
+    /// Plans comes several times.
+    pub fn recorded(&self) -> impl Iterator<Item = (&Arc<str>, &ConsumerRef, &[IpAddr])> {
+        self.recorded.all()
     }
 
     /// Whether a Plan has something for a consumer.

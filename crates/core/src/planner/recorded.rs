@@ -80,6 +80,13 @@ impl Recorded {
         gone.into_iter().chain(come).collect()
     }
 
+    /// Who is where, and at which addresses; somebody in several Plans comes several times.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Arc<str>, &ConsumerRef, &[IpAddr])> {
+        self.plans.iter().flat_map(|((lb, _), entries)| {
+            entries.iter().map(move |(consumer, addresses)| (lb, consumer, &addresses[..]))
+        })
+    }
+
     /// Whether somebody is anywhere.
     pub(super) fn has(&self, consumer: &ConsumerRef) -> bool {
         self.places.first(consumer).is_some()

@@ -154,6 +154,13 @@ impl Plans {
         self.unwritten.extend(planned);
     }
 
+    /// What is held for these is as if it had been planned until this change: unless it is wanted, no
+    /// hash of what is written proves the change before it is gone.
+    pub(super) fn doubt(&mut self, consumers: &BTreeSet<ConsumerRef>, change: u64) {
+        let held = self.packed.held().filter(|(consumer, _)| consumers.contains(consumer));
+        self.unwritten.extend(held.map(|item| (change, item.clone())));
+    }
+
     /// A write was carried out.
     pub(super) fn wrote(&mut self, write: Write<Item, PlanHash>, version: Option<String>) {
         let index = write.index();
@@ -306,6 +313,17 @@ mod tests {
         assert_eq!(plans.first_unwritten(), None);
         plans.wrote(second, version);
         assert_eq!(plans.first_unwritten(), Some(3));
+    }
+
+    #[test]
+    fn what_a_former_leader_planned_and_nobody_wants_is_unwritten_until_it_is_gone() {
+        let (mut plans, lb, now) = (Plans::default(), Arc::from("edge"), Instant::now());
+        plans.seen(seen("1", "uid", 0));
+        plans.doubt(&[consumer()].into(), 3);
+        assert_eq!(plans.first_unwritten(), Some(3));
+        let write = plans.next(&lb, Some("uid"), now).unwrap().write;
+        plans.wrote(write, None);
+        assert_eq!(plans.first_unwritten(), None);
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(super) struct Pooled {
     served: BTreeMap<(ConsumerRef, Arc<str>), Served>,
     /// Where something may still be served that is no longer planned.
     leaving: BTreeSet<(ConsumerRef, Arc<str>)>,
+    /// Whether that includes what a former leader planned.
+    inherited: bool,
     names: Wants<ObjectKey>,
     /// The DNS names that Services ask for.
     named: BTreeMap<ObjectKey, Name>,
@@ -71,6 +73,7 @@ impl Pooled {
             confirm: BTreeSet::new(),
             served: BTreeMap::new(),
             leaving: BTreeSet::new(),
+            inherited: false,
             names: Wants::default(),
             named: BTreeMap::new(),
             found: BTreeMap::new(),
@@ -117,6 +120,10 @@ fn kind_of(kind: HolderKind) -> Option<ConsumerKind> {
     }
 }
 
+fn service_holder(service: &ConsumerRef) -> HolderRef {
+    HolderRef { key: key(service), kind: HolderKind::Service, uid: Arc::clone(&service.uid) }
+}
+
 impl State {
     /// The time is this, and we lead or do not. Who ceases to lead does not know what became of writes.
     pub(in crate::controller) fn at(&mut self, clock: Timestamp, leads: bool) {
@@ -130,6 +137,7 @@ impl State {
             self.begins = false;
         }
         pooled.leads = leads;
+        pooled.inherited &= leads;
     }
 
     pub(super) fn hear_pool(&mut self, seen: Seen<PoolSeen>) {
@@ -199,6 +207,7 @@ impl State {
 
     /// Plans what was heard, and who has which address: each may change the other.
     pub(in crate::controller) fn settle(&mut self, now: Instant) {
+        self.inherit();
         self.end_served(now);
         for _ in 0..MOST_ROUNDS {
             self.claim();
@@ -237,7 +246,8 @@ impl State {
                 None => {}
             }
         }
-        if !self.pooled.told && self.planner.is_complete() {
+        // Nobody is gone before it is known what Plans hold for them.
+        if !self.pooled.told && self.is_complete() {
             self.pooled.told = true;
             for class in [Class::Service, Class::LoadBalancer, Class::ExternalIp] {
                 self.pooled.tell(Told::Done(class));
@@ -407,6 +417,38 @@ impl State {
         }
     }
 
+    /// What Plans hold may be served, whoever planned it, until an agent has applied our first plan.
+    fn inherit(&mut self) {
+        if self.pooled.inherited || !self.pooled.leads || !self.is_complete() {
+            return;
+        }
+        self.pooled.inherited = true;
+        let change = self.change + 1;
+        let mut found = BTreeMap::<Arc<str>, BTreeSet<ConsumerRef>>::new();
+        let recorded = self.planner.recorded();
+        let recorded = recorded.filter(|(_, it, _)| it.kind == ConsumerKind::Service);
+        for (lb, consumer, addresses) in recorded {
+            let held = self.pooled.machine.addresses_of(&service_holder(consumer));
+            let addresses = addresses.iter().copied().filter(|it| held.contains(it));
+            let addresses: Vec<_> = addresses.collect();
+            if !addresses.is_empty() {
+                let place = (consumer.clone(), Arc::clone(lb));
+                self.pooled.leaving.insert(place.clone());
+                self.pooled.served.entry(place).or_default().before.push((change, addresses));
+                found.entry(Arc::clone(lb)).or_default().insert(consumer.clone());
+            }
+        }
+        for (lb, consumers) in found {
+            consumers.iter().for_each(|consumer| self.tell_served(consumer));
+            if let Some(plans) = self.plans.get_mut(&lb) {
+                plans.doubt(&consumers, change);
+            }
+            if self.balancers.get(&lb).is_some() {
+                self.met.insert(lb);
+            }
+        }
+    }
+
     /// What load balancers have ceased to serve may be released. One without an agent serves nothing.
     fn end_served(&mut self, now: Instant) {
         for place in std::mem::take(&mut self.pooled.leaving) {
@@ -437,9 +479,7 @@ impl State {
             served.now.iter().chain(before).copied()
         });
         let addresses: Vec<_> = addresses.collect();
-        let (kind, uid) = (HolderKind::Service, Arc::clone(&consumer.uid));
-        let holder = HolderRef { key: key(consumer), kind, uid };
-        self.pooled.tell(Told::Serving { holder, addresses });
+        self.pooled.tell(Told::Serving { holder: service_holder(consumer), addresses });
     }
 
     /// The addresses that are still recorded for a Service.
