@@ -11,9 +11,11 @@
 mod churn;
 mod crooked;
 mod crowd;
+mod holders;
 mod hostile;
 mod metallb;
 mod names;
 mod pools;
+mod release;
 mod stage;
 mod traffic;

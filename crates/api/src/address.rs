@@ -91,6 +91,10 @@ pub struct Holder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 1024))]
     pub key: Option<String>,
+    /// The LoadBalancer on which it has the address. Left out: it has it alone, or is a LoadBalancer itself.
+    #[serde(default, rename = "loadBalancer", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::object_name")]
+    pub load_balancer: Option<String>,
     /// Since when it has the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]

@@ -6,6 +6,7 @@
 mod address;
 mod cookies;
 mod exposed;
+mod external_ip;
 mod ingress;
 mod ingress_class;
 mod load_balancer;
@@ -20,6 +21,7 @@ mod tuning;
 pub use address::{address_object, node_addresses, pool, record};
 pub use cookies::{cookie_secret, cookie_secret_data};
 pub use exposed::exposed;
+pub use external_ip::external_ip;
 pub use ingress::ingress;
 pub use ingress_class::ingress_class;
 pub use load_balancer::load_balancer;

@@ -22,7 +22,7 @@ pub const CLASS_IP_PER_POD: &str = "bowline.dev/ip-per-pod";
 /// `spec.controller` of an IngressClass that Bowline serves.
 pub const INGRESS_CONTROLLER: &str = "bowline.dev/ingress";
 
-/// On objects whose configuration elsewhere must be removed before they go.
+/// On objects whose configuration elsewhere, or whose address, must be given up before they go.
 pub const FINALIZER_CLEANUP: &str = "bowline.dev/cleanup";
 /// On claims and load balancers while consumers use them.
 pub const FINALIZER_IN_USE: &str = "bowline.dev/in-use";
@@ -36,6 +36,9 @@ pub const CONDITION_PROGRAMMED: &str = "Programmed";
 pub const CONDITION_SERVICE_PROGRAMMED: &str = "bowline.dev/Programmed";
 /// Condition of Services whose address comes from a DNS name.
 pub const CONDITION_ADDRESS_FROM_DNS: &str = "AddressFromDNS";
+
+/// Condition of ExternalIPs: whether they have their addresses.
+pub const CONDITION_ASSIGNED: &str = "Assigned";
 
 /// Condition of AddressPools: whether new addresses are given from them.
 pub const CONDITION_USED: &str = "Used";

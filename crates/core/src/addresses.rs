@@ -41,7 +41,9 @@ mod pools;
 mod publish;
 mod range;
 mod record;
+mod report;
 mod seat;
+mod serving;
 mod settle;
 mod share;
 mod space;
@@ -57,9 +59,10 @@ mod tests;
 pub use claim::{Ask, Claim, Families, Labels, Scope, Sharing};
 pub use machine::Addresses;
 pub use pool::{AllocateTo, Pool};
-pub use pools::{Counts, PoolReport, PoolUse};
 pub use range::{Range, RangeError};
 pub use record::{AddressState, Content, Holder, HolderKind, HolderRef, Port, Record, Version};
+pub use report::{Counts, Guard, PoolReport, PoolUse};
+pub use serving::Serving;
 pub use told::from_name;
 pub use verdict::{Decision, Draining, Granted, Notice, NoticeKind, Reason, Verdict};
 pub use wish::{Policy, Wish};
@@ -76,7 +79,7 @@ type Namespaces = BTreeMap<Arc<str>, (Labels, u64)>;
 /// What the machine is set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Seconds for which an address is still served after its DNS name moved.
+    /// Seconds for which somebody who moved to another address is still served at the old one.
     pub grace: Timestamp,
 }
 

@@ -6,6 +6,7 @@ mod name;
 mod schedule;
 mod wants;
 
+pub(crate) use name::is_under;
 pub use name::{BadName, Domain, Name, Why};
 pub use schedule::{BadLimits, Config, Effect, Event, Schedule};
 pub use wants::Wants;

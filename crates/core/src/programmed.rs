@@ -137,6 +137,26 @@ impl History {
         self.written.remove(load_balancer);
     }
 
+    /// Whether a load balancer may still serve what a change takes away, given the Lease of its agent. One
+    /// without an agent serves nothing. One that is gone serves on until its agent has applied that, or
+    /// has left.
+    pub fn may_serve(
+        &self,
+        load_balancer: &str,
+        exists: bool,
+        claim: Option<&Claim>,
+        change: u64,
+    ) -> bool {
+        let Some(claim) = claim else { return false };
+        match exists {
+            true => !self.judge(load_balancer, Some(claim)).covers(change),
+            false => {
+                let applied = claim.hash.is_none_or(|hash| hash == PlanHash::default());
+                !applied && claim.age <= claim.lasts
+            }
+        }
+    }
+
     /// What a Lease proves; None: there is no Lease.
     pub fn judge(&self, load_balancer: &str, claim: Option<&Claim>) -> Verdict {
         let plans = self.plans.get(load_balancer);
@@ -239,6 +259,23 @@ mod tests {
         let failed = Claim { error: Some("no room".into()), ..claim(1) };
         let expected = pending(Pending::AgentFailed("no room".into()), Some(1));
         assert_eq!(history.judge("lb", Some(&failed)), expected);
+    }
+
+    #[test]
+    fn what_a_change_takes_away_may_be_served_until_the_agent_has_applied_it() {
+        let history = history(&[1, 2]);
+        let serves =
+            |exists, claim: Option<Claim>| history.may_serve("lb", exists, claim.as_ref(), 2);
+        let silent = |n| Claim { age: Duration::from_secs(16), ..claim(n) };
+        assert!(serves(true, Some(claim(1))));
+        assert!(serves(true, Some(claim(9))), "a plan of a former leader");
+        assert!(serves(true, Some(silent(1))), "it may be cut off and serve on");
+        assert!(!serves(true, Some(claim(2))));
+        assert!(!serves(true, None));
+        assert!(serves(false, Some(claim(2))), "its agent does not know yet that it is gone");
+        assert!(!serves(false, Some(claim(0))), "its agent has applied an empty plan");
+        assert!(!serves(false, Some(silent(2))));
+        assert!(!serves(false, None));
     }
 
     #[test]

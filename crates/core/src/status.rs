@@ -207,7 +207,7 @@ pub fn consumer(outcome: &Outcome, progress: &Progress, written: Written<'_>) ->
             let served = planned.iter().copied().filter(|address| undone.serves(address));
             let addresses: Vec<_> = served.collect();
             let programmed = if undone.problems.is_empty() {
-                in_force(load_balancer, outcome.problems.iter().chain(&undone.parts))
+                served_by(load_balancer, outcome.problems.iter().chain(&undone.parts))
             } else {
                 not_all(&undone.problems, !addresses.is_empty())
             };
@@ -224,7 +224,7 @@ pub fn consumer(outcome: &Outcome, progress: &Progress, written: Written<'_>) ->
                 Waiting::Agent(Pending::AgentBehind | Pending::AgentSilent) | Waiting::Unlisted(_)
             );
             let programmed = if moment && written.programmed && kept == *planned {
-                in_force(load_balancer, &outcome.problems)
+                served_by(load_balancer, &outcome.problems)
             } else {
                 Condition {
                     holds: false,
@@ -235,6 +235,24 @@ pub fn consumer(outcome: &Outcome, progress: &Progress, written: Written<'_>) ->
             ConsumerStatus { addresses: kept, programmed }
         }
     }
+}
+
+/// The addresses that may be shown of what is planned with this change: all of them once it is applied,
+/// and until then what is shown already and is still served.
+pub fn in_force(
+    verdict: &Verdict,
+    change: u64,
+    planned: &[IpAddr],
+    draining: &[IpAddr],
+    shown: &[IpAddr],
+) -> Vec<IpAddr> {
+    if verdict.covers(change) {
+        return planned.to_vec();
+    }
+    let served = planned.iter().chain(draining).copied();
+    let mut kept: Vec<_> = served.filter(|address| shown.contains(address)).collect();
+    kept.sort_unstable();
+    kept
 }
 
 /// Not in force, or not all of it.
@@ -252,7 +270,10 @@ fn not_all(problems: &[Problem], rest: bool) -> Condition {
 }
 
 /// In force; problems that do not keep it from being served are told along.
-fn in_force<'a>(load_balancer: &str, problems: impl IntoIterator<Item = &'a Problem>) -> Condition {
+fn served_by<'a>(
+    load_balancer: &str,
+    problems: impl IntoIterator<Item = &'a Problem>,
+) -> Condition {
     let mut message = format!("load balancer {load_balancer} serves it");
     for problem in problems {
         message.push_str("; ");

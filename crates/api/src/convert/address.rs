@@ -202,6 +202,7 @@ fn holder(held: &HeldBy) -> Holder {
         holder: HolderRef { key, kind, uid: held.uid.as_str().into() },
         ports,
         key: held.key.as_deref().map(Into::into),
+        load_balancer: held.load_balancer.as_deref().map(Into::into),
         since: held.since.as_ref().map_or(0, |time| time.0.as_second()),
     }
 }
@@ -225,6 +226,7 @@ pub fn address_object(address: IpAddr, version: Option<&Version>, content: &Cont
         uid: it.holder.uid.to_string(),
         ports: it.ports.iter().map(port).collect(),
         key: it.key.as_ref().map(ToString::to_string),
+        load_balancer: it.load_balancer.as_ref().map(ToString::to_string),
         since: time(it.since),
     };
     let spec = AddressSpec {
@@ -321,6 +323,7 @@ mod tests {
             },
             ports: vec![Port { transport: Transport::Tcp, number: 80 }],
             key: Some("k".into()),
+            load_balancer: Some("edge".into()),
             since: 1_000,
         };
         let states = [

@@ -2,6 +2,7 @@
 //! an address depends on. Text is read before; what could not be read is a [`Problem`] in its place.
 
 use super::record::{Age, HolderRef, Port, Who};
+use crate::dns;
 use crate::objects::{Family, Timestamp};
 use crate::outcome::Problem;
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ pub struct Claim {
     pub scope: Option<Scope>,
     /// What it asks for. Unreadable: what is recorded stays, nothing new is given.
     pub ask: Result<Ask, Problem>,
+    /// The load balancer that it is on. None: it has its addresses alone, or is one itself.
+    pub load_balancer: Option<Arc<str>>,
     /// Of which families.
     pub families: Families,
     /// With whom it would share. None: with nobody.
@@ -64,9 +67,23 @@ impl Claim {
             && self.labels == other.labels
             && self.scope == other.scope
             && self.ask == other.ask
+            && self.load_balancer == other.load_balancer
             && self.families == other.families
             && self.sharing == other.sharing
             && self.uses == other.uses
+    }
+
+    /// Whether it has to do with addresses at all: most Services have not.
+    pub fn is_news(&self) -> bool {
+        self.ask != Ok(Ask::Nothing) || !self.uses.is_empty()
+    }
+
+    /// The families that it wants, as questions to the DNS.
+    pub fn questions(&self) -> dns::Families {
+        match self.families {
+            Families::One(family) => [family].into_iter().collect(),
+            Families::Prefer(_) | Families::Require(_) | Families::OfPool => dns::Families::BOTH,
+        }
     }
 
     /// The DNS name that it asks for.

@@ -109,4 +109,6 @@ pub(super) struct Hold {
     pub(super) told: bool,
     /// It is being given up: from this time on it is not served.
     pub(super) leave: Option<Timestamp>,
+    /// It must not be served from then on, whether or not its successor is.
+    pub(super) at_once: bool,
 }

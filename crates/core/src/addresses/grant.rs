@@ -38,6 +38,7 @@ impl View<'_> {
         let traffic = claim.sharing.as_ref().map(|it| (it.local_only, &it.selector));
         let accepted = seat.accepted.as_ref().map(|(local, selector)| (*local, selector));
         let edited = mine.key.as_ref() != terms.key
+            || mine.load_balancer.as_ref() != terms.load_balancer
             || mine.ports != terms.ports
             || accepted.is_some_and(|accepted| Some(accepted) != traffic);
         held.holders.iter().filter(|it| it.holder.uid != mine.holder.uid).find_map(|other| {
@@ -45,6 +46,10 @@ impl View<'_> {
             let their_seat = self.live(&other.holder)?;
             // Pools that allow less than before take nothing away either.
             let mut theirs = self.terms_of(other, Some(their_seat));
+            // Two who go to another place together do not lose each other on the way.
+            if their_seat.claim.load_balancer.as_ref() == terms.load_balancer {
+                theirs.load_balancer = terms.load_balancer;
+            }
             if their_seat.claim.ask.is_err() {
                 // What cannot be read takes nothing away from others.
                 theirs.traffic = theirs.traffic.or(terms.traffic);
@@ -83,6 +88,7 @@ impl View<'_> {
         Terms {
             namespace: &holder.holder.key.namespace,
             key: holder.key.as_ref(),
+            load_balancer: holder.load_balancer.as_ref(),
             ports: &holder.ports,
             traffic,
         }
@@ -222,6 +228,7 @@ pub(super) fn terms(claim: &Claim) -> Terms<'_> {
     Terms {
         namespace: claim.namespace(),
         key: sharing.map(|it| &it.key),
+        load_balancer: claim.load_balancer.as_ref(),
         ports: sharing.filter(|it| it.ports.len() <= MOST_PORTS).map_or(&[], |it| &it.ports),
         traffic: sharing.map(Traffic::of),
     }

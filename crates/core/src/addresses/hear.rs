@@ -23,13 +23,13 @@ impl Addresses {
                 }
             }
             Event::Done(kind) => {
-                self.sweep(kind);
+                self.sweep(kind, now);
                 self.listed[kind as usize] = true;
             }
             Event::Apply(object) => self.apply(*object),
             Event::Delete(kind, key) => self.delete(kind, &key),
             Event::Recorded(record) => self.record(record),
-            Event::Unrecorded { address, version } => self.unrecord(address, version.as_ref()),
+            Event::Unrecorded { address, version } => self.unrecord(address, version.as_ref(), now),
             Event::Resolved { name, answer } => {
                 if self.answers.get(&name) != Some(&answer)
                     && let Some(ages) = self.by_name.get(&name)
@@ -213,7 +213,7 @@ impl Addresses {
     }
 
     /// All objects of a kind have been told: what was not is gone.
-    fn sweep(&mut self, kind: Kind) {
+    fn sweep(&mut self, kind: Kind, now: Timestamp) {
         let epoch = self.epochs[kind as usize];
         match kind {
             Kind::Pool => self.ledger.pools.sweep(),
@@ -235,7 +235,7 @@ impl Addresses {
                     entry.recorded.is_some() && entry.sent.is_none() && entry.epoch != epoch
                 });
                 let gone: Vec<IpAddr> = gone.map(|(address, _)| *address).collect();
-                gone.into_iter().for_each(|address| self.unrecord(address, None));
+                gone.into_iter().for_each(|address| self.unrecord(address, None, now));
                 self.tombstones.clear();
             }
         }
@@ -265,7 +265,7 @@ impl Addresses {
     }
 
     /// The API no longer has an Address object. Those who want the address get it back.
-    pub(super) fn unrecord(&mut self, address: IpAddr, version: Option<&Version>) {
+    fn unrecord(&mut self, address: IpAddr, version: Option<&Version>, now: Timestamp) {
         self.tombstones.remove(&address);
         let Some(entry) = self.ledger.entries.get_mut(&address) else { return };
         if let (Some((_, known)), Some(version)) = (&entry.recorded, version)
@@ -279,15 +279,15 @@ impl Addresses {
         let idle = entry.sent.is_none();
         self.ledger.set_recorded(address, None);
         if idle {
-            self.keep_wanted(address);
+            self.keep_wanted(address, now);
         }
     }
 
     /// Of an address that is not recorded only what live holders want remains.
-    pub(super) fn keep_wanted(&mut self, address: IpAddr) {
+    pub(super) fn keep_wanted(&mut self, address: IpAddr, now: Timestamp) {
         let Some(held) = self.ledger.held(address) else { return };
         let mut content = held.clone();
-        content.holders.retain(|it| self.is_wanted(&it.holder, address));
+        content.holders.retain(|it| self.is_wanted(&it.holder, address, now));
         let rest = (!content.holders.is_empty()).then_some(content);
         self.ledger.set_held(address, rest);
     }

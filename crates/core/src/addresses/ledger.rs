@@ -116,7 +116,8 @@ impl Ledger {
                 let holds = self.holdings.entry(holder.uid.clone()).or_default();
                 // In order of addresses: nothing may depend on which was heard of first.
                 let at = holds.partition_point(|it| it.address < address);
-                holds.insert(at, Hold { address, confirmed, told: true, leave: None });
+                let (told, leave, at_once) = (true, None, false);
+                holds.insert(at, Hold { address, confirmed, told, leave, at_once });
                 self.touched.push(holder.clone());
             }
         }

@@ -5,7 +5,7 @@ use super::claim::Labels;
 use super::entry::Entry;
 use super::ledger::Ledger;
 use super::pools::Pools;
-use super::record::{Age, Content, HolderRef, Version, Who};
+use super::record::{Age, Content, HolderKind, HolderRef, Version, Who};
 use super::seat::Seat;
 use super::verdict::{Decision, Notice};
 use super::waiters::Wait;
@@ -96,6 +96,21 @@ impl Addresses {
     /// The addresses that are for a holder, what is under way included.
     pub fn addresses_of(&self, holder: &HolderRef) -> Vec<IpAddr> {
         self.ledger.holds(&holder.uid).iter().map(|hold| hold.address).collect()
+    }
+
+    /// What is recorded as being on a load balancer: of whom, on which, and which address. Those are
+    /// served there until an agent says otherwise, whoever planned it.
+    pub fn places(&self) -> impl Iterator<Item = (&HolderRef, &Arc<str>, IpAddr)> {
+        self.ledger.entries.iter().flat_map(|(address, entry)| {
+            let holders = entry.recorded.iter().flat_map(|(content, _)| &content.holders);
+            holders.filter_map(|it| {
+                let on = match it.holder.kind {
+                    HolderKind::LoadBalancer => Some(&it.holder.key.name),
+                    _ => it.load_balancer.as_ref(),
+                };
+                Some((&it.holder, on?, *address))
+            })
+        })
     }
 
     /// What was last said of a holder.

@@ -4,6 +4,7 @@
 use super::claim::{Claim, Labels, Scope};
 use super::range::{Range, RangeError};
 use super::record::HolderKind;
+use crate::dns::is_under;
 use crate::objects::{LabelSelector, Timestamp};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -109,10 +110,8 @@ impl Pool {
 
     /// Whether a DNS name may be used to get an address of it.
     pub(super) fn allows_name(&self, name: &str) -> bool {
-        let below = |domain: &Arc<str>| {
-            name.strip_suffix(&**domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-        };
-        self.allowed_domains.is_empty() || self.allowed_domains.iter().any(below)
+        let mut domains = self.allowed_domains.iter();
+        self.allowed_domains.is_empty() || domains.any(|domain| is_under(name, domain))
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::entry::Mark;
 use super::pool::Pool;
-use super::range::{Range, RangeError, is_buggy};
+use super::range::{Range, is_buggy};
+use super::report::{Counts, PoolReport, PoolUse};
 use super::space::Space;
 use super::verdict::Refusal;
 use crate::objects::Family;
@@ -12,56 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// What a pool has, for its status.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolReport {
-    /// Its name.
-    pub name: Arc<str>,
-    /// Whether it is used.
-    pub used: PoolUse,
-    /// Entries that could not be read; the others are used.
-    pub refused: Vec<RangeError>,
-    /// Its IPv4 addresses. None: it has none.
-    pub ipv4: Option<Counts>,
-    /// Its IPv6 addresses. None: it has none.
-    pub ipv6: Option<Counts>,
-}
-
-impl PoolReport {
-    /// Whether somebody has an address of it, or one rests: then it must not go.
-    pub fn in_use(&self) -> bool {
-        let busy = |counts: &Counts| counts.assigned + counts.resting > 0;
-        [&self.ipv4, &self.ipv6].into_iter().flatten().any(busy)
-    }
-}
-
-/// Whether a pool is used for new addresses. Those that lie in it stay either way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PoolUse {
-    /// It is.
-    Used,
-    /// It has addresses in common with an older one.
-    Overlaps {
-        /// Which.
-        pool: Arc<str>,
-        /// Its entry that is also there.
-        range: Range,
-    },
-    /// It is being deleted.
-    Deleting,
-}
-
-/// How many addresses there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Addresses that somebody holds.
-    pub assigned: u64,
-    /// Addresses that rest.
-    pub resting: u64,
-    /// Addresses that can be given out now.
-    pub available: u128,
-}
 
 #[derive(Debug)]
 pub(super) struct Slot {

@@ -90,7 +90,7 @@ impl Addresses {
             recorded.or_else(|| confirmed.next()).map(|hold| hold.address)
         };
         let draining = holds.iter().filter(|hold| hold.confirmed).filter_map(|hold| {
-            let until = hold.leave.filter(|until| *until > now)?;
+            let until = hold.leave.filter(|_| self.drains(seat, hold, now))?;
             Some(Draining { address: hold.address, until })
         });
         let draining = draining.collect();

@@ -91,6 +91,8 @@ pub struct Holder {
     pub ports: Vec<Port>,
     /// The key under which it shares the address. None: it does not share.
     pub key: Option<Arc<str>>,
+    /// The load balancer on which it has the address. None: it has it alone, or is one itself.
+    pub load_balancer: Option<Arc<str>>,
     /// Since when it has the address.
     pub since: Timestamp,
 }

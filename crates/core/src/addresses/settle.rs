@@ -1,6 +1,6 @@
 //! Carries a plan into the books: takes what is new, gives up what is old, in that order. An address is
-//! given up when its successor is recorded, drained for a grace where a DNS name moved, and released
-//! when nothing shows or serves it any more.
+//! given up when its successor is recorded, drained for a grace where there is one, and released when
+//! nothing shows or serves it any more.
 
 use super::choose::{Plan, View};
 use super::claim::{Ask, Claim};
@@ -8,6 +8,7 @@ use super::entry::Hold;
 use super::grant::terms;
 use super::machine::{Addresses, Deadline};
 use super::record::{AddressState, Age, Content, Holder, HolderRef, Who};
+use super::seat::Seat;
 use super::verdict::{Cause, Notice, NoticeKind};
 use super::waiters::Wait;
 use crate::objects::{Family, Timestamp};
@@ -79,6 +80,7 @@ impl Addresses {
                     holder: claim.holder.clone(),
                     ports: terms.ports.to_vec(),
                     key: terms.key.cloned(),
+                    load_balancer: terms.load_balancer.cloned(),
                     since: now,
                 };
                 self.ledger.join(*address, holder);
@@ -88,7 +90,11 @@ impl Addresses {
                 self.ledger.to_write.insert(*address);
             }
             let mine = self.ledger.held(*address).and_then(|held| held.holder(uid));
-            let edited = |it: &Holder| it.ports != terms.ports || it.key.as_ref() != terms.key;
+            let edited = |it: &Holder| {
+                it.ports != terms.ports
+                    || it.key.as_ref() != terms.key
+                    || it.load_balancer.as_ref() != terms.load_balancer
+            };
             if !mine.is_some_and(edited) || claim.ask.is_err() {
                 continue;
             }
@@ -99,10 +105,12 @@ impl Addresses {
                 }
             } else {
                 let (ports, key) = (terms.ports.to_vec(), terms.key.cloned());
+                let load_balancer = terms.load_balancer.cloned();
                 self.ledger.amend(*address, |content| {
                     let mut holders = content.holders.iter_mut();
                     if let Some(mine) = holders.find(|it| it.holder.uid == *uid) {
                         (mine.ports, mine.key) = (ports, key);
+                        mine.load_balancer = load_balancer;
                     }
                 });
             }
@@ -121,9 +129,13 @@ impl Addresses {
             let target = plan.targets[family];
             if let Some(until) = hold.leave {
                 // A grace is for one who moved, not for one who may no longer have it at all.
-                let over = claim.wants_nothing() || plan.drop_of(hold.address).is_some();
+                let over = target.is_none()
+                    || matches!(
+                        plan.drop_of(hold.address),
+                        Some(Cause::Sharing(_) | Cause::Family)
+                    );
                 if let Some(hold) = self.ledger.hold_mut(&uid, hold.address).filter(|_| over) {
-                    hold.leave = Some(until.min(now));
+                    (hold.leave, hold.at_once) = (Some(until.min(now)), true);
                 }
                 continue;
             }
@@ -137,14 +149,14 @@ impl Addresses {
                 continue;
             }
             let until = match (&cause, self.ledger.held(hold.address).map(|held| held.state)) {
-                _ if !hold.confirmed => now,
-                (Cause::Name(_) | Cause::Spare, Some(AddressState::Draining { until })) => until,
-                (Cause::Name(_), _) => now.saturating_add(self.grace),
-                _ => now,
+                _ if !hold.confirmed || at_once || target.is_none() => now,
+                (_, Some(AddressState::Draining { until })) => until,
+                (Cause::Spare, _) => now,
+                _ => now.saturating_add(self.grace),
             };
             if let Some(hold) = self.ledger.hold_mut(&uid, hold.address) {
                 // Should it come back, that is news.
-                (hold.leave, hold.told) = (Some(until), false);
+                (hold.leave, hold.at_once, hold.told) = (Some(until), at_once, false);
             }
             self.ledger.to_write.insert(hold.address);
             if until > now {
@@ -260,14 +272,30 @@ impl Addresses {
         }
     }
 
-    /// Whether somebody who is live wants an address, or still serves it.
-    pub(super) fn is_wanted(&self, holder: &HolderRef, address: IpAddr) -> bool {
-        let Some(seat) = self.seat_of(holder) else { return false };
-        let hold = self.ledger.hold(seat.uid(), address);
-        seat.targets.contains(&Some(address)) || hold.is_some_and(|hold| hold.leave.is_none())
+    /// Whether somebody who leaves an address is still to be served there: until its grace is over, and
+    /// after that for as long as its status shows this address and not yet the one in its place.
+    pub(super) fn drains(&self, seat: &Seat, hold: &Hold, now: Timestamp) -> bool {
+        let Some(until) = hold.leave else { return false };
+        let shown = |address: IpAddr| seat.claim.status.contains(&address);
+        let next = seat.targets[Family::of(hold.address) as usize];
+        let awaited = || next.is_some_and(|next| next != hold.address && !shown(next));
+        until > now || !hold.at_once && shown(hold.address) && awaited()
     }
 
-    pub(super) fn seat_of(&self, holder: &HolderRef) -> Option<&super::seat::Seat> {
+    /// Whether somebody who is live wants an address, or has it for a grace; or something serves it for
+    /// one who may be gone.
+    pub(super) fn is_wanted(&self, holder: &HolderRef, address: IpAddr, now: Timestamp) -> bool {
+        let serving = self.serving.get(&holder.uid);
+        if serving.is_some_and(|served| served.contains(&address)) {
+            return true;
+        }
+        let Some(seat) = self.seat_of(holder) else { return false };
+        let hold = self.ledger.hold(seat.uid(), address);
+        seat.targets.contains(&Some(address))
+            || hold.is_some_and(|hold| hold.leave.is_none_or(|until| until > now))
+    }
+
+    pub(super) fn seat_of(&self, holder: &HolderRef) -> Option<&Seat> {
         let who = Who { key: holder.key.clone(), kind: holder.kind };
         self.seats.get(&who).filter(|seat| seat.uid() == &holder.uid)
     }

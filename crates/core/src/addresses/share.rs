@@ -1,9 +1,10 @@
-//! Whether two may have one address: the same key, no port in common, traffic that can be told apart,
-//! one namespace unless the pool allows more. Pure functions; the terms compared are those under which
+//! Whether two may have one address: the same key, one place, no port in common, traffic that can be told
+//! apart, one namespace unless the pool allows more. Pure functions; the terms compared are those under which
 //! an address was given, so a later edit is the editor's loss.
 
 use super::claim::{Labels, Sharing};
 use super::record::{HolderRef, Port};
+use crate::outcome::quote;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ use std::sync::Arc;
 pub(super) struct Terms<'a> {
     pub(super) namespace: &'a Arc<str>,
     pub(super) key: Option<&'a Arc<str>>,
+    /// None: it has the address alone.
+    pub(super) load_balancer: Option<&'a Arc<str>>,
     /// Empty: all.
     pub(super) ports: &'a [Port],
     /// None: not known.
@@ -49,6 +52,8 @@ pub(super) enum Why {
     Ports,
     Traffic,
     Namespace,
+    /// The other one is on this load balancer, or on none.
+    Elsewhere(Option<Arc<str>>),
     /// So many have it.
     Full(usize),
 }
@@ -64,6 +69,10 @@ impl fmt::Display for Clash {
                 ", and externalTrafficPolicy Local needs the same selector on both Services",
             ),
             Why::Namespace => f.write_str(" of another namespace, which the pool does not allow"),
+            Why::Elsewhere(Some(lb)) => {
+                write!(f, ", which has it on load balancer {}", quote(lb))
+            }
+            Why::Elsewhere(None) => f.write_str(", which has it on no load balancer"),
             Why::Full(most) => {
                 write!(f, " and others, and no more than {most} share an address")
             }
@@ -78,6 +87,10 @@ pub(super) fn may_share(one: Terms<'_>, other: Terms<'_>, across: bool) -> Resul
     }
     if one.namespace != other.namespace && !across {
         return Err(Why::Namespace);
+    }
+    // One load balancer closes what another one opens, and kube-proxy takes what either should get.
+    if one.load_balancer != other.load_balancer {
+        return Err(Why::Elsewhere(other.load_balancer.cloned()));
     }
     if one.ports.is_empty() || other.ports.is_empty() {
         return Err(Why::Ports);
@@ -113,8 +126,13 @@ mod tests {
         let (web, api) = (labels("web"), labels("api"));
         let cluster = |selector| Some(Traffic { local_only: false, selector });
         let local = |selector| Some(Traffic { local_only: true, selector });
-        let base =
-            Terms { namespace: &shop, key: Some(&key), ports: &http, traffic: cluster(&web) };
+        let base = Terms {
+            namespace: &shop,
+            key: Some(&key),
+            load_balancer: None,
+            ports: &http,
+            traffic: cluster(&web),
+        };
         let with = Terms { ports: &dns, traffic: cluster(&api), ..base };
         let cases = [
             ("other ports, both Cluster", base, with, false, Ok(())),
@@ -167,6 +185,12 @@ mod tests {
             ),
             ("traffic not known", base, Terms { traffic: None, ..with }, false, Err(Why::Traffic)),
         ];
+        let edge: Arc<str> = "edge".into();
+        let on_edge = Terms { load_balancer: Some(&edge), ..with };
+        assert_eq!(may_share(base, on_edge, true), Err(Why::Elsewhere(Some(edge.clone()))));
+        assert_eq!(may_share(on_edge, base, true), Err(Why::Elsewhere(None)));
+        let beside = Terms { load_balancer: Some(&edge), ..base };
+        assert_eq!(may_share(on_edge, beside, false), Ok(()));
         for (what, one, other, across, expected) in cases {
             assert_eq!(may_share(one, other, across), expected, "{what}");
             assert_eq!(may_share(other, one, across), expected, "{what}, the other way round");

@@ -4,6 +4,7 @@ mod causes;
 mod cloud;
 mod cost;
 pub(super) mod make;
+mod moves;
 mod names;
 mod order;
 mod pools;

@@ -29,12 +29,19 @@ fn failures(answers: &dns::Answers) -> String {
 }
 
 /// Whether somebody has the address that a DNS name says, as a condition: with the name, the answer, its
-/// TTL, when it is asked for again, and what is wrong.
+/// TTL, when it is asked for again, and what is wrong. What its status said `before` counts until the name
+/// has been looked up: a controller that starts has nothing better to tell.
 pub fn from_name(
     name: &str,
     report: Option<&dns::Report>,
     decision: Option<&Decision>,
+    before: Option<Condition>,
 ) -> Condition {
+    let of_name =
+        |it: &Condition| it.message.strip_prefix(name).is_some_and(|it| it.starts_with(' '));
+    if let Some(before) = before.filter(|it| report.is_none() && of_name(it)) {
+        return before;
+    }
     let mut told = vec![match report {
         None => format!("{name} has not been looked up yet"),
         Some(report) => {
@@ -99,8 +106,13 @@ impl Decision {
         }
     }
 
-    /// Whether it has its addresses, as a condition.
-    pub fn condition(&self) -> Condition {
+    /// Whether it has its addresses, as a condition. What its status said `before` counts while it has
+    /// some and its name is yet to be looked up.
+    pub fn condition(&self, before: Option<Condition>) -> Condition {
+        let pending = self.verdict.reason == Reason::NamePending && !self.addresses.is_empty();
+        if let Some(before) = before.filter(|it| pending && it.holds) {
+            return before;
+        }
         Condition {
             holds: !self.addresses.is_empty(),
             reason: self.verdict.reason.to_string().into(),
@@ -113,6 +125,8 @@ impl Decision {
         use outcome::Reason as Why;
         let reason = match self.verdict.reason {
             Reason::Assigned | Reason::Recording | Reason::Released => return None,
+            // What it has stays, and what its name says will be known in a moment.
+            Reason::NamePending if !self.addresses.is_empty() => return None,
             Reason::BadValue => Why::BadValue,
             Reason::NotAllowed => Why::NotAllowed,
             Reason::AddressTaken | Reason::NotInPool | Reason::WrongFamily => {
@@ -128,5 +142,35 @@ impl Decision {
             None => self.verdict.message.clone(),
             Some(remedy) => format!("{}; {remedy}", self.verdict.message),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addresses::{Granted, Verdict};
+
+    fn has(reason: Reason) -> Decision {
+        let granted = Granted { address: [192, 0, 2, 1].into(), pool: None };
+        let verdict = Verdict::new(reason, "because");
+        Decision { addresses: vec![granted], draining: Vec::new(), verdict }
+    }
+
+    fn said(message: &str) -> Condition {
+        Condition { holds: true, reason: "Said".into(), message: message.into() }
+    }
+
+    #[test]
+    fn what_was_said_of_a_name_counts_until_it_has_been_looked_up() {
+        let (pending, before) = (has(Reason::NamePending), said("a.example is 192.0.2.1"));
+        let told =
+            |name, before: &Condition| from_name(name, None, Some(&pending), Some(before.clone()));
+        assert_eq!(told("a.example", &before), before);
+        assert_eq!(&*told("b.example", &before).reason, "NamePending", "that was another name");
+        assert_eq!(&*told("a.exam", &before).reason, "NamePending", "and so was that");
+        assert_eq!(&*from_name("a.example", None, Some(&pending), None).reason, "NamePending");
+        assert_eq!(pending.condition(Some(before.clone())), before);
+        assert_eq!(pending.problem(), None, "nothing is wrong");
+        assert_eq!(&*has(Reason::NameFailed).condition(Some(before)).reason, "NameFailed");
     }
 }

@@ -61,7 +61,7 @@ impl fmt::Display for Reason {
 pub struct Decision {
     /// The addresses it has, its first family first. They are recorded.
     pub addresses: Vec<Granted>,
-    /// Addresses that it still serves until a time, after which it must not.
+    /// Addresses that it still serves, until a time and until its status shows what it has instead.
     pub draining: Vec<Draining>,
     /// Why.
     pub verdict: Verdict,

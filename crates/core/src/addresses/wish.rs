@@ -61,6 +61,8 @@ impl Wish {
         let first = service.families.first().copied().unwrap_or(Family::V4);
         match self.policy {
             Policy::Single => Families::One(first),
+            // In a cluster with one family there is one to prefer.
+            Policy::Prefer if service.families.len() < 2 => Families::One(first),
             Policy::Prefer => Families::Prefer(first),
             Policy::Require => Families::Require(first),
         }

@@ -36,25 +36,19 @@ impl Addresses {
     }
 
     fn difference(&self, address: IpAddr, now: Timestamp) -> Option<Op> {
+        let wanted = |it: &Holder| self.is_wanted(&it.holder, address, now);
         let entry = self.ledger.entry(address)?;
         match (&entry.held, &entry.recorded) {
             (None, None) => None,
             (None, Some((_, version))) => Some(Op::Delete { version: version.clone() }),
             // Somebody else released what everybody is about to give up: it is not made again for that.
-            (Some(held), None) if held.holders.iter().all(|it| self.leaves(it, address, now)) => {
-                None
-            }
+            (Some(held), None) if !held.holders.iter().any(wanted) => None,
             (Some(held), None) => Some(Op::Create(held.clone())),
             (Some(held), Some((recorded, _))) if held == recorded => None,
             (Some(held), Some((_, version))) => {
                 Some(Op::Update { version: version.clone(), content: held.clone() })
             }
         }
-    }
-
-    fn leaves(&self, holder: &Holder, address: IpAddr, now: Timestamp) -> bool {
-        let hold = self.ledger.hold(&holder.holder.uid, address);
-        hold.and_then(|hold| hold.leave).is_some_and(|until| until <= now)
     }
 
     fn send(&mut self, address: IpAddr, op: Op) -> Write {
@@ -130,31 +124,31 @@ impl Addresses {
             self.ledger.touched.extend(holders.map(|it| it.holder.clone()));
             self.ledger.to_write.insert(address);
             self.ledger.reckon(address, false);
-            return self.failed(address, sent.base.as_ref());
+            return self.failed(address, sent.base.as_ref(), now);
         }
         (entry.failures, entry.retry_at) = (0, 0);
         match (result, sent.wrote) {
             (Written::Ok(version), Some(_))
                 if sent.gone.is_some_and(|gone| version.is_older_than(&gone)) =>
             {
-                self.conflict(address, None);
+                self.conflict(address, None, now);
             }
             (Written::Ok(version), Some(content)) => self.wrote(address, content, version),
             (Written::Ok(_), None) => self.deleted(address, sent.base),
-            (Written::Conflict(newest), _) => self.conflict(address, newest),
+            (Written::Conflict(newest), _) => self.conflict(address, newest, now),
             (Written::Failed, _) => {}
         }
     }
 
     /// Nobody knows what became of a write. What the watch told meanwhile was kept for its answer: now
     /// that is the truth, lest the next try is made over the news.
-    fn failed(&mut self, address: IpAddr, base: Option<&Version>) {
+    fn failed(&mut self, address: IpAddr, base: Option<&Version>, now: Timestamp) {
         let entry = self.ledger.entry(address);
         let known = entry.and_then(|entry| entry.recorded.as_ref()).map(|(_, version)| version);
         match known {
             _ if known == base => {}
             Some(_) => self.ledger.believe_record(address),
-            None => self.keep_wanted(address),
+            None => self.keep_wanted(address, now),
         }
     }
 
@@ -190,10 +184,10 @@ impl Addresses {
     }
 
     /// Somebody else was quicker: what the API has is the truth.
-    fn conflict(&mut self, address: IpAddr, newest: Option<Record>) {
+    fn conflict(&mut self, address: IpAddr, newest: Option<Record>, now: Timestamp) {
         let Some(Record { version, content, .. }) = newest else {
             self.ledger.set_recorded(address, None);
-            return self.keep_wanted(address);
+            return self.keep_wanted(address, now);
         };
         let entry = self.ledger.entry(address);
         let known = entry.and_then(|entry| entry.recorded.as_ref());

@@ -89,8 +89,13 @@ impl Name {
 
     /// Whether it is that domain or a name below it.
     pub fn is_under(&self, domain: &Domain) -> bool {
-        self.0.strip_suffix(&*domain.0).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        is_under(&self.0, &domain.0)
     }
+}
+
+/// Whether a name is a domain or below it; both in lower case and without a dot at the end.
+pub(crate) fn is_under(name: &str, domain: &str) -> bool {
+    name.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 impl FromStr for Name {

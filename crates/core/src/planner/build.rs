@@ -54,6 +54,17 @@ impl Built {
             certificates: BTreeSet::new(),
         }
     }
+
+    /// What drains is served and not shown, where there is something else to show.
+    pub(super) fn hiding(mut self, draining: &[IpAddr]) -> Self {
+        if let Ok(addresses) = &mut self.addresses
+            && addresses.iter().any(|address| !draining.contains(address))
+        {
+            let drains = |address: &mut IpAddr| draining.contains(address);
+            self.draining = addresses.extract_if(.., drains).collect();
+        }
+        self
+    }
 }
 
 /// The outcome of a consumer; its problems sorted, each once, and not too many.

@@ -11,6 +11,7 @@ use crate::key::{ConsumerKind, ObjectKey};
 use crate::objects::{Exposure, LoadBalancer, Service};
 use crate::outcome::Problem;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// The addresses that somebody has from pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub struct Grant {
 
 impl Grant {
     /// All that are served, sorted.
-    pub(super) fn served(&self) -> Vec<IpAddr> {
+    pub fn served(&self) -> Vec<IpAddr> {
         let mut all: Vec<IpAddr> = self.addresses.iter().chain(&self.draining).copied().collect();
         all.sort_unstable();
         all.dedup();
@@ -54,11 +55,8 @@ impl<'a> Own<'a> {
     }
 
     /// What drains is served, and nobody is told of it who does not know it.
-    pub(super) fn hide(&self, mut built: Built) -> Built {
-        if let Ok(addresses) = &mut built.addresses {
-            let drains = |address: &mut IpAddr| self.grant.draining.contains(address);
-            built.draining = addresses.extract_if(.., drains).collect();
-        }
+    pub(super) fn hide(&self, built: Built) -> Built {
+        let mut built = built.hiding(&self.grant.draining);
         built.problems.extend(self.grant.problem.clone());
         built
     }
@@ -79,7 +77,7 @@ impl Planner {
             }
             ConsumerKind::LoadBalancer => {
                 let directory = &mut self.stores.directory;
-                if directory.grant(&key.name, grant.served())
+                if directory.grant(&key.name, &grant)
                     && let Some(lb) = directory.by_name(&key.name).cloned()
                 {
                     self.touch_load_balancer(&lb);
@@ -93,11 +91,14 @@ impl Planner {
     pub fn service_claim(&self, key: &ObjectKey, status: Vec<IpAddr>) -> Option<Claim> {
         let service = self.stores.services.get(key)?;
         let wish = &service.address;
-        let load_balancer = service.exposure == Exposure::LoadBalancer;
-        let ours = load_balancer && not_ours(service, &self.config).is_none();
-        let ask = if ours { self.address_ask(service) } else { Ok(Ask::Nothing) };
+        let exposed = service.exposure == Exposure::LoadBalancer;
+        let ours = exposed && not_ours(service, &self.config).is_none();
+        let (ask, load_balancer) = match ours {
+            true => self.address_ask(service),
+            false => (Ok(Ask::Nothing), None),
+        };
         let mut uses = wish.uses.clone();
-        if load_balancer && !ours {
+        if exposed && !ours {
             uses.extend(&status);
         }
         uses.sort_unstable();
@@ -110,6 +111,7 @@ impl Planner {
             labels: wish.labels.clone(),
             scope: None,
             ask,
+            load_balancer,
             families: wish.families(service),
             sharing: wish.sharing(service),
             status,
@@ -117,18 +119,24 @@ impl Planner {
         })
     }
 
-    fn address_ask(&self, service: &Service) -> Result<Ask, Problem> {
-        let asked = ask_of_service(service, &self.config)?;
-        if self.is_nowhere(&asked.ask) {
-            return service.address.ask(service);
-        }
+    /// What a Service of ours asks of the pools, and on which load balancer.
+    fn address_ask(&self, service: &Service) -> (Result<Ask, Problem>, Option<Arc<str>>) {
+        let asked = match ask_of_service(service, &self.config) {
+            Ok(asked) if self.is_nowhere(&asked.ask) => {
+                return (service.address.ask(service), None);
+            }
+            Ok(asked) => asked,
+            Err(problem) => return (Err(problem), None),
+        };
         let (namespace, directory) = (&service.key.namespace, &self.stores.directory);
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
         // Where it cannot go to its load balancer it keeps what it has, and gets nothing.
-        let lb = place(&asked.ask, namespace, labels, directory).map_err(|it| it.problem)?;
-        match wants_own(service, &directory.addresses(lb)) {
-            true => service.address.ask(service),
-            false => Ok(Ask::Nothing),
+        match place(&asked.ask, namespace, labels, directory) {
+            Ok(lb) if wants_own(service, &directory.addresses(lb)) => {
+                (service.address.ask(service), Some(lb.name.clone()))
+            }
+            Ok(_) => (Ok(Ask::Nothing), None),
+            Err(refusal) => (Err(refusal.problem), None),
         }
     }
 
@@ -167,6 +175,7 @@ impl Planner {
             labels: <_>::default(),
             scope: lb.scope,
             ask: Ok(pool.map_or(Ask::Nothing, Ask::Pool)),
+            load_balancer: None,
             families: Families::OfPool,
             sharing: None,
             status: if lb.address_pool.is_some() { status } else { Vec::new() },

@@ -1,6 +1,7 @@
 //! The load balancers: by name, by claim, by source, and the external ones. It finds the one that a
 //! consumer asks for; whether the consumer may use it is [`super::placement`]'s to say.
 
+use super::claims::Grant;
 use super::few::Edges;
 use super::store::{Replaced, Store};
 use crate::key::ObjectKey;
@@ -10,6 +11,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+/// What a load balancer has from its pool, sorted.
+#[derive(Debug, PartialEq, Eq)]
+struct Granted {
+    served: Vec<IpAddr>,
+    /// Of those the ones that it still has for a while.
+    draining: Vec<IpAddr>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     pub(super) store: Store<Arc<str>, LoadBalancer>,
@@ -17,7 +26,7 @@ pub(super) struct Directory {
     sources: Edges<Arc<str>, Arc<str>>,
     external: BTreeSet<Arc<str>>,
     reported: FxHashMap<Arc<str>, Vec<IpAddr>>,
-    granted: FxHashMap<Arc<str>, Vec<IpAddr>>,
+    granted: FxHashMap<Arc<str>, Granted>,
 }
 
 impl Directory {
@@ -76,19 +85,31 @@ impl Directory {
     }
 
     /// Takes down what a load balancer has from its pool. Whether it has other addresses now.
-    pub(super) fn grant(&mut self, name: &Arc<str>, addresses: Vec<IpAddr>) -> bool {
-        let old = match addresses.is_empty() {
+    pub(super) fn grant(&mut self, name: &Arc<str>, grant: &Grant) -> bool {
+        let (served, draining) = (grant.served(), grant.draining.clone());
+        let old = match served.is_empty() {
             true => self.granted.remove(name),
-            false => self.granted.insert(name.clone(), addresses),
+            false => self.granted.insert(name.clone(), Granted { served, draining }),
         };
         self.granted.get(name) != old.as_ref()
+    }
+
+    /// Those of its addresses that it still has for a while: they are served, and not shown to anybody
+    /// who does not know them.
+    pub(super) fn draining(&self, lb: &LoadBalancer) -> &[IpAddr] {
+        let from_pool = lb.addresses.is_empty() && lb.address_pool.is_some();
+        let granted = self.granted.get(&lb.name).filter(|_| from_pool);
+        granted.map_or(&[], |granted| &granted.draining)
     }
 
     /// Its addresses, sorted: fixed ones, else those of its pool, else those that its agent reports.
     pub(super) fn addresses(&self, lb: &LoadBalancer) -> Vec<IpAddr> {
         if lb.addresses.is_empty() {
-            let from = if lb.address_pool.is_some() { &self.granted } else { &self.reported };
-            return from.get(&lb.name).cloned().unwrap_or_default();
+            let from = match lb.address_pool.is_some() {
+                true => self.granted.get(&lb.name).map(|granted| &granted.served),
+                false => self.reported.get(&lb.name),
+            };
+            return from.cloned().unwrap_or_default();
         }
         let mut addresses = lb.addresses.clone();
         addresses.sort_unstable();

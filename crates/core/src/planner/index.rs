@@ -410,9 +410,12 @@ impl Planner {
         let lb = stores.directory.by_name(&placed.lb)?;
         let ground = self.seats.ground(&placed.lb)?;
         let target = Target { lb, addresses: &stores.directory.addresses(lb), own: false };
+        let draining = stores.directory.draining(lb);
         let built = match (&service, &ingress) {
             (Some(service), _) => match self.own(service, target) {
-                Ok(None) => service::build(service, target, |key| ground.ports.holder(key)),
+                Ok(None) => {
+                    service::build(service, target, |key| ground.ports.holder(key)).hiding(draining)
+                }
                 Ok(Some(own)) => own
                     .hide(service::build(service, own.on(target), |key| ground.ports.holder(key))),
                 Err(problem) => Built::refused(problem, service.problems.clone()),
@@ -426,7 +429,8 @@ impl Planner {
                     service: |key: &ObjectKey| stores.services.get(key).map(|it| &**it),
                     secret: |key: &ObjectKey| stores.secrets.get(key).map(|it| &**it),
                 },
-            ),
+            )
+            .hiding(draining),
         };
         Some(Planned::built(who, uid, &placed.lb, built))
     }

@@ -91,9 +91,17 @@ impl Planner {
         self.stores.directory.by_name(name)
     }
 
-    /// The addresses of a load balancer, sorted: its fixed ones, else those that its agent reports.
+    /// The addresses of a load balancer, sorted: its fixed ones, else those of its pool, else those that
+    /// its agent reports.
     pub fn addresses(&self, lb: &LoadBalancer) -> Vec<IpAddr> {
-        self.stores.directory.addresses(lb)
+        let (mut all, draining) = (self.stores.directory.addresses(lb), self.draining(lb));
+        all.retain(|address| !draining.contains(address));
+        all
+    }
+
+    /// Addresses of its pool that a load balancer still has for a while, beside the others.
+    pub fn draining(&self, lb: &LoadBalancer) -> &[IpAddr] {
+        self.stores.directory.draining(lb)
     }
 
     /// The certificates that a load balancer's plan needs, by hash, and the Secrets that have each.

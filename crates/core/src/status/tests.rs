@@ -23,7 +23,7 @@ fn moved(draining: &[&str], addresses: &[&str]) -> Outcome {
 }
 
 fn serves() -> Condition {
-    in_force("edge", [])
+    served_by("edge", [])
 }
 
 fn applied() -> Progress {
@@ -195,4 +195,17 @@ fn a_source_without_a_driver_is_said_to_have_none() {
         undone: &[],
     });
     assert_eq!(status.programmed.reason, "NoDriver".into());
+}
+
+#[test]
+fn what_is_shown_of_new_addresses_waits_for_the_plan_that_has_them() {
+    let ip = |last: u8| IpAddr::from([192, 0, 2, last]);
+    let verdict = |applied| Verdict { phase: Phase::Running, applied };
+    let shown = |applied, shown: &[IpAddr]| {
+        in_force(&verdict(applied), 7, &[ip(2), ip(3)], &[ip(1)], shown)
+    };
+    assert_eq!(shown(Some(7), &[ip(1)]), [ip(2), ip(3)]);
+    assert_eq!(shown(Some(6), &[ip(1)]), [ip(1)], "the old one is still served");
+    assert_eq!(shown(Some(6), &[ip(1), ip(3)]), [ip(1), ip(3)]);
+    assert!(shown(None, &[ip(9)]).is_empty(), "what it has not is never shown");
 }

@@ -1,13 +1,16 @@
 //! What the controller hears: one watch per kind, each object read into what the planner knows of it and
 //! what its status says, all into one channel.
 
-use super::shown::{CookiesShown, LoadBalancerShown, PoolShown, ServiceShown, Shown, key};
+use super::shown::{
+    CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown, Shown, key,
+};
 use super::state::Target;
 use crate::lease::Report;
 use crate::roles::{Context, ControllerOptions};
 use crate::watch::{self, Seen, Selection};
 use bowline_api::address::Address;
 use bowline_api::address_pool::AddressPool;
+use bowline_api::external_ip::ExternalIP;
 use bowline_api::{LoadBalancer, Plan, convert, names};
 use bowline_core::addresses::{self, Record};
 use bowline_core::key::{ConsumerKind, ObjectKey};
@@ -45,6 +48,8 @@ pub(super) enum Heard {
     Pool(Seen<PoolSeen>),
     /// Address objects. None: one that stands for no address.
     Address(Seen<Option<Record>>),
+    /// ExternalIPs.
+    ExternalIp(Seen<Box<ExternalIpSeen>>),
     /// Nodes with their addresses.
     Node(Seen<(Arc<str>, Vec<IpAddr>)>),
 }
@@ -67,6 +72,9 @@ impl Heard {
             },
             Self::Pool(Seen::Apply(pool) | Seen::Delete(pool)) => {
                 Some(Target::Pool(Arc::clone(&pool.pool.name)))
+            }
+            Self::ExternalIp(Seen::Apply(it) | Seen::Delete(it)) => {
+                Some(Target::ExternalIp(it.claim.holder.key.clone()))
             }
             Self::Plan(Seen::Apply(plan) | Seen::Delete(plan)) => {
                 Some(Target::Plans(Arc::clone(&plan.load_balancer)))
@@ -251,6 +259,20 @@ impl PoolSeen {
     }
 }
 
+/// An ExternalIP: what it asks for, and what its status says.
+#[derive(Debug)]
+pub(super) struct ExternalIpSeen {
+    pub(super) claim: addresses::Claim,
+    pub(super) shown: Shown<ExternalIpShown>,
+}
+
+impl ExternalIpSeen {
+    pub(super) fn of(object: &ExternalIP) -> Self {
+        let shown = Shown::<ExternalIpShown>::of(object);
+        Self { claim: convert::external_ip(object), shown }
+    }
+}
+
 /// The Lease of an agent.
 #[derive(Debug)]
 pub(super) struct LeaseSeen {
@@ -339,6 +361,9 @@ pub(super) fn follow(
     });
     inputs.everywhere("Address", |seen: Seen<Address>| {
         Heard::Address(seen.map(|address| convert::record(&address)))
+    });
+    inputs.everywhere("ExternalIP", |seen: Seen<ExternalIP>| {
+        Heard::ExternalIp(seen.map(|it| Box::new(ExternalIpSeen::of(&it))))
     });
     inputs.everywhere("Node", |seen: Seen<Node>| {
         Heard::Node(seen.map(|node| (node.name_any().into(), convert::node_addresses(&node))))

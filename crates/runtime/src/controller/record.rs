@@ -1,18 +1,22 @@
 //! Carries out what the address machine says: writes of Address objects, reads of their holders, and what
-//! an AddressPool is told. Each write is exclusive or under a version; what is there after a conflict is
+//! an AddressPool or an ExternalIP is told. Each write is exclusive or under a version; what is there after a conflict is
 //! read and reported, never overruled.
 
+use super::inputs::ExternalIpSeen;
 use super::shown::{PoolShown, Shown};
-use super::writes::{Failure, PoolWrite, Writer, Written, params, patch_params};
+use super::writes::{Amend, Failure, Writer, Written, params, patch_params};
 use crate::patience::answer;
 use bowline_api::address::{Address, address_name};
 use bowline_api::address_pool::AddressPool;
 use bowline_api::external_ip::ExternalIP;
 use bowline_api::{LoadBalancer, convert};
 use bowline_core::addresses::{self, Content, HolderKind, HolderRef, Op, Version};
+use bowline_core::key::ObjectKey;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, DeleteParams, Patch, Preconditions};
-use kube::{Error, ResourceExt as _};
+use kube::{Error, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
 use std::net::IpAddr;
 
 impl Writer {
@@ -104,17 +108,34 @@ impl Writer {
         Ok(uid.as_deref() == Some(&*holder.uid))
     }
 
-    pub(super) async fn pool(&self, name: &str, write: PoolWrite) -> Result<Written, Failure> {
+    pub(super) async fn pool(&self, name: &str, write: Amend) -> Result<Written, Failure> {
         let api: Api<AddressPool> = Api::all(self.client.clone());
-        let after = match write {
-            PoolWrite::Finalizers(patch) => {
-                answer(api.patch(name, &patch_params(), &Patch::Merge(&patch))).await?
-            }
-            PoolWrite::Status(patch) => {
-                answer(api.patch_status(name, &patch_params(), &Patch::Merge(&patch))).await?
-            }
-        };
+        let after = amend(&api, name, write).await?;
         Ok(Written::Pool(Box::new(Shown::<PoolShown>::of(&after))))
+    }
+
+    pub(super) async fn external_ip(
+        &self,
+        key: &ObjectKey,
+        write: Amend,
+    ) -> Result<Written, Failure> {
+        let api: Api<ExternalIP> = Api::namespaced(self.client.clone(), &key.namespace);
+        let after = amend(&api, &key.name, write).await?;
+        Ok(Written::ExternalIp(Box::new(ExternalIpSeen::of(&after))))
+    }
+}
+
+async fn amend<K>(api: &Api<K>, name: &str, write: Amend) -> Result<K, Error>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    match write {
+        Amend::Finalizers(patch) => {
+            answer(api.patch(name, &patch_params(), &Patch::Merge(&patch))).await
+        }
+        Amend::Status(patch) => {
+            answer(api.patch_status(name, &patch_params(), &Patch::Merge(&patch))).await
+        }
     }
 }
 

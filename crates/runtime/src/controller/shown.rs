@@ -4,6 +4,7 @@
 use crate::watch::is_older;
 use bowline_api::LoadBalancer;
 use bowline_api::address_pool::{AddressPool, AddressPoolStatus};
+use bowline_api::external_ip::{ExternalIP, ExternalIPStatus};
 use bowline_api::load_balancer::LoadBalancerStatus;
 use bowline_core::key::ObjectKey;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
@@ -96,6 +97,28 @@ impl Shown<PoolShown> {
         let meta = &pool.metadata;
         let shown = PoolShown {
             status: pool.status.clone().unwrap_or_default(),
+            finalizers: meta.finalizers.clone().unwrap_or_default(),
+            deleting: meta.deletion_timestamp.is_some(),
+        };
+        Self::new(meta, shown)
+    }
+}
+
+/// What is known of an ExternalIP beside what it asks for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ExternalIpShown {
+    pub(super) status: ExternalIPStatus,
+    pub(super) uid: Box<str>,
+    pub(super) finalizers: Vec<String>,
+    pub(super) deleting: bool,
+}
+
+impl Shown<ExternalIpShown> {
+    pub(super) fn of(object: &ExternalIP) -> Self {
+        let meta = &object.metadata;
+        let shown = ExternalIpShown {
+            status: object.status.clone().unwrap_or_default(),
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
             finalizers: meta.finalizers.clone().unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
         };

@@ -12,7 +12,9 @@ use super::certificates::{self, Certificates, Needed};
 use super::inputs::{Heard, LeaseSeen, Status};
 use super::plans::Plans;
 use super::render;
-use super::shown::{Board, CookiesShown, LoadBalancerShown, PoolShown, ServiceShown};
+use super::shown::{
+    Board, CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown,
+};
 use super::writes::{Write, Written};
 use crate::lease::Report;
 use crate::observe::Change;
@@ -63,6 +65,8 @@ pub(super) enum Target {
     Consumer(ConsumerKind, ObjectKey),
     /// The status of a LoadBalancer.
     LoadBalancer(Arc<str>),
+    /// The finalizers and the status of an ExternalIP.
+    ExternalIp(ObjectKey),
     /// The finalizers and the status of an AddressPool.
     Pool(Arc<str>),
 }
@@ -213,7 +217,7 @@ impl State {
 
     /// Whether everything has been heard once: before that nothing is written.
     pub(super) fn is_complete(&self) -> bool {
-        self.listed.len() == 7 && self.planner.is_complete()
+        self.listed.len() == 8 && self.planner.is_complete()
     }
 
     /// Plans what was heard.
@@ -323,6 +327,7 @@ impl State {
         let all: Vec<_> = services.chain(ingresses).collect();
         self.dirty.extend(all);
         self.dirty.extend(self.pooled.pools.keys().cloned().map(Target::Pool));
+        self.dirty.extend(self.pooled.external_ips.keys().cloned().map(Target::ExternalIp));
         let names: BTreeSet<_> = self
             .balancers
             .keys()
@@ -351,16 +356,17 @@ impl State {
     /// What its agent's Lease proves about a load balancer. None: it has no driver.
     fn verdict(&self, lb: &Arc<str>, now: Instant) -> Option<Verdict> {
         let driven = self.balancers.get(lb).is_some_and(|shown| shown.status.driven);
-        driven.then(|| {
-            let agent = self.agents.get(&names::agent_lease(lb));
-            let claim = agent.map(|agent| Claim {
-                hash: agent.report.hash,
-                error: agent.report.error.as_deref().map(Into::into),
-                // An agent that has left is as one that is silent: what it applied goes on.
-                age: if agent.held { now.duration_since(agent.since) } else { Duration::MAX },
-                lasts: agent.lasts,
-            });
-            self.history.judge(lb, claim.as_ref())
+        driven.then(|| self.history.judge(lb, self.lease(lb, now).as_ref()))
+    }
+
+    /// What the Lease of its agent says.
+    fn lease(&self, lb: &str, now: Instant) -> Option<Claim> {
+        self.agents.get(&names::agent_lease(lb)).map(|agent| Claim {
+            hash: agent.report.hash,
+            error: agent.report.error.as_deref().map(Into::into),
+            // An agent that has left is as one that is silent: what it applied goes on.
+            age: if agent.held { now.duration_since(agent.since) } else { Duration::MAX },
+            lasts: agent.lasts,
         })
     }
 
@@ -377,6 +383,9 @@ impl State {
                 self.certificates.get(lb).and_then(|it| it.version(&tried.name))
             }
             Target::Pool(name) => self.pooled.pools.get(name).map(|shown| &*shown.version),
+            Target::ExternalIp(key) => {
+                self.pooled.external_ips.get(key).map(|shown| &*shown.version)
+            }
             Target::Address(_) | Target::Holder(_) => None,
             Target::Cookies(lb) => self.cookies.get(lb).map(|shown| &*shown.version),
         };
@@ -487,6 +496,7 @@ impl State {
                 self.pooled.pools.put(Arc::clone(name), *shown);
                 self.dirty.insert(target.clone());
             }
+            (Target::ExternalIp(_), Written::ExternalIp(after)) => self.put_external_ip(*after),
             (Target::Cookies(lb), Written::Cookies(shown)) => {
                 self.cookies.put(Arc::clone(lb), shown);
                 self.dirty.insert(target.clone());

@@ -2,7 +2,7 @@
 //! is an exclusive create, so that a second leader can do no harm; nothing is tried twice here.
 
 use super::certificates::{CertificatesWrite, Fetched};
-use super::inputs::{CookiesSeen, Status};
+use super::inputs::{CookiesSeen, ExternalIpSeen, Status};
 use super::plans::PlanWrite;
 use super::shown::{CookiesShown, LoadBalancerShown, PoolShown, ServiceShown, Shown};
 use crate::patience::answer;
@@ -38,7 +38,9 @@ pub(super) enum Write {
     /// Whether a holder of an address exists.
     Confirm(HolderRef),
     /// The status or the finalizers of an AddressPool.
-    Pool(Arc<str>, PoolWrite),
+    Pool(Arc<str>, Amend),
+    /// The status or the finalizers of an ExternalIP.
+    ExternalIp(ObjectKey, Amend),
     /// Certificates by hash, from one of the Secrets that should have each.
     Fetch(Vec<(Arc<str>, Vec<ObjectKey>)>),
 }
@@ -54,9 +56,9 @@ pub(super) struct CookiesWrite {
     pub(super) anew: bool,
 }
 
-/// A patch of an AddressPool.
+/// A patch of an AddressPool or an ExternalIP.
 #[derive(Debug)]
-pub(super) enum PoolWrite {
+pub(super) enum Amend {
     /// Of its finalizers.
     Finalizers(Value),
     /// Of its status.
@@ -80,6 +82,8 @@ pub(super) enum Written {
     Confirmed(HolderRef, bool),
     /// An AddressPool is so now.
     Pool(Box<Shown<PoolShown>>),
+    /// An ExternalIP is so now.
+    ExternalIp(Box<ExternalIpSeen>),
     /// Certificates that were found, and those that were not.
     Fetched(Fetched, Vec<(Arc<str>, Vec<ObjectKey>)>),
 }
@@ -146,6 +150,7 @@ impl Writer {
                 Ok(Written::Confirmed(holder, exists))
             }
             Write::Pool(name, write) => self.pool(&name, write).await,
+            Write::ExternalIp(key, write) => self.external_ip(&key, write).await,
             Write::Fetch(wanted) => Ok(self.fetch(wanted).await?),
         }
     }

@@ -274,7 +274,7 @@ fn a_failure_of_one_family_is_told_beside_the_answer_of_the_other() {
     let answers = Answers { v4: Some(Ok(v4)), v6: Some(Err(v6)) };
     let report = Report { answers, next_check: Duration::from_secs(30) };
     assert_eq!(
-        &*from_name(NAME, Some(&report), None).message,
+        &*from_name(NAME, Some(&report), None, None).message,
         "web.example.com is 192.0.2.9 (TTL 300s, looked up again after 30s); IPv6: the DNS server \
          failed (SERVFAIL)"
     );

@@ -68,6 +68,7 @@ fn a_request_moves_a_service_once_its_new_address_is_recorded() {
     world.carry_out(changes);
     world.run();
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.9"]));
+    world.pass(GRACE);
     assert_eq!(world.held(), [("192.0.2.9".into(), vec!["shop/web".into()])]);
     assert_eq!(
         world.told(),
@@ -161,6 +162,7 @@ fn a_newly_named_pool_moves_the_service() {
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.0"]));
     world.edit("shop/web", |claim| claim.ask = Ok(Ask::Pool("b".into())));
     assert_eq!(world.has("shop/web"), ips(&["198.51.100.0"]));
+    world.pass(GRACE);
     assert_eq!(world.held().len(), 1);
 }
 

@@ -109,7 +109,9 @@ fn one_whose_namespace_has_its_quota_can_move_within_the_pool() {
     }
     world.run();
     assert_eq!(world.has("shop/a"), ips(&["192.0.2.8"]));
+    world.pass(GRACE);
     assert_eq!(world.has("shop/b"), ips(&["192.0.2.9"]), "one after the other");
+    world.pass(GRACE);
     assert_eq!(world.held().len(), 2);
     world.with([Claim { ask: addresses(&["192.0.2.7"]), ..service("shop/c") }]);
     assert_eq!(world.reason("shop/c"), Reason::QuotaReached);
@@ -208,6 +210,7 @@ fn addresses_outside_all_pools_are_moved_with_one_event_each() {
         ["shop/a AddressChanged: changed from 192.0.2.0 to 198.51.100.0 of pool p: no \
              AddressPool has the address any more"]
     );
+    world.pass(GRACE);
     assert_eq!(world.held().len(), 2);
 }
 

@@ -1,9 +1,9 @@
 //! What Services and load balancers ask of the pools, and what is planned with what they have from there.
 
 use super::make::*;
-use crate::addresses::{Ask, HolderKind, Wish};
+use crate::addresses::{Ask, Families, HolderKind, Policy, Wish};
 use crate::key::ConsumerKind;
-use crate::objects::{LoadBalancer, Placement, Service, ServiceClass};
+use crate::objects::{Family, LoadBalancer, Placement, Service, ServiceClass};
 use crate::outcome::{Problem, Reason, State};
 use crate::planner::{Config, Event, Grant, Planner};
 use std::net::IpAddr;
@@ -64,6 +64,9 @@ fn a_service_asks_the_pools_where_its_load_balancer_has_not_what_it_wants() {
     assert_eq!(ask(&planner, "a/pool"), Ok(Ask::Pool("p".into())));
     assert_eq!(ask(&planner, "a/foreign"), Ok(Ask::Nothing));
     assert_eq!(ask(&planner, "a/lost").unwrap_err().reason, Reason::LoadBalancerNotFound);
+    let on = |name| planner.service_claim(&key(name), Vec::new()).unwrap().load_balancer;
+    let places = ["a/alone", "a/plain", "a/own", "a/pool", "a/lost"].map(on);
+    assert_eq!(places, [None, None, Some("lb".into()), Some("lb".into()), None]);
     let alone = ["a/alone", "a/asks", "a/plain", "a/foreign"];
     assert_eq!(alone.map(|name| planner.is_alone(&key(name))), [true, true, false, false]);
 }
@@ -133,6 +136,44 @@ fn a_load_balancer_with_a_pool_has_what_it_got_from_there_and_nothing_else() {
     planner.handle(Event::Granted(ConsumerKind::LoadBalancer, key("lb"), has(&["192.0.2.5"])));
     planner.take();
     assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.5");
+}
+
+#[test]
+fn what_drains_of_a_load_balancer_is_served_and_shown_by_nobody_who_has_something_else() {
+    let pooled = LoadBalancer { addresses: Vec::new(), address_pool: Some("p".into()), ..lb("lb") };
+    let stays = Service { vips: Ok(vec![ip("192.0.2.5")]), ..service("a/stays", &[81]) };
+    let objects = vec![pooled.clone().into(), service("a/x", &[80]).into(), stays.into()];
+    let mut planner = planner(Config::default(), objects);
+    let grant = Grant { draining: vec![ip("192.0.2.5")], ..has(&["192.0.2.6"]) };
+    planner.handle(Event::Granted(ConsumerKind::LoadBalancer, key("lb"), grant));
+    planner.take();
+    let planned = |addresses: &[&str], draining: &[&str]| State::Planned {
+        load_balancer: "lb".into(),
+        addresses: addresses.iter().map(|it| ip(it)).collect(),
+        draining: draining.iter().map(|it| ip(it)).collect(),
+    };
+    let state = |name| planner.outcome(ConsumerKind::Service, &key(name)).unwrap().state.clone();
+    assert_eq!(state("a/x"), planned(&["192.0.2.6"], &["192.0.2.5"]));
+    assert_eq!(state("a/stays"), planned(&["192.0.2.5"], &[]), "it asks for that one");
+    let parts = planner.parts(ConsumerKind::Service, &key("a/x"));
+    let listeners: Vec<_> = parts[0].listeners.iter().map(|it| it.address).collect();
+    assert_eq!(listeners, [ip("192.0.2.5"), ip("192.0.2.6")]);
+    assert_eq!(planner.addresses(&pooled), [ip("192.0.2.6")]);
+}
+
+#[test]
+fn both_families_are_preferred_where_the_service_has_both() {
+    let prefers = |name, families: &[Family]| Service {
+        families: families.to_vec(),
+        address: Wish { policy: Policy::Prefer, ..Wish::default() },
+        ..alone(name)
+    };
+    let one = prefers("a/one", &[Family::V6]);
+    let both = prefers("a/both", &[Family::V6, Family::V4]);
+    let planner = planner(Config::default(), vec![one.into(), both.into()]);
+    let families = |name| planner.service_claim(&key(name), Vec::new()).unwrap().families;
+    assert_eq!(families("a/one"), Families::One(Family::V6));
+    assert_eq!(families("a/both"), Families::Prefer(Family::V6));
 }
 
 #[test]

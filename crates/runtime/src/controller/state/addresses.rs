@@ -5,20 +5,20 @@
 #[cfg(test)]
 mod tests;
 
+mod external_ips;
+mod lookups;
+mod pools;
+mod serving;
+
 use super::*;
-use crate::controller::inputs::PoolSeen;
-use crate::controller::shown::Shown;
-use crate::controller::writes::PoolWrite;
-use bowline_api::address_pool::{AddressPoolStatus, COUNT_MAX, FamilyCounts};
 use bowline_core::addresses::{
-    Addresses, Changes, Claim as Ask, Config, Counts, Event as Told, HolderKind, HolderRef,
-    Kind as Class, NoticeKind, Object as Thing, PoolReport, PoolUse, Record, Write as AddressWrite,
-    WriteId, Written as Answer,
+    Addresses, Changes, Claim as Ask, Config, Event as Told, HolderKind, HolderRef, Kind as Class,
+    NoticeKind, Object as Thing, PoolReport, Record, Serving, Write as AddressWrite, WriteId,
+    Written as Answer,
 };
 use bowline_core::dns::{self, Name, Report, Wants};
-use serde_json::json;
 
-/// Seconds for which an address is still served after its DNS name moved.
+/// Seconds for which somebody who moved to another address is still served at the old one.
 const GRACE: i64 = 60;
 /// As often may the plan change what is asked for, and that the plan, before the next turn.
 const MOST_ROUNDS: usize = 3;
@@ -27,6 +27,7 @@ const MOST_ROUNDS: usize = 3;
 pub(super) struct Pooled {
     machine: Addresses,
     pub(super) pools: Board<Arc<str>, PoolShown>,
+    pub(super) external_ips: Board<ObjectKey, ExternalIpShown>,
     reports: BTreeMap<Arc<str>, PoolReport>,
     /// Those of whom the machine knows.
     known: BTreeSet<(ConsumerKind, ObjectKey)>,
@@ -34,9 +35,7 @@ pub(super) struct Pooled {
     stale: BTreeSet<(ConsumerKind, ObjectKey)>,
     writes: BTreeMap<IpAddr, AddressWrite>,
     confirm: BTreeSet<HolderRef>,
-    served: BTreeMap<(ConsumerRef, Arc<str>), Served>,
-    /// Where something may still be served that is no longer planned.
-    leaving: BTreeSet<(ConsumerRef, Arc<str>)>,
+    serving: Serving,
     /// Whether that includes what a former leader planned.
     inherited: bool,
     names: Wants<ObjectKey>,
@@ -53,26 +52,18 @@ pub(super) struct Pooled {
     clock: i64,
 }
 
-/// What a load balancer serves for somebody.
-#[derive(Default)]
-struct Served {
-    now: Vec<IpAddr>,
-    /// What it may still serve, until it has applied the plan with this change.
-    before: Vec<(u64, Vec<IpAddr>)>,
-}
-
 impl Pooled {
     pub(super) fn new() -> Self {
         Self {
             machine: Addresses::new(Config { grace: GRACE }),
             pools: Board::default(),
+            external_ips: Board::default(),
             reports: BTreeMap::new(),
             known: BTreeSet::new(),
             stale: BTreeSet::new(),
             writes: BTreeMap::new(),
             confirm: BTreeSet::new(),
-            served: BTreeMap::new(),
-            leaving: BTreeSet::new(),
+            serving: Serving::default(),
             inherited: false,
             names: Wants::default(),
             named: BTreeMap::new(),
@@ -120,10 +111,6 @@ fn kind_of(kind: HolderKind) -> Option<ConsumerKind> {
     }
 }
 
-fn service_holder(service: &ConsumerRef) -> HolderRef {
-    HolderRef { key: key(service), kind: HolderKind::Service, uid: Arc::clone(&service.uid) }
-}
-
 impl State {
     /// The time is this, and we lead or do not. Who ceases to lead does not know what became of writes.
     pub(in crate::controller) fn at(&mut self, clock: Timestamp, leads: bool) {
@@ -138,31 +125,6 @@ impl State {
         }
         pooled.leads = leads;
         pooled.inherited &= leads;
-    }
-
-    pub(super) fn hear_pool(&mut self, seen: Seen<PoolSeen>) {
-        let pooled = &mut self.pooled;
-        match seen {
-            Seen::Begin => {
-                pooled.pools.begin();
-                pooled.tell(Told::Begin(Class::Pool));
-            }
-            Seen::Apply(PoolSeen { pool, shown }) => {
-                let name = Arc::clone(&pool.name);
-                pooled.pools.put(Arc::clone(&name), shown);
-                pooled.tell(Told::Apply(Box::new(Thing::Pool(pool))));
-                self.dirty.insert(Target::Pool(name));
-            }
-            Seen::Delete(PoolSeen { pool, .. }) => {
-                pooled.pools.remove(&pool.name);
-                pooled.tell(Told::Delete(Class::Pool, ObjectKey::new("", pool.name)));
-            }
-            Seen::Done => {
-                pooled.pools.done();
-                pooled.tell(Told::Done(Class::Pool));
-                self.listed.insert("AddressPool");
-            }
-        }
     }
 
     pub(super) fn hear_address(&mut self, seen: Seen<Option<Record>>) {
@@ -231,7 +193,7 @@ impl State {
             }
             let who = (kind, key);
             match claim {
-                Some(claim) if is_news(&claim) || self.pooled.known.contains(&who) => {
+                Some(claim) if claim.is_news() || self.pooled.known.contains(&who) => {
                     self.pooled.tell(Told::Apply(Box::new(Thing::Claim(claim))));
                     self.pooled.known.insert(who);
                 }
@@ -249,60 +211,10 @@ impl State {
         // Nobody is gone before it is known what Plans hold for them.
         if !self.pooled.told && self.is_complete() {
             self.pooled.told = true;
-            for class in [Class::Service, Class::LoadBalancer, Class::ExternalIp] {
+            for class in [Class::Service, Class::LoadBalancer] {
                 self.pooled.tell(Told::Done(class));
             }
         }
-    }
-
-    /// Notes which DNS name a Service asks for.
-    fn name(&mut self, key: &ObjectKey, claim: Option<&Ask>) {
-        use bowline_core::addresses::Ask::Name as Named;
-        let wanted = claim.and_then(|claim| match &claim.ask {
-            Ok(Named { name, .. }) => Some((name.parse::<Name>().ok()?, families(claim))),
-            _ => None,
-        });
-        match &wanted {
-            Some((name, _)) => _ = self.pooled.named.insert(key.clone(), name.clone()),
-            None => _ = self.pooled.named.remove(key),
-        }
-        let events = self.pooled.names.set(key.clone(), wanted);
-        for event in &events {
-            if let dns::Event::Unwant { name } = event {
-                self.pooled.found.remove(name);
-            }
-        }
-        self.pooled.look.extend(events);
-    }
-
-    /// Names to be looked up from now on, or no longer.
-    pub(in crate::controller) fn look(&mut self) -> Vec<dns::Event> {
-        std::mem::take(&mut self.pooled.look)
-    }
-
-    /// A name was looked up.
-    pub(in crate::controller) fn found(&mut self, name: Name, report: Report) {
-        let answer = bowline_core::addresses::Answer::of(&report.answers);
-        self.pooled.tell(Told::Resolved { name: name.as_str().into(), answer });
-        // A TTL counts down in caches, and the next look is a little late each time: no Service is
-        // written for that.
-        let before = self.pooled.found.get(&name);
-        if before.is_some_and(|before| before.answers.says_as(&report.answers)) {
-            return;
-        }
-        let users = self.pooled.names.users(&name);
-        let users = users.map(|key| Target::Consumer(ConsumerKind::Service, key.clone()));
-        self.dirty.extend(users);
-        self.pooled.found.insert(name, report);
-    }
-
-    /// What a Service is told of its DNS name.
-    pub(super) fn name_condition(&self, key: &ObjectKey) -> Option<status::Condition> {
-        let name = self.pooled.named.get(key)?;
-        let holder = self.holder(ConsumerKind::Service, key)?;
-        let decision = self.pooled.machine.decision(&holder);
-        let found = self.pooled.found.get(name);
-        Some(bowline_core::addresses::from_name(name.as_str(), found, decision))
     }
 
     fn claim_of(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Ask> {
@@ -336,8 +248,14 @@ impl State {
             self.pooled.confirm.insert(holder);
         }
         for (holder, decision) in decisions {
-            let Some(kind) = kind_of(holder.kind) else { continue };
+            let Some(kind) = kind_of(holder.kind) else {
+                self.dirty.insert(Target::ExternalIp(holder.key));
+                continue;
+            };
             let grant = decision.map(|decision| decision.grant()).unwrap_or_default();
+            if kind == ConsumerKind::LoadBalancer {
+                self.serve_at(&holder, &grant);
+            }
             self.planner.handle(Event::Granted(kind, holder.key.clone(), grant));
             if self.is_alone(kind, &holder.key) {
                 let problems = self.problems_alone(&holder.key);
@@ -397,91 +315,6 @@ impl State {
         Some(HolderRef { key: key.clone(), kind, uid })
     }
 
-    /// A load balancer is to serve somebody at these addresses from this change on.
-    pub(super) fn serve(&mut self, consumer: &ConsumerRef, lb: &Arc<str>, mut now: Vec<IpAddr>) {
-        let of_pools = self.pooled.known.contains(&(consumer.kind, key(consumer)));
-        let place = (consumer.clone(), Arc::clone(lb));
-        if consumer.kind != ConsumerKind::Service
-            || !(of_pools || self.pooled.served.contains_key(&place))
-        {
-            return;
-        }
-        now.sort_unstable();
-        now.dedup();
-        let served = self.pooled.served.entry(place).or_default();
-        if served.now != now {
-            let old = std::mem::replace(&mut served.now, now);
-            served.before.push((self.change, old));
-            self.pooled.leaving.insert((consumer.clone(), Arc::clone(lb)));
-            self.tell_served(consumer);
-        }
-    }
-
-    /// What Plans hold may be served, whoever planned it, until an agent has applied our first plan.
-    fn inherit(&mut self) {
-        if self.pooled.inherited || !self.pooled.leads || !self.is_complete() {
-            return;
-        }
-        self.pooled.inherited = true;
-        let change = self.change + 1;
-        let mut found = BTreeMap::<Arc<str>, BTreeSet<ConsumerRef>>::new();
-        let recorded = self.planner.recorded();
-        let recorded = recorded.filter(|(_, it, _)| it.kind == ConsumerKind::Service);
-        for (lb, consumer, addresses) in recorded {
-            let held = self.pooled.machine.addresses_of(&service_holder(consumer));
-            let addresses = addresses.iter().copied().filter(|it| held.contains(it));
-            let addresses: Vec<_> = addresses.collect();
-            if !addresses.is_empty() {
-                let place = (consumer.clone(), Arc::clone(lb));
-                self.pooled.leaving.insert(place.clone());
-                self.pooled.served.entry(place).or_default().before.push((change, addresses));
-                found.entry(Arc::clone(lb)).or_default().insert(consumer.clone());
-            }
-        }
-        for (lb, consumers) in found {
-            consumers.iter().for_each(|consumer| self.tell_served(consumer));
-            if let Some(plans) = self.plans.get_mut(&lb) {
-                plans.doubt(&consumers, change);
-            }
-            if self.balancers.get(&lb).is_some() {
-                self.met.insert(lb);
-            }
-        }
-    }
-
-    /// What load balancers have ceased to serve may be released. One without an agent serves nothing.
-    fn end_served(&mut self, now: Instant) {
-        for place in std::mem::take(&mut self.pooled.leaving) {
-            let lives = self.agents.contains_key(&names::agent_lease(&place.1));
-            let verdict = self.verdict(&place.1, now).filter(|_| lives);
-            let waits = |change| verdict.as_ref().is_some_and(|it| !it.covers(change));
-            let Some(served) = self.pooled.served.get_mut(&place) else { continue };
-            let before = served.before.len();
-            served.before.retain(|(change, _)| waits(*change));
-            let ended = served.before.len() != before;
-            if !served.before.is_empty() {
-                self.pooled.leaving.insert(place.clone());
-            } else if served.now.is_empty() {
-                self.pooled.served.remove(&place);
-            }
-            if ended {
-                self.tell_served(&place.0);
-            }
-        }
-    }
-
-    fn tell_served(&mut self, consumer: &ConsumerRef) {
-        let first = (consumer.clone(), Arc::from(""));
-        let places = self.pooled.served.range(first..);
-        let places = places.take_while(|((it, _), _)| it == consumer).map(|(_, served)| served);
-        let addresses = places.flat_map(|served| {
-            let before = served.before.iter().flat_map(|(_, addresses)| addresses);
-            served.now.iter().chain(before).copied()
-        });
-        let addresses: Vec<_> = addresses.collect();
-        self.pooled.tell(Told::Serving { holder: service_holder(consumer), addresses });
-    }
-
     /// The addresses that are still recorded for a Service.
     pub(super) fn recorded_for(&self, key: &ObjectKey) -> Vec<IpAddr> {
         let holder = self.holder(ConsumerKind::Service, key);
@@ -510,9 +343,10 @@ impl State {
         else {
             return Next::Nothing;
         };
+        let before = render::condition_of(&shown.status, names::CONDITION_SERVICE_PROGRAMMED);
         let want = status::ConsumerStatus {
             addresses: decision.shown(),
-            programmed: decision.condition(),
+            programmed: decision.condition(before),
         };
         let dns = self.name_condition(key);
         match render::service(&want, render::IP_MODE_ALONE, dns.as_ref(), shown, clock) {
@@ -544,36 +378,6 @@ impl State {
         }
     }
 
-    pub(super) fn next_pool(&self, name: &Arc<str>, clock: Timestamp) -> Next {
-        let (Some(shown), Some(report)) =
-            (self.pooled.pools.get(name), self.pooled.reports.get(name))
-        else {
-            return Next::Nothing;
-        };
-        let tried = Tried::at(&shown.version);
-        let has = shown.status.finalizers.iter().any(|it| it == names::FINALIZER_IN_USE);
-        if report.in_use() && !has && !shown.status.deleting {
-            let mut finalizers = shown.status.finalizers.clone();
-            finalizers.push(names::FINALIZER_IN_USE.to_owned());
-            return finalize(name, &finalizers, tried);
-        }
-        if has && shown.status.deleting && !report.in_use() {
-            let kept = shown.status.finalizers.iter().filter(|it| *it != names::FINALIZER_IN_USE);
-            return finalize(name, &kept.cloned().collect::<Vec<_>>(), tried);
-        }
-        let status = pool_status(report, shown, clock);
-        if status == shown.status.status {
-            return Next::Nothing;
-        }
-        let patch = json!({
-            "metadata": {"resourceVersion": &*shown.version},
-            "status": {
-                "ipv4": status.ipv4, "ipv6": status.ipv6, "conditions": status.conditions,
-            },
-        });
-        Next::Write(Write::Pool(Arc::clone(name), PoolWrite::Status(patch)), tried)
-    }
-
     pub(super) fn wrote_address(&mut self, address: IpAddr, id: WriteId, result: Answer) {
         if self.pooled.writes.get(&address).is_some_and(|write| write.id == id) {
             self.pooled.writes.remove(&address);
@@ -584,84 +388,5 @@ impl State {
     pub(super) fn confirmed(&mut self, holder: HolderRef, exists: bool) {
         self.pooled.confirm.remove(&holder);
         self.pooled.tell(Told::Confirmed { holder, exists });
-    }
-}
-
-/// The families that somebody wants, as questions to the DNS.
-fn families(claim: &Ask) -> dns::Families {
-    use bowline_core::addresses::Families;
-    match claim.families {
-        Families::One(family) => [family].into_iter().collect(),
-        Families::Prefer(_) | Families::Require(_) | Families::OfPool => dns::Families::BOTH,
-    }
-}
-
-/// Whether somebody has to do with addresses at all: most Services have not.
-fn is_news(claim: &Ask) -> bool {
-    use bowline_core::addresses::Ask;
-    claim.ask != Ok(Ask::Nothing) || !claim.uses.is_empty()
-}
-
-fn finalize(name: &Arc<str>, finalizers: &[String], tried: Tried) -> Next {
-    let finalizers = (!finalizers.is_empty()).then_some(finalizers);
-    let patch = json!({
-        "metadata": {"resourceVersion": tried.version(), "finalizers": finalizers},
-    });
-    Next::Write(Write::Pool(Arc::clone(name), PoolWrite::Finalizers(patch)), tried)
-}
-
-fn pool_status(
-    report: &PoolReport,
-    shown: &Shown<PoolShown>,
-    clock: Timestamp,
-) -> AddressPoolStatus {
-    let count = |number: u128| i64::try_from(number).unwrap_or(COUNT_MAX).min(COUNT_MAX);
-    let counts = |it: &Counts| FamilyCounts {
-        assigned: count(it.assigned.into()),
-        resting: count(it.resting.into()),
-        available: count(it.available),
-    };
-    let condition = |holds, reason: &str, message: String| status::Condition {
-        holds,
-        reason: reason.into(),
-        message: message.into(),
-    };
-    let used = match &report.used {
-        PoolUse::Used => condition(true, "Used", "addresses are given from it".to_owned()),
-        PoolUse::Overlaps { pool, range } => condition(
-            false,
-            "Overlaps",
-            format!(
-                "{}-{} has addresses of the older pool {pool}: nothing new is given from this pool \
-                 until they have none in common",
-                range.first(),
-                range.last(),
-            ),
-        ),
-        PoolUse::Deleting if report.in_use() => condition(
-            false,
-            "InUse",
-            "it is being deleted, and goes when nobody has an address of it: see the Addresses with \
-             this pool"
-                .to_owned(),
-        ),
-        PoolUse::Deleting => condition(false, "Deleting", "it is being deleted".to_owned()),
-    };
-    let readable = match &report.refused[..] {
-        [] => condition(true, "Readable", "all entries are used".to_owned()),
-        refused => {
-            let told: Vec<_> = refused.iter().take(5).map(ToString::to_string).collect();
-            condition(false, "BadEntries", format!("left out: {}", told.join("; ")))
-        }
-    };
-    let before = &shown.status.status.conditions;
-    let generation = shown.generation;
-    let with = render::with_condition(before, names::CONDITION_USED, &used, generation, clock);
-    let conditions =
-        render::with_condition(&with, names::CONDITION_READABLE, &readable, generation, clock);
-    AddressPoolStatus {
-        ipv4: report.ipv4.as_ref().map(counts),
-        ipv6: report.ipv6.as_ref().map(counts),
-        conditions,
     }
 }

@@ -14,6 +14,7 @@ impl State {
             Heard::Lease(seen) => self.hear_lease(seen, now),
             Heard::Pool(seen) => self.hear_pool(seen),
             Heard::Address(seen) => self.hear_address(seen),
+            Heard::ExternalIp(seen) => self.hear_external_ip(seen),
             Heard::Node(seen) => self.hear_node(seen),
         }
     }

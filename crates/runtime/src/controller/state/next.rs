@@ -5,6 +5,7 @@ use super::*;
 use crate::controller::writes::CookiesWrite;
 use bowline_api::load_balancer::LoadBalancerPhase;
 use bowline_core::cookies::{self, Recorded, Step};
+use bowline_core::objects::LoadBalancer;
 
 /// The certificates that a load balancer needs.
 fn needed<'a>(planner: &'a Planner, lb: &str) -> Needed<'a> {
@@ -23,6 +24,7 @@ impl State {
             Target::Holder(holder) => self.next_holder(holder),
             Target::Address(address) => self.next_address(*address),
             Target::Pool(name) => self.next_pool(name, clock),
+            Target::ExternalIp(key) => self.next_external_ip(key, clock),
             Target::Cookies(lb) => self.next_cookies(lb),
             Target::Certificates(lb) => self.next_certificates(lb, now),
             Target::Plans(lb) => self.next_plan(lb, now),
@@ -230,6 +232,23 @@ impl State {
         }
     }
 
+    /// The addresses that a load balancer shows: one of its pool when its agent has applied the plan that
+    /// has it, and until then what it showed before and still has.
+    fn addresses_in_force(&self, lb: &LoadBalancer, verdict: Option<&Verdict>) -> Vec<IpAddr> {
+        let (key, planned) = (ObjectKey::new("", Arc::clone(&lb.name)), self.planner.addresses(lb));
+        let of_pool = lb.addresses.is_empty() && lb.address_pool.is_some();
+        let tracked = self.tracked.get(&(ConsumerKind::LoadBalancer, key)).filter(|_| of_pool);
+        let shown = self.balancers.get(&lb.name).map(|it| &it.status.status.ingress);
+        let shown: Vec<IpAddr> = shown.into_iter().flatten().filter_map(|it| it.ip).collect();
+        match (tracked, verdict) {
+            (Some(tracked), Some(verdict)) => {
+                let draining = self.planner.draining(lb);
+                status::in_force(verdict, tracked.changed, &planned, draining, &shown)
+            }
+            _ => planned,
+        }
+    }
+
     pub(super) fn next_load_balancer(
         &mut self,
         lb: &Arc<str>,
@@ -273,7 +292,7 @@ impl State {
         let mut want = status::load_balancer(Known {
             name: lb,
             verdict: verdict.as_ref(),
-            addresses: self.planner.addresses(known),
+            addresses: self.addresses_in_force(known, verdict.as_ref()),
             consumers: self.planner.consumers(lb),
             refused: self.planner.refused(lb),
             undone: agent.map_or(&[], |agent| &agent.report.refused),

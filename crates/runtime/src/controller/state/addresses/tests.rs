@@ -1,4 +1,6 @@
 use super::*;
+use crate::controller::inputs::PoolSeen;
+use crate::controller::shown::Shown;
 use bowline_api::address::Address;
 use bowline_api::address_pool::AddressPool;
 use bowline_api::{LoadBalancer, convert};
@@ -8,7 +10,7 @@ use bowline_core::objects::Family;
 use bowline_core::planner::Kind;
 use k8s_openapi::api::core::v1::Service;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn read<T: DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).unwrap()
@@ -90,6 +92,7 @@ fn heard(all: impl IntoIterator<Item = Heard>, leads: bool) -> (State, Instant) 
     state.hear(Heard::Lease(Seen::Done), now);
     state.hear(Heard::Pool(Seen::Done), now);
     state.hear(Heard::Address(Seen::Done), now);
+    state.hear(Heard::ExternalIp(Seen::Done), now);
     state.hear(Heard::Node(Seen::Done), now);
     assert!(state.is_complete());
     state.at(Timestamp::UNIX_EPOCH, leads);
@@ -175,4 +178,63 @@ fn a_look_up_concerns_a_service_only_where_it_says_something_else() {
     assert!(look(failed("one server"), 5));
     assert!(!look(failed("another server"), 10));
     assert!(look(ok("192.0.2.8", 17), 18));
+}
+
+/// A Service that has its address from a DNS name, as a former leader left it, and its Address.
+fn from_name() -> [Heard; 2] {
+    let condition = |type_: &str, reason: &str, message: &str| {
+        json!({
+            "type": type_, "status": "True", "reason": reason, "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        })
+    };
+    let service: Service = read(json!({
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "web", "resourceVersion": "1",
+            "annotations": {"bowline.dev/assign-from-fqdn": "web.example.com"},
+        },
+        "spec": {
+            "type": "LoadBalancer", "ports": [{"port": 80, "protocol": "TCP"}],
+            "ipFamilies": ["IPv4"], "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
+        },
+        "status": {
+            "loadBalancer": {"ingress": [{"ip": "192.0.2.5", "ipMode": "VIP"}]},
+            "conditions": [
+                condition(names::CONDITION_SERVICE_PROGRAMMED, "Assigned", "as it was"),
+                condition(names::CONDITION_ADDRESS_FROM_DNS, "Resolved", "web.example.com is so"),
+            ],
+        },
+    }));
+    let shown = Status::Service(Shown::<ServiceShown>::of(&service));
+    let object = Box::new(Object::Service(convert::service(&service)));
+    let holder = json!({"kind": "Service", "namespace": "shop", "name": "web", "uid": "web"});
+    let address: Address = read(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "Address",
+        "metadata": {"name": "192.0.2.5", "uid": "a", "resourceVersion": "1"},
+        "spec": {"pool": "public", "holders": [holder]},
+    }));
+    [
+        Heard::Planner(Event::Apply(object), Some(shown)),
+        Heard::Address(Seen::Apply(convert::record(&address))),
+    ]
+}
+
+#[test]
+fn what_was_said_of_a_name_stays_until_a_new_leader_has_looked_it_up() {
+    let [service, address] = from_name();
+    let (mut state, now) = heard([pool("192.0.2.0/24"), service, address], true);
+    let target = Target::Consumer(ConsumerKind::Service, ObjectKey::new("shop", "web"));
+    let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
+    assert!(matches!(next, Next::Nothing), "{next:?}");
+    assert_eq!(warnings(&mut state), []);
+    let failure = Err(Failure::new(FailureKind::Timeout, ""));
+    let answers = Answers { v4: Some(failure), v6: None };
+    let report = Report { answers, next_check: Duration::from_secs(5) };
+    state.found("web.example.com".parse().unwrap(), report);
+    state.settle(now);
+    let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
+    let Next::Write(Write::Consumer(_, _, patch), _) = next else { panic!("{next:?}") };
+    let conditions = patch["status"]["conditions"].as_array().unwrap();
+    let reasons: Vec<_> = conditions.iter().map(|it| it["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons, ["NameFailed", "NameFailed"]);
 }

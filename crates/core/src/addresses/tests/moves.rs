@@ -1,0 +1,209 @@
+//! From one address to another: the old one goes when the new one is in its place. And who is where.
+
+use super::make::*;
+use crate::addresses::*;
+
+fn on(load_balancer: &str, claim: Claim) -> Claim {
+    Claim { load_balancer: Some(load_balancer.into()), ..claim }
+}
+
+fn sharer(key: &str, at: i64, ports: &[u16]) -> Claim {
+    Claim { created: at, sharing: sharing("k", ports), ..service(key) }
+}
+
+fn world() -> World {
+    World::new([pool("p", &["192.0.2.0/24"]), pool("q", &["198.51.100.0/24"])])
+}
+
+/// A Service whose load balancer has been away since its status was written.
+fn put_behind(world: &mut World, key: &str, shown: &str) {
+    let holder = world.claim(key).holder.clone();
+    let mut claim = world.claim(key).clone();
+    claim.status = ips(&[shown]);
+    world.put(claim);
+    world.tell(Event::Shown { holder, addresses: ips(&[shown]) });
+}
+
+/// Lets the machine and the API come to rest, without any status being written.
+fn record_only(world: &mut World) {
+    loop {
+        let changes = world.machine.take(world.now);
+        let quiet = changes.writes.is_empty() && changes.decisions.is_empty();
+        for write in changes.writes {
+            let result = world.perform(&write);
+            world.tell(Event::Written { id: write.id, result });
+            world.echo(write.address);
+        }
+        for (holder, decision) in changes.decisions {
+            world.decisions.extend(decision.map(|it| (holder, it)));
+        }
+        if quiet {
+            return;
+        }
+    }
+}
+
+fn draining(world: &World, key: &str) -> Vec<IpAddr> {
+    world.decision(key).draining.iter().map(|it| it.address).collect()
+}
+
+#[test]
+fn every_move_leaves_the_old_address_draining_for_the_grace() {
+    let mut world = world();
+    world.with([Claim { ask: addresses(&["192.0.2.7"]), ..service("shop/web") }]);
+    world.edit("shop/web", |claim| claim.ask = Ok(Ask::Pool("q".into())));
+    assert_eq!(world.has("shop/web"), ips(&["198.51.100.0"]));
+    assert_eq!(draining(&world, "shop/web"), ips(&["192.0.2.7"]));
+    assert_eq!(
+        world.records[&ip("192.0.2.7")].content.state,
+        AddressState::Draining { until: 1_060 }
+    );
+    world.pass(GRACE);
+    assert_eq!(world.held(), [("198.51.100.0".to_owned(), vec!["shop/web".to_owned()])]);
+
+    world.put_pool(pool("q", &["198.51.100.8/29"]));
+    assert_eq!(world.has("shop/web"), ips(&["198.51.100.8"]), "its address is in no pool");
+    assert_eq!(draining(&world, "shop/web"), ips(&["198.51.100.0"]));
+    world.restart();
+    world.run();
+    assert_eq!(draining(&world, "shop/web"), ips(&["198.51.100.0"]), "a grace outlasts a restart");
+    world.pass(GRACE);
+    assert_eq!(world.held(), [("198.51.100.8".to_owned(), vec!["shop/web".to_owned()])]);
+}
+
+#[test]
+fn who_has_no_other_address_loses_one_that_is_in_no_pool_at_once() {
+    let mut world = World::new([pool("p", &["192.0.2.0/24"])]);
+    world.with([service("shop/web")]);
+    world.remove_pool("p");
+    assert_eq!((world.has("shop/web"), draining(&world, "shop/web")), (vec![], vec![]));
+    assert_eq!(world.held(), []);
+}
+
+#[test]
+fn an_old_address_stays_after_its_grace_until_the_new_one_is_shown() {
+    let mut world = world();
+    world.with([on("edge", service("shop/web"))]);
+    let mut claim = world.claim("shop/web").clone();
+    claim.ask = Ok(Ask::Pool("q".into()));
+    world.put(claim);
+    record_only(&mut world);
+    world.now += 10 * GRACE;
+    record_only(&mut world);
+    assert_eq!(world.has("shop/web"), ips(&["198.51.100.0"]));
+    assert_eq!(draining(&world, "shop/web"), ips(&["192.0.2.0"]), "the agent is away");
+    put_behind(&mut world, "shop/web", "198.51.100.0");
+    record_only(&mut world);
+    assert_eq!(draining(&world, "shop/web"), ips(&[]));
+    put_behind(&mut world, "shop/web", "198.51.100.0");
+    record_only(&mut world);
+    assert_eq!(world.held(), [("198.51.100.0".to_owned(), vec!["shop/web".to_owned()])]);
+}
+
+#[test]
+fn an_old_address_that_nothing_shows_goes_when_its_grace_is_over() {
+    let mut world = world();
+    world.with([on("edge", service("shop/web"))]);
+    let mut claim = world.claim("shop/web").clone();
+    claim.ask = Ok(Ask::Pool("q".into()));
+    claim.status = Vec::new();
+    world.put(claim);
+    record_only(&mut world);
+    assert_eq!(draining(&world, "shop/web"), ips(&["192.0.2.0"]));
+    world.now += GRACE;
+    record_only(&mut world);
+    assert_eq!(draining(&world, "shop/web"), ips(&[]), "it cannot be served anywhere");
+}
+
+#[test]
+fn a_draining_address_that_somebody_deletes_is_made_again_for_its_drain() {
+    let mut world = world();
+    world.with([service("shop/web")]);
+    world.edit("shop/web", |claim| claim.ask = Ok(Ask::Pool("q".into())));
+    let before = world.records[&ip("192.0.2.0")].content.clone();
+    assert_eq!(before.state, AddressState::Draining { until: 1_060 });
+    world.records.remove(&ip("192.0.2.0"));
+    world.echo(ip("192.0.2.0"));
+    world.run();
+    assert_eq!(world.records.get(&ip("192.0.2.0")).map(|it| &it.content), Some(&before));
+    world.pass(GRACE);
+    assert_eq!(world.held(), [("198.51.100.0".to_owned(), vec!["shop/web".to_owned()])]);
+}
+
+#[test]
+fn a_deleted_address_of_one_who_is_gone_is_made_again_while_something_serves_it() {
+    let mut world = world();
+    world.with([on("edge", service("shop/web"))]);
+    let holder = world.claim("shop/web").holder.clone();
+    let addresses = ips(&["192.0.2.0"]);
+    world.tell(Event::Serving { holder: holder.clone(), addresses });
+    world.remove("shop/web");
+    world.run();
+    world.records.remove(&ip("192.0.2.0"));
+    world.echo(ip("192.0.2.0"));
+    world.run();
+    assert_eq!(world.held(), [("192.0.2.0".to_owned(), vec!["shop/web".to_owned()])]);
+    world.tell(Event::Serving { holder: holder.clone(), addresses: Vec::new() });
+    world.run();
+    assert_eq!(world.held(), []);
+
+    world.with([on("edge", service("shop/web"))]);
+    world.remove("shop/web");
+    world.records.remove(&ip("192.0.2.0"));
+    world.echo(ip("192.0.2.0"));
+    world.run();
+    assert_eq!(world.held(), [], "nobody serves it");
+    world.claims.clear();
+    world.relist();
+    world.run();
+    assert!(world.machine.is_empty());
+}
+
+#[test]
+fn only_those_on_one_load_balancer_or_on_none_share_an_address() {
+    let mut world = world();
+    world.with([on("edge", sharer("shop/a", 0, &[80]))]);
+    let ask = || addresses(&["192.0.2.0"]);
+    world.with([
+        on("edge", Claim { ask: ask(), ..sharer("shop/b", 1, &[81]) }),
+        on("core", Claim { ask: ask(), ..sharer("shop/c", 2, &[82]) }),
+        Claim { ask: ask(), ..sharer("shop/d", 3, &[83]) },
+    ]);
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
+    let message =
+        "pool \"p\": 192.0.2.0 is held by Service shop/a, which has it on load balancer \"edge\"";
+    for key in ["shop/c", "shop/d"] {
+        assert_eq!((world.has(key), world.message(key)), (vec![], message));
+    }
+}
+
+#[test]
+fn who_goes_to_another_load_balancer_alone_loses_a_shared_address_and_two_together_keep_it() {
+    let mut world = world();
+    world.with([on("edge", sharer("shop/a", 0, &[80])), on("edge", sharer("shop/b", 1, &[81]))]);
+    world.put(on("core", sharer("shop/a", 0, &[80])));
+    world.put(on("core", sharer("shop/b", 1, &[81])));
+    world.run();
+    assert_eq!(world.held()[0], ("192.0.2.0".into(), vec!["shop/a".into(), "shop/b".into()]));
+    world.edit("shop/a", |claim| claim.load_balancer = Some("edge".into()));
+    assert_eq!(world.has("shop/a"), ips(&["192.0.2.1"]));
+    assert_eq!(draining(&world, "shop/a"), ips(&[]), "it must not be served at both");
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
+}
+
+#[test]
+fn who_is_on_a_load_balancer_is_recorded_with_it() {
+    let mut world = world();
+    world.with([
+        on("edge", service("shop/web")),
+        load_balancer("core", "q"),
+        Claim { created: 1, ..service("shop/alone") },
+    ]);
+    let places: Vec<_> = world.machine.places().collect();
+    let (web, core) = (&world.claim("shop/web").holder, &world.claim("core").holder);
+    let expected = [
+        (web, &Arc::from("edge"), ip("192.0.2.0")),
+        (core, &Arc::from("core"), ip("198.51.100.0")),
+    ];
+    assert_eq!(places, expected);
+}
