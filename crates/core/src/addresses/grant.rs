@@ -56,7 +56,10 @@ impl View<'_> {
             }
             let why = may_share(terms, theirs, true).err()?;
             let later = (mine.since, &mine.holder) > (other.since, &other.holder);
-            (edited || later).then(|| Clash { with: other.holder.clone(), why })
+            // One who is about to give it up takes nothing from those who stay.
+            let hold = self.ledger.hold(&other.holder.uid, address);
+            let leaves = hold.is_some_and(|hold| hold.leave.is_some());
+            (edited || later && !leaves).then(|| Clash { with: other.holder.clone(), why })
         })
     }
 
@@ -143,6 +146,11 @@ impl View<'_> {
         }
         if self.ledger.hold(&claim.holder.uid, address).is_some() {
             return Ok(());
+        }
+        // It gave it up, and the record does not say so yet: taken back before that is carried out, the
+        // address would be shown while it is not recorded.
+        if self.ledger.is_recorded(address, &claim.holder.uid) {
+            return Err(refuse(Refusal::Leaving(address)));
         }
         slot.usable().map_err(refuse)?;
         slot.pool.fits(claim, self.labels(claim)).map_err(|it| refuse(Refusal::Unfit(it)))?;

@@ -143,7 +143,13 @@ impl Ledger {
                 hold.confirmed |= has(&entry.recorded);
             }
         }
-        let room = self.entries.get(&address).is_some_and(|entry| entry.recorded.is_none());
+        // Who left may ask for it anew.
+        let stays = |it: &Holder| {
+            let recorded = entry.recorded.as_ref();
+            recorded.is_some_and(|(content, _)| content.has(&it.holder.uid))
+        };
+        let left = before.iter().flat_map(|(content, _)| &content.holders).any(|it| !stays(it));
+        let room = left || entry.recorded.is_none();
         self.reckon(address, room);
     }
 

@@ -120,8 +120,11 @@ impl Causes {
             let known = |(other, hold): &(IpAddr, &Hold)| {
                 hold.at < gain.heard && !gain.in_flight.contains(other)
             };
-            // What somebody else deleted is made again, if only for a grace.
-            let again = draining || self.vandalised.contains(&(uid.clone(), address));
+            // What somebody else deleted, also another leader, is made again, if only for a grace.
+            let hold = (uid.clone(), address);
+            let again = draining
+                || self.vandalised.contains(&hold)
+                || !gain.alone && self.had.contains(&hold);
             for (other, hold) in self.beside(uid, address).filter(known).filter(|_| !again) {
                 let cause = self.may_lose(uid, other, hold, gain);
                 prop_assert!(cause, "{uid} has {other} and is given {address} without a cause");

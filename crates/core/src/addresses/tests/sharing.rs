@@ -271,3 +271,46 @@ fn addresses_of_other_namespaces_do_not_hide_one_that_can_be_shared() {
     world.with([sharer("shop/b", 101, &[81])]);
     assert_eq!(world.has("shop/b"), world.has("shop/a"));
 }
+
+#[test]
+fn one_who_gave_a_shared_address_up_has_it_again_only_when_that_is_recorded() {
+    let mut world = World::new([pool("one", &["192.0.2.0/31"])]);
+    world.with(
+        [80, 81].map(|port| Claim {
+            sharing: sharing("k", &[port]),
+            ..service(&format!("shop/s{port}"))
+        }),
+    );
+    assert_eq!(world.has("shop/s81"), ips(&["192.0.2.0"]));
+    let ask = |world: &mut World, ask| {
+        let claim = Claim { ask, ..world.claim("shop/s81").clone() };
+        world.put(claim);
+        world.machine.take(world.now)
+    };
+    let shown = ask(&mut world, Ok(Ask::Nothing));
+    shown.decisions.into_iter().for_each(|(holder, decision)| world.show(holder, decision));
+    // The write is under way when it asks again.
+    let released = world.machine.take(world.now);
+    assert_eq!(released.writes.len(), 1, "{released:?}");
+    let again = ask(&mut world, addresses(&["192.0.2.0"]));
+    let [(_, Some(decision))] = &again.decisions[..] else { panic!("{again:?}") };
+    assert_eq!(decision.addresses, []);
+    assert_eq!(decision.verdict.message, "pool \"one\": 192.0.2.0 is being given up");
+    world.carry_out(again);
+    world.carry_out(released);
+    world.run();
+    assert_eq!(world.has("shop/s81"), ips(&["192.0.2.0"]));
+    assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/s80".into(), "shop/s81".into()])]);
+}
+
+#[test]
+fn one_who_is_about_to_give_an_address_up_takes_it_from_nobody_who_has_just_joined() {
+    let mut world = World::new([pool("one", &["192.0.2.0/31"])]);
+    let sharing = |port| sharing("k", &[port]);
+    world.with([Claim { created: 5, sharing: sharing(80), ..service("shop/leaves") }]);
+    let gone = Claim { ask: Ok(Ask::Nothing), sharing: None, ..world.claim("shop/leaves").clone() };
+    world.pass(1);
+    // The older one is decided for first, and joins.
+    world.with([gone, Claim { sharing: sharing(81), ..service("shop/joins") }]);
+    assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/joins".into()])]);
+}
