@@ -101,8 +101,14 @@ impl View<'_> {
     fn may_join(&self, claim: &Claim, address: IpAddr, across: bool) -> Result<(), Clash> {
         let holders = self.ledger.held(address).map_or(&[][..], |held| &held.holders);
         for other in holders.iter().filter(|it| it.holder.uid != claim.holder.uid) {
-            may_share(terms(claim), self.terms_of(other, self.live(&other.holder)), across)
-                .map_err(|why| Clash { with: other.holder.clone(), why })?;
+            let live = self.live(&other.holder);
+            let recorded = self.terms_of(other, live);
+            // One who has edited itself and is not decided for yet is not joined on its old terms.
+            let edited = live.filter(|it| it.claim.ask.is_ok()).map(|it| terms(&it.claim));
+            for theirs in [Some(recorded), edited].into_iter().flatten() {
+                may_share(terms(claim), theirs, across)
+                    .map_err(|why| Clash { with: other.holder.clone(), why })?;
+            }
         }
         match holders.first() {
             Some(first) if holders.len() >= MOST_HOLDERS => {

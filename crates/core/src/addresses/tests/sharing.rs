@@ -304,13 +304,31 @@ fn one_who_gave_a_shared_address_up_has_it_again_only_when_that_is_recorded() {
 }
 
 #[test]
-fn one_who_is_about_to_give_an_address_up_takes_it_from_nobody_who_has_just_joined() {
+fn one_who_has_edited_itself_away_is_not_joined_on_its_old_terms() {
     let mut world = World::new([pool("one", &["192.0.2.0/31"])]);
     let sharing = |port| sharing("k", &[port]);
     world.with([Claim { created: 5, sharing: sharing(80), ..service("shop/leaves") }]);
     let gone = Claim { ask: Ok(Ask::Nothing), sharing: None, ..world.claim("shop/leaves").clone() };
     world.pass(1);
-    // The older one is decided for first, and joins.
+    world.told();
+    // The older one is decided for first.
     world.with([gone, Claim { sharing: sharing(81), ..service("shop/joins") }]);
-    assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/joins".into()])]);
+    assert_eq!(world.told(), ["shop/joins AddressAssigned: assigned 192.0.2.1 of pool one"]);
+    assert_eq!(world.held(), [("192.0.2.1".into(), vec!["shop/joins".into()])]);
+}
+
+#[test]
+fn one_who_edits_its_key_keeps_the_address_though_another_would_have_joined() {
+    let mut world = World::new([pool("one", &["192.0.2.0/31"])]);
+    world.with([Claim { sharing: sharing("k", &[80]), ..service("shop/edits") }]);
+    let edited = Claim { sharing: sharing("l", &[80]), ..world.claim("shop/edits").clone() };
+    // One whose status shows the address is decided for first.
+    let shows = Claim {
+        sharing: sharing("k", &[81]),
+        status: ips(&["192.0.2.0"]),
+        ..service("shop/shows")
+    };
+    world.with([edited, shows]);
+    assert_eq!(world.has("shop/edits"), ips(&["192.0.2.0"]));
+    assert_eq!(world.has("shop/shows"), ips(&["192.0.2.1"]));
 }
