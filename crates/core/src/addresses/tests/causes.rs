@@ -111,7 +111,7 @@ impl Causes {
             let hold = self.holds.remove(&(uid.clone(), address));
             let spare = self.beside(uid, address).next().is_some();
             // One who has not heard of a deletion may think that it has another one.
-            let vandal = !gain.alone && self.vandalised.iter().any(|(it, _)| it == uid);
+            let vandal = self.vandalised.iter().any(|(it, _)| it == uid);
             let cause =
                 spare || vandal || hold.is_none_or(|it| self.may_lose(uid, address, &it, gain));
             prop_assert!(cause, "{uid} loses {address} without a cause");
@@ -173,7 +173,11 @@ impl Causes {
         let unknown = !gain.alone || self.forgotten >= hold.since;
         let others = hold.partners.iter().filter(|_| unknown);
         let editors = others.map(|it| &**it).chain([uid]);
-        !hold.partners.is_empty() && views.any(|view| editors.clone().any(|it| edited(view, it)))
+        // Also with one who was to have it, too, and whose write failed.
+        let mut chosen = gain.chosen.keys();
+        let shared = !hold.partners.is_empty()
+            || chosen.any(|(other, at)| **other != *uid && *at == address);
+        shared && views.any(|view| editors.clone().any(|it| edited(view, it)))
     }
 }
 
