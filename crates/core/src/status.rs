@@ -3,6 +3,7 @@
 //! with what is there; nothing here is written or timed.
 
 use crate::key::{ConsumerKind, ConsumerRef};
+use crate::objects::Family;
 use crate::outcome::{Outcome, Problem, State};
 use crate::programmed::{Pending, Phase, Verdict};
 use crate::update::{Extent, ListenerKey, Refusal};
@@ -204,8 +205,7 @@ pub fn consumer(outcome: &Outcome, progress: &Progress, written: Written<'_>) ->
     };
     match progress {
         Progress::Applied(undone) => {
-            let served = planned.iter().copied().filter(|address| undone.serves(address));
-            let addresses: Vec<_> = served.collect();
+            let addresses = served(undone, planned, draining, written.addresses);
             let programmed = if undone.problems.is_empty() {
                 served_by(load_balancer, outcome.problems.iter().chain(&undone.parts))
             } else {
@@ -214,10 +214,7 @@ pub fn consumer(outcome: &Outcome, progress: &Progress, written: Written<'_>) ->
             ConsumerStatus { addresses, programmed }
         }
         Progress::Waiting(why) => {
-            let reached = planned.iter().chain(draining).copied();
-            let mut kept: Vec<_> =
-                reached.filter(|address| written.addresses.contains(address)).collect();
-            kept.sort_unstable();
+            let kept = kept(why, planned, draining, written.addresses);
             // A change that is on its way is not worth two writes, one to take back and one to restore.
             let moment = matches!(
                 why,
@@ -237,18 +234,44 @@ pub fn consumer(outcome: &Outcome, progress: &Progress, written: Written<'_>) ->
     }
 }
 
-/// The addresses that may be shown of what is planned with this change: all of them once it is applied,
-/// and until then what is shown already and is still served.
+/// The addresses of a load balancer that may be shown: those that it serves, and until its agent has
+/// applied them what is shown already and is still served.
 pub fn in_force(
-    verdict: &Verdict,
-    change: u64,
+    progress: &Progress,
     planned: &[IpAddr],
     draining: &[IpAddr],
     shown: &[IpAddr],
 ) -> Vec<IpAddr> {
-    if verdict.covers(change) {
-        return planned.to_vec();
+    match progress {
+        Progress::Applied(undone) => served(undone, planned, draining, shown),
+        Progress::Waiting(why) => kept(why, planned, draining, shown),
     }
+}
+
+/// What an agent serves of what it has applied. Where it could not open an address, the one before it
+/// stays: a move ends when its successor is served.
+fn served(
+    undone: &Undone,
+    planned: &[IpAddr],
+    draining: &[IpAddr],
+    shown: &[IpAddr],
+) -> Vec<IpAddr> {
+    let mut open: Vec<_> = planned.iter().copied().filter(|it| undone.serves(it)).collect();
+    if open.len() < planned.len() {
+        let served = |it: IpAddr| open.iter().any(|other| Family::of(*other) == Family::of(it));
+        let awaited = |it: &IpAddr| undone.serves(it) && shown.contains(it) && !served(*it);
+        let old: Vec<_> = draining.iter().copied().filter(awaited).collect();
+        open.extend(old);
+        open.sort_unstable();
+    }
+    open
+}
+
+/// What is shown of what is planned or drains. Nothing drains where there is no agent: who deletes a
+/// Lease says that its agent is dead.
+fn kept(why: &Waiting, planned: &[IpAddr], draining: &[IpAddr], shown: &[IpAddr]) -> Vec<IpAddr> {
+    let dead = *why == Waiting::Agent(Pending::NoAgent);
+    let draining = if dead { &[] } else { draining };
     let served = planned.iter().chain(draining).copied();
     let mut kept: Vec<_> = served.filter(|address| shown.contains(address)).collect();
     kept.sort_unstable();

@@ -79,6 +79,8 @@ fn an_address_that_drains_is_shown_until_its_successor_is_served() {
     let silent = Progress::Waiting(Waiting::Agent(Pending::AgentSilent));
     assert_eq!(shown(&behind(), &[old]), (vec![old], false));
     assert_eq!(shown(&silent, &[old]), (vec![old], false));
+    let dead = Progress::Waiting(Waiting::Agent(Pending::NoAgent));
+    assert_eq!(shown(&dead, &[old]), (vec![], false), "nobody serves it any more");
     assert_eq!(shown(&applied(), &[old]), (vec![new], true));
     assert_eq!(shown(&behind(), &[new]), (vec![new], true), "it does not come back");
     assert_eq!(shown(&behind(), &[old, new]), (vec![new, old], false));
@@ -200,12 +202,35 @@ fn a_source_without_a_driver_is_said_to_have_none() {
 #[test]
 fn what_is_shown_of_new_addresses_waits_for_the_plan_that_has_them() {
     let ip = |last: u8| IpAddr::from([192, 0, 2, last]);
-    let verdict = |applied| Verdict { phase: Phase::Running, applied };
-    let shown = |applied, shown: &[IpAddr]| {
-        in_force(&verdict(applied), 7, &[ip(2), ip(3)], &[ip(1)], shown)
+    let shown = |progress, shown: &[IpAddr]| in_force(&progress, &[ip(2), ip(3)], &[ip(1)], shown);
+    assert_eq!(shown(applied(), &[ip(1)]), [ip(2), ip(3)]);
+    assert_eq!(shown(behind(), &[ip(1)]), [ip(1)], "the old one is still served");
+    assert_eq!(shown(behind(), &[ip(1), ip(3)]), [ip(1), ip(3)]);
+    assert!(shown(behind(), &[ip(9)]).is_empty(), "what it has not is never shown");
+}
+
+#[test]
+fn an_address_that_drains_stays_while_its_successor_cannot_be_opened() {
+    let (old, new) = (IpAddr::from([192, 0, 2, 2]), IpAddr::from([192, 0, 2, 1]));
+    let outcome = moved(&["192.0.2.2"], &["192.0.2.1"]);
+    let all = [listener("192.0.2.1", 80), listener("192.0.2.2", 80)];
+    let shut = |keys: &[ListenerKey]| {
+        let refusals: Vec<_> =
+            keys.iter().map(|key| refusal(Extent::Listener(*key), "no")).collect();
+        Progress::Applied(Undone::of(&refusals, all))
     };
-    assert_eq!(shown(Some(7), &[ip(1)]), [ip(2), ip(3)]);
-    assert_eq!(shown(Some(6), &[ip(1)]), [ip(1)], "the old one is still served");
-    assert_eq!(shown(Some(6), &[ip(1), ip(3)]), [ip(1), ip(3)]);
-    assert!(shown(None, &[ip(9)]).is_empty(), "what it has not is never shown");
+    let shown = |progress: &Progress, written: &[IpAddr]| {
+        let status = consumer(&outcome, progress, Written { addresses: written, programmed: true });
+        let all = in_force(progress, &[new], &[old], written);
+        assert_eq!(status.addresses, all, "so it is for a load balancer");
+        (status.addresses, status.programmed.holds)
+    };
+    assert_eq!(shown(&shut(&all[..1]), &[old]), (vec![old], false));
+    assert_eq!(
+        shown(&shut(&all[..1]), &[]),
+        (vec![], false),
+        "what is not shown does not come back"
+    );
+    assert_eq!(shown(&shut(&all), &[old]), (vec![], false), "nor is it open");
+    assert_eq!(shown(&shut(&all[1..]), &[old]), (vec![new], false), "the new one is open");
 }

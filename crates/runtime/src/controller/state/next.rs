@@ -6,6 +6,7 @@ use crate::controller::writes::CookiesWrite;
 use bowline_api::load_balancer::LoadBalancerPhase;
 use bowline_core::cookies::{self, Recorded, Step};
 use bowline_core::objects::LoadBalancer;
+use bowline_core::update::{Extent, Refusal};
 
 /// The certificates that a load balancer needs.
 fn needed<'a>(planner: &'a Planner, lb: &str) -> Needed<'a> {
@@ -243,10 +244,32 @@ impl State {
         match (tracked, verdict) {
             (Some(tracked), Some(verdict)) => {
                 let draining = self.planner.draining(lb);
-                status::in_force(verdict, tracked.changed, &planned, draining, &shown)
+                let (undone, unlisted) = match draining.is_empty() {
+                    true => Default::default(),
+                    false => self.closed(&lb.name),
+                };
+                let progress = status::progress(Some(verdict), tracked.changed, undone, unlisted);
+                status::in_force(&progress, &planned, draining, &shown)
             }
             _ => planned,
         }
+    }
+
+    /// What an agent could not open of all that is on a load balancer, and how many refusals it does not
+    /// name.
+    fn closed(&self, lb: &Arc<str>) -> (Undone, usize) {
+        let Some(agent) = self.agents.get(&names::agent_lease(lb)) else {
+            return Default::default();
+        };
+        let shut = |it: &&Refusal| matches!(it.extent, Extent::Listener(_));
+        let refusals = agent.report.refused.iter().filter(shut);
+        let own = (ConsumerKind::LoadBalancer, ObjectKey::new("", Arc::clone(lb)));
+        let consumers = self.planner.consumers(lb).map(|it| (it.kind, key(it)));
+        let listeners = consumers.chain([own]).flat_map(|(kind, key)| {
+            let parts = self.planner.parts(kind, &key);
+            parts.iter().flat_map(|it| &it.listeners).map(ListenerKey::of).collect::<Vec<_>>()
+        });
+        (Undone::of(refusals, listeners), agent.report.unlisted)
     }
 
     pub(super) fn next_load_balancer(
