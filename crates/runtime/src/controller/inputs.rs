@@ -49,7 +49,7 @@ pub(super) enum Heard {
     /// Address objects. None: one that stands for no address.
     Address(Seen<Option<Record>>),
     /// ExternalIPs.
-    ExternalIp(Seen<Box<ExternalIpSeen>>),
+    ExternalIp(Seen<Box<Shown<ExternalIpShown>>>),
     /// Nodes with their addresses.
     Node(Seen<(Arc<str>, Vec<IpAddr>)>),
 }
@@ -74,7 +74,7 @@ impl Heard {
                 Some(Target::Pool(Arc::clone(&pool.pool.name)))
             }
             Self::ExternalIp(Seen::Apply(it) | Seen::Delete(it)) => {
-                Some(Target::ExternalIp(it.claim.holder.key.clone()))
+                Some(Target::ExternalIp(it.status.claim.holder.key.clone()))
             }
             Self::Plan(Seen::Apply(plan) | Seen::Delete(plan)) => {
                 Some(Target::Plans(Arc::clone(&plan.load_balancer)))
@@ -259,20 +259,6 @@ impl PoolSeen {
     }
 }
 
-/// An ExternalIP: what it asks for, and what its status says.
-#[derive(Debug)]
-pub(super) struct ExternalIpSeen {
-    pub(super) claim: addresses::Claim,
-    pub(super) shown: Shown<ExternalIpShown>,
-}
-
-impl ExternalIpSeen {
-    pub(super) fn of(object: &ExternalIP) -> Self {
-        let shown = Shown::<ExternalIpShown>::of(object);
-        Self { claim: convert::external_ip(object), shown }
-    }
-}
-
 /// The Lease of an agent.
 #[derive(Debug)]
 pub(super) struct LeaseSeen {
@@ -363,7 +349,7 @@ pub(super) fn follow(
         Heard::Address(seen.map(|address| convert::record(&address)))
     });
     inputs.everywhere("ExternalIP", |seen: Seen<ExternalIP>| {
-        Heard::ExternalIp(seen.map(|it| Box::new(ExternalIpSeen::of(&it))))
+        Heard::ExternalIp(seen.map(|it| Box::new(Shown::<ExternalIpShown>::of(&it))))
     });
     inputs.everywhere("Node", |seen: Seen<Node>| {
         Heard::Node(seen.map(|node| (node.name_any().into(), convert::node_addresses(&node))))

@@ -2,8 +2,7 @@
 //! an AddressPool or an ExternalIP is told. Each write is exclusive or under a version; what is there after a conflict is
 //! read and reported, never overruled.
 
-use super::inputs::ExternalIpSeen;
-use super::shown::{PoolShown, Shown};
+use super::shown::{ExternalIpShown, PoolShown, Shown};
 use super::writes::{Amend, Failure, Writer, Written, params, patch_params};
 use crate::patience::answer;
 use bowline_api::address::{Address, address_name};
@@ -23,7 +22,7 @@ impl Writer {
     /// Writes an Address object, and says how that ended.
     pub(super) async fn address(&self, write: addresses::Write) -> Written {
         let result = match self.write_address(&write).await {
-            Ok(version) => addresses::Written::Ok(version),
+            Ok(written) => written,
             Err(Error::Api(status)) if matches!(status.code, 404 | 409) => {
                 self.found(write.address).await
             }
@@ -32,19 +31,19 @@ impl Writer {
         Written::Address(write.id, result)
     }
 
-    async fn write_address(&self, write: &addresses::Write) -> Result<Version, Error> {
+    async fn write_address(&self, write: &addresses::Write) -> Result<addresses::Written, Error> {
         let api: Api<Address> = Api::all(self.client.clone());
         let name = address_name(write.address);
         match &write.op {
             Op::Create(content) => {
                 let object = convert::address_object(write.address, None, content);
                 let after = answer(api.create(&params(), &object)).await?;
-                self.state(&api, after, write.address, content).await
+                self.state(&api, object, after, content).await
             }
             Op::Update { version, content } => {
                 let object = convert::address_object(write.address, Some(version), content);
                 let after = answer(api.replace(&name, &params(), &object)).await?;
-                self.state(&api, after, write.address, content).await
+                self.state(&api, object, after, content).await
             }
             Op::Delete { version } => {
                 let preconditions = Preconditions {
@@ -54,7 +53,7 @@ impl Writer {
                 let params =
                     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
                 answer(api.delete(&name, &params)).await?;
-                Ok(version.clone())
+                Ok(addresses::Written::Ok(version.clone()))
             }
         }
     }
@@ -64,18 +63,25 @@ impl Writer {
     async fn state(
         &self,
         api: &Api<Address>,
+        mut sent: Address,
         after: Address,
-        address: IpAddr,
         content: &Content,
-    ) -> Result<Version, Error> {
-        let version = Version(after.resource_version().unwrap_or_default().into());
-        if convert::record(&after).is_some_and(|record| record.content.state == content.state) {
-            return Ok(version);
+    ) -> Result<addresses::Written, Error> {
+        let version = |it: &Address| Version(it.resource_version().unwrap_or_default().into());
+        let name = sent.name_any();
+        if !is_kept(&sent, &after) {
+            tracing::warn!(
+                address = name,
+                "the server drops fields of an Address: apply the current CustomResourceDefinitions"
+            );
+            return Ok(addresses::Written::Failed);
         }
-        let object = convert::address_object(address, Some(&version), content);
-        let name = address_name(address);
-        let after = answer(api.replace_status(&name, &params(), &object)).await?;
-        Ok(Version(after.resource_version().unwrap_or_default().into()))
+        if convert::record(&after).is_some_and(|record| record.content.state == content.state) {
+            return Ok(addresses::Written::Ok(version(&after)));
+        }
+        sent.metadata.resource_version = after.resource_version();
+        let after = answer(api.replace_status(&name, &params(), &sent)).await?;
+        Ok(addresses::Written::Ok(version(&after)))
     }
 
     /// What there is in place of what was to be written.
@@ -121,8 +127,15 @@ impl Writer {
     ) -> Result<Written, Failure> {
         let api: Api<ExternalIP> = Api::namespaced(self.client.clone(), &key.namespace);
         let after = amend(&api, &key.name, write).await?;
-        Ok(Written::ExternalIp(Box::new(ExternalIpSeen::of(&after))))
+        Ok(Written::ExternalIp(Box::new(Shown::<ExternalIpShown>::of(&after))))
     }
+}
+
+/// Whether a server has all that it was sent. One with an older definition of the kind drops what that
+/// does not have, and to write it again at once would never end.
+fn is_kept(sent: &Address, after: &Address) -> bool {
+    let said = |it| convert::record(it).map(|it| (it.content.pool, it.content.holders));
+    said(sent) == said(after)
 }
 
 async fn amend<K>(api: &Api<K>, name: &str, write: Amend) -> Result<K, Error>
@@ -142,4 +155,73 @@ where
 fn failed(address: IpAddr, error: &Error) -> addresses::Written {
     tracing::warn!(%address, %error, "cannot write an Address");
     addresses::Written::Failed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bowline_core::addresses::{AddressState, Holder};
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    /// A server that has what it is sent, but for these fields of holders. Answers one request.
+    async fn server(drops: &'static [&'static str]) -> Writer {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut read = Vec::new();
+            let mut object: Value = loop {
+                stream.read_buf(&mut read).await.unwrap();
+                let text = String::from_utf8_lossy(&read);
+                let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+                if let Some(object) = body.and_then(|it| serde_json::from_str(&it).ok()) {
+                    break object;
+                }
+            };
+            object["metadata"]["resourceVersion"] = json!("7");
+            for holder in object["spec"]["holders"].as_array_mut().unwrap() {
+                drops.iter().for_each(|it| drop(holder.as_object_mut().unwrap().remove(*it)));
+            }
+            let (body, json) = (object.to_string(), "content-type: application/json");
+            let head = format!("HTTP/1.1 200 OK\r\n{json}\r\ncontent-length: {}", body.len());
+            stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+        });
+        let client = kube::Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+        Writer { client, namespace: "bowline-system".to_owned() }
+    }
+
+    #[tokio::test]
+    async fn a_write_of_which_the_server_drops_a_part_has_failed() {
+        let holder = Holder {
+            holder: HolderRef {
+                key: ObjectKey::new("shop", "web"),
+                kind: HolderKind::Service,
+                uid: "u".into(),
+            },
+            ports: Vec::new(),
+            key: None,
+            load_balancer: Some("edge".into()),
+            since: 1_000,
+        };
+        let content = Content { pool: None, holders: vec![holder], state: AddressState::Active };
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let write =
+            |op: &Op| addresses::Write { id: addresses::WriteId(1), address, op: op.clone() };
+        let ok = addresses::Written::Ok(Version("7".into()));
+        let ops =
+            [Op::Create(content.clone()), Op::Update { version: Version("6".into()), content }];
+        for op in &ops {
+            for (drops, expected) in
+                [(&[][..], &ok), (&["loadBalancer"][..], &addresses::Written::Failed)]
+            {
+                let Written::Address(_, result) = server(drops).await.address(write(op)).await
+                else {
+                    panic!("an Address was written")
+                };
+                assert_eq!(result, *expected, "{drops:?}");
+            }
+        }
+    }
 }

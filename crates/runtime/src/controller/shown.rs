@@ -2,10 +2,11 @@
 //! answers to its own writes, whichever is newer. Nothing else of the objects is kept.
 
 use crate::watch::is_older;
-use bowline_api::LoadBalancer;
 use bowline_api::address_pool::{AddressPool, AddressPoolStatus};
 use bowline_api::external_ip::{ExternalIP, ExternalIPStatus};
 use bowline_api::load_balancer::LoadBalancerStatus;
+use bowline_api::{LoadBalancer, convert};
+use bowline_core::addresses::Claim;
 use bowline_core::key::ObjectKey;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
@@ -104,11 +105,12 @@ impl Shown<PoolShown> {
     }
 }
 
-/// What is known of an ExternalIP beside what it asks for.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// What is known of an ExternalIP.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct ExternalIpShown {
+    /// What it asks for.
+    pub(super) claim: Claim,
     pub(super) status: ExternalIPStatus,
-    pub(super) uid: Box<str>,
     pub(super) finalizers: Vec<String>,
     pub(super) deleting: bool,
 }
@@ -117,8 +119,8 @@ impl Shown<ExternalIpShown> {
     pub(super) fn of(object: &ExternalIP) -> Self {
         let meta = &object.metadata;
         let shown = ExternalIpShown {
+            claim: convert::external_ip(object),
             status: object.status.clone().unwrap_or_default(),
-            uid: meta.uid.as_deref().unwrap_or_default().into(),
             finalizers: meta.finalizers.clone().unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
         };

@@ -2,9 +2,11 @@
 //! is an exclusive create, so that a second leader can do no harm; nothing is tried twice here.
 
 use super::certificates::{CertificatesWrite, Fetched};
-use super::inputs::{CookiesSeen, ExternalIpSeen, Status};
+use super::inputs::{CookiesSeen, Status};
 use super::plans::PlanWrite;
-use super::shown::{CookiesShown, LoadBalancerShown, PoolShown, ServiceShown, Shown};
+use super::shown::{
+    CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown, Shown,
+};
 use crate::patience::answer;
 use crate::random;
 use bowline_api::{LoadBalancer, Plan, convert, names};
@@ -83,7 +85,7 @@ pub(super) enum Written {
     /// An AddressPool is so now.
     Pool(Box<Shown<PoolShown>>),
     /// An ExternalIP is so now.
-    ExternalIp(Box<ExternalIpSeen>),
+    ExternalIp(Box<Shown<ExternalIpShown>>),
     /// Certificates that were found, and those that were not.
     Fetched(Fetched, Vec<(Arc<str>, Vec<ObjectKey>)>),
 }

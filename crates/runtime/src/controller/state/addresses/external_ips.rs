@@ -2,7 +2,6 @@
 //! nothing is recorded for them any more. Where the traffic to their addresses goes is not decided here.
 
 use super::*;
-use crate::controller::inputs::ExternalIpSeen;
 use crate::controller::shown::Shown;
 use crate::controller::writes::Amend;
 use bowline_api::external_ip::{ExternalIPPhase, ExternalIPStatus};
@@ -12,7 +11,7 @@ use serde_json::json;
 impl State {
     pub(in crate::controller::state) fn hear_external_ip(
         &mut self,
-        seen: Seen<Box<ExternalIpSeen>>,
+        seen: Seen<Box<Shown<ExternalIpShown>>>,
     ) {
         match seen {
             Seen::Begin => {
@@ -21,8 +20,9 @@ impl State {
             }
             Seen::Apply(seen) => self.put_external_ip(*seen),
             Seen::Delete(seen) => {
-                self.pooled.external_ips.remove(&seen.claim.holder.key);
-                self.pooled.tell(Told::Delete(Class::ExternalIp, seen.claim.holder.key));
+                let key = seen.status.claim.holder.key;
+                self.pooled.external_ips.remove(&key);
+                self.pooled.tell(Told::Delete(Class::ExternalIp, key));
             }
             Seen::Done => {
                 self.pooled.external_ips.done();
@@ -32,13 +32,13 @@ impl State {
         }
     }
 
-    /// An ExternalIP as it is now.
-    pub(in crate::controller::state) fn put_external_ip(&mut self, seen: ExternalIpSeen) {
-        let ExternalIpSeen { claim, shown } = seen;
-        let (key, version) = (claim.holder.key.clone(), shown.version.clone());
+    /// An ExternalIP as it is now. A watch may be behind the answer to a write: then the newer one is told
+    /// again, or the end of a list would mean that it is gone.
+    pub(in crate::controller::state) fn put_external_ip(&mut self, shown: Shown<ExternalIpShown>) {
+        let key = shown.status.claim.holder.key.clone();
         self.pooled.external_ips.put(key.clone(), shown);
-        // A watch may be behind the answer to a write.
-        if self.pooled.external_ips.get(&key).is_some_and(|known| known.version == version) {
+        if let Some(known) = self.pooled.external_ips.get(&key) {
+            let claim = known.status.claim.clone();
             self.pooled.tell(Told::Apply(Box::new(Thing::Claim(claim))));
         }
         self.dirty.insert(Target::ExternalIp(key));
@@ -50,11 +50,7 @@ impl State {
         clock: Timestamp,
     ) -> Next {
         let Some(shown) = self.pooled.external_ips.get(key) else { return Next::Nothing };
-        let holder = HolderRef {
-            key: key.clone(),
-            kind: HolderKind::ExternalIp,
-            uid: shown.status.uid.as_ref().into(),
-        };
+        let holder = shown.status.claim.holder.clone();
         let tried = Tried::at(&shown.version);
         let write = |amend| Next::Write(Write::ExternalIp(key.clone(), amend), tried);
         let status = status(self.pooled.machine.decision(&holder), shown, clock);

@@ -3,6 +3,7 @@ use crate::controller::inputs::PoolSeen;
 use crate::controller::shown::Shown;
 use bowline_api::address::Address;
 use bowline_api::address_pool::AddressPool;
+use bowline_api::external_ip::ExternalIP;
 use bowline_api::{LoadBalancer, convert};
 use bowline_core::addresses::Version;
 use bowline_core::dns::{Answers, Failure, FailureKind, Found};
@@ -64,6 +65,19 @@ fn address(name: &str) -> Heard {
         "spec": {"pool": "public", "holders": [holder]},
     }));
     Heard::Address(Seen::Apply(convert::record(&address)))
+}
+
+/// An ExternalIP that may have addresses, at this version.
+fn external_ip(version: &str) -> Box<Shown<ExternalIpShown>> {
+    let object: ExternalIP = read(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "ExternalIP",
+        "metadata": {
+            "name": "game-0", "namespace": "shop", "uid": "u", "resourceVersion": version,
+            "finalizers": [names::FINALIZER_CLEANUP],
+        },
+        "spec": {"serviceName": "game", "podName": "game-0", "addressPool": "public"},
+    }));
+    Box::new(Shown::<ExternalIpShown>::of(&object))
 }
 
 /// A state that has heard this, and that there is no more.
@@ -237,4 +251,23 @@ fn what_was_said_of_a_name_stays_until_a_new_leader_has_looked_it_up() {
     let conditions = patch["status"]["conditions"].as_array().unwrap();
     let reasons: Vec<_> = conditions.iter().map(|it| it["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons, ["NameFailed", "NameFailed"]);
+}
+
+#[test]
+fn a_list_that_is_behind_a_write_takes_nothing_from_an_external_ip() {
+    let seen = |version| Heard::ExternalIp(Seen::Apply(external_ip(version)));
+    let (mut state, now) = heard([pool("192.0.2.0/24"), seen("1")], true);
+    let holder = external_ip("1").status.claim.holder;
+    let (address, write) = state.pooled.writes.pop_first().unwrap();
+    state.wrote_address(address, write.id, Answer::Ok(Version("2".into())));
+    state.settle(now);
+    assert_eq!(state.pooled.machine.addresses_of(&holder), [address]);
+    // The answer to a write of its status.
+    state.put_external_ip(*external_ip("3"));
+    state.hear(Heard::ExternalIp(Seen::Begin), now);
+    state.hear(seen("1"), now);
+    state.hear(Heard::ExternalIp(Seen::Done), now);
+    state.settle(now);
+    assert_eq!(state.pooled.machine.addresses_of(&holder), [address]);
+    assert!(state.pooled.writes.is_empty());
 }
