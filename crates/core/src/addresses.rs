@@ -184,8 +184,8 @@ pub enum Event {
     Serving {
         /// For whom.
         holder: HolderRef,
-        /// Which; empty: nothing any more.
-        addresses: Vec<IpAddr>,
+        /// Which, and on which load balancers; empty: nothing any more.
+        places: Vec<(IpAddr, Arc<str>)>,
     },
     /// Whether a holder exists, as a read of the API says, asked for by [`Changes::confirm`].
     Confirmed {

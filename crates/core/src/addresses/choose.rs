@@ -130,7 +130,9 @@ impl View<'_> {
         for hold in self.ledger.holds(seat.uid()) {
             let address = hold.address;
             let family = Family::of(address);
-            let invalid = if !plan.families.contains(&family) {
+            // Whose families are those of its pool has another one for this before it loses it.
+            let moves = claim.families == Families::OfPool;
+            let invalid = if !moves && !plan.families.contains(&family) {
                 Some(Cause::Family)
             } else if self.ledger.pools.of(address).is_none() {
                 Some(Cause::OutsidePools)
@@ -213,6 +215,7 @@ impl View<'_> {
         let claim = &*seat.claim;
         plan.targets = kept;
         if plan.families.is_empty() {
+            plan.targets = good;
             return self.refuse(claim, None, &[(named.cloned(), Refusal::Empty)], plan);
         }
         self.adopt(seat, named, plan);

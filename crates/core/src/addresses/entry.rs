@@ -111,4 +111,6 @@ pub(super) struct Hold {
     pub(super) leave: Option<Timestamp>,
     /// It must not be served from then on, whether or not its successor is.
     pub(super) at_once: bool,
+    /// Its owner's status shows it, and not yet its successor.
+    pub(super) awaits: bool,
 }

@@ -38,7 +38,6 @@ impl View<'_> {
         let traffic = claim.sharing.as_ref().map(|it| (it.local_only, &it.selector));
         let accepted = seat.accepted.as_ref().map(|(local, selector)| (*local, selector));
         let edited = mine.key.as_ref() != terms.key
-            || mine.load_balancer.as_ref() != terms.load_balancer
             || mine.ports != terms.ports
             || accepted.is_some_and(|accepted| Some(accepted) != traffic);
         held.holders.iter().filter(|it| it.holder.uid != mine.holder.uid).find_map(|other| {
@@ -55,11 +54,17 @@ impl View<'_> {
                 theirs.traffic = theirs.traffic.or(terms.traffic);
             }
             let why = may_share(terms, theirs, true).err()?;
+            // Records once did not say who is where: that is not an edit by one of two who both are
+            // somewhere.
+            let unknown = mine.load_balancer.is_none()
+                && other.load_balancer.is_none()
+                && their_seat.claim.load_balancer.is_some();
+            let went = mine.load_balancer.as_ref() != terms.load_balancer && !unknown;
             let later = (mine.since, &mine.holder) > (other.since, &other.holder);
             // One who is about to give it up takes nothing from those who stay.
             let hold = self.ledger.hold(&other.holder.uid, address);
             let leaves = hold.is_some_and(|hold| hold.leave.is_some());
-            (edited || later && !leaves).then(|| Clash { with: other.holder.clone(), why })
+            (edited || went || later && !leaves).then(|| Clash { with: other.holder.clone(), why })
         })
     }
 

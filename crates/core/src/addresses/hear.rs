@@ -48,11 +48,11 @@ impl Addresses {
                     }
                 }
             }
-            Event::Serving { holder, addresses } => {
+            Event::Serving { holder, places } => {
                 let uid = holder.uid.clone();
-                match addresses.is_empty() {
+                match places.is_empty() {
                     true => self.serving.remove(&uid),
-                    false => self.serving.insert(uid.clone(), addresses),
+                    false => self.serving.insert(uid.clone(), places),
                 };
                 self.to_bury.insert(uid);
                 self.ledger.touched.push(holder);

@@ -116,8 +116,8 @@ impl Ledger {
                 let holds = self.holdings.entry(holder.uid.clone()).or_default();
                 // In order of addresses: nothing may depend on which was heard of first.
                 let at = holds.partition_point(|it| it.address < address);
-                let (told, leave, at_once) = (true, None, false);
-                holds.insert(at, Hold { address, confirmed, told, leave, at_once });
+                let (told, leave, at_once, awaits) = (true, None, false, false);
+                holds.insert(at, Hold { address, confirmed, told, leave, at_once, awaits });
                 self.touched.push(holder.clone());
             }
         }

@@ -45,7 +45,7 @@ pub struct Addresses {
     pub(super) answers: FxHashMap<Arc<str>, Answer>,
     pub(super) by_name: FxHashMap<Arc<str>, BTreeSet<Age>>,
     /// What is still served for somebody, by uid.
-    pub(super) serving: FxHashMap<Arc<str>, Vec<IpAddr>>,
+    pub(super) serving: FxHashMap<Arc<str>, Vec<(IpAddr, Arc<str>)>>,
     /// Uids of those who are gone for sure and still have something.
     pub(super) gone: FxHashSet<Arc<str>>,
     pub(super) to_bury: BTreeSet<Arc<str>>,

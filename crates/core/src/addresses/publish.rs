@@ -95,7 +95,9 @@ impl Addresses {
         });
         let draining = draining.collect();
         let pool_of = |it: IpAddr| self.ledger.pools.of(it).map(|slot| slot.pool.name.clone());
-        let granted = seat.families.iter().filter_map(|family| serves(*family));
+        // What it has of another family stays until there is something in its place.
+        let others = [Family::V4, Family::V6].into_iter().filter(|it| !seat.families.contains(it));
+        let granted = seat.families.iter().copied().chain(others).filter_map(serves);
         let addresses: Vec<Granted> =
             granted.map(|it| Granted { address: it, pool: pool_of(it) }).collect();
         let verdict = self.verdict(claim, seat, &addresses);

@@ -35,7 +35,7 @@ pub enum Guard {
     Keep,
     /// It is to be put on.
     Add,
-    /// It is to be taken off: the pool may go.
+    /// It is to be taken off: the pool, or the holder, may go.
     Remove,
 }
 

@@ -88,17 +88,19 @@ impl Serving {
         ended
     }
 
-    /// All that is served for somebody, or may be, anywhere; sorted.
-    pub fn of(&self, holder: &HolderRef) -> Vec<IpAddr> {
+    /// All that is served for somebody, or may be, and where; sorted.
+    pub fn of(&self, holder: &HolderRef) -> Vec<(IpAddr, Arc<str>)> {
         let places = self.places.range((holder.clone(), Arc::from(""))..);
-        let places = places.take_while(|((it, _), _)| it == holder).map(|(_, served)| served);
-        let mut addresses: Vec<IpAddr> = places
-            .flat_map(|it| it.now.iter().chain(it.before.iter().flat_map(|(_, before)| before)))
-            .copied()
+        let mut served: Vec<_> = places
+            .take_while(|((it, _), _)| it == holder)
+            .flat_map(|((_, load_balancer), it)| {
+                let before = it.before.iter().flat_map(|(_, before)| before);
+                it.now.iter().chain(before).map(|address| (*address, Arc::clone(load_balancer)))
+            })
             .collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        addresses
+        served.sort_unstable();
+        served.dedup();
+        served
     }
 }
 
@@ -117,21 +119,25 @@ mod tests {
         last.iter().map(|it| [192, 0, 2, *it].into()).collect()
     }
 
+    fn all(serving: &Serving) -> Vec<IpAddr> {
+        serving.of(&web()).into_iter().map(|(address, _)| address).collect()
+    }
+
     #[test]
     fn what_was_planned_counts_until_the_change_that_took_it_away_is_applied() {
         let (mut serving, edge) = (Serving::default(), Arc::from("edge"));
         assert!(serving.plan(&web(), &edge, ips(&[1]), 1));
         assert!(!serving.plan(&web(), &edge, ips(&[1]), 2), "no news");
         assert!(serving.plan(&web(), &edge, ips(&[2]), 3));
-        assert_eq!(serving.of(&web()), ips(&[1, 2]));
+        assert_eq!(all(&serving), ips(&[1, 2]));
         assert_eq!(
             serving.end(|_, change| change > 2),
             [web()].into(),
             "what was before the first"
         );
-        assert_eq!(serving.of(&web()), ips(&[1, 2]));
+        assert_eq!(all(&serving), ips(&[1, 2]));
         assert_eq!(serving.end(|_, _| false), [web()].into());
-        assert_eq!(serving.of(&web()), ips(&[2]));
+        assert_eq!(all(&serving), ips(&[2]));
         assert!(serving.plan(&web(), &edge, ips(&[]), 4));
         serving.end(|_, _| false);
         assert!(!serving.has(&web(), &edge));
@@ -143,9 +149,9 @@ mod tests {
         serving.plan(&web(), &a, ips(&[1]), 1);
         serving.plan(&web(), &b, ips(&[2]), 1);
         serving.plan(&web(), &a, ips(&[]), 2);
-        assert_eq!(serving.of(&web()), ips(&[1, 2]));
+        assert_eq!(all(&serving), ips(&[1, 2]));
         serving.end(|lb, _| *lb == b);
-        assert_eq!(serving.of(&web()), ips(&[2]));
+        assert_eq!(serving.of(&web()), [(ips(&[2])[0], b)]);
     }
 
     #[test]
@@ -154,8 +160,8 @@ mod tests {
         serving.inherit(web(), edge.clone(), ips(&[1]), 7);
         serving.plan(&web(), &edge, ips(&[2]), 8);
         assert!(serving.end(|_, change| change > 6).is_empty());
-        assert_eq!(serving.of(&web()), ips(&[1, 2]));
+        assert_eq!(all(&serving), ips(&[1, 2]));
         serving.end(|_, change| change > 8);
-        assert_eq!(serving.of(&web()), ips(&[2]));
+        assert_eq!(all(&serving), ips(&[2]));
     }
 }

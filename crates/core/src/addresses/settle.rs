@@ -3,7 +3,7 @@
 //! nothing shows or serves it any more.
 
 use super::choose::{Plan, View};
-use super::claim::{Ask, Claim};
+use super::claim::{Ask, Claim, Families};
 use super::entry::Hold;
 use super::grant::terms;
 use super::machine::{Addresses, Deadline};
@@ -13,6 +13,7 @@ use super::verdict::{Cause, Notice, NoticeKind};
 use super::waiters::Wait;
 use crate::objects::{Family, Timestamp};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 impl Addresses {
     /// Decides for one who may want addresses.
@@ -29,6 +30,7 @@ impl Addresses {
         self.wait(age, &plan);
         self.take_targets(&claim, &plan, age, now);
         self.give_up(&claim, &plan, now);
+        self.await_successors(&claim, &plan, now);
         if let Some(seat) = self.seats.get_mut(who) {
             (seat.targets, seat.families) = (plan.targets, plan.families);
             (seat.problem, seat.note) = (plan.problem, plan.note);
@@ -90,12 +92,10 @@ impl Addresses {
                 self.ledger.to_write.insert(*address);
             }
             let mine = self.ledger.held(*address).and_then(|held| held.holder(uid));
-            let edited = |it: &Holder| {
-                it.ports != terms.ports
-                    || it.key.as_ref() != terms.key
-                    || it.load_balancer.as_ref() != terms.load_balancer
-            };
-            if !mine.is_some_and(edited) || claim.ask.is_err() {
+            let Some(mine) = mine.filter(|_| claim.ask.is_ok()) else { continue };
+            let load_balancer = self.recorded_at(*address, mine, terms.load_balancer).cloned();
+            let (ports, key) = (terms.ports.to_vec(), terms.key.cloned());
+            if (&mine.ports, &mine.key, &mine.load_balancer) == (&ports, &key, &load_balancer) {
                 continue;
             }
             if self.view().clashes_with_unknown(claim, *address) {
@@ -104,8 +104,6 @@ impl Addresses {
                     seat.waits.push(Wait::Address(*address));
                 }
             } else {
-                let (ports, key) = (terms.ports.to_vec(), terms.key.cloned());
-                let load_balancer = terms.load_balancer.cloned();
                 self.ledger.amend(*address, |content| {
                     let mut holders = content.holders.iter_mut();
                     if let Some(mine) = holders.find(|it| it.holder.uid == *uid) {
@@ -124,9 +122,10 @@ impl Addresses {
         let holds = self.ledger.holds(&uid).iter().filter(|hold| !kept(hold));
         let holds: Vec<Hold> = holds.cloned().collect();
         let mut replaced: [Option<(IpAddr, Cause)>; 2] = [None, None];
+        let had = self.seats.get(&claim.who()).map_or([None; 2], |seat| seat.targets);
         for hold in &holds {
             let family = Family::of(hold.address) as usize;
-            let target = plan.targets[family];
+            let target = successor(claim, &plan.targets, plan.families, hold.address);
             if let Some(until) = hold.leave {
                 // A grace is for one who moved, not for one who may no longer have it at all.
                 let over = target.is_none()
@@ -150,8 +149,16 @@ impl Addresses {
             }
             let until = match (&cause, self.ledger.held(hold.address).map(|held| held.state)) {
                 _ if !hold.confirmed || at_once || target.is_none() => now,
-                (_, Some(AddressState::Draining { until })) => until,
+                // It drains already, for this one as a former leader found, or for another holder.
+                (_, Some(AddressState::Draining { until }))
+                    if !had.contains(&Some(hold.address)) =>
+                {
+                    until
+                }
                 (Cause::Spare, _) => now,
+                (_, Some(AddressState::Draining { until })) => {
+                    until.max(now.saturating_add(self.grace))
+                }
                 _ => now.saturating_add(self.grace),
             };
             if let Some(hold) = self.ledger.hold_mut(&uid, hold.address) {
@@ -170,6 +177,30 @@ impl Addresses {
             }
         }
         self.tell_of_targets(claim, plan, replaced);
+    }
+
+    /// The grace of one whose successor came late, because an agent was away, begins when that is shown:
+    /// those who know the old address have had no time to learn of the new one.
+    fn await_successors(&mut self, claim: &Claim, plan: &Plan, now: Timestamp) {
+        let uid = &claim.holder.uid;
+        let shown = |address: IpAddr| claim.status.contains(&address);
+        let leaving = self.ledger.holds(uid).iter().filter(|hold| hold.leave.is_some());
+        let leaving: Vec<IpAddr> = leaving.map(|hold| hold.address).collect();
+        for address in leaving {
+            let next = successor(claim, &plan.targets, plan.families, address);
+            let state = self.ledger.held(address).map(|held| held.state);
+            let graced = matches!(state, Some(AddressState::Draining { .. }));
+            let Some(hold) = self.ledger.hold_mut(uid, address) else { continue };
+            let awaits = !hold.at_once && shown(address) && next.is_some_and(|it| !shown(it));
+            let came = std::mem::replace(&mut hold.awaits, awaits) && next.is_some_and(shown);
+            let (half, until) =
+                (now.saturating_add(self.grace / 2), now.saturating_add(self.grace));
+            if came && graced && hold.leave.is_some_and(|leave| leave < half) {
+                hold.leave = Some(until);
+                self.ledger.to_write.insert(address);
+                self.deadlines.insert((until, Deadline::Holder(claim.age())));
+            }
+        }
     }
 
     fn why_moved(&self, claim: &Claim, target: Option<IpAddr>) -> Cause {
@@ -215,14 +246,13 @@ impl Addresses {
     fn release_unused(&mut self, claim: &Claim, now: Timestamp) {
         let who = claim.who();
         let Some(seat) = self.seats.get(&who) else { return };
-        let serving = self.serving.get(&claim.holder.uid);
         let ended: Vec<IpAddr> = self
             .ledger
             .holds(&claim.holder.uid)
             .iter()
             .filter(|hold| hold.leave.is_some_and(|until| until <= now))
             .map(|hold| hold.address)
-            .filter(|it| !seat.shows(*it) && serving.is_none_or(|served| !served.contains(it)))
+            .filter(|it| !seat.shows(*it) && !self.is_served(&claim.holder.uid, *it))
             .collect();
         ended.into_iter().for_each(|address| self.release(address, &claim.holder.uid, now));
     }
@@ -260,8 +290,7 @@ impl Addresses {
                 continue;
             }
             self.visited += 1;
-            let serving = self.serving.get(&uid);
-            let free = |it: &IpAddr| serving.is_none_or(|served| !served.contains(it));
+            let free = |it: &IpAddr| !self.is_served(&uid, *it);
             let addresses: Vec<IpAddr> =
                 self.ledger.holds(&uid).iter().map(|hold| hold.address).filter(free).collect();
             addresses.into_iter().for_each(|address| self.release(address, &uid, now));
@@ -277,7 +306,7 @@ impl Addresses {
     pub(super) fn drains(&self, seat: &Seat, hold: &Hold, now: Timestamp) -> bool {
         let Some(until) = hold.leave else { return false };
         let shown = |address: IpAddr| seat.claim.status.contains(&address);
-        let next = seat.targets[Family::of(hold.address) as usize];
+        let next = successor(&seat.claim, &seat.targets, seat.families, hold.address);
         let awaited = || next.is_some_and(|next| next != hold.address && !shown(next));
         until > now || !hold.at_once && shown(hold.address) && awaited()
     }
@@ -285,8 +314,7 @@ impl Addresses {
     /// Whether somebody who is live wants an address, or has it for a grace; or something serves it for
     /// one who may be gone.
     pub(super) fn is_wanted(&self, holder: &HolderRef, address: IpAddr, now: Timestamp) -> bool {
-        let serving = self.serving.get(&holder.uid);
-        if serving.is_some_and(|served| served.contains(&address)) {
+        if self.is_served(&holder.uid, address) {
             return true;
         }
         let Some(seat) = self.seat_of(holder) else { return false };
@@ -295,8 +323,45 @@ impl Addresses {
             || hold.is_some_and(|hold| hold.leave.is_none_or(|until| until > now))
     }
 
+    /// The load balancers that serve an address for somebody, or may.
+    fn served_at(&self, uid: &str, address: IpAddr) -> impl Iterator<Item = &Arc<str>> + Clone {
+        let places = self.serving.get(uid).into_iter().flatten();
+        places.filter(move |(it, _)| *it == address).map(|(_, place)| place)
+    }
+
+    fn is_served(&self, uid: &str, address: IpAddr) -> bool {
+        self.served_at(uid, address).next().is_some()
+    }
+
+    /// On which load balancer somebody is recorded who keeps an address and is to be on this one: where
+    /// it was, until nothing serves it there any more. Else the next leader could not know that.
+    fn recorded_at<'a>(
+        &'a self,
+        address: IpAddr,
+        mine: &'a Holder,
+        to: Option<&'a Arc<str>>,
+    ) -> Option<&'a Arc<str>> {
+        let mut old = self.served_at(&mine.holder.uid, address).filter(|it| Some(*it) != to);
+        let was = mine.load_balancer.as_ref().filter(|was| old.clone().any(|it| it == *was));
+        was.or_else(|| old.next()).or(to)
+    }
+
     pub(super) fn seat_of(&self, holder: &HolderRef) -> Option<&Seat> {
         let who = Who { key: holder.key.clone(), kind: holder.kind };
         self.seats.get(&who).filter(|seat| seat.uid() == &holder.uid)
     }
+}
+
+/// What takes the place of an address: one of its family. Where the pool decides of the families and has
+/// this one no longer, what it has instead.
+fn successor(
+    claim: &Claim,
+    targets: &[Option<IpAddr>; 2],
+    families: &[Family],
+    address: IpAddr,
+) -> Option<IpAddr> {
+    let family = Family::of(address);
+    let instead = claim.families == Families::OfPool && !families.contains(&family);
+    let other = || targets.iter().flatten().next().copied().filter(|_| instead);
+    targets[family as usize].or_else(other)
 }

@@ -70,6 +70,11 @@ pub(super) fn ips(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|it| ip(it)).collect()
 }
 
+/// That a load balancer serves an address.
+pub(super) fn served(load_balancer: &str, address: &str) -> Vec<(IpAddr, Arc<str>)> {
+    vec![(ip(address), load_balancer.into())]
+}
+
 pub(super) fn addresses(texts: &[&str]) -> Result<Ask, crate::outcome::Problem> {
     Ok(Ask::Addresses { addresses: ips(texts), pool: None })
 }

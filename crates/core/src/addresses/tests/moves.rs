@@ -94,10 +94,56 @@ fn an_old_address_stays_after_its_grace_until_the_new_one_is_shown() {
     assert_eq!(draining(&world, "shop/web"), ips(&["192.0.2.0"]), "the agent is away");
     put_behind(&mut world, "shop/web", "198.51.100.0");
     record_only(&mut world);
+    assert_eq!(draining(&world, "shop/web"), ips(&["192.0.2.0"]), "its grace begins");
+    let until = world.now + GRACE;
+    let state = world.records[&ip("192.0.2.0")].content.state;
+    assert_eq!(state, AddressState::Draining { until });
+    world.now += GRACE - 1;
+    put_behind(&mut world, "shop/web", "198.51.100.0");
+    record_only(&mut world);
+    assert_eq!(draining(&world, "shop/web"), ips(&["192.0.2.0"]), "it has one grace");
+    world.now += 1;
+    record_only(&mut world);
     assert_eq!(draining(&world, "shop/web"), ips(&[]));
     put_behind(&mut world, "shop/web", "198.51.100.0");
     record_only(&mut world);
     assert_eq!(world.held(), [("198.51.100.0".to_owned(), vec!["shop/web".to_owned()])]);
+}
+
+#[test]
+fn a_pool_of_another_family_is_a_move_like_any_other() {
+    let pools = [pool("p", &["192.0.2.0/24"]), pool("q", &["2001:db8::/64"]), pool("r", &[])];
+    let game = Claim {
+        families: Families::OfPool,
+        ask: Ok(Ask::Pool("p".into())),
+        ..external_ip("shop/game")
+    };
+    for (key, claim) in [("edge", load_balancer("edge", "p")), ("shop/game", game)] {
+        let mut world = World::new(pools.clone());
+        world.with([claim]);
+        world.edit(key, |claim| claim.ask = Ok(Ask::Pool("r".into())));
+        assert_eq!(world.has(key), ips(&["192.0.2.0"]), "there is nothing in that pool");
+        let mut claim = world.claim(key).clone();
+        claim.ask = Ok(Ask::Pool("q".into()));
+        world.put(claim);
+        let changes = world.machine.take(world.now);
+        assert_eq!(
+            world.machine.decision(&world.claim(key).holder).map(|it| it.addresses.len()),
+            Some(1)
+        );
+        world.carry_out(changes);
+        world.run();
+        assert_eq!(world.has(key), ips(&["2001:db8::"]));
+        assert_eq!(draining(&world, key), ips(&["192.0.2.0"]));
+        world.pass(GRACE);
+        assert_eq!(world.held().len(), 1);
+
+        world.put_pool(pool("q", &["198.51.100.0/24"]));
+        assert_eq!(world.has(key), ips(&["198.51.100.0"]), "its pool has another family");
+        assert_eq!(draining(&world, key), ips(&["2001:db8::"]));
+        world.pass(GRACE);
+        assert_eq!(world.held().len(), 1);
+    }
 }
 
 #[test]
@@ -135,15 +181,15 @@ fn a_deleted_address_of_one_who_is_gone_is_made_again_while_something_serves_it(
     let mut world = world();
     world.with([on("edge", service("shop/web"))]);
     let holder = world.claim("shop/web").holder.clone();
-    let addresses = ips(&["192.0.2.0"]);
-    world.tell(Event::Serving { holder: holder.clone(), addresses });
+    let places = served("edge", "192.0.2.0");
+    world.tell(Event::Serving { holder: holder.clone(), places });
     world.remove("shop/web");
     world.run();
     world.records.remove(&ip("192.0.2.0"));
     world.echo(ip("192.0.2.0"));
     world.run();
     assert_eq!(world.held(), [("192.0.2.0".to_owned(), vec!["shop/web".to_owned()])]);
-    world.tell(Event::Serving { holder: holder.clone(), addresses: Vec::new() });
+    world.tell(Event::Serving { holder: holder.clone(), places: Vec::new() });
     world.run();
     assert_eq!(world.held(), []);
 
@@ -206,4 +252,59 @@ fn who_is_on_a_load_balancer_is_recorded_with_it() {
         (core, &Arc::from("core"), ip("198.51.100.0")),
     ];
     assert_eq!(places, expected);
+}
+
+#[test]
+fn who_changes_place_is_recorded_at_the_old_one_until_nothing_is_served_there() {
+    let mut world = world();
+    world.with([on("edge", service("shop/web"))]);
+    let holder = world.claim("shop/web").holder.clone();
+    let serve = |world: &mut World, places: &[&str]| {
+        let places = places.iter().flat_map(|it| served(it, "192.0.2.0")).collect();
+        world.tell(Event::Serving { holder: holder.clone(), places });
+        world.run();
+    };
+    let place = |world: &World| {
+        world.records[&ip("192.0.2.0")].content.holders[0]
+            .load_balancer
+            .as_deref()
+            .map(str::to_owned)
+    };
+    serve(&mut world, &["edge"]);
+    world.edit("shop/web", |claim| claim.load_balancer = Some("core".into()));
+    assert_eq!(place(&world).as_deref(), Some("edge"));
+    serve(&mut world, &["core", "edge"]);
+    world.edit("shop/web", |claim| claim.load_balancer = None);
+    assert_eq!(place(&world).as_deref(), Some("edge"));
+    serve(&mut world, &["core"]);
+    assert_eq!(place(&world).as_deref(), Some("core"), "it was there meanwhile");
+    serve(&mut world, &[]);
+    assert_eq!((place(&world), world.has("shop/web")), (None, ips(&["192.0.2.0"])));
+}
+
+#[test]
+fn of_two_who_were_recorded_without_their_places_only_the_later_one_loses() {
+    let mut world = world();
+    world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[81])]);
+    world.pass(1);
+    let [a, b] = [("edge", "shop/a"), ("core", "shop/b")]
+        .map(|(place, key)| on(place, world.claim(key).clone()));
+    world.claims = [a, b].map(|it| ((it.holder.kind, it.holder.key.clone()), it)).into();
+    world.restart();
+    world.run();
+    assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]));
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.1"]));
+}
+
+#[test]
+fn who_leaves_an_address_that_drains_for_another_has_a_grace_of_its_own() {
+    let mut world = world();
+    world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[81])]);
+    world.edit("shop/a", |claim| claim.ask = Ok(Ask::Pool("q".into())));
+    world.pass(GRACE - 1);
+    world.edit("shop/b", |claim| claim.ask = Ok(Ask::Pool("q".into())));
+    world.pass(GRACE - 1);
+    assert_eq!(draining(&world, "shop/b"), ips(&["192.0.2.0"]));
+    world.pass(1);
+    assert_eq!(draining(&world, "shop/b"), ips(&[]));
 }

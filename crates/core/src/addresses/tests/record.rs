@@ -95,8 +95,8 @@ fn what_a_driver_still_serves_is_not_released_though_the_holder_is_gone() {
     let mut world = world();
     world.with([service("shop/web")]);
     let holder = world.claim("shop/web").holder.clone();
-    let serving = |addresses| Event::Serving { holder: holder.clone(), addresses };
-    world.tell(serving(ips(&["192.0.2.0"])));
+    let serving = |places| Event::Serving { holder: holder.clone(), places };
+    world.tell(serving(served("edge", "192.0.2.0")));
     world.remove("shop/web");
     world.run();
     assert_eq!(world.held().len(), 1);

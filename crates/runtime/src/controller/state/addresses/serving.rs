@@ -98,7 +98,7 @@ impl State {
     }
 
     fn tell_served(&mut self, holder: HolderRef) {
-        let addresses = self.pooled.serving.of(&holder);
-        self.pooled.tell(Told::Serving { holder, addresses });
+        let places = self.pooled.serving.of(&holder);
+        self.pooled.tell(Told::Serving { holder, places });
     }
 }
