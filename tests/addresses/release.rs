@@ -8,12 +8,19 @@ use serde_json::json;
 const EXHAUSTED: &str = "PoolsExhausted";
 const PROGRAMMED: &str = "bowline.dev/Programmed";
 
+/// Whether a Plan has a listener at an address; and all Plans.
+async fn is_planned(site: &Site, address: &str) -> (bool, String) {
+    let (code, plans) = site.cluster.get(&path("Plan", "bowline-system", "")).await;
+    assert_eq!(code, 200, "{plans}");
+    let plans = plans.to_string();
+    (plans.contains(&format!("\"address\":\"{address}\"")), plans)
+}
+
 /// Waits until no Plan has a listener at an address.
 async fn is_planned_nowhere(site: &Site, address: &str) {
     eventually(&format!("no Plan has {address}"), || async {
-        let (_, plans) = site.cluster.get(&path("Plan", "bowline-system", "")).await;
-        let there = plans.to_string().contains(&format!("\"address\":\"{address}\""));
-        if there { Err(plans.to_string()) } else { Ok(()) }
+        let (there, plans) = is_planned(site, address).await;
+        if there { Err(plans) } else { Ok(()) }
     })
     .await;
 }
@@ -31,6 +38,7 @@ fn an_address_stays_with_a_service_that_an_agent_may_still_serve_over_two_change
         });
         site.service("a", annotations).await;
         site.shows("a", &[&own]).await;
+        assert!(is_planned(&site, &own).await.0, "as Plans say it");
         agent.process.signal("STOP");
         site.controller.process.end();
         site.cluster.delete("Service", &site.namespace, "a").await;
