@@ -2,6 +2,7 @@
 //! the unit is one that the program understands and serves with.
 
 use crate::tools::{run, run_in, text};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 const UNIT: &str = "examples/vms/bowline-agent@.service";
@@ -71,6 +72,14 @@ fn keepalived_takes_its_file_on_both_machines() {
             "unshare",
             &["--net", "bash", "-ec", &format!("PATH=$PATH:{}; {check}", env.display())],
         );
-        assert_eq!(said.as_deref().map(str::trim), Ok(""));
+        // Who is root in a namespace of users only owns nothing, so no script is safe there.
+        let owned = std::fs::metadata("/usr").expect("a folder").uid() == 0;
+        match said {
+            Err(why) if !owned => {
+                let only = "failed\nDisabling track script bowline due to insecure\n";
+                assert!(why.ends_with(only), "{why}");
+            }
+            said => assert_eq!(said.as_deref().map(str::trim), Ok("")),
+        }
     }
 }

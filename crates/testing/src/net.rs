@@ -6,6 +6,7 @@
 //! [`in_namespace`] enters it before the test's runtime exists; nothing else need think of it.
 
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs::File;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -30,10 +31,19 @@ pub fn in_namespace<F: Future>(test: impl FnOnce() -> F) -> F::Output {
 /// too; what it has started is not.
 pub fn enter() {
     let namespace = NAMESPACE.get_or_init(|| {
+        raise_descriptors();
         let made = std::thread::spawn(make).join();
         made.unwrap_or_else(|_| panic!("no network namespace"))
     });
     setns(namespace, CloneFlags::CLONE_NEWNET).unwrap_or_else(|e| not_permitted(&e.to_string()));
+}
+
+/// A test that opens thousands of connections needs more descriptors than most people's shells give. What
+/// may not be raised stays; the test then says what it lacked.
+fn raise_descriptors() {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
 }
 
 /// Whether anybody in this process has entered it.
