@@ -22,6 +22,9 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) const HTTP: u16 = 8080;
 pub(crate) const HTTPS: u16 = 8443;
 
+/// Where members listen: a port that is not only root's.
+pub(crate) const MEMBER: u16 = 8080;
+
 /// An address on loopback that no other test uses: the process and a counter are in it.
 pub(crate) fn address() -> IpAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1);
@@ -43,6 +46,8 @@ impl World {
     }
 
     pub(crate) fn with(options: Options) -> Self {
+        // Clients, proxy and members share one process here.
+        bowline_proxy::raise_descriptors();
         Self { proxy: Proxy::new(options), at: address() }
     }
 
@@ -84,7 +89,7 @@ impl World {
 
     /// An HTTP member on an address of its own.
     pub(crate) async fn member(&self, name: &str) -> Backend {
-        Backend::http(name, address(), 80).await
+        Backend::http(name, address(), MEMBER).await
     }
 }
 
@@ -262,7 +267,7 @@ pub(crate) struct Scripted {
 impl Scripted {
     pub(crate) async fn new(answer: impl Into<String>) -> Self {
         let answer: Arc<str> = answer.into().into();
-        let listener = TcpListener::bind((address(), 80)).await.unwrap();
+        let listener = TcpListener::bind((address(), MEMBER)).await.unwrap();
         let at = listener.local_addr().unwrap();
         let heads = Arc::new(std::sync::Mutex::new(Vec::new()));
         let kept = heads.clone();

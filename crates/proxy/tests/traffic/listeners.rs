@@ -49,8 +49,8 @@ async fn tcp_and_udp_pass_through_and_change_pools_without_binding_anew() {
     let world = World::new();
     let mut members = Vec::new();
     for name in ["a", "b"] {
-        let tcp = Backend::tcp(name, kit::address(), 80).await;
-        let udp = Backend::udp(name, kit::address(), 80).await;
+        let tcp = Backend::tcp(name, kit::address(), kit::MEMBER).await;
+        let udp = Backend::udp(name, kit::address(), kit::MEMBER).await;
         members.push((tcp, udp));
     }
     let [(tcp_a, udp_a), (tcp_b, udp_b)] = members.as_slice() else { panic!() };
@@ -88,7 +88,8 @@ async fn tcp_and_udp_pass_through_and_change_pools_without_binding_anew() {
 #[tokio::test]
 async fn a_port_can_change_from_tcp_to_http_and_back() {
     let world = World::new();
-    let (lines, web) = (Backend::tcp("t", kit::address(), 80).await, world.member("h").await);
+    let (lines, web) =
+        (Backend::tcp("t", kit::address(), kit::MEMBER).await, world.member("h").await);
     let tcp =
         |wish: kit::Wish| wish.serving(HTTP, ListenerProtocol::Tcp, Serves::Pool("lines".into()));
     world.apply(tcp(world.wish().pool(pool("lines"), &[&lines]))).await;
@@ -117,7 +118,8 @@ async fn what_a_removed_listener_has_goes_on_for_its_drain_time_and_is_cut_then(
     let mut options = Options::default();
     options.limits.drain_time = Duration::from_secs(1);
     let world = World::with(options);
-    let (lines, web) = (Backend::tcp("t", kit::address(), 80).await, world.member("h").await);
+    let (lines, web) =
+        (Backend::tcp("t", kit::address(), kit::MEMBER).await, world.member("h").await);
     let serves = Serves::Pool("lines".into());
     let wish = world.wish().web(&[&web]).pool(pool("lines"), &[&lines]);
     world.apply(wish.serving(9000, ListenerProtocol::Tcp, serves)).await;

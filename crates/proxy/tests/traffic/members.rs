@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 
 /// A member that takes connections, reads a request and closes without an answer.
 async fn mute() -> SocketAddr {
-    let listener = TcpListener::bind((kit::address(), 80)).await.unwrap();
+    let listener = TcpListener::bind((kit::address(), kit::MEMBER)).await.unwrap();
     let at = listener.local_addr().unwrap();
     tokio::spawn(async move {
         loop {
@@ -27,7 +27,7 @@ async fn mute() -> SocketAddr {
 async fn a_member_that_cannot_be_connected_to_costs_no_request() {
     let world = World::new();
     let member = world.member("a").await;
-    let nobody = SocketAddr::new(kit::address(), 80);
+    let nobody = SocketAddr::new(kit::address(), kit::MEMBER);
     let wish = world.wish().web(&[]).members("web", &[], &[member.at, nobody]);
     world.apply(wish).await;
     let mut session = world.http().session().await.unwrap();
@@ -128,7 +128,7 @@ async fn a_cookie_ties_a_client_to_its_member() {
 #[tokio::test]
 async fn members_are_told_the_client_by_proxy_protocol_and_share_no_connection() {
     let world = World::new();
-    let member = Backend::http_with("a", kit::address(), 80, Preamble::ProxyV2).await;
+    let member = Backend::http_with("a", kit::address(), kit::MEMBER, Preamble::ProxyV2).await;
     let mut announced = pool("web");
     announced.proxy_protocol = true;
     world.apply(world.wish().web(&[]).pool(announced, &[&member])).await;
