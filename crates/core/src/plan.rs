@@ -10,6 +10,7 @@ mod names;
 mod order;
 mod redirect;
 
+pub(crate) use host::is_dns_name;
 pub use host::{BadHost, Host};
 pub use names::{ingress_pool, service_pool};
 pub use order::Precedence;

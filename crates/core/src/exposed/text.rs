@@ -80,15 +80,7 @@ impl FromStr for ServerName {
 
 /// A name of an object, a host or a node: lower-case labels of letters, digits and `-`.
 pub fn is_name(text: &str) -> bool {
-    let label = |label: &str| {
-        let bytes = label.as_bytes();
-        !bytes.is_empty()
-            && bytes.len() <= 63
-            && bytes.iter().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
-            && bytes.first() != Some(&b'-')
-            && bytes.last() != Some(&b'-')
-    };
-    text.len() <= 253 && text.split('.').all(label)
+    crate::plan::is_dns_name(text)
 }
 
 /// A mode of a port: `http`, `tcp`, or a word that some template knows.

@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for Host {
 }
 
 /// A DNS-1123 subdomain, in lower case.
-fn is_dns_name(text: &str) -> bool {
+pub(crate) fn is_dns_name(text: &str) -> bool {
     let label = |label: &str| {
         let bytes = label.as_bytes();
         !bytes.is_empty()
