@@ -71,6 +71,13 @@ fn an_address_stays_with_a_load_balancer_until_its_agent_no_longer_serves_it() {
         let fixed_now = json!({"spec": {"addresses": [fixed]}});
         site.cluster.patch("LoadBalancer", "", "edge", &fixed_now).await;
         is_planned_nowhere(&site, &own).await;
+        // Nothing shows the old address any more; only the agent holds it back.
+        eventually("the load balancer shows its fixed address", || async {
+            let edge = site.cluster.read("LoadBalancer", "", "edge").await;
+            let shown = edge["status"]["ingress"] == json!([{"ip": fixed}]);
+            if shown { Ok(()) } else { Err(edge["status"].to_string()) }
+        })
+        .await;
         site.service("b", json!({})).await;
         site.says("b", PROGRAMMED, EXHAUSTED).await;
         site.records(&[(&own, &["edge"])]).await;
