@@ -3,7 +3,7 @@
 use super::class::ClassFlag;
 use super::connect::Connect;
 use super::dns::DnsFlags;
-use super::role::{self, AdminFlag};
+use super::role::{self, AddressGraceFlag, AdminFlag};
 use bowline_runtime::roles::ControllerOptions;
 use bowline_runtime::{controller, metallb};
 
@@ -58,6 +58,9 @@ pub(super) struct Controller {
     dns: DnsFlags,
 
     #[command(flatten)]
+    address_grace: AddressGraceFlag,
+
+    #[command(flatten)]
     admin: AdminFlag,
 
     #[command(flatten)]
@@ -75,6 +78,7 @@ impl Controller {
                 default_load_balancer: self.default_load_balancer,
                 election: self.leader_elect,
                 dns: Some(self.dns.options()?),
+                address_grace: self.address_grace.time(),
                 ..ControllerOptions::default()
             };
             let stopped = context.clone();

@@ -30,6 +30,25 @@ impl GraceFlag {
     }
 }
 
+/// How long a move to another address takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct AddressGraceFlag {
+    /// How long a Service that moves to another address is still served at the old one; at most a day
+    #[arg(
+        long = "address-grace",
+        value_name = "SECONDS",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(..=86_400)
+    )]
+    seconds: u64,
+}
+
+impl AddressGraceFlag {
+    pub(super) fn time(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}
+
 /// Runs a role to its end: its own, or the one that a signal asks for.
 pub(super) fn run<R>(
     admin: SocketAddr,

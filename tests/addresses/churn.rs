@@ -11,8 +11,9 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Two at once are to do no harm, so nobody waits to be the leader.
-const ARGS: [&str; 1] = ["--leader-elect=false"];
+/// Two at once are to do no harm, so nobody waits to be the leader. Moves begin and end while controllers
+/// come and go.
+const ARGS: [&str; 2] = ["--leader-elect=false", "--address-grace=2"];
 /// Those who are left alone all the while.
 const BYSTANDERS: usize = 10;
 
@@ -205,6 +206,10 @@ fn may_share(one: &Value, other: &Value) -> bool {
 async fn faults(cluster: &Cluster, namespace: &str) -> Vec<String> {
     let services = items(cluster, "Service", namespace).await;
     let records = items(cluster, "Address", "").await;
+    let record = |address: &&str| {
+        let record = records.iter().find(|it| text(&it["metadata"]["name"]) == *address);
+        record.map(|it| format!("{address}: {} {}", it["spec"], it["status"]))
+    };
     let pools = items(cluster, "AddressPool", "").await;
     let mut faults = Vec::new();
     let live: BTreeSet<&str> = services.iter().map(|it| text(&it["metadata"]["uid"])).collect();
@@ -240,7 +245,8 @@ async fn faults(cluster: &Cluster, namespace: &str) -> Vec<String> {
         let points = service["status"]["loadBalancer"]["ingress"].as_array();
         let shown: Vec<&str> = points.into_iter().flatten().map(|it| text(&it["ip"])).collect();
         if shown != mine {
-            faults.push(format!("{name} shows {shown:?} and has {mine:?}"));
+            let records: Vec<_> = mine.iter().filter_map(record).collect();
+            faults.push(format!("{name} shows {shown:?} and has {mine:?}: {records:?}"));
         }
         let conditions = service["status"]["conditions"].as_array().into_iter().flatten();
         let told: Vec<&str> = conditions

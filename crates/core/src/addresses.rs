@@ -83,6 +83,12 @@ pub struct Config {
     pub grace: Timestamp,
 }
 
+impl Default for Config {
+    fn default() -> Self {
+        Self { grace: 60 }
+    }
+}
+
 /// Kinds that the machine is told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {

@@ -118,8 +118,10 @@ async fn decide(
         default_class: options.default_class,
         default_load_balancer: options.default_load_balancer.as_deref().map(Into::into),
     };
+    let grace = i64::try_from(options.address_grace.as_secs()).unwrap_or(i64::MAX);
+    let addresses = bowline_core::addresses::Config { grace };
     let controller = Controller {
-        state: State::new(config),
+        state: State::new(config, addresses),
         writer: Writer { client, namespace: options.namespace },
         leadership,
         announcements,

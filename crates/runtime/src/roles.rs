@@ -57,6 +57,8 @@ pub struct ControllerOptions {
     pub default_load_balancer: Option<String>,
     /// Whom to ask for DNS names, and how often. None: the servers of this machine, as usual.
     pub dns: Option<DnsOptions>,
+    /// For how long somebody who moved to another address is still served at the old one.
+    pub address_grace: Duration,
     /// Whether controllers choose a leader. Off, all of them write; every write is safe with that.
     pub election: bool,
     /// Who this process is among the controllers: unique.
@@ -71,6 +73,7 @@ impl Default for ControllerOptions {
             default_class: false,
             default_load_balancer: None,
             dns: None,
+            address_grace: Duration::from_secs(60),
             election: true,
             identity: identity(),
         }

@@ -9,7 +9,7 @@ mod roles;
 use super::class::ClassFlag;
 use super::dns::DnsFlags;
 use super::proxy::ProxyFlags;
-use super::role::{AdminFlag, GraceFlag};
+use super::role::{AddressGraceFlag, AdminFlag, GraceFlag};
 use super::say::say;
 use super::signals::{AT_ONCE, Signals};
 use crate::cli::paint::Paint;
@@ -86,6 +86,9 @@ pub(super) struct Up {
 
     #[command(flatten)]
     dns: DnsFlags,
+
+    #[command(flatten)]
+    address_grace: AddressGraceFlag,
 
     #[command(flatten)]
     proxy: ProxyFlags,

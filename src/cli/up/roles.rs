@@ -59,6 +59,7 @@ impl Roles {
                 up.default_load_balancer.clone().unwrap_or_else(|| local::NAME.to_owned()),
             ),
             dns: Some(up.dns.options()?),
+            address_grace: up.address_grace.time(),
             ..ControllerOptions::default()
         };
         let controller = controller::run(client.clone(), options, context.clone());

@@ -182,10 +182,10 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(config: Config) -> Self {
+    pub(super) fn new(config: Config, addresses: bowline_core::addresses::Config) -> Self {
         Self {
             planner: Planner::new(config),
-            pooled: Pooled::new(),
+            pooled: Pooled::new(addresses),
             history: History::default(),
             services: Board::default(),
             ingresses: Board::default(),

@@ -18,7 +18,7 @@ fn leader() -> Controller {
         context.metrics.clone(),
     );
     Controller {
-        state: State::new(Config::default()),
+        state: State::new(Config::default(), Default::default()),
         writer: Writer { client, namespace: names::NAMESPACE.to_owned() },
         leadership: Leadership::always(),
         announcements,

@@ -18,8 +18,6 @@ use bowline_core::addresses::{
 };
 use bowline_core::dns::{self, Name, Report, Wants};
 
-/// Seconds for which somebody who moved to another address is still served at the old one.
-const GRACE: i64 = 60;
 /// As often may the plan change what is asked for, and that the plan, before the next turn.
 const MOST_ROUNDS: usize = 3;
 
@@ -53,9 +51,9 @@ pub(super) struct Pooled {
 }
 
 impl Pooled {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(config: Config) -> Self {
         Self {
-            machine: Addresses::new(Config { grace: GRACE }),
+            machine: Addresses::new(config),
             pools: Board::default(),
             external_ips: Board::default(),
             reports: BTreeMap::new(),

@@ -26,7 +26,8 @@ fn shown(it: &LoadBalancer) -> Status {
 
 /// A state that knows the load balancer, at this time.
 fn with_load_balancer(now: Instant) -> State {
-    let (mut state, new) = (State::new(Config::default()), load_balancer(1, &json!({})));
+    let (mut state, new) =
+        (State::new(Config::default(), Default::default()), load_balancer(1, &json!({})));
     let object = Box::new(Object::LoadBalancer(convert::load_balancer(&new)));
     state.hear(Heard::Planner(Event::Apply(object), Some(shown(&new))), now);
     state.settle(now);
@@ -114,7 +115,7 @@ fn an_agent_whose_lease_went_while_nobody_watched_is_forgotten_with_the_next_lis
 
 #[test]
 fn between_two_writes_of_a_status_the_consumers_are_not_gone_through() {
-    let (mut state, now) = (State::new(Config::default()), Instant::now());
+    let (mut state, now) = (State::new(Config::default(), Default::default()), Instant::now());
     let target = Target::LoadBalancer("edge".into());
     let new = load_balancer(1, &json!({}));
     let object = Box::new(Object::LoadBalancer(convert::load_balancer(&new)));

@@ -87,7 +87,7 @@ fn heard(all: impl IntoIterator<Item = Heard>, leads: bool) -> (State, Instant) 
         default_class: true,
         ..bowline_core::planner::Config::default()
     };
-    let mut state = State::new(config);
+    let mut state = State::new(config, Default::default());
     all.into_iter().for_each(|it| state.hear(it, now));
     let kinds = [
         Kind::Service,
