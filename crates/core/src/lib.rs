@@ -7,6 +7,8 @@
 //!
 //!  pools, claims, names ─▶ addresses ─▶ Address objects, who has what     leader
 //!
+//!  consumers, capacity ─▶ admission ─▶ seats in LoadBalancer status       leader
+//!
 //!  plan + slices + nodes + certificates ─▶ resolver ─▶ update ─▶ a driver  agent
 //!
 //!  Services of any class + slices + nodes ─▶ exposed ─▶ what kube2lb's templates see
@@ -16,6 +18,7 @@
 //! objects into [`objects`], the runtime carries values in and out. Time is an argument.
 
 pub mod addresses;
+pub mod admission;
 pub mod announce;
 pub mod backoff;
 pub mod cookies;
@@ -30,6 +33,7 @@ pub mod plan;
 pub mod planner;
 pub mod programmed;
 pub mod resolver;
+pub mod resources;
 pub mod shard;
 pub mod status;
 pub mod update;

@@ -49,6 +49,12 @@ pub enum Reason {
     EphemeralPort,
     /// The proxy's own check refuses a configuration with it.
     RefusedByCheck,
+    /// What it requests does not fit into what is left of the load balancer.
+    NoCapacity,
+    /// The load balancer wants to be told what a consumer will use.
+    RequestsRequired,
+    /// As many consumers as can be recorded have a seat.
+    TooManyConsumers,
 }
 
 impl Reason {

@@ -158,7 +158,7 @@ pub struct Version(pub Arc<str>);
 impl Version {
     /// Whether it is surely older than another. Since Kubernetes 1.35 versions of a kind can be
     /// compared as numbers; where they are none, a watch is believed to tell news.
-    pub(super) fn is_older_than(&self, other: &Self) -> bool {
+    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
         match (self.0.parse::<u128>(), other.0.parse::<u128>()) {
             (Ok(this), Ok(other)) => this < other,
             _ => false,

@@ -1,0 +1,156 @@
+//! Takes events into the books, and marks the load balancers that they touch. Nothing is decided here.
+
+use super::machine::{Admission, Belongs, Sent};
+use super::plan::Age;
+use super::{Event, Kind, LoadBalancer, Want, WriteId, Written};
+use crate::key::ConsumerRef;
+use crate::objects::Timestamp;
+use std::sync::Arc;
+
+/// Failed writes are repeated after 1, 2, 4 … seconds, and at last every 32.
+const LONGEST_RETRY: u32 = 5;
+
+impl Admission {
+    /// Takes in what happened.
+    pub fn handle(&mut self, event: Event, now: Timestamp) {
+        match event {
+            Event::Begin(kind) => self.epochs[kind as usize] += 1,
+            Event::Done(kind) => {
+                self.sweep(kind);
+                if !self.listed[kind as usize] {
+                    self.listed[kind as usize] = true;
+                    self.dirty.extend(self.slots.keys().cloned());
+                }
+            }
+            Event::LoadBalancer(lb) => self.record(*lb),
+            Event::LoadBalancerGone(name) => self.remove(&name),
+            Event::Wants(want) => self.want(want),
+            Event::Leaves(consumer) => self.leave(&consumer),
+            Event::Confirmed { consumer, load_balancer, wants } => {
+                self.confirmed(consumer, load_balancer, wants);
+            }
+            Event::Written { id, result } => self.written(id, result, now),
+        }
+    }
+
+    fn sweep(&mut self, kind: Kind) {
+        let epoch = self.epochs[kind as usize];
+        match kind {
+            Kind::LoadBalancer => {
+                let gone = self.slots.iter().filter(|(_, slot)| {
+                    slot.recorded.is_some() && slot.sent.is_none() && slot.epoch != epoch
+                });
+                let gone: Vec<Arc<str>> = gone.map(|(name, _)| name.clone()).collect();
+                gone.iter().for_each(|name| self.remove(name));
+            }
+            Kind::Consumer => {
+                let gone = self.belongs.iter().filter(|(_, it)| it.epoch != epoch);
+                let gone: Vec<ConsumerRef> = gone.map(|(consumer, _)| consumer.clone()).collect();
+                gone.iter().for_each(|consumer| self.leave(consumer));
+            }
+        }
+    }
+
+    /// The API has a load balancer.
+    fn record(&mut self, lb: LoadBalancer) {
+        let epoch = self.epochs[Kind::LoadBalancer as usize];
+        let known = self.version_of(&lb.name);
+        let old =
+            known.is_some_and(|known| *known == lb.version || lb.version.is_older_than(known));
+        let slot = self.slots.entry(lb.name.clone()).or_default();
+        slot.epoch = epoch;
+        if old {
+            return;
+        }
+        // Who has left and has no seat any more may come back and need not be asked for.
+        slot.left.retain(|uid| lb.seats.iter().any(|seat| seat.consumer.uid == *uid));
+        self.dirty.insert(lb.name.clone());
+        slot.recorded = Some(lb);
+    }
+
+    fn remove(&mut self, name: &Arc<str>) {
+        let Some(slot) = self.slots.get_mut(name) else { return };
+        slot.recorded = None;
+        slot.left.clear();
+        self.dirty.insert(name.clone());
+    }
+
+    fn want(&mut self, want: Want) {
+        let age = Age { created: want.created, consumer: want.consumer.clone() };
+        let epoch = self.epochs[Kind::Consumer as usize];
+        let belongs =
+            Belongs { load_balancer: want.load_balancer.clone(), age: age.clone(), epoch };
+        if let Some(old) = self.belongs.insert(want.consumer.clone(), belongs)
+            && (&old.load_balancer, &old.age) != (&want.load_balancer, &age)
+        {
+            self.unwant(&old);
+            // Where it is now nothing may be said of it for a while.
+            self.withdrawn.insert(want.consumer.clone());
+        }
+        let slot = self.slots.entry(want.load_balancer.clone()).or_default();
+        slot.left.remove(&want.consumer.uid);
+        self.asked.remove(&(want.load_balancer.clone(), want.consumer.clone()));
+        if slot.wants.get(&age) != Some(&want) {
+            self.dirty.insert(want.load_balancer.clone());
+            slot.wants.insert(age, want);
+        }
+    }
+
+    fn unwant(&mut self, old: &Belongs) {
+        if let Some(slot) = self.slots.get_mut(&old.load_balancer) {
+            slot.wants.remove(&old.age);
+            self.dirty.insert(old.load_balancer.clone());
+        }
+    }
+
+    fn leave(&mut self, consumer: &ConsumerRef) {
+        if let Some(old) = self.belongs.remove(consumer) {
+            self.unwant(&old);
+            self.withdrawn.insert(consumer.clone());
+        }
+    }
+
+    fn confirmed(&mut self, consumer: ConsumerRef, load_balancer: Arc<str>, wants: bool) {
+        let key = (load_balancer.clone(), consumer);
+        let asked = self.asked.contains_key(&key);
+        let here = self.belongs.get(&key.1).is_some_and(|it| it.load_balancer == load_balancer);
+        // Where it does, its own watch will tell; until then it is asked for again.
+        if wants || here || !asked {
+            return;
+        }
+        self.asked.remove(&key);
+        if let Some(slot) = self.slots.get_mut(&load_balancer) {
+            slot.left.insert(key.1.uid);
+            self.dirty.insert(load_balancer);
+        }
+    }
+
+    fn written(&mut self, id: WriteId, result: Written, now: Timestamp) {
+        let Some(name) = self.in_flight.remove(&id) else { return };
+        let epoch = self.epochs[Kind::LoadBalancer as usize];
+        let Some(slot) = self.slots.get_mut(&name) else { return };
+        let Some(Sent { uid, seats, .. }) = slot.sent.take_if(|sent| sent.id == id) else { return };
+        self.dirty.insert(name.clone());
+        if matches!(result, Written::Failed) {
+            slot.retry_at = now + (1 << slot.failures.min(LONGEST_RETRY));
+            slot.failures += 1;
+            return;
+        }
+        (slot.failures, slot.retry_at, slot.epoch) = (0, 0, epoch);
+        match result {
+            Written::Ok(version) => {
+                // The watch may have been quicker than the answer, and may know more by now.
+                if let Some(lb) = slot.recorded.as_mut().filter(|lb| lb.uid == uid)
+                    && lb.version.is_older_than(&version)
+                {
+                    (lb.version, lb.seats) = (version, seats);
+                    let lb = &*lb;
+                    slot.left.retain(|uid| lb.seats.iter().any(|it| it.consumer.uid == *uid));
+                }
+            }
+            Written::Conflict(Some(lb)) => self.record(*lb),
+            Written::Conflict(None) => self.remove(&name),
+            Written::Failed => {}
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The machine itself: takes events into the books and, when asked, decides for each load balancer that
+//! they touch. What it decides is in [`super::plan`].
+
+use super::plan::{Age, Plan, Wants, plan};
+use super::{Changes, Decision, Kind, LoadBalancer, Seat, Write, WriteId};
+use crate::addresses::Version;
+use crate::key::ConsumerRef;
+use crate::objects::Timestamp;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
+use std::sync::Arc;
+
+/// A load balancer, and what is under way there.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) recorded: Option<LoadBalancer>,
+    pub(super) epoch: u64,
+    pub(super) wants: Wants,
+    /// Uids of those who have surely left.
+    pub(super) left: FxHashSet<Arc<str>>,
+    pub(super) sent: Option<Sent>,
+    pub(super) failures: u32,
+    pub(super) retry_at: Timestamp,
+}
+
+/// A write that has not been answered.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) id: WriteId,
+    pub(super) uid: Arc<str>,
+    pub(super) seats: Vec<Seat>,
+}
+
+/// Where a consumer belongs, and the relist that has seen it.
+#[derive(Clone, Debug)]
+pub(super) struct Belongs {
+    pub(super) load_balancer: Arc<str>,
+    pub(super) age: Age,
+    pub(super) epoch: u64,
+}
+
+/// Gives seats on load balancers to Services and Ingresses.
+///
+/// It is told of everything by [`Admission::handle`] and decides in [`Admission::take`]: however many
+/// events came in between and in whatever order, each load balancer that they touch is decided for once.
+/// Before all kinds have been told once it decides nothing.
+#[derive(Debug, Default)]
+pub struct Admission {
+    pub(super) listed: [bool; Kind::ALL.len()],
+    pub(super) epochs: [u64; Kind::ALL.len()],
+    pub(super) slots: BTreeMap<Arc<str>, Slot>,
+    pub(super) belongs: FxHashMap<ConsumerRef, Belongs>,
+    pub(super) dirty: BTreeSet<Arc<str>>,
+    pub(super) withdrawn: BTreeSet<ConsumerRef>,
+    pub(super) published: FxHashMap<ConsumerRef, Decision>,
+    pub(super) in_flight: FxHashMap<WriteId, Arc<str>>,
+    /// Who is being asked for, and when to ask again.
+    pub(super) asked: BTreeMap<(Arc<str>, ConsumerRef), Timestamp>,
+    pub(super) deadlines: BTreeSet<(Timestamp, Arc<str>)>,
+    pub(super) next_id: u64,
+    pub(super) visited: u64,
+}
+
+/// An answer that does not come is asked for again after so many seconds.
+const ASK_AGAIN: Timestamp = 30;
+
+impl Admission {
+    /// A machine that has been told of nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether every kind has been told once. Before, nothing is decided.
+    pub fn synced(&self) -> bool {
+        self.listed.iter().all(|listed| *listed)
+    }
+
+    /// When it should be asked again although nothing happens.
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// How many load balancers have been decided for: the cost, for tests.
+    pub fn visited(&self) -> u64 {
+        self.visited
+    }
+
+    /// What was last said of a consumer.
+    pub fn decision(&self, consumer: &ConsumerRef) -> Option<&Decision> {
+        self.published.get(consumer)
+    }
+
+    /// Decides what has to be decided, and says what is different.
+    pub fn take(&mut self, now: Timestamp) -> Changes {
+        let mut changes = Changes::default();
+        if !self.synced() {
+            return changes;
+        }
+        while self.deadlines.first().is_some_and(|(at, _)| *at <= now) {
+            self.dirty.extend(self.deadlines.pop_first().map(|(_, name)| name));
+        }
+        let withdrawn = take(&mut self.withdrawn).into_iter();
+        let mut told: BTreeMap<_, _> = withdrawn.map(|consumer| (consumer, None)).collect();
+        for name in take(&mut self.dirty) {
+            self.visited += 1;
+            self.decide(&name, now, &mut changes, &mut told);
+        }
+        for (consumer, decision) in told {
+            if self.published.get(&consumer) == decision.as_ref() {
+                continue;
+            }
+            match &decision {
+                Some(decision) => _ = self.published.insert(consumer.clone(), decision.clone()),
+                None => _ = self.published.remove(&consumer),
+            }
+            changes.decisions.push((consumer, decision));
+        }
+        changes
+    }
+
+    fn decide(
+        &mut self,
+        name: &Arc<str>,
+        now: Timestamp,
+        changes: &mut Changes,
+        told: &mut BTreeMap<ConsumerRef, Option<Decision>>,
+    ) {
+        let Some(slot) = self.slots.get_mut(name) else { return };
+        let Some(lb) = &slot.recorded else {
+            told.extend(slot.wants.keys().map(|age| (age.consumer.clone(), None)));
+            if slot.wants.is_empty() && slot.sent.is_none() {
+                self.slots.remove(name);
+            }
+            return;
+        };
+        let plan = plan(lb, &slot.wants, &slot.left);
+        for want in slot.wants.values() {
+            if let Some(decision) = decision(lb, &plan, &want.consumer) {
+                told.insert(want.consumer.clone(), Some(decision));
+            }
+        }
+        // The answer of a write decides what comes next.
+        if slot.sent.is_some() {
+            return;
+        }
+        for consumer in plan.strangers {
+            let key = (name.clone(), consumer);
+            let again = self.asked.get(&key).copied().unwrap_or(now);
+            if again <= now {
+                changes.confirm.push((key.1.clone(), name.clone()));
+                self.asked.insert(key, now + ASK_AGAIN);
+                self.deadlines.insert((now + ASK_AGAIN, name.clone()));
+            } else {
+                self.deadlines.insert((again, name.clone()));
+            }
+        }
+        if plan.seats == lb.seats {
+            return;
+        }
+        if slot.retry_at > now {
+            self.deadlines.insert((slot.retry_at, name.clone()));
+            return;
+        }
+        self.next_id += 1;
+        let id = WriteId(self.next_id);
+        self.in_flight.insert(id, name.clone());
+        slot.sent = Some(Sent { id, uid: lb.uid.clone(), seats: plan.seats.clone() });
+        changes.writes.push(Write {
+            id,
+            load_balancer: name.clone(),
+            uid: lb.uid.clone(),
+            version: lb.version.clone(),
+            seats: plan.seats,
+            allocated: plan.allocated,
+        });
+    }
+
+    pub(super) fn version_of(&self, name: &str) -> Option<&Version> {
+        self.slots.get(name)?.recorded.as_ref().map(|lb| &lb.version)
+    }
+}
+
+/// What became of one that wants to be on a load balancer. None: its seat is being recorded, and nothing
+/// is said before it is.
+fn decision(lb: &LoadBalancer, plan: &Plan, consumer: &ConsumerRef) -> Option<Decision> {
+    let load_balancer = lb.name.clone();
+    let problem = plan.problems.get(&consumer.uid).cloned();
+    let recorded = lb.seats.iter().find(|seat| seat.consumer.uid == consumer.uid);
+    if let Some(seat) = recorded {
+        return Some(Decision::Admitted { load_balancer, requests: seat.requests, short: problem });
+    }
+    if plan.unrecorded.contains(&consumer.uid) {
+        return Some(Decision::Admitted { load_balancer, requests: <_>::default(), short: None });
+    }
+    problem.map(|problem| Decision::Waiting { load_balancer, problem })
+}

@@ -1,0 +1,156 @@
+//! Who sits on one load balancer: a function of what is recorded there, of those who want to be there,
+//! and of those who have surely left. It gives out no more than there is and takes no seat away.
+
+use super::{LoadBalancer, Seat, Want};
+use crate::key::ConsumerRef;
+use crate::objects::Timestamp;
+use crate::outcome::{Problem, Reason};
+use crate::resources::{Amounts, Resource, Totals};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The most seats that a load balancer records.
+pub const MOST_SEATS: usize = 1_000;
+
+/// What those who want a seat are ordered by: the oldest first, then by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Age {
+    pub(super) created: Timestamp,
+    pub(super) consumer: ConsumerRef,
+}
+
+/// Those who want to be on a load balancer, the oldest first.
+pub(super) type Wants = BTreeMap<Age, Want>;
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) seats: Vec<Seat>,
+    pub(super) allocated: Totals,
+    /// Who has a seat and seems to have left.
+    pub(super) strangers: Vec<ConsumerRef>,
+    /// What stands in the way of those who do not have all they want, by uid.
+    pub(super) problems: FxHashMap<Arc<str>, Problem>,
+    /// Those for whom there is a seat although none is recorded.
+    pub(super) unrecorded: FxHashSet<Arc<str>>,
+}
+
+/// Decides for one load balancer. `left` are the uids of those who have surely left it.
+pub(super) fn plan(lb: &LoadBalancer, wants: &Wants, left: &FxHashSet<Arc<str>>) -> Plan {
+    let mut plan = Plan::default();
+    let present: FxHashSet<&str> = wants.keys().map(|age| &*age.consumer.uid).collect();
+    for seat in &lb.seats {
+        let uid = &seat.consumer.uid;
+        if !present.contains(&**uid) {
+            if left.contains(uid) {
+                continue;
+            }
+            plan.strangers.push(seat.consumer.clone());
+        }
+        plan.allocated.add(&seat.requests);
+        plan.seats.push(seat.clone());
+    }
+    let mut sits: FxHashMap<Arc<str>, usize> = FxHashMap::default();
+    sits.extend(plan.seats.iter().enumerate().map(|(at, seat)| (seat.consumer.uid.clone(), at)));
+    // What somebody gives back is there for those who want more.
+    for want in wants.values() {
+        if let Some(at) = sits.get(&want.consumer.uid)
+            && let Ok(requests) = &want.requests
+            && no_more(requests, &plan.seats[*at].requests)
+        {
+            plan.resize(*at, *requests);
+        }
+    }
+    for want in wants.values() {
+        match sits.get(&want.consumer.uid) {
+            Some(at) => plan.raise(lb, want, *at),
+            None => plan.admit(lb, want),
+        }
+    }
+    plan
+}
+
+/// Whether amounts are nowhere larger than others.
+fn no_more(new: &Amounts, old: &Amounts) -> bool {
+    Resource::ALL.into_iter().all(|it| new.amount(it) <= old.amount(it))
+}
+
+impl Plan {
+    fn resize(&mut self, at: usize, requests: Amounts) {
+        let seat = &mut self.seats[at];
+        self.allocated.remove(&seat.requests);
+        self.allocated.add(&requests);
+        seat.requests = requests;
+    }
+
+    /// One that has a seat wants another amount: all of it, or things stay as they are.
+    fn raise(&mut self, lb: &LoadBalancer, want: &Want, at: usize) {
+        let old = self.seats[at].requests;
+        let problem = match &want.requests {
+            Ok(new) if *new == old => return,
+            Ok(new) => match self.lacks(lb, new, &old) {
+                None => return self.resize(at, *new),
+                Some(problem) => problem,
+            },
+            Err(problem) => problem.clone(),
+        };
+        self.problems.insert(want.consumer.uid.clone(), problem);
+    }
+
+    fn admit(&mut self, lb: &LoadBalancer, want: &Want) {
+        let uid = want.consumer.uid.clone();
+        match self.admissible(lb, want) {
+            Err(problem) => _ = self.problems.insert(uid, problem),
+            // Only where nothing can be used up is there a seat that nobody records.
+            Ok(_) if self.seats.len() >= MOST_SEATS => _ = self.unrecorded.insert(uid),
+            Ok(requests) => {
+                self.allocated.add(&requests);
+                self.seats.push(Seat { consumer: want.consumer.clone(), requests });
+            }
+        }
+    }
+
+    fn admissible(&self, lb: &LoadBalancer, want: &Want) -> Result<Amounts, Problem> {
+        let requests = *want.requests.as_ref().map_err(Clone::clone)?;
+        if lb.deleting {
+            let message = format!("load balancer {} is being deleted", lb.name);
+            return Err(Problem::new(Reason::LoadBalancerNotFound, message));
+        }
+        if lb.require_requests && requests.is_empty() {
+            let message = format!(
+                "load balancer {} admits only those who say how much they will use, by the annotation bowline.dev/{} or bowline.dev/{}",
+                lb.name,
+                Resource::Bandwidth,
+                Resource::Iops
+            );
+            return Err(Problem::new(Reason::RequestsRequired, message));
+        }
+        if !lb.capacity.is_empty() && self.seats.len() >= MOST_SEATS {
+            let message = format!("load balancer {} has {MOST_SEATS} consumers already", lb.name);
+            return Err(Problem::new(Reason::TooManyConsumers, message));
+        }
+        match self.lacks(lb, &requests, &Amounts::default()) {
+            Some(problem) => Err(problem),
+            None => Ok(requests),
+        }
+    }
+
+    /// What there is too little of for one that has `old` to have `new`. Who wants no more of a resource
+    /// is not in the way of anybody, also where an administrator left less than is given out.
+    fn lacks(&self, lb: &LoadBalancer, new: &Amounts, old: &Amounts) -> Option<Problem> {
+        for resource in Resource::ALL {
+            let Some(capacity) = lb.capacity.of(resource) else { continue };
+            let (want, has) = (u128::from(new.amount(resource)), u128::from(old.amount(resource)));
+            let others = self.allocated.of(resource) - has;
+            if want > has && others + want > u128::from(capacity) {
+                let free = u128::from(capacity).saturating_sub(others);
+                let message = format!(
+                    "load balancer {} has {free} of {capacity} {resource} left, and {want} is requested",
+                    lb.name
+                );
+                return Some(Problem::new(Reason::NoCapacity, message));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,349 @@
+//! What holds whatever happens: consumers that come, go and change their mind, administrators who edit,
+//! leaders that are killed between any two writes, watches that lag, answers that are lost, and two
+//! leaders at once.
+
+use super::make::*;
+use crate::addresses::Version;
+use crate::admission::*;
+use crate::resources::{Amounts, Resource, Totals};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::TestCaseError;
+use std::collections::BTreeMap;
+
+const CONSUMERS: usize = 6;
+const LBS: [&str; 2] = ["edge", "other"];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Want(usize, usize, u64, u64),
+    Leave(usize),
+    Capacity(usize, Option<u64>),
+    Hear(usize, usize),
+    Take(usize),
+    Write(usize, Index, Fate),
+    Confirm(usize, Index),
+    Kill(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Answered,
+    /// Carried out, and nobody hears of it.
+    AnswerLost,
+    Lost,
+}
+
+fn step(leaders: usize) -> impl Strategy<Value = Step> {
+    let leader = 0..leaders;
+    let fate = prop_oneof![
+        6 => Just(Fate::Answered),
+        1 => Just(Fate::AnswerLost),
+        1 => Just(Fate::Lost)
+    ];
+    let capacity = prop::option::weighted(0.9, 0u64..12);
+    prop_oneof![
+        4 => (0..CONSUMERS, 0..LBS.len(), 0u64..7, 0u64..4)
+            .prop_map(|(who, lb, bandwidth, iops)| Step::Want(who, lb, bandwidth, iops)),
+        1 => (0..CONSUMERS).prop_map(Step::Leave),
+        1 => (0..LBS.len(), capacity).prop_map(|(lb, capacity)| Step::Capacity(lb, capacity)),
+        6 => (leader.clone(), 1usize..6).prop_map(|(leader, count)| Step::Hear(leader, count)),
+        6 => leader.clone().prop_map(Step::Take),
+        6 => (leader.clone(), any::<Index>(), fate).prop_map(|(at, which, fate)| Step::Write(at, which, fate)),
+        3 => (leader.clone(), any::<Index>()).prop_map(|(at, which)| Step::Confirm(at, which)),
+        1 => leader.prop_map(Step::Kill),
+    ]
+}
+
+struct Leader {
+    machine: Admission,
+    heard: usize,
+    writes: Vec<Write>,
+    asks: Vec<(ConsumerRef, Arc<str>)>,
+}
+
+struct Cloud {
+    now: Timestamp,
+    version: u64,
+    lbs: BTreeMap<Arc<str>, LoadBalancer>,
+    wants: BTreeMap<ConsumerRef, Want>,
+    log: Vec<Event>,
+    leaders: Vec<Leader>,
+}
+
+impl Cloud {
+    fn new(leaders: usize) -> Self {
+        let mut cloud = Self {
+            now: NOW,
+            version: 1,
+            lbs: LBS.map(|name| (name.into(), lb(name, bandwidth(10)))).into(),
+            wants: BTreeMap::new(),
+            log: Vec::new(),
+            leaders: Vec::new(),
+        };
+        (0..leaders).for_each(|at| cloud.kill(at));
+        cloud
+    }
+
+    /// A leader dies, and another one reads everything.
+    fn kill(&mut self, at: usize) {
+        let mut machine = Admission::new();
+        let mut events: Vec<Event> = Kind::ALL.map(Event::Begin).into();
+        events.extend(self.lbs.values().cloned().map(|lb| Event::LoadBalancer(Box::new(lb))));
+        events.extend(self.wants.values().cloned().map(Event::Wants));
+        events.extend(Kind::ALL.map(Event::Done));
+        events.into_iter().for_each(|event| machine.handle(event, self.now));
+        let (writes, asks) = (Vec::new(), Vec::new());
+        let leader = Leader { machine, heard: self.log.len(), writes, asks };
+        match self.leaders.get_mut(at) {
+            Some(old) => *old = leader,
+            None => self.leaders.push(leader),
+        }
+    }
+
+    fn put(&mut self, mut lb: LoadBalancer) -> Version {
+        self.version += 1;
+        lb.version = Version(self.version.to_string().into());
+        self.lbs.insert(lb.name.clone(), lb.clone());
+        let version = lb.version.clone();
+        self.log.push(Event::LoadBalancer(Box::new(lb)));
+        version
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::Want(who, lb, bandwidth, iops) => {
+                let requests = Amounts { bandwidth: Some(bandwidth), iops: Some(iops) };
+                let want = Want {
+                    load_balancer: LBS[lb].into(),
+                    requests: Ok(requests),
+                    // Names and ages in different orders.
+                    ..want(&format!("c{who}"), (CONSUMERS - who) as i64 % 4, 0)
+                };
+                self.wants.insert(want.consumer.clone(), want.clone());
+                self.log.push(Event::Wants(want));
+            }
+            Step::Leave(who) => {
+                let who = consumer(&format!("c{who}"));
+                self.wants.remove(&who);
+                self.log.push(Event::Leaves(who));
+            }
+            Step::Capacity(at, capacity) => {
+                let mut lb = self.lbs[LBS[at]].clone();
+                lb.capacity = Amounts { bandwidth: capacity, iops: None };
+                self.put(lb);
+            }
+            Step::Hear(at, count) => self.hear(at, count),
+            Step::Take(at) => _ = self.take(at),
+            Step::Write(at, which, fate) => {
+                let writes = &mut self.leaders[at].writes;
+                if !writes.is_empty() {
+                    let write = writes.swap_remove(which.index(writes.len()));
+                    self.write(at, write, fate)?;
+                }
+            }
+            Step::Confirm(at, which) => {
+                let asks = &mut self.leaders[at].asks;
+                if !asks.is_empty() {
+                    let ask = asks.swap_remove(which.index(asks.len()));
+                    self.confirm(at, ask);
+                }
+            }
+            Step::Kill(at) => self.kill(at),
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, at: usize, count: usize) {
+        let leader = &mut self.leaders[at];
+        let until = (leader.heard + count).min(self.log.len());
+        for event in &self.log[leader.heard..until] {
+            leader.machine.handle(event.clone(), self.now);
+        }
+        leader.heard = until;
+    }
+
+    fn take(&mut self, at: usize) -> bool {
+        let leader = &mut self.leaders[at];
+        let changes = leader.machine.take(self.now);
+        let idle = changes == Changes::default();
+        leader.writes.extend(changes.writes);
+        leader.asks.extend(changes.confirm);
+        idle
+    }
+
+    fn confirm(&mut self, at: usize, (consumer, load_balancer): (ConsumerRef, Arc<str>)) {
+        let there = self.wants.get(&consumer);
+        let wants = there.is_some_and(|it| it.load_balancer == load_balancer);
+        let event = Event::Confirmed { consumer, load_balancer, wants };
+        self.leaders[at].machine.handle(event, self.now);
+    }
+
+    fn write(&mut self, at: usize, write: Write, fate: Fate) -> Result<(), TestCaseError> {
+        let id = write.id;
+        let result =
+            if matches!(fate, Fate::Lost) { Written::Failed } else { self.perform(write)? };
+        let result = if matches!(fate, Fate::AnswerLost) { Written::Failed } else { result };
+        self.leaders[at].machine.handle(Event::Written { id, result }, self.now);
+        Ok(())
+    }
+
+    fn perform(&mut self, write: Write) -> Result<Written, TestCaseError> {
+        let lb = self.lbs[&write.load_balancer].clone();
+        if lb.version != write.version {
+            return Ok(Written::Conflict(Some(Box::new(lb))));
+        }
+        let (before, mut after) = (totals(&lb.seats), Totals::default());
+        write.seats.iter().for_each(|seat| after.add(&seat.requests));
+        prop_assert_eq!(after, write.allocated);
+        for it in Resource::ALL {
+            let capacity = lb.capacity.of(it).map_or(u128::MAX, u128::from);
+            prop_assert!(
+                after.of(it) <= capacity.max(before.of(it)),
+                "over-committed: {:?}",
+                write
+            );
+        }
+        // The record is what a leader has seen, so whoever is in it and has not left keeps its seat.
+        for seat in &lb.seats {
+            let stays = write.seats.iter().any(|it| it.consumer == seat.consumer);
+            let there = self.wants.get(&seat.consumer);
+            let left = there.is_none_or(|it| it.load_balancer != lb.name);
+            prop_assert!(stays || left || self.has_left(seat), "{:?} lost its seat", seat);
+        }
+        let version = self.put(LoadBalancer { seats: write.seats, ..lb });
+        Ok(Written::Ok(version))
+    }
+
+    /// Whether somebody was elsewhere at some time: it may have let go and come back.
+    fn has_left(&self, seat: &Seat) -> bool {
+        let mut places = self.log.iter().filter_map(|event| match event {
+            Event::Wants(want) if want.consumer == seat.consumer => {
+                Some(Some(want.load_balancer.clone()))
+            }
+            Event::Leaves(who) if *who == seat.consumer => Some(None),
+            _ => None,
+        });
+        let first = places.next();
+        places.any(|place| Some(place) != first)
+    }
+
+    /// Everything is told, done and answered, as often as it takes.
+    fn settle(&mut self) -> Result<(), TestCaseError> {
+        for _ in 0..300 {
+            let mut idle = true;
+            for at in 0..self.leaders.len() {
+                self.hear(at, usize::MAX / 2);
+                idle &= self.take(at);
+                for write in std::mem::take(&mut self.leaders[at].writes) {
+                    idle = false;
+                    self.write(at, write, Fate::Answered)?;
+                }
+                for ask in std::mem::take(&mut self.leaders[at].asks) {
+                    idle = false;
+                    self.confirm(at, ask);
+                }
+            }
+            if idle && self.leaders.iter().all(|it| it.heard == self.log.len()) {
+                let next = self.leaders.iter().filter_map(|it| it.machine.wake_at()).min();
+                let Some(next) = next else { return Ok(()) };
+                self.now = self.now.max(next);
+            }
+        }
+        Err(TestCaseError::fail("it does not come to rest"))
+    }
+
+    /// At rest everybody is where it belongs, or could not be there.
+    fn check_rest(&self) -> Result<(), TestCaseError> {
+        for lb in self.lbs.values() {
+            for seat in &lb.seats {
+                let belongs = self.wants.get(&seat.consumer);
+                prop_assert_eq!(belongs.map(|it| &it.load_balancer), Some(&lb.name));
+            }
+        }
+        for want in self.wants.values() {
+            let lb = &self.lbs[&want.load_balancer];
+            let seat = lb.seats.iter().find(|it| it.consumer == want.consumer);
+            let requests = want.requests.clone().unwrap();
+            for leader in &self.leaders {
+                let decision = leader.machine.decision(&want.consumer).cloned();
+                let (has, told) = match &decision {
+                    Some(Decision::Admitted { requests, short, .. }) => {
+                        (Some(*requests), short.is_some())
+                    }
+                    Some(Decision::Waiting { .. }) => (None, true),
+                    None => return Err(TestCaseError::fail(format!("{want:?}: nothing is said"))),
+                };
+                prop_assert_eq!(has, seat.map(|it| it.requests));
+                prop_assert_eq!(told, has != Some(requests), "{:?}", decision);
+            }
+            if seat.map(|it| it.requests) != Some(requests) {
+                let old = seat.map(|it| it.requests).unwrap_or_default();
+                let total = totals(&lb.seats);
+                let lacks = Resource::ALL.into_iter().any(|it| {
+                    let (new, old) = (u128::from(requests.amount(it)), u128::from(old.amount(it)));
+                    let capacity = lb.capacity.of(it).map_or(u128::MAX, u128::from);
+                    new > old && total.of(it) - old + new > capacity
+                });
+                prop_assert!(lacks, "{:?} waits for nothing at {:?}", want, lb);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn totals(seats: &[Seat]) -> Totals {
+    let mut totals = Totals::default();
+    seats.iter().for_each(|seat| totals.add(&seat.requests));
+    totals
+}
+
+fn run(leaders: usize, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let mut cloud = Cloud::new(leaders);
+    for step in steps {
+        cloud.step(step)?;
+    }
+    cloud.settle()?;
+    cloud.check_rest()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+
+    #[test]
+    fn one_leader_that_may_die_never_overcommits_and_takes_no_seat(
+        steps in prop::collection::vec(step(1), 0..80)
+    ) {
+        run(1, steps)?;
+    }
+
+    #[test]
+    fn two_leaders_never_overcommit_and_take_no_seat(
+        steps in prop::collection::vec(step(2), 0..120)
+    ) {
+        run(2, steps)?;
+    }
+
+    #[test]
+    fn the_order_within_a_batch_does_not_matter(
+        wants in prop::collection::vec((0usize..12, 0u64..7, 0i64..4), 1..12),
+        swaps in prop::collection::vec(any::<(Index, Index)>(), 0..20),
+    ) {
+        let wants: BTreeMap<usize, Want> = wants
+            .into_iter()
+            .map(|(who, amount, created)| (who, want(&format!("c{who}"), created, amount)))
+            .collect();
+        let wants: Vec<Want> = wants.into_values().collect();
+        let mut shuffled = wants.clone();
+        for (one, other) in swaps {
+            shuffled.swap(one.index(wants.len()), other.index(wants.len()));
+        }
+        let seats = |wants: Vec<Want>| {
+            let mut api = Api::new([lb("edge", bandwidth(10))]);
+            api.wants(wants);
+            api.run();
+            api.seats().to_vec()
+        };
+        prop_assert_eq!(seats(wants), seats(shuffled));
+    }
+}

@@ -1,0 +1,243 @@
+//! Amounts of network resources, exact: what a load balancer can carry, what is requested of it, and how
+//! much of it a request would fill. The binder and the admission reckon with these; nothing is rounded.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+/// A network resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// Bits per second.
+    Bandwidth,
+    /// Operations per second.
+    Iops,
+}
+
+impl Resource {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Bandwidth, Self::Iops];
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bandwidth => "network-bandwidth",
+            Self::Iops => "network-iops",
+        })
+    }
+}
+
+/// An amount of each resource, or nothing said of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Amounts {
+    /// Bits per second.
+    pub bandwidth: Option<u64>,
+    /// Operations per second.
+    pub iops: Option<u64>,
+}
+
+impl Amounts {
+    /// What is said of a resource.
+    pub fn of(&self, resource: Resource) -> Option<u64> {
+        match resource {
+            Resource::Bandwidth => self.bandwidth,
+            Resource::Iops => self.iops,
+        }
+    }
+
+    /// The amount of a resource; nothing said is nothing.
+    pub fn amount(&self, resource: Resource) -> u64 {
+        self.of(resource).unwrap_or(0)
+    }
+
+    /// Whether nothing is said of any resource.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Of each resource the larger amount.
+    pub fn at_least(&self, other: &Self) -> Self {
+        Self { bandwidth: self.bandwidth.max(other.bandwidth), iops: self.iops.max(other.iops) }
+    }
+
+    /// The first resource of which there is less than another amount, which is said to be too much.
+    pub fn exceeded_by(&self, other: &Self) -> Option<Resource> {
+        let less = |it: &Resource| {
+            self.of(*it).zip(other.of(*it)).is_some_and(|(this, other)| other > this)
+        };
+        Resource::ALL.into_iter().find(less)
+    }
+}
+
+impl fmt::Display for Amounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = Resource::ALL.into_iter().filter_map(|it| Some((it, self.of(it)?)));
+        for (at, (resource, amount)) in said.enumerate() {
+            write!(f, "{}{resource} {amount}", if at == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+/// Sums of amounts, which may be more than any single amount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Bits per second.
+    pub bandwidth: u128,
+    /// Operations per second.
+    pub iops: u128,
+}
+
+impl Totals {
+    /// The sum of a resource.
+    pub fn of(&self, resource: Resource) -> u128 {
+        match resource {
+            Resource::Bandwidth => self.bandwidth,
+            Resource::Iops => self.iops,
+        }
+    }
+
+    /// Adds amounts. Sums of fewer than 2^64 amounts are exact.
+    pub fn add(&mut self, amounts: &Amounts) {
+        self.bandwidth += u128::from(amounts.amount(Resource::Bandwidth));
+        self.iops += u128::from(amounts.amount(Resource::Iops));
+    }
+
+    /// Takes away amounts that were added.
+    pub fn remove(&mut self, amounts: &Amounts) {
+        let less = |total: u128, amount: u64| total.saturating_sub(u128::from(amount));
+        self.bandwidth = less(self.bandwidth, amounts.amount(Resource::Bandwidth));
+        self.iops = less(self.iops, amounts.amount(Resource::Iops));
+    }
+}
+
+/// How full a request would make a load balancer: the sum over the requested resources of request /
+/// capacity. Of two load balancers the fuller one has less to spare, by exactly the difference.
+#[derive(Clone, Copy, Debug)]
+pub struct Fill {
+    whole: u8,
+    part: u128,
+    of: u128,
+}
+
+impl Fill {
+    /// Nothing is filled: there is no limit.
+    pub const NONE: Self = Self { whole: 0, part: 0, of: 1 };
+
+    /// Of one resource. More than the capacity fills no more than it.
+    pub fn one(request: u64, capacity: u64) -> Self {
+        Self::reduced(false, request.min(capacity).into(), u128::from(capacity))
+    }
+
+    /// Of two resources. More than the capacity fills no more than it.
+    pub fn two(first: (u64, u64), second: (u64, u64)) -> Self {
+        let ((a, b), (c, d)) = (first, second);
+        let [a, b, c, d] = [a.min(b), b, c.min(d), d].map(u128::from);
+        let (part, carried) = (a * d).overflowing_add(c * b);
+        Self::reduced(carried, part, b * d)
+    }
+
+    /// The sum is at most two: what is whole of it is counted, so that the rest always fits.
+    fn reduced(carried: bool, part: u128, of: u128) -> Self {
+        let mut fill = Self { whole: 0, part, of: of.max(1) };
+        let mut carried = carried;
+        while carried || fill.part >= fill.of {
+            fill.part = fill.part.wrapping_sub(fill.of);
+            fill.whole += 1;
+            carried = false;
+        }
+        fill
+    }
+}
+
+impl Ord for Fill {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let parts = || product(self.part, other.of).cmp(&product(other.part, self.of));
+        self.whole.cmp(&other.whole).then_with(parts)
+    }
+}
+
+impl PartialOrd for Fill {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Fill {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Fill {}
+
+/// The product of two numbers as its high and its low half.
+fn product(one: u128, other: u128) -> (u128, u128) {
+    const HALF: u32 = 64;
+    const LOW: u128 = (1 << HALF) - 1;
+    let (a, b, c, d) = (one >> HALF, one & LOW, other >> HALF, other & LOW);
+    let low = b * d;
+    let (middle, carried) = (a * d).overflowing_add(b * c);
+    let (low, over) = low.overflowing_add(middle << HALF);
+    let high = a * c + (middle >> HALF) + (u128::from(carried) << HALF) + u128::from(over);
+    (high, low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_fuller_one_is_found_where_a_float_sees_no_difference() {
+        let large = u64::MAX;
+        assert!(Fill::one(large - 2, large - 1) < Fill::one(large - 1, large));
+        assert!(Fill::two((1, 3), (1, 3)) > Fill::two((1, 3), (333_333_333, 1_000_000_000)));
+        assert_eq!(Fill::two((1, 3), (2, 3)), Fill::one(7, 7));
+        assert_eq!(Fill::two((large, large), (large, large)), Fill::two((1, 1), (2, 2)));
+        assert!(Fill::NONE < Fill::one(1, large));
+    }
+
+    #[test]
+    fn a_resource_of_which_nothing_is_said_exceeds_nothing() {
+        let some = Amounts { bandwidth: Some(1), iops: None };
+        let more = Amounts { bandwidth: Some(1), iops: Some(5) };
+        assert_eq!(some.exceeded_by(&more), None);
+        assert_eq!(more.exceeded_by(&Amounts { iops: Some(6), ..some }), Some(Resource::Iops));
+    }
+
+    /// By the school's way, digit by digit.
+    fn slow(one: u128, other: u128) -> (u128, u128) {
+        let (mut high, mut low) = (0u128, 0u128);
+        for bit in (0..128).rev() {
+            high = (high << 1) | (low >> 127);
+            low <<= 1;
+            if (one >> bit) & 1 == 1 {
+                let (sum, over) = low.overflowing_add(other);
+                (low, high) = (sum, high + u128::from(over));
+            }
+        }
+        (high, low)
+    }
+
+    proptest! {
+        #[test]
+        fn products_are_exact(one: u128, other: u128) {
+            prop_assert_eq!(product(one, other), slow(one, other));
+        }
+
+        #[test]
+        fn small_fills_compare_as_fractions(
+            a in 1u64..50, b in 0u64..50, c in 1u64..50, d in 0u64..50,
+            e in 1u64..50, f in 0u64..50, g in 1u64..50, h in 0u64..50,
+        ) {
+            let pair = |less: u64, more: u64| (less, less + more);
+            let exact = |(r1, c1): (u64, u64), (r2, c2): (u64, u64)| (r1 * c2 + r2 * c1, c1 * c2);
+            let ((n1, d1), (n2, d2)) =
+                (exact(pair(a, b), pair(c, d)), exact(pair(e, f), pair(g, h)));
+            let one = Fill::two(pair(a, b), pair(c, d));
+            let other = Fill::two(pair(e, f), pair(g, h));
+            prop_assert_eq!(one.cmp(&other), (n1 * d2).cmp(&(n2 * d1)));
+        }
+    }
+}
