@@ -7,6 +7,8 @@
 //!
 //!  pools, claims, names ─▶ addresses ─▶ Address objects, who has what     leader
 //!
+//!  claims, load balancers ─▶ binder ─▶ claimRef, status, what to make     leader
+//!
 //!  consumers, capacity ─▶ admission ─▶ seats in LoadBalancer status       leader
 //!
 //!  plan + slices + nodes + certificates ─▶ resolver ─▶ update ─▶ a driver  agent
@@ -21,6 +23,7 @@ pub mod addresses;
 pub mod admission;
 pub mod announce;
 pub mod backoff;
+pub mod binder;
 pub mod cookies;
 pub mod dns;
 pub mod election;

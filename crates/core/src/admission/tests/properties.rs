@@ -19,7 +19,8 @@ enum Step {
     Want(usize, usize, u64, u64),
     Leave(usize),
     Capacity(usize, Option<u64>),
-    Hear(usize, usize),
+    /// The watch of a kind tells a leader some of what it has not told.
+    Hear(usize, usize, usize),
     Take(usize),
     Write(usize, Index, Fate),
     Confirm(usize, Index),
@@ -47,7 +48,7 @@ fn step(leaders: usize) -> impl Strategy<Value = Step> {
             .prop_map(|(who, lb, bandwidth, iops)| Step::Want(who, lb, bandwidth, iops)),
         1 => (0..CONSUMERS).prop_map(Step::Leave),
         1 => (0..LBS.len(), capacity).prop_map(|(lb, capacity)| Step::Capacity(lb, capacity)),
-        6 => (leader.clone(), 1usize..6).prop_map(|(leader, count)| Step::Hear(leader, count)),
+        9 => (leader.clone(), 0usize..2, 1usize..6).prop_map(|(leader, kind, count)| Step::Hear(leader, kind, count)),
         6 => leader.clone().prop_map(Step::Take),
         6 => (leader.clone(), any::<Index>(), fate).prop_map(|(at, which, fate)| Step::Write(at, which, fate)),
         3 => (leader.clone(), any::<Index>()).prop_map(|(at, which)| Step::Confirm(at, which)),
@@ -57,7 +58,7 @@ fn step(leaders: usize) -> impl Strategy<Value = Step> {
 
 struct Leader {
     machine: Admission,
-    heard: usize,
+    heard: [usize; 2],
     writes: Vec<Write>,
     asks: Vec<(ConsumerRef, Arc<str>)>,
 }
@@ -67,7 +68,8 @@ struct Cloud {
     version: u64,
     lbs: BTreeMap<Arc<str>, LoadBalancer>,
     wants: BTreeMap<ConsumerRef, Want>,
-    log: Vec<Event>,
+    /// What the watches of both kinds tell.
+    logs: [Vec<Event>; 2],
     leaders: Vec<Leader>,
 }
 
@@ -78,7 +80,7 @@ impl Cloud {
             version: 1,
             lbs: LBS.map(|name| (name.into(), lb(name, bandwidth(10)))).into(),
             wants: BTreeMap::new(),
-            log: Vec::new(),
+            logs: <_>::default(),
             leaders: Vec::new(),
         };
         (0..leaders).for_each(|at| cloud.kill(at));
@@ -94,7 +96,7 @@ impl Cloud {
         events.extend(Kind::ALL.map(Event::Done));
         events.into_iter().for_each(|event| machine.handle(event, self.now));
         let (writes, asks) = (Vec::new(), Vec::new());
-        let leader = Leader { machine, heard: self.log.len(), writes, asks };
+        let leader = Leader { machine, heard: self.logs.each_ref().map(Vec::len), writes, asks };
         match self.leaders.get_mut(at) {
             Some(old) => *old = leader,
             None => self.leaders.push(leader),
@@ -106,7 +108,7 @@ impl Cloud {
         lb.version = Version(self.version.to_string().into());
         self.lbs.insert(lb.name.clone(), lb.clone());
         let version = lb.version.clone();
-        self.log.push(Event::LoadBalancer(Box::new(lb)));
+        self.logs[0].push(Event::LoadBalancer(Box::new(lb)));
         version
     }
 
@@ -121,19 +123,19 @@ impl Cloud {
                     ..want(&format!("c{who}"), (CONSUMERS - who) as i64 % 4, 0)
                 };
                 self.wants.insert(want.consumer.clone(), want.clone());
-                self.log.push(Event::Wants(want));
+                self.logs[1].push(Event::Wants(want));
             }
             Step::Leave(who) => {
                 let who = consumer(&format!("c{who}"));
                 self.wants.remove(&who);
-                self.log.push(Event::Leaves(who));
+                self.logs[1].push(Event::Leaves(who));
             }
             Step::Capacity(at, capacity) => {
                 let mut lb = self.lbs[LBS[at]].clone();
                 lb.capacity = Amounts { bandwidth: capacity, iops: None };
                 self.put(lb);
             }
-            Step::Hear(at, count) => self.hear(at, count),
+            Step::Hear(at, kind, count) => self.hear(at, kind, count),
             Step::Take(at) => _ = self.take(at),
             Step::Write(at, which, fate) => {
                 let writes = &mut self.leaders[at].writes;
@@ -154,13 +156,13 @@ impl Cloud {
         Ok(())
     }
 
-    fn hear(&mut self, at: usize, count: usize) {
-        let leader = &mut self.leaders[at];
-        let until = (leader.heard + count).min(self.log.len());
-        for event in &self.log[leader.heard..until] {
+    fn hear(&mut self, at: usize, kind: usize, count: usize) {
+        let (leader, log) = (&mut self.leaders[at], &self.logs[kind]);
+        let until = (leader.heard[kind] + count).min(log.len());
+        for event in &log[leader.heard[kind]..until] {
             leader.machine.handle(event.clone(), self.now);
         }
-        leader.heard = until;
+        leader.heard[kind] = until;
     }
 
     fn take(&mut self, at: usize) -> bool {
@@ -209,23 +211,22 @@ impl Cloud {
             let stays = write.seats.iter().any(|it| it.consumer == seat.consumer);
             let there = self.wants.get(&seat.consumer);
             let left = there.is_none_or(|it| it.load_balancer != lb.name);
-            prop_assert!(stays || left || self.has_left(seat), "{:?} lost its seat", seat);
+            prop_assert!(stays || left || self.has_left(seat, &lb), "{:?} lost its seat", seat);
         }
         let version = self.put(LoadBalancer { seats: write.seats, ..lb });
         Ok(Written::Ok(version))
     }
 
-    /// Whether somebody was elsewhere at some time: it may have let go and come back.
-    fn has_left(&self, seat: &Seat) -> bool {
-        let mut places = self.log.iter().filter_map(|event| match event {
+    /// Whether somebody was on a load balancer and left it: it may have let go and come back.
+    fn has_left(&self, seat: &Seat, lb: &LoadBalancer) -> bool {
+        let mut here = self.logs[1].iter().filter_map(|event| match event {
             Event::Wants(want) if want.consumer == seat.consumer => {
-                Some(Some(want.load_balancer.clone()))
+                Some(want.load_balancer == lb.name)
             }
-            Event::Leaves(who) if *who == seat.consumer => Some(None),
+            Event::Leaves(who) if *who == seat.consumer => Some(false),
             _ => None,
         });
-        let first = places.next();
-        places.any(|place| Some(place) != first)
+        here.any(|here| here) && here.any(|here| !here)
     }
 
     /// Everything is told, done and answered, as often as it takes.
@@ -233,7 +234,7 @@ impl Cloud {
         for _ in 0..300 {
             let mut idle = true;
             for at in 0..self.leaders.len() {
-                self.hear(at, usize::MAX / 2);
+                (0..2).for_each(|kind| self.hear(at, kind, usize::MAX / 2));
                 idle &= self.take(at);
                 for write in std::mem::take(&mut self.leaders[at].writes) {
                     idle = false;
@@ -244,7 +245,8 @@ impl Cloud {
                     self.confirm(at, ask);
                 }
             }
-            if idle && self.leaders.iter().all(|it| it.heard == self.log.len()) {
+            let told = self.logs.each_ref().map(Vec::len);
+            if idle && self.leaders.iter().all(|it| it.heard == told) {
                 let next = self.leaders.iter().filter_map(|it| it.machine.wake_at()).min();
                 let Some(next) = next else { return Ok(()) };
                 self.now = self.now.max(next);

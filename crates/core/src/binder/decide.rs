@@ -1,0 +1,331 @@
+//! What becomes of a claim: it keeps what it has, gets the load balancer that it names, that is reserved
+//! for it or that fits best, has one made, or waits and is told why.
+
+use super::Subject;
+use super::fit::{PassedOver, Unfit, fill, free, suits};
+use super::machine::{Age, Binder};
+use super::object::{Ask, Claim, ClaimRef, LoadBalancer, NewLoadBalancer, Reclaim, Tie};
+use super::provision::{Unmade, provisioned_name};
+use super::report::{ClaimReport, Phase, Reason};
+use crate::key::ObjectKey;
+use crate::objects::Timestamp;
+use crate::outcome::{Problem, quote};
+use crate::resources::{Amounts, Resource};
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+enum Judgement {
+    /// What is under way decides.
+    Wait,
+    /// This is to be said of it.
+    Say(ClaimReport),
+    /// It gets this load balancer.
+    Bind(Arc<str>),
+    /// A load balancer is made for it.
+    Make(NewLoadBalancer),
+    /// The load balancer that it has seems to be lost.
+    Check(Arc<str>),
+}
+
+impl Binder {
+    /// Decides for a claim.
+    pub(super) fn decide(&mut self, age: &Age, now: Timestamp) {
+        let Some(slot) = self.claims.get(&age.key) else { return };
+        // The answer of a write decides what comes next.
+        if slot.sent.is_some() {
+            return;
+        }
+        let claim = slot.seen.clone();
+        self.pending.remove(age);
+        if claim.age() != *age {
+            return;
+        }
+        let report = match self.judge(&claim, now) {
+            Judgement::Wait => None,
+            Judgement::Say(report) => Some(report),
+            Judgement::Bind(name) => {
+                self.bind(&name, &claim);
+                None
+            }
+            Judgement::Make(new) => {
+                let (name, tie) = (new.name.clone(), new.tie());
+                self.amend(&name, |slot| (slot.making, slot.want) = (Some(new), Some(tie)));
+                None
+            }
+            Judgement::Check(name) => {
+                self.ask(Subject::LoadBalancer { name, claim: claim.key.clone() }, now);
+                None
+            }
+        };
+        if report.as_ref().is_some_and(|report| report.phase == Phase::Pending) {
+            self.pending.insert(age.clone());
+        }
+        if let Some(slot) = self.claims.get_mut(&age.key) {
+            slot.report = report;
+        }
+        self.write_claim(&age.key, now);
+    }
+
+    fn bind(&mut self, name: &Arc<str>, claim: &Claim) {
+        let claim = ClaimRef { key: claim.key.clone(), uid: Some(claim.uid.clone()) };
+        self.amend(name, |slot| {
+            if let Some(lb) = &slot.seen {
+                let cleanup = lb.tie.cleanup || removable(lb);
+                slot.want = Some(Tie { claim: Some(claim), in_use: true, cleanup });
+            }
+        });
+    }
+
+    fn judge(&self, claim: &Claim, now: Timestamp) -> Judgement {
+        if let Some(home) = claim.report.as_ref().and_then(ClaimReport::home) {
+            return self.judge_home(claim, home, now);
+        }
+        if let Some(name) = self.held_by(claim) {
+            return self.say_bound(claim, &name);
+        }
+        if self.is_idle(claim) {
+            return match &claim.report {
+                Some(report) => Judgement::Say(report.clone()),
+                None => Judgement::Wait,
+            };
+        }
+        if claim.deleting {
+            return Judgement::Wait;
+        }
+        self.select(claim)
+    }
+
+    /// Whether its load balancer was given up because nobody uses it, and still nobody does.
+    pub(super) fn is_idle(&self, claim: &Claim) -> bool {
+        let idle = |report: &ClaimReport| report.reason == Reason::Idle;
+        claim.report.as_ref().is_some_and(idle) && !self.is_wanted(&claim.key)
+    }
+
+    /// Of the load balancers that name it the one that it is to say it has: one that stays, the one it
+    /// asks for, else the first by name.
+    fn held_by(&self, claim: &Claim) -> Option<Arc<str>> {
+        let slot = |name: &Arc<str>| self.lbs.get(name);
+        let deleting = |name: &Arc<str>| {
+            slot(name).and_then(|slot| slot.seen.as_ref()).is_some_and(|lb| lb.deleting)
+        };
+        let its = |name: &&Arc<str>| {
+            slot(name).and_then(|slot| slot.tie()).is_some_and(|tie| tie.is_of(claim))
+        };
+        let held = self.held.get(&claim.uid)?.iter().filter(its);
+        let asked = claim.ask.as_ref().ok().and_then(|ask| ask.load_balancer.as_ref());
+        held.min_by_key(|name| (deleting(name), asked != Some(name), *name)).cloned()
+    }
+
+    /// It has a load balancer. That is told once it is recorded there.
+    fn say_bound(&self, claim: &Claim, name: &Arc<str>) -> Judgement {
+        let Some(slot) = self.lbs.get(name) else { return Judgement::Wait };
+        let Some(lb) = slot.seen.as_ref() else {
+            if slot.failures == 0 {
+                return Judgement::Wait;
+            }
+            let message = format!("load balancer {name} could not be made yet; it is tried again");
+            return Judgement::Say(ClaimReport::pending(Reason::Provisioning, message));
+        };
+        if !lb.tie.is_of(claim) {
+            return Judgement::Wait;
+        }
+        let requests = claim.ask.as_ref().map(|ask| ask.requests).unwrap_or_default();
+        let message = match lb.capacity.exceeded_by(&requests) {
+            Some(it) => format!(
+                "bound to load balancer {name}, which has {} {it}; {} is requested by now",
+                lb.capacity.amount(it),
+                requests.amount(it)
+            ),
+            None => format!("bound to load balancer {name}"),
+        };
+        Judgement::Say(ClaimReport {
+            phase: Phase::Bound,
+            load_balancer: Some(name.clone()),
+            capacity: lb.capacity,
+            reason: Reason::Bound,
+            message: message.into(),
+        })
+    }
+
+    /// Its status says where it is: there it stays, or nowhere.
+    fn judge_home(&self, claim: &Claim, home: &Arc<str>, now: Timestamp) -> Judgement {
+        let slot = self.lbs.get(home);
+        let Some((slot, lb)) = slot.and_then(|slot| Some((slot, slot.seen.as_ref()?))) else {
+            let message = format!("load balancer {home} is gone");
+            return self.lose(claim, home, Reason::LoadBalancerGone, message);
+        };
+        let taken = |what: &Unfit| {
+            let message = format!("it cannot have load balancer {home} back: {what}");
+            self.lose(claim, home, Reason::LoadBalancerTaken, message)
+        };
+        let tie = slot.want.as_ref().unwrap_or(&lb.tie);
+        if tie.is_of(claim) {
+            return self.say_bound(claim, home);
+        }
+        if claim.deleting {
+            return Judgement::Wait;
+        }
+        if let Err(unfit) = self.free(claim, lb, tie) {
+            return taken(&unfit);
+        }
+        // It was released because nobody uses it, and not by a person.
+        let bound = claim.report.as_ref().is_some_and(|it| it.phase == Phase::Bound);
+        let released = bound && tie.claim.is_some() && made_for(lb, claim);
+        if released && self.idles(lb, now) && !self.is_wanted(&claim.key) {
+            let message = format!(
+                "load balancer {home} was removed because nobody used it; one is made when somebody does"
+            );
+            return Judgement::Say(ClaimReport::pending(Reason::Idle, message));
+        }
+        match claim.ask.as_ref().map(|ask| suits(ask, lb, false)) {
+            Ok(Err(unfit)) => taken(&unfit),
+            Ok(Ok(())) | Err(_) => Judgement::Bind(home.clone()),
+        }
+    }
+
+    /// What it had is lost, once a read has confirmed what the watch says.
+    fn lose(&self, claim: &Claim, home: &Arc<str>, reason: Reason, message: String) -> Judgement {
+        let slot = self.lbs.get(home);
+        // What is under way there decides first.
+        if slot.is_some_and(|slot| slot.want.is_some()) {
+            return Judgement::Wait;
+        }
+        let version = slot.and_then(|slot| slot.seen.as_ref()).map(|lb| lb.version.clone());
+        let lost = self.claims.get(&claim.key).and_then(|slot| slot.lost.as_ref());
+        let known = claim.report.as_ref().is_some_and(|it| it.phase == Phase::Lost);
+        // The watch has told all that the read has seen, or more.
+        let confirmed = lost.is_some_and(|(name, read)| {
+            name == home
+                && match (read, &version) {
+                    (Some(read), Some(seen)) => !seen.is_older_than(read),
+                    (None, None) => true,
+                    _ => false,
+                }
+        });
+        if !known && !confirmed {
+            return Judgement::Check(home.clone());
+        }
+        Judgement::Say(ClaimReport {
+            phase: Phase::Lost,
+            load_balancer: Some(home.clone()),
+            capacity: Amounts::default(),
+            reason,
+            message: message.into(),
+        })
+    }
+
+    pub(super) fn free(&self, claim: &Claim, lb: &LoadBalancer, tie: &Tie) -> Result<(), Unfit> {
+        // One that is being released is somebody's until that is recorded.
+        for tie in [tie, &lb.tie] {
+            let owner = tie.claim.as_ref().map(|claim| &claim.key);
+            let lives = |uid: &str| owner.is_some_and(|key| self.claim(key, uid).is_some());
+            free(claim, lb, tie, lives)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a claim may have a load balancer. `selected`: whether labels matter.
+    fn fits(
+        &self,
+        claim: &Claim,
+        ask: &Ask,
+        name: &str,
+        selected: bool,
+    ) -> Result<&Arc<LoadBalancer>, Unfit> {
+        let slot = self.lbs.get(name).ok_or(Unfit::Missing)?;
+        let lb = slot.seen.as_ref().ok_or(Unfit::Missing)?;
+        self.free(claim, lb, slot.want.as_ref().unwrap_or(&lb.tie))?;
+        suits(ask, lb, selected)?;
+        Ok(lb)
+    }
+
+    fn select(&self, claim: &Claim) -> Judgement {
+        let ask = match checked(claim) {
+            Ok(ask) => ask,
+            Err(message) => {
+                return Judgement::Say(ClaimReport::pending(Reason::Invalid, message));
+            }
+        };
+        if let Some(name) = &ask.load_balancer {
+            return match self.fits(claim, ask, name, false) {
+                Ok(lb) => Judgement::Bind(lb.name.clone()),
+                Err(unfit) => {
+                    let message = format!("load balancer {}: {unfit}", quote(name));
+                    Judgement::Say(ClaimReport::pending(Reason::NoMatch, message))
+                }
+            };
+        }
+        let reserved = self.reserved.get(&claim.key).into_iter().flatten();
+        let reserved = reserved.filter_map(|name| self.fits(claim, ask, name, false).ok());
+        let best = reserved.min_by_key(|lb| (Reverse(fill(&lb.capacity, &ask.requests)), &lb.name));
+        let best = best.map(|lb| lb.name.clone());
+        let fits = |name: &Arc<str>| self.fits(claim, ask, name, true).is_ok();
+        if let Some(name) = best.or_else(|| self.index.best(ask, fits)) {
+            return Judgement::Bind(name);
+        }
+        let (reason, unmade) = match self.made(claim, ask) {
+            Ok(new) => return Judgement::Make(new),
+            Err(unmade @ Unmade::Removing(_)) => (Reason::Removing, unmade),
+            Err(unmade) => (Reason::NoMatch, unmade),
+        };
+        let passed = self.passed_over(claim, ask, PassedOver::TOLD);
+        Judgement::Say(ClaimReport::pending(reason, format!("{passed}; {unmade}")))
+    }
+
+    fn passed_over(&self, claim: &Claim, ask: &Ask, most: usize) -> PassedOver {
+        let why = |name: &Arc<str>| {
+            let unfit = self.fits(claim, ask, name, ask.load_balancer.is_none()).err()?;
+            Some((name.clone(), unfit))
+        };
+        if let Some(name) = &ask.load_balancer {
+            return PassedOver { first: why(name).into_iter().collect(), more: 0 };
+        }
+        let open = self.index.names();
+        let rest = self.lbs.iter().filter(|(_, slot)| slot.seen.is_some());
+        let rest = rest.map(|(name, _)| name).filter(|name| !open.contains(*name));
+        let names: Vec<_> = open.iter().chain(rest).take(most).collect();
+        let more = self.lbs.len().saturating_sub(names.len());
+        PassedOver { first: names.into_iter().filter_map(why).collect(), more }
+    }
+
+    /// Why a claim that waits does not get any of the load balancers that there are.
+    pub fn explain(&self, claim: &ObjectKey) -> PassedOver {
+        let claim = self.claims.get(claim).map(|slot| &slot.seen);
+        let asked = claim.and_then(|claim| Some((claim, claim.ask.as_ref().ok()?)));
+        asked.map_or_else(PassedOver::default, |(claim, ask)| {
+            self.passed_over(claim, ask, usize::MAX)
+        })
+    }
+
+    /// Why no load balancer is made for a claim. None: it is not known, or one would be.
+    pub fn unmade(&self, claim: &ObjectKey) -> Option<Unmade> {
+        let claim = &self.claims.get(claim)?.seen;
+        self.made(claim, claim.ask.as_ref().ok()?).err()
+    }
+}
+
+/// What a claim asks for, if it makes sense.
+fn checked(claim: &Claim) -> Result<&Ask, Arc<str>> {
+    let ask = claim.ask.as_ref().map_err(|Problem { message, .. }| message.clone())?;
+    let over =
+        |it: &Resource| ask.limits.of(*it).is_some_and(|limit| limit < ask.requests.amount(*it));
+    match Resource::ALL.into_iter().find(over) {
+        Some(it) => Err(format!(
+            "the limit of {it} is {}, less than the request of {}",
+            ask.limits.amount(it),
+            ask.requests.amount(it)
+        )
+        .into()),
+        None => Ok(ask),
+    }
+}
+
+/// Whether there is something to remove behind a load balancer before its object goes.
+pub(super) fn removable(lb: &LoadBalancer) -> bool {
+    lb.reclaim == Reclaim::Delete || lb.provisioned_for.is_some()
+}
+
+pub(super) fn made_for(lb: &LoadBalancer, claim: &Claim) -> bool {
+    lb.provisioned_for.as_ref().is_some_and(|(_, uid)| *uid == claim.uid)
+        && lb.name == provisioned_name(&claim.uid)
+}

@@ -1,0 +1,167 @@
+//! Whether a load balancer is for a claim, and if not the one reason why. Pure functions of the two; the
+//! reasons name nobody else's claims, because any user may read them.
+
+use super::object::{Ask, Claim, ClassWish, LoadBalancer, Tie};
+use crate::addresses::Scope;
+use crate::resources::{Amounts, Fill, Resource};
+use std::fmt;
+use std::sync::Arc;
+
+/// Why a load balancer was passed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// It does not exist.
+    Missing,
+    /// It is being deleted.
+    Deleting,
+    /// Another claim has it.
+    Taken,
+    /// The claim that had it is gone, and it has not been cleared.
+    Released,
+    /// It is reserved for another claim.
+    Reserved,
+    /// Consumers of another namespace use it by its name.
+    InUse,
+    /// It has another scope: this one.
+    Scope(Scope),
+    /// It has another class, or none.
+    Class(Option<Arc<str>>),
+    /// Its labels do not match.
+    Labels,
+    /// It does not say how much of a resource it has.
+    NotOffered(Resource),
+    /// It has too little of a resource.
+    TooSmall {
+        /// Of which.
+        resource: Resource,
+        /// How much it has.
+        capacity: u64,
+        /// How much is requested.
+        request: u64,
+    },
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("does not exist"),
+            Self::Deleting => f.write_str("is being deleted"),
+            Self::Taken => f.write_str("another claim has it"),
+            Self::Released => f.write_str("its claim is gone, and it has not been cleared"),
+            Self::Reserved => f.write_str("it is reserved for another claim"),
+            Self::InUse => f.write_str("another namespace uses it"),
+            Self::Scope(scope) => write!(f, "its scope is {scope:?}"),
+            Self::Class(Some(class)) => write!(f, "its class is {class}"),
+            Self::Class(None) => f.write_str("it has no class"),
+            Self::Labels => f.write_str("its labels do not match"),
+            Self::NotOffered(resource) => write!(f, "it does not say how much {resource} it has"),
+            Self::TooSmall { resource, capacity, request } => {
+                write!(f, "it has {capacity} {resource}, and {request} is requested")
+            }
+        }
+    }
+}
+
+/// The load balancers that a claim does not get, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PassedOver {
+    /// The first ones: those that nobody has, then the others, by name.
+    pub first: Vec<(Arc<str>, Unfit)>,
+    /// How many more there are.
+    pub more: usize,
+}
+
+impl PassedOver {
+    /// So many are told one by one in the status of a claim.
+    pub const TOLD: usize = 10;
+}
+
+impl fmt::Display for PassedOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first.is_empty() {
+            return f.write_str("there are no load balancers");
+        }
+        f.write_str("no load balancer fits: ")?;
+        for (at, (name, unfit)) in self.first.iter().enumerate() {
+            write!(f, "{}{name}: {unfit}", if at == 0 { "" } else { "; " })?;
+        }
+        if self.more > 0 {
+            write!(f, "; and {} more", self.more)?;
+        }
+        Ok(())
+    }
+}
+
+/// What stands between a claim and a load balancer that others have, use or may not have.
+pub(super) fn free(
+    claim: &Claim,
+    lb: &LoadBalancer,
+    tie: &Tie,
+    lives: impl FnOnce(&str) -> bool,
+) -> Result<(), Unfit> {
+    if lb.deleting {
+        return Err(Unfit::Deleting);
+    }
+    match &tie.claim {
+        Some(it) if it.key == claim.key && it.uid.as_ref().is_none_or(|uid| *uid == claim.uid) => {}
+        Some(it) => {
+            return Err(match &it.uid {
+                Some(uid) if lives(uid) => Unfit::Taken,
+                Some(_) => Unfit::Released,
+                None => Unfit::Reserved,
+            });
+        }
+        None => {}
+    }
+    match lb.users.iter().any(|namespace| *namespace != claim.key.namespace) {
+        true => Err(Unfit::InUse),
+        false => Ok(()),
+    }
+}
+
+/// Whether a load balancer is what a claim asks for. `selected`: whether its labels matter.
+pub(super) fn suits(ask: &Ask, lb: &LoadBalancer, selected: bool) -> Result<(), Unfit> {
+    if ask.scope.is_some_and(|scope| scope != lb.scope) {
+        return Err(Unfit::Scope(lb.scope));
+    }
+    if let ClassWish::Named(class) = &ask.class
+        && lb.class.as_ref() != Some(class)
+    {
+        return Err(Unfit::Class(lb.class.clone()));
+    }
+    if selected && !ask.selector.matches(&lb.labels) {
+        return Err(Unfit::Labels);
+    }
+    covers(&lb.capacity, &ask.requests)
+}
+
+fn covers(capacity: &Amounts, requests: &Amounts) -> Result<(), Unfit> {
+    if capacity.is_empty() {
+        return Ok(());
+    }
+    for resource in Resource::ALL {
+        let request = requests.amount(resource);
+        match capacity.of(resource) {
+            _ if request == 0 => {}
+            None => return Err(Unfit::NotOffered(resource)),
+            Some(capacity) if capacity < request => {
+                return Err(Unfit::TooSmall { resource, capacity, request });
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// How full requests would make a load balancer that covers them. Of nothing requested nothing is filled.
+pub(super) fn fill(capacity: &Amounts, requests: &Amounts) -> Fill {
+    let pair = |it| (requests.amount(it), capacity.of(it));
+    match (pair(Resource::Bandwidth), pair(Resource::Iops)) {
+        ((0, _), (0, _)) => Fill::NONE,
+        ((request, Some(capacity)), (0, _)) | ((0, _), (request, Some(capacity))) => {
+            Fill::one(request, capacity)
+        }
+        ((one, Some(first)), (two, Some(second))) => Fill::two((one, first), (two, second)),
+        _ => Fill::NONE,
+    }
+}

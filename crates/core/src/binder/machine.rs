@@ -1,0 +1,344 @@
+//! The machine itself: the books, and the loop that decides for all whom events touch, claims first and
+//! the oldest of them first. What it decides is in the modules beside it.
+
+use super::index::Index;
+use super::object::{Claim, Class, LoadBalancer, NewLoadBalancer, Tie};
+use super::report::ClaimReport;
+use super::{Changes, Id, JobKind, Kind, Subject};
+use crate::addresses::{Labels, Version};
+use crate::key::ObjectKey;
+use crate::objects::Timestamp;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
+use std::sync::Arc;
+
+/// What is not answered is asked again after so many seconds.
+const ASK_AGAIN: Timestamp = 30;
+/// Why a claim waits is told in other words at most so often.
+pub(super) const RESTATE: Timestamp = 30;
+
+/// What claims are ordered by: the oldest first, then by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Age {
+    pub(super) created: Timestamp,
+    pub(super) key: ObjectKey,
+}
+
+/// A write that has not been answered.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) id: Id,
+    /// Whether it is about the tie of a load balancer.
+    pub(super) tie: bool,
+    /// The version that it was decided on.
+    pub(super) base: Option<Version>,
+    /// Objects of this name that were told gone meanwhile.
+    pub(super) gone: Vec<Arc<str>>,
+}
+
+/// A load balancer, and what is under way there.
+#[derive(Debug, Default)]
+pub(super) struct LbSlot {
+    pub(super) seen: Option<Arc<LoadBalancer>>,
+    /// Whom it is meant to belong to, where that is not recorded yet.
+    pub(super) want: Option<Tie>,
+    /// It is to be made.
+    pub(super) making: Option<NewLoadBalancer>,
+    pub(super) epoch: u64,
+    pub(super) sent: Option<Sent>,
+    pub(super) failures: u32,
+    pub(super) retry_at: Timestamp,
+    /// The uid of a claim that is surely gone.
+    pub(super) dead: Option<Arc<str>>,
+    pub(super) job: Option<(Id, JobKind)>,
+    /// A job that was done, and for whose sake.
+    pub(super) done: Option<(JobKind, Option<Arc<str>>)>,
+    pub(super) job_failed: Option<Arc<str>>,
+    pub(super) job_failures: u32,
+    pub(super) job_retry_at: Timestamp,
+}
+
+impl LbSlot {
+    /// Whom it belongs to; what is under way counts.
+    pub(super) fn tie(&self) -> Option<&Tie> {
+        self.want.as_ref().or(self.seen.as_deref().map(|lb| &lb.tie))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.seen.is_none() && self.making.is_none() && self.sent.is_none()
+    }
+}
+
+/// A claim, and what is under way there.
+#[derive(Debug)]
+pub(super) struct ClaimSlot {
+    pub(super) seen: Arc<Claim>,
+    pub(super) epoch: u64,
+    /// What its status is to say. None: nothing else than it does.
+    pub(super) report: Option<ClaimReport>,
+    pub(super) told_at: Option<Timestamp>,
+    pub(super) sent: Option<Sent>,
+    pub(super) failures: u32,
+    pub(super) retry_at: Timestamp,
+    /// What a read said of the load balancer that it had.
+    pub(super) lost: Option<(Arc<str>, Option<Version>)>,
+}
+
+/// Something to look at when its time comes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Deadline {
+    Lb(Arc<str>),
+    Claim(ObjectKey),
+    Ask(Subject),
+    /// Those who wait are told why, as things are now.
+    Restate,
+}
+
+/// What a write is about.
+#[derive(Clone, Debug)]
+pub(super) enum Flight {
+    Lb(Arc<str>),
+    Claim(ObjectKey),
+}
+
+/// Binds claims to load balancers.
+///
+/// It is told of everything by [`Binder::handle`] and decides in [`Binder::take`]: however many events came
+/// in between and in whatever order, claims choose by their age. Before all kinds have been told once it
+/// decides nothing.
+#[derive(Debug, Default)]
+pub struct Binder {
+    pub(super) listed: [bool; Kind::ALL.len()],
+    pub(super) epochs: [u64; Kind::ALL.len()],
+    pub(super) lbs: BTreeMap<Arc<str>, LbSlot>,
+    pub(super) claims: BTreeMap<ObjectKey, ClaimSlot>,
+    pub(super) classes: BTreeMap<Arc<str>, (Class, u64)>,
+    pub(super) namespaces: BTreeMap<Arc<str>, (Labels, u64)>,
+    pub(super) wanted: FxHashMap<ObjectKey, (u32, u64)>,
+    /// Load balancers that nobody has.
+    pub(super) index: Index,
+    /// Those that a claim has, by its uid.
+    pub(super) held: FxHashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Those that are reserved for a claim.
+    pub(super) reserved: FxHashMap<ObjectKey, BTreeSet<Arc<str>>>,
+    /// Those that were made for a claim, by its uid.
+    pub(super) made_for: FxHashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// The claims whose status names a load balancer.
+    pub(super) homes: FxHashMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// Claims without a load balancer.
+    pub(super) pending: BTreeSet<Age>,
+    pub(super) dirty_claims: BTreeSet<Age>,
+    pub(super) dirty_lbs: BTreeSet<Arc<str>>,
+    /// Whether something became available: all who wait look again.
+    pub(super) woken: bool,
+    /// Whether what those who wait were told may not be true any more.
+    pub(super) outdated: bool,
+    pub(super) in_flight: FxHashMap<Id, Flight>,
+    pub(super) jobs: FxHashMap<Id, Arc<str>>,
+    pub(super) asked: BTreeMap<Subject, Timestamp>,
+    pub(super) deadlines: BTreeSet<(Timestamp, Deadline)>,
+    pub(super) changes: Changes,
+    pub(super) next_id: u64,
+    pub(super) visited: u64,
+}
+
+impl Binder {
+    /// A machine that has been told of nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether every kind has been told once. Before, nothing is decided.
+    pub fn synced(&self) -> bool {
+        self.listed.iter().all(|listed| *listed)
+    }
+
+    /// When it should be asked again although nothing happens.
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// How many claims and load balancers have been looked at: the cost, for tests.
+    pub fn visited(&self) -> u64 {
+        self.visited
+    }
+
+    /// Whom a load balancer belongs to; what is under way counts.
+    pub fn tie(&self, load_balancer: &str) -> Option<&Tie> {
+        self.lbs.get(load_balancer)?.tie()
+    }
+
+    /// Decides what has to be decided, and says what is to be done.
+    pub fn take(&mut self, now: Timestamp) -> Changes {
+        if !self.synced() {
+            return Changes::default();
+        }
+        self.meet_deadlines(now);
+        loop {
+            if take(&mut self.woken) {
+                self.dirty_claims.extend(self.pending.iter().cloned());
+            }
+            if let Some(age) = self.dirty_claims.pop_first() {
+                self.visited += 1;
+                self.decide(&age, now);
+            } else if let Some(name) = self.dirty_lbs.pop_first() {
+                self.visited += 1;
+                self.settle(&name, now);
+            } else {
+                break;
+            }
+        }
+        if take(&mut self.outdated) && !self.pending.is_empty() {
+            let waits = |(_, it): &(Timestamp, Deadline)| *it == Deadline::Restate;
+            if !self.deadlines.iter().any(waits) {
+                self.deadlines.insert((now + RESTATE, Deadline::Restate));
+            }
+        }
+        take(&mut self.changes)
+    }
+
+    fn meet_deadlines(&mut self, now: Timestamp) {
+        while self.deadlines.first().is_some_and(|(at, _)| *at <= now) {
+            match self.deadlines.pop_first() {
+                Some((_, Deadline::Lb(name))) => _ = self.dirty_lbs.insert(name),
+                Some((_, Deadline::Claim(key))) => self.touch_claim(&key),
+                Some((_, Deadline::Restate)) => self.woken = true,
+                Some((_, Deadline::Ask(subject))) => {
+                    self.asked.remove(&subject);
+                    match subject {
+                        Subject::Claim { load_balancer, .. } => {
+                            self.dirty_lbs.insert(load_balancer);
+                        }
+                        Subject::LoadBalancer { claim, .. } => self.touch_claim(&claim),
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Has something read, unless it is being read.
+    pub(super) fn ask(&mut self, subject: Subject, now: Timestamp) {
+        if !self.asked.contains_key(&subject) {
+            self.asked.insert(subject.clone(), now + ASK_AGAIN);
+            self.deadlines.insert((now + ASK_AGAIN, Deadline::Ask(subject.clone())));
+            self.changes.confirm.push(subject);
+        }
+    }
+
+    pub(super) fn touch_claim(&mut self, key: &ObjectKey) {
+        if let Some(slot) = self.claims.get(key) {
+            self.dirty_claims.insert(slot.seen.age());
+        }
+    }
+
+    /// The claim of this name and uid.
+    pub(super) fn claim(&self, key: &ObjectKey, uid: &str) -> Option<&Arc<Claim>> {
+        self.claims.get(key).map(|slot| &slot.seen).filter(|claim| *claim.uid == *uid)
+    }
+
+    pub(super) fn is_wanted(&self, claim: &ObjectKey) -> bool {
+        self.wanted.get(claim).is_some_and(|(consumers, _)| *consumers > 0)
+    }
+
+    /// Changes what is known of a load balancer, and marks all whom that touches.
+    pub(super) fn amend(&mut self, name: &Arc<str>, edit: impl FnOnce(&mut LbSlot)) {
+        let mut slot = self.lbs.remove(name).unwrap_or_default();
+        let before = (slot.seen.clone(), slot.tie().and_then(|tie| tie.claim.clone()));
+        self.touch_claims_of(name, &slot);
+        self.take_out(name, &slot);
+        edit(&mut slot);
+        self.touch_claims_of(name, &slot);
+        self.put_in(name, &slot);
+        self.dirty_lbs.insert(name.clone());
+        let tie = slot.tie().and_then(|tie| tie.claim.as_ref());
+        let same = before.1.as_ref() == tie
+            && match (&before.0, &slot.seen) {
+                (Some(old), Some(new)) => stands_as(old, new),
+                (None, None) => true,
+                _ => false,
+            };
+        if !same {
+            let open = slot.seen.as_ref().is_some_and(|lb| !lb.deleting)
+                && tie.is_none_or(|claim| claim.uid.is_none());
+            self.woken |= open;
+            self.outdated = true;
+        }
+        if !slot.is_empty() {
+            self.lbs.insert(name.clone(), slot);
+        }
+    }
+
+    fn touch_claims_of(&mut self, name: &Arc<str>, slot: &LbSlot) {
+        if let Some(claim) = slot.tie().and_then(|tie| tie.claim.as_ref()) {
+            self.touch_claim(&claim.key);
+        }
+        if let Some((claim, _)) = slot.seen.as_ref().and_then(|lb| lb.provisioned_for.as_ref()) {
+            self.touch_claim(claim);
+        }
+        for key in self.homes.get(name).cloned().into_iter().flatten() {
+            self.touch_claim(&key);
+        }
+    }
+
+    fn take_out(&mut self, name: &Arc<str>, slot: &LbSlot) {
+        if let Some(lb) = &slot.seen {
+            self.index.remove(lb);
+            if let Some((_, uid)) = &lb.provisioned_for {
+                drop_from(&mut self.made_for, uid, name);
+            }
+        }
+        if let Some(claim) = slot.tie().and_then(|tie| tie.claim.as_ref()) {
+            match &claim.uid {
+                Some(uid) => drop_from(&mut self.held, uid, name),
+                None => drop_from(&mut self.reserved, &claim.key, name),
+            }
+        }
+    }
+
+    fn put_in(&mut self, name: &Arc<str>, slot: &LbSlot) {
+        if let Some((_, uid)) = slot.seen.as_ref().and_then(|lb| lb.provisioned_for.as_ref()) {
+            self.made_for.entry(uid.clone()).or_default().insert(name.clone());
+        }
+        match (&slot.seen, slot.tie().and_then(|tie| tie.claim.as_ref())) {
+            // Before its release is recorded it is nobody else's.
+            (Some(lb), None) if !lb.deleting && lb.tie.uid().is_none() => self.index.insert(lb),
+            (_, Some(claim)) => match &claim.uid {
+                Some(uid) => _ = self.held.entry(uid.clone()).or_default().insert(name.clone()),
+                None => {
+                    self.reserved.entry(claim.key.clone()).or_default().insert(name.clone());
+                }
+            },
+            _ => {}
+        }
+    }
+}
+
+impl Claim {
+    pub(super) fn age(&self) -> Age {
+        Age { created: self.created, key: self.key.clone() }
+    }
+}
+
+/// Whether two versions of a load balancer are the same to those who look for one.
+fn stands_as(old: &LoadBalancer, new: &LoadBalancer) -> bool {
+    let of = |lb: &LoadBalancer| {
+        (lb.uid.clone(), lb.tie.uid().cloned(), lb.deleting, lb.scope, lb.capacity)
+    };
+    of(old) == of(new)
+        && (&old.labels, &old.class, &old.users) == (&new.labels, &new.class, &new.users)
+}
+
+pub(super) fn drop_from<K: std::hash::Hash + Eq, V: Ord>(
+    map: &mut FxHashMap<K, BTreeSet<V>>,
+    key: &K,
+    value: &V,
+) {
+    if let Some(values) = map.get_mut(key) {
+        values.remove(value);
+        if values.is_empty() {
+            map.remove(key);
+        }
+    }
+}

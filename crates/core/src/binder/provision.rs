@@ -1,0 +1,111 @@
+//! What is made for a claim that no load balancer fits, or why nothing is. The name is made of the claim's
+//! uid, so that however often it is tried there is one.
+
+use super::machine::Binder;
+use super::object::{Ask, Claim, Class, ClassWish, NewLoadBalancer};
+use crate::addresses::Scope;
+use crate::objects::AllowedNamespaces;
+use std::fmt;
+use std::sync::Arc;
+
+/// The name of the load balancer that is made for a claim of this uid.
+pub fn provisioned_name(uid: &str) -> Arc<str> {
+    format!("lbc-{uid}").into()
+}
+
+/// Why no load balancer is made for a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unmade {
+    /// It names a load balancer.
+    Named,
+    /// `className: ""`.
+    Never,
+    /// It has a selector, and nobody knows which labels would please it.
+    Selector,
+    /// It names no class, and none is the default.
+    NoDefault,
+    /// Its class does not exist.
+    Missing(Arc<str>),
+    /// Its class is being deleted.
+    Deleting(Arc<str>),
+    /// Its namespace may not use the class.
+    NotAllowed(Arc<str>),
+    /// Something else has the name.
+    NameTaken(Arc<str>),
+    /// The one that was made before is being removed.
+    Removing(Arc<str>),
+}
+
+impl fmt::Display for Unmade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("none is made, because ")?;
+        match self {
+            Self::Named => f.write_str("loadBalancerName is set"),
+            Self::Never => f.write_str("className is empty"),
+            Self::Selector => f.write_str("selector is set"),
+            Self::NoDefault => f.write_str("no class is named and none is the default"),
+            Self::Missing(class) => write!(f, "class {class} does not exist"),
+            Self::Deleting(class) => write!(f, "class {class} is being deleted"),
+            Self::NotAllowed(class) => write!(f, "class {class} is not for this namespace"),
+            Self::NameTaken(name) => write!(f, "another load balancer is called {name}"),
+            Self::Removing(name) => write!(f, "{name} is still being removed"),
+        }
+    }
+}
+
+impl Binder {
+    /// What to make for a claim that nothing fits.
+    pub(super) fn made(&self, claim: &Claim, ask: &Ask) -> Result<NewLoadBalancer, Unmade> {
+        let class = self.class_for(claim, ask)?;
+        let name = provisioned_name(&claim.uid);
+        if let Some(lb) = self.lbs.get(&name).and_then(|slot| slot.seen.as_ref()) {
+            return Err(if lb.deleting { Unmade::Removing(name) } else { Unmade::NameTaken(name) });
+        }
+        Ok(NewLoadBalancer {
+            name,
+            class: class.name.clone(),
+            scope: ask.scope.unwrap_or(Scope::Internet),
+            capacity: class.capacity.at_least(&ask.requests),
+            reclaim: class.reclaim,
+            claim: (claim.key.clone(), claim.uid.clone()),
+        })
+    }
+
+    fn class_for(&self, claim: &Claim, ask: &Ask) -> Result<&Class, Unmade> {
+        if ask.load_balancer.is_some() {
+            return Err(Unmade::Named);
+        }
+        let class = match &ask.class {
+            ClassWish::Never => return Err(Unmade::Never),
+            ClassWish::Named(name) => {
+                let class = self.classes.get(name).map(|(class, _)| class);
+                class.ok_or_else(|| Unmade::Missing(name.clone()))?
+            }
+            ClassWish::Default => {
+                let classes = self.classes.values().map(|(class, _)| class);
+                let default = classes.filter(|class| class.default && !class.deleting);
+                let oldest = default.min_by_key(|class| (class.created, &class.name));
+                oldest.ok_or(Unmade::NoDefault)?
+            }
+        };
+        if !ask.selector.requirements.is_empty() {
+            return Err(Unmade::Selector);
+        }
+        if class.deleting {
+            return Err(Unmade::Deleting(class.name.clone()));
+        }
+        let allowed = match &class.allowed {
+            AllowedNamespaces::All => true,
+            AllowedNamespaces::None => false,
+            // A namespace whose labels are not known is in no selector.
+            AllowedNamespaces::Selector(selector) => {
+                let labels = self.namespaces.get(&claim.key.namespace);
+                labels.is_some_and(|(labels, _)| selector.matches(labels))
+            }
+        };
+        match allowed {
+            true => Ok(class),
+            false => Err(Unmade::NotAllowed(class.name.clone())),
+        }
+    }
+}

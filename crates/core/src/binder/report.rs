@@ -1,0 +1,140 @@
+//! What the status of claims and load balancers says of a binding: one word for programs, a sentence for
+//! people. What is recorded is read back into the same values, so a report is written when it differs.
+
+use crate::objects::Timestamp;
+use crate::resources::Amounts;
+use std::fmt;
+use std::sync::Arc;
+
+/// Phases of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// No load balancer yet.
+    Pending,
+    /// Has a load balancer.
+    Bound,
+    /// Its load balancer is gone.
+    Lost,
+}
+
+/// Why a claim is in its phase: the reason of its condition `Bound`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// It has a load balancer.
+    Bound,
+    /// What it asks for makes no sense or cannot be read.
+    Invalid,
+    /// No load balancer fits, and none is made.
+    NoMatch,
+    /// A load balancer is to be made, and that has not worked yet.
+    Provisioning,
+    /// The load balancer that was made for it is being removed; another one is made then.
+    Removing,
+    /// Its load balancer was removed because nobody used it; one is made when somebody does.
+    Idle,
+    /// The load balancer that it had does not exist any more.
+    LoadBalancerGone,
+    /// The load balancer that it had is somebody else's, or does not fit any more.
+    LoadBalancerTaken,
+}
+
+impl Reason {
+    const ALL: [Self; 8] = [
+        Self::Bound,
+        Self::Invalid,
+        Self::NoMatch,
+        Self::Provisioning,
+        Self::Removing,
+        Self::Idle,
+        Self::LoadBalancerGone,
+        Self::LoadBalancerTaken,
+    ];
+
+    /// The reason that is written so.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.to_string() == text)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What the status of a claim says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimReport {
+    /// Its phase.
+    pub phase: Phase,
+    /// The load balancer that it has or had.
+    pub load_balancer: Option<Arc<str>>,
+    /// What that one can carry.
+    pub capacity: Amounts,
+    /// Why, for programs.
+    pub reason: Reason,
+    /// Why, for people.
+    pub message: Arc<str>,
+}
+
+impl ClaimReport {
+    pub(super) fn pending(reason: Reason, message: impl Into<Arc<str>>) -> Self {
+        let (phase, capacity) = (Phase::Pending, Amounts::default());
+        Self { phase, load_balancer: None, capacity, reason, message: message.into() }
+    }
+
+    /// The load balancer that it has or had.
+    pub(super) fn home(&self) -> Option<&Arc<str>> {
+        self.load_balancer.as_ref().filter(|_| self.phase != Phase::Pending)
+    }
+
+    /// Whether another one says the same, if perhaps in other words.
+    pub(super) fn agrees(&self, other: &Self) -> bool {
+        let Self { phase, load_balancer, capacity, reason, message: _ } = self;
+        (phase, load_balancer, capacity, reason)
+            == (&other.phase, &other.load_balancer, &other.capacity, &other.reason)
+    }
+}
+
+/// Whom a load balancer belongs to: the reason of its condition `Bound`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Binding {
+    /// Nobody.
+    Available,
+    /// A claim.
+    Bound,
+    /// A claim that is gone.
+    Released,
+}
+
+impl fmt::Display for Binding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What the status of a load balancer says of its binding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Whom it belongs to.
+    pub binding: Binding,
+    /// What it waits for, or what holds it, for people.
+    pub message: Arc<str>,
+    /// Why it could not be recycled or deprovisioned: its phase is Failed then.
+    pub failed: Option<Arc<str>>,
+    /// Since when it has had no consumers, where that ends its life.
+    pub idle_since: Option<Timestamp>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_read_as_they_are_written() {
+        for reason in Reason::ALL {
+            assert_eq!(Reason::parse(&reason.to_string()), Some(reason));
+        }
+        assert_eq!(Reason::parse("Else"), None);
+    }
+}

@@ -1,0 +1,9 @@
+//! Tests of the machine as its callers use it.
+
+mod binding;
+mod explain;
+pub(super) mod make;
+mod matching;
+mod properties;
+mod provisioning;
+mod reclaiming;

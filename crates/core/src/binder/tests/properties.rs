@@ -1,0 +1,523 @@
+//! What holds whatever happens: users and administrators who make, edit and delete, consumers that come
+//! and go, leaders that are killed between any two writes, watches that lag, answers that are lost, jobs
+//! that fail, and two leaders at once.
+
+use super::make::*;
+use crate::binder::fit::{free, suits};
+use crate::binder::*;
+use crate::key::ObjectKey;
+use crate::objects::Timestamp;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::TestCaseError;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const CLAIMS: [&str; 4] = ["shop/a", "shop/b", "bank/c", "bank/d"];
+const LBS: [&str; 3] = ["x", "y", "z"];
+const NAMESPACES: [&str; 2] = ["shop", "bank"];
+
+#[derive(Clone, Debug)]
+enum Step {
+    MakeClaim(usize, Wish),
+    DeleteClaim(usize),
+    MakeLb(usize, u64, u8),
+    DeleteLb(Index),
+    /// An administrator clears a claimRef, or reserves it.
+    Refer(Index, Option<usize>),
+    Resize(Index, u64),
+    Class(u8),
+    Want(usize, bool),
+    /// Somebody of a namespace gets a seat or leaves it.
+    Use(Index, usize, bool),
+    Hear(usize, usize, usize),
+    Take(usize),
+    Write(usize, Index, Fate),
+    Work(usize, Index, bool),
+    Confirm(usize, Index),
+    Kill(usize),
+    Pass(Timestamp),
+}
+
+#[derive(Clone, Debug)]
+struct Wish {
+    request: u64,
+    named: Option<usize>,
+    never: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Answered,
+    /// Carried out, and nobody hears of it.
+    AnswerLost,
+    Lost,
+}
+
+fn step(leaders: usize) -> impl Strategy<Value = Step> {
+    let leader = 0..leaders;
+    let fate = prop_oneof![
+        6 => Just(Fate::Answered),
+        1 => Just(Fate::AnswerLost),
+        1 => Just(Fate::Lost)
+    ];
+    let index = any::<Index>;
+    let wish = (1u64..6, prop::option::weighted(0.2, 0..LBS.len()), prop::bool::weighted(0.2))
+        .prop_map(|(request, named, never)| Wish { request, named, never });
+    let claims = 0..CLAIMS.len();
+    prop_oneof![
+        5 => (claims.clone(), wish).prop_map(|(at, wish)| Step::MakeClaim(at, wish)),
+        2 => claims.clone().prop_map(Step::DeleteClaim),
+        3 => (0..LBS.len(), 0u64..7, 0u8..3).prop_map(|(at, size, policy)| Step::MakeLb(at, size, policy)),
+        1 => index().prop_map(Step::DeleteLb),
+        1 => (index(), prop::option::of(claims.clone())).prop_map(|(at, claim)| Step::Refer(at, claim)),
+        1 => (index(), 0u64..7).prop_map(|(at, size)| Step::Resize(at, size)),
+        1 => (0u8..6).prop_map(Step::Class),
+        2 => (claims, any::<bool>()).prop_map(|(at, wanted)| Step::Want(at, wanted)),
+        2 => (index(), 0..NAMESPACES.len(), prop::bool::weighted(0.3)).prop_map(|(at, who, used)| Step::Use(at, who, used)),
+        10 => (leader.clone(), 0usize..3, 1usize..6).prop_map(|(at, kind, count)| Step::Hear(at, kind, count)),
+        8 => leader.clone().prop_map(Step::Take),
+        10 => (leader.clone(), index(), fate).prop_map(|(at, which, fate)| Step::Write(at, which, fate)),
+        3 => (leader.clone(), index(), prop::bool::weighted(0.8)).prop_map(|(at, which, ok)| Step::Work(at, which, ok)),
+        3 => (leader.clone(), index()).prop_map(|(at, which)| Step::Confirm(at, which)),
+        1 => leader.prop_map(Step::Kill),
+        2 => (1i64..80).prop_map(Step::Pass),
+    ]
+}
+
+/// The class that makes what nobody has, if any.
+fn variant(variant: u8) -> Option<Class> {
+    let made = Class { default: true, ..class("bronze") };
+    match variant {
+        0 => None,
+        1 => Some(Class { reclaim: Reclaim::Recycle, ..made }),
+        2 => Some(Class { reclaim: Reclaim::Retain, ..made }),
+        3 => Some(Class { idle_timeout: Some(60), ..made }),
+        4 => Some(Class { idle_timeout: Some(60), reclaim: Reclaim::Recycle, ..made }),
+        _ => Some(made),
+    }
+}
+
+struct Leader {
+    machine: Binder,
+    heard: [usize; 3],
+    writes: Vec<Write>,
+    jobs: Vec<Job>,
+    asks: Vec<Subject>,
+}
+
+struct Cloud {
+    now: Timestamp,
+    store: Store,
+    class: Option<Class>,
+    wanted: BTreeMap<ObjectKey, u32>,
+    /// What is told of classes and consumers.
+    rest: Vec<Event>,
+    leaders: Vec<Leader>,
+    /// Load balancers that a person deleted, and claims of which a person cleared the claimRef: those
+    /// may be lost.
+    meddled: bool,
+}
+
+fn apply(object: Object) -> Event {
+    Event::Apply(Box::new(object))
+}
+
+impl Cloud {
+    fn new(leaders: usize) -> Self {
+        let mut cloud = Self {
+            now: NOW,
+            store: Store::default(),
+            class: None,
+            wanted: BTreeMap::new(),
+            rest: Vec::new(),
+            leaders: Vec::new(),
+            meddled: false,
+        };
+        (0..leaders).for_each(|at| cloud.kill(at));
+        cloud
+    }
+
+    fn fresh(&self) -> Binder {
+        let mut machine = Binder::new();
+        let mut events: Vec<Event> = Kind::ALL.map(Event::Begin).into();
+        events.extend(self.store.lbs.values().cloned().map(|it| apply(Object::LoadBalancer(it))));
+        events.extend(self.store.claims.values().cloned().map(|it| apply(Object::Claim(it))));
+        events.extend(self.class.clone().map(|it| apply(Object::Class(it))));
+        for (claim, consumers) in &self.wanted {
+            events.push(Event::Wanted { claim: claim.clone(), consumers: *consumers });
+        }
+        events.extend(Kind::ALL.map(Event::Done));
+        events.into_iter().for_each(|event| machine.handle(event, self.now));
+        machine
+    }
+
+    fn told(&self) -> [usize; 3] {
+        [self.store.logs[0].len(), self.store.logs[1].len(), self.rest.len()]
+    }
+
+    /// A leader dies, and another one reads everything.
+    fn kill(&mut self, at: usize) {
+        let (writes, jobs, asks) = (Vec::new(), Vec::new(), Vec::new());
+        let leader = Leader { machine: self.fresh(), heard: self.told(), writes, jobs, asks };
+        match self.leaders.get_mut(at) {
+            Some(old) => *old = leader,
+            None => self.leaders.push(leader),
+        }
+    }
+
+    fn some_lb(&self, which: Index) -> Option<LoadBalancer> {
+        let lbs: Vec<_> = self.store.lbs.values().collect();
+        (!lbs.is_empty()).then(|| lbs[which.index(lbs.len())].clone())
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::MakeClaim(at, wish) => {
+                if self.store.claims.contains_key(&key(CLAIMS[at])) {
+                    return Ok(());
+                }
+                let mut claim = asking(CLAIMS[at], |ask| {
+                    ask.requests = amounts(wish.request, 0);
+                    ask.load_balancer = wish.named.map(|at| LBS[at].into());
+                    ask.class = if wish.never { ClassWish::Never } else { ClassWish::Default };
+                });
+                // Names and ages in different orders.
+                claim.created = (CLAIMS.len() - at) as i64 % 3;
+                claim.uid = self.store.new_uid();
+                self.store.put_claim(claim);
+            }
+            Step::DeleteClaim(at) => {
+                if let Some(mut claim) = self.store.claims.get(&key(CLAIMS[at])).cloned() {
+                    claim.deleting = true;
+                    self.store.put_claim(claim);
+                }
+            }
+            Step::MakeLb(at, size, policy) => {
+                if !self.store.lbs.contains_key(LBS[at]) {
+                    let mut lb = lb(LBS[at], amounts(size, 0));
+                    lb.reclaim =
+                        [Reclaim::Retain, Reclaim::Recycle, Reclaim::Delete][usize::from(policy)];
+                    lb.uid = self.store.new_uid();
+                    self.store.put_lb(lb);
+                }
+            }
+            Step::DeleteLb(which) => {
+                if let Some(mut lb) = self.some_lb(which) {
+                    self.meddled = true;
+                    lb.deleting = true;
+                    self.store.put_lb(lb);
+                }
+            }
+            Step::Refer(which, claim) => {
+                if let Some(mut lb) = self.some_lb(which) {
+                    self.meddled = true;
+                    let key = claim.map(|at| key(CLAIMS[at]));
+                    lb.tie.claim = key.map(|key| ClaimRef { key, uid: None });
+                    self.store.put_lb(lb);
+                }
+            }
+            Step::Resize(which, size) => {
+                if let Some(mut lb) = self.some_lb(which) {
+                    self.meddled = true;
+                    lb.capacity = amounts(size, 0);
+                    self.store.put_lb(lb);
+                }
+            }
+            Step::Class(which) => {
+                self.class = variant(which);
+                let (kind, key) = (Kind::Class, key("bronze"));
+                let gone = || Event::Delete { kind, key, uid: "".into() };
+                let event = self.class.clone().map(|it| apply(Object::Class(it)));
+                self.rest.push(event.unwrap_or_else(gone));
+            }
+            Step::Want(at, wanted) => {
+                let (claim, consumers) = (key(CLAIMS[at]), u32::from(wanted));
+                self.wanted.insert(claim.clone(), consumers);
+                self.rest.push(Event::Wanted { claim, consumers });
+            }
+            Step::Use(which, namespace, used) => {
+                if let Some(mut lb) = self.some_lb(which) {
+                    self.meddled = true;
+                    let namespace: Arc<str> = NAMESPACES[namespace].into();
+                    lb.users.retain(|it| *it != namespace);
+                    lb.users.extend(used.then_some(namespace));
+                    self.store.put_lb(lb);
+                }
+            }
+            Step::Hear(at, kind, count) => self.hear(at, kind, count),
+            Step::Take(at) => _ = self.take(at),
+            Step::Write(at, which, fate) => {
+                let writes = &mut self.leaders[at].writes;
+                if !writes.is_empty() {
+                    let write = writes.swap_remove(which.index(writes.len()));
+                    self.write(at, write, fate)?;
+                }
+            }
+            Step::Work(at, which, ok) => {
+                let jobs = &mut self.leaders[at].jobs;
+                if !jobs.is_empty() {
+                    let job = jobs.swap_remove(which.index(jobs.len()));
+                    self.work(at, job, ok)?;
+                }
+            }
+            Step::Confirm(at, which) => {
+                let asks = &mut self.leaders[at].asks;
+                if !asks.is_empty() {
+                    let subject = asks.swap_remove(which.index(asks.len()));
+                    self.confirm(at, subject);
+                }
+            }
+            Step::Kill(at) => self.kill(at),
+            Step::Pass(seconds) => self.now += seconds,
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, at: usize, kind: usize, count: usize) {
+        let log = self.store.logs.get(kind).unwrap_or(&self.rest);
+        let leader = &mut self.leaders[at];
+        let until = (leader.heard[kind] + count).min(log.len());
+        for event in &log[leader.heard[kind]..until] {
+            leader.machine.handle(event.clone(), self.now);
+        }
+        leader.heard[kind] = until;
+    }
+
+    fn take(&mut self, at: usize) -> bool {
+        let leader = &mut self.leaders[at];
+        let changes = leader.machine.take(self.now);
+        let idle = changes == Changes::default();
+        leader.writes.extend(changes.writes);
+        leader.jobs.extend(changes.jobs);
+        leader.asks.extend(changes.confirm);
+        idle
+    }
+
+    fn confirm(&mut self, at: usize, subject: Subject) {
+        let version = self.store.version_of(&subject);
+        self.leaders[at].machine.handle(Event::Confirmed { subject, version }, self.now);
+    }
+
+    fn write(&mut self, at: usize, write: Write, fate: Fate) -> Result<(), TestCaseError> {
+        let mut result = Written::Failed;
+        if !matches!(fate, Fate::Lost) {
+            self.check_op(&write.op)?;
+            result = self.store.perform(&write.op).map_err(TestCaseError::fail)?;
+        }
+        if matches!(fate, Fate::AnswerLost) {
+            result = Written::Failed;
+        }
+        self.leaders[at].machine.handle(Event::Written { id: write.id, result }, self.now);
+        Ok(())
+    }
+
+    /// The claim that has a load balancer and says so.
+    fn holder(&self, lb: &LoadBalancer) -> Option<&Claim> {
+        let claim = self.store.claims.get(&lb.tie.claim.as_ref()?.key)?;
+        let home = claim.report.as_ref().and_then(ClaimReport::home);
+        (Some(&claim.uid) == lb.tie.uid() && home == Some(&lb.name)).then_some(claim)
+    }
+
+    /// What nobody may do to a load balancer that a claim has.
+    fn check_op(&self, op: &Op) -> Result<(), TestCaseError> {
+        let (Op::Delete(target) | Op::Release(target, _)) = op else { return Ok(()) };
+        let Some(lb) = self.store.lbs.get(&target.key.name) else { return Ok(()) };
+        if lb.version != target.version {
+            return Ok(());
+        }
+        match op {
+            Op::Delete(_) => prop_assert!(self.holder(lb).is_none(), "{:?} of {:?}", op, lb),
+            // Where nobody uses it, it may become idle.
+            _ => prop_assert!(
+                self.holder(lb).is_none() || (lb.users.is_empty() && lb.provisioned_for.is_some()),
+                "{:?} of {:?}",
+                op,
+                lb
+            ),
+        }
+        Ok(())
+    }
+
+    fn work(&mut self, at: usize, job: Job, ok: bool) -> Result<(), TestCaseError> {
+        let lb = self.store.lbs.get(&job.load_balancer);
+        let same = |lb: &&LoadBalancer| lb.uid == job.uid && lb.tie.uid() == job.claim.as_ref();
+        if let Some(lb) = lb.filter(same) {
+            let uid = lb.tie.uid();
+            let lives = self.store.claims.values().any(|claim| Some(&claim.uid) == uid);
+            prop_assert!(!lives, "{:?} while {:?} lives", job, uid);
+            prop_assert!(lb.deleting || job.kind == JobKind::Recycle);
+        }
+        let result = if ok { Ok(()) } else { Err("it does not answer".into()) };
+        self.leaders[at].machine.handle(Event::Finished { id: job.id, result }, self.now);
+        Ok(())
+    }
+
+    /// Everything is told, done and answered, as often as it takes.
+    fn settle(&mut self) -> Result<(), TestCaseError> {
+        // Whether things change while time goes on: two leaders may wait for each other's writes.
+        let mut rests = 0;
+        for round in 1..=400 {
+            let mut idle = true;
+            // Two leaders may see things differently until a write that failed is repeated: time goes on.
+            self.now += Timestamp::from(round % 10 == 0);
+            for at in 0..self.leaders.len() {
+                (0..3).for_each(|kind| self.hear(at, kind, usize::MAX / 2));
+                idle &= self.take(at);
+                for write in std::mem::take(&mut self.leaders[at].writes) {
+                    idle = false;
+                    self.write(at, write, Fate::Answered)?;
+                }
+                for job in std::mem::take(&mut self.leaders[at].jobs) {
+                    idle = false;
+                    self.work(at, job, true)?;
+                }
+                for subject in std::mem::take(&mut self.leaders[at].asks) {
+                    idle = false;
+                    self.confirm(at, subject);
+                }
+            }
+            let told = self.told();
+            if idle && self.leaders.iter().all(|it| it.heard == told) {
+                let next = self.leaders.iter().filter_map(|it| it.machine.wake_at()).min();
+                rests += 1;
+                // What is asked for again and again comes to nothing new.
+                let Some(next) = next.filter(|_| rests < 40) else { return Ok(()) };
+                self.now = self.now.max(next);
+            }
+        }
+        Err(TestCaseError::fail("it does not come to rest"))
+    }
+
+    fn check_rest(&self) -> Result<(), TestCaseError> {
+        for lb in self.store.lbs.values() {
+            self.check_lb(lb)?;
+        }
+        for claim in self.store.claims.values() {
+            self.check_claim(claim)?;
+        }
+        // Somebody who reads everything anew has nothing to do.
+        let mut fresh = self.fresh();
+        let changes = fresh.take(self.now);
+        prop_assert_eq!(&changes.writes, &[], "a new leader writes");
+        prop_assert_eq!(&changes.jobs, &[], "a new leader works");
+        Ok(())
+    }
+
+    fn check_lb(&self, lb: &LoadBalancer) -> Result<(), TestCaseError> {
+        let Some(report) = &lb.report else {
+            return Err(TestCaseError::fail(format!("{lb:?}: nothing is said")));
+        };
+        let owner = lb.tie.claim.as_ref().and_then(|it| self.store.claims.get(&it.key));
+        let owner = owner.filter(|it| Some(&it.uid) == lb.tie.uid());
+        let binding = match (lb.tie.uid(), owner) {
+            (None, _) => Binding::Available,
+            (Some(_), Some(_)) => Binding::Bound,
+            (Some(_), None) => Binding::Released,
+        };
+        prop_assert_eq!(report.binding, binding, "{:?}", lb);
+        if let Some(owner) = owner.filter(|it| !it.deleting) {
+            let home = owner.report.as_ref().and_then(ClaimReport::home);
+            prop_assert_eq!(home, Some(&lb.name), "a claim has two: {:?}", lb);
+            prop_assert!(lb.tie.in_use || lb.deleting);
+        }
+        if binding == Binding::Released && lb.users.is_empty() {
+            prop_assert_eq!(lb.reclaim, Reclaim::Retain, "{:?} was not reclaimed", lb);
+            prop_assert!(!lb.deleting);
+        }
+        if let Some((key, uid)) = &lb.provisioned_for
+            && lb.users.is_empty()
+            && lb.reclaim == Reclaim::Delete
+        {
+            let claim = self.store.claims.get(key).filter(|claim| claim.uid == *uid);
+            // One that was taken away and changed under its claim is left to a person.
+            let home = |it: &Claim| it.report.as_ref().and_then(ClaimReport::home).cloned();
+            let needed = owner.is_some()
+                || claim.is_some_and(|it| home(it).is_none_or(|home| home == lb.name));
+            prop_assert!(needed, "{:?} has no owner", lb);
+        }
+        Ok(())
+    }
+
+    fn check_claim(&self, claim: &Claim) -> Result<(), TestCaseError> {
+        let wanted = self.wanted.get(&claim.key).is_some_and(|count| *count > 0);
+        let Some(report) = claim.report.as_ref() else {
+            prop_assert!(claim.deleting, "{:?}: nothing is said", claim);
+            return Ok(());
+        };
+        let home = report.load_balancer.as_ref().and_then(|name| self.store.lbs.get(name));
+        let lives = |uid: &str| self.store.claims.values().any(|it| *it.uid == *uid);
+        let ask = claim.ask.as_ref().unwrap();
+        let gets = |lb: &LoadBalancer, selected: bool| {
+            free(claim, lb, &lb.tie, lives).and_then(|()| suits(ask, lb, selected)).is_ok()
+        };
+        if claim.deleting {
+            let used = home.is_some_and(|lb| lb.users.contains(&claim.key.namespace));
+            prop_assert!(claim.in_use && (wanted || used), "{:?} is held by nobody", claim);
+            return Ok(());
+        }
+        match report.phase {
+            Phase::Bound => {
+                let uid = home.and_then(|lb| lb.tie.uid());
+                prop_assert_eq!(uid, Some(&claim.uid), "{:?} has nothing", claim);
+                let used = home.is_some_and(|lb| lb.users.contains(&claim.key.namespace));
+                prop_assert_eq!(claim.in_use, wanted || used);
+            }
+            Phase::Lost => {
+                prop_assert!(self.meddled, "{:?} was lost by nobody", claim);
+                prop_assert!(home.is_none_or(|lb| !gets(lb, false)), "{:?} is there", home);
+            }
+            Phase::Pending => {
+                let idle = report.reason == Reason::Idle;
+                prop_assert!(!idle || !wanted, "{:?} is wanted", claim);
+                if idle {
+                    return Ok(());
+                }
+                let mut fitting = self.store.lbs.values().filter(|lb| match &ask.load_balancer {
+                    Some(name) => lb.name == *name && gets(lb, false),
+                    None => gets(lb, true),
+                });
+                prop_assert_eq!(fitting.next(), None, "{:?} could have it", claim);
+                let made = provisioned_name(&claim.uid);
+                let can = self.class.is_some()
+                    && ask.load_balancer.is_none()
+                    && ask.class != ClassWish::Never;
+                let taken = self.store.lbs.get(&made);
+                prop_assert!(!can || taken.is_some(), "{:?}: one could be made", claim);
+                let reason = match taken {
+                    Some(lb) if can && lb.deleting => Reason::Removing,
+                    _ => Reason::NoMatch,
+                };
+                prop_assert_eq!(report.reason, reason);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn run(leaders: usize, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let mut cloud = Cloud::new(leaders);
+    for step in steps {
+        cloud.step(step)?;
+    }
+    cloud.settle()?;
+    cloud.check_rest()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn one_leader_that_may_die_ends_with_every_claim_bound_or_told_why(
+        steps in prop::collection::vec(step(1), 0..100)
+    ) {
+        run(1, steps)?;
+    }
+
+    #[test]
+    fn two_leaders_end_with_every_claim_bound_or_told_why(
+        steps in prop::collection::vec(step(2), 0..140)
+    ) {
+        run(2, steps)?;
+    }
+}

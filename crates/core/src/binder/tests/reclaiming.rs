@@ -1,0 +1,124 @@
+//! What becomes of a load balancer whose claim is gone.
+
+use super::make::*;
+use crate::binder::*;
+
+fn released(reclaim: Reclaim) -> Api {
+    let edge = LoadBalancer { reclaim, ..lb("edge", amounts(5, 0)) };
+    let mut api = Api::new([edge], [claim("shop/web", amounts(5, 0))]);
+    api.run();
+    assert_eq!(api.home("shop/web").as_deref(), Some("edge"));
+    api.edit_claim("shop/web", |claim| claim.deleting = true);
+    api
+}
+
+#[test]
+fn retain_waits_for_a_person_who_clears_the_claim_ref() {
+    let mut api = released(Reclaim::Retain);
+    api.run();
+    assert_eq!((api.binding("edge"), &*api.jobs), (Binding::Released, &[][..]));
+    let mut again = claim("shop/web", amounts(5, 0));
+    again.uid = "another".into();
+    api.store.put_claim(again);
+    api.run();
+    assert_eq!(
+        *api.report("shop/web").message,
+        *"no load balancer fits: edge: its claim is gone, and it has not been cleared; none is made, because no class is named and none is the default"
+    );
+    api.edit_lb("edge", |lb| lb.tie.claim = None);
+    api.run();
+    assert_eq!(api.home("shop/web").as_deref(), Some("edge"));
+}
+
+#[test]
+fn recycle_wipes_it_before_it_is_available() {
+    let mut api = released(Reclaim::Recycle);
+    api.fails = Some("the device does not answer".into());
+    api.run();
+    let report = api.store.lbs["edge"].report.clone().unwrap();
+    assert_eq!(report.failed.as_deref(), Some("the device does not answer"));
+    assert_eq!((report.binding, api.jobs.len()), (Binding::Released, 1));
+    api.pass(1);
+    assert_eq!(api.jobs.len(), 1);
+    api.pass(2);
+    assert_eq!(api.jobs.len(), 2, "it is tried again after a while");
+    api.fails = None;
+    api.pass(10);
+    assert_eq!(api.jobs.last(), Some(&("edge".into(), JobKind::Recycle)));
+    let edge = &api.store.lbs["edge"];
+    assert_eq!((&edge.tie, api.binding("edge")), (&Tie::default(), Binding::Available));
+    assert_eq!(edge.report.as_ref().unwrap().failed, None);
+}
+
+#[test]
+fn delete_removes_what_is_behind_it_before_the_object_goes() {
+    let mut api = released(Reclaim::Delete);
+    api.fails = Some("the device does not answer".into());
+    api.run();
+    assert!(api.store.lbs["edge"].deleting && api.store.lbs["edge"].tie.cleanup);
+    assert_eq!(api.jobs, [("edge".into(), JobKind::Deprovision)]);
+    api.fails = None;
+    api.pass(10);
+    assert!(api.store.lbs.is_empty());
+}
+
+#[test]
+fn nothing_is_wiped_or_deleted_before_a_read_says_that_the_claim_is_gone() {
+    for reclaim in [Reclaim::Recycle, Reclaim::Delete] {
+        // The claim is not in what the watch has told.
+        let web = claim("shop/web", amounts(5, 0));
+        let mut edge = LoadBalancer { reclaim, ..lb("edge", amounts(5, 0)) };
+        edge.tie = Tie { claim: held_by(&web), in_use: true, cleanup: true };
+        let mut api = Api::new([edge], []);
+        api.store.put_claim(web);
+        let event = api.store.logs[1].pop();
+        api.pass(100);
+        assert_eq!((api.jobs.len(), api.store.lbs["edge"].deleting), (0, false));
+        api.store.logs[1].extend(event);
+        api.run();
+        assert_eq!(api.home("shop/web").as_deref(), Some("edge"));
+    }
+}
+
+#[test]
+fn consumers_that_are_left_hold_it() {
+    let mut api = released(Reclaim::Delete);
+    api.edit_lb("edge", |lb| lb.users = vec!["shop".into()]);
+    api.run();
+    let report = api.store.lbs["edge"].report.clone().unwrap();
+    assert_eq!(
+        (report.binding, &*report.message),
+        (Binding::Released, "consumers in shop still use it")
+    );
+    assert!(!api.store.lbs["edge"].deleting);
+    api.edit_lb("edge", |lb| lb.users.clear());
+    api.run();
+    assert!(api.store.lbs.is_empty());
+}
+
+#[test]
+fn one_that_is_used_by_name_is_held_while_it_is() {
+    let mut edge = lb("edge", amounts(5, 0));
+    edge.users = vec!["shop".into()];
+    let mut api = Api::new([edge], []);
+    api.run();
+    api.edit_lb("edge", |lb| lb.deleting = true);
+    api.run();
+    assert_eq!(
+        *api.store.lbs["edge"].report.as_ref().unwrap().message,
+        *"consumers in shop still use it"
+    );
+    api.edit_lb("edge", |lb| lb.users.clear());
+    api.run();
+    assert!(api.store.lbs.is_empty());
+}
+
+#[test]
+fn a_claim_ref_with_a_forged_uid_gives_nobody_anything() {
+    let web = claim("shop/web", amounts(5, 0));
+    let mut edge = lb("edge", amounts(5, 0));
+    edge.tie.claim = Some(ClaimRef { key: key("bank/web"), uid: Some(web.uid.clone()) });
+    let mut api = Api::new([edge], [web]);
+    api.run();
+    assert_eq!((api.home("shop/web"), api.binding("edge")), (None, Binding::Released));
+}
