@@ -222,3 +222,19 @@ fn what_is_failed_is_tried_again_after_a_while() {
     let again = api.machine.take(NOW + 1).writes;
     assert_eq!(again[0].op, first[0].op);
 }
+
+#[test]
+fn what_was_meant_for_a_claim_that_is_gone_by_now_is_not_written_again() {
+    let web = claim("shop/web", amounts(5, 0));
+    let mut api = Api::new([lb("edge", amounts(5, 0))], [web.clone()]);
+    for event in api.store.logs.concat() {
+        api.tell(event);
+    }
+    Kind::ALL.into_iter().for_each(|kind| api.tell(Event::Done(kind)));
+    let first = api.machine.take(NOW).writes;
+    api.tell(Event::Written { id: first[0].id, result: Written::Failed });
+    api.tell(Event::Delete { kind: Kind::Claim, key: web.key, uid: web.uid });
+    let again = api.machine.take(NOW + 1).writes;
+    assert!(!again.iter().any(|it| matches!(it.op, Op::Bind(..))), "{again:?}");
+    assert_eq!(api.machine.tie("edge"), Some(&Tie::default()));
+}

@@ -122,3 +122,34 @@ fn a_claim_ref_with_a_forged_uid_gives_nobody_anything() {
     api.run();
     assert_eq!((api.home("shop/web"), api.binding("edge")), (None, Binding::Released));
 }
+
+#[test]
+fn one_of_a_claim_that_has_another_is_let_go_before_what_is_behind_it_is_removed() {
+    let mut web = claim("shop/web", amounts(5, 0));
+    let mut lbs = ["edge", "spare"].map(|name| lb(name, amounts(5, 0)));
+    for lb in &mut lbs {
+        lb.tie = Tie { claim: held_by(&web), in_use: true, cleanup: true };
+    }
+    lbs[1].deleting = true;
+    web.report = Some(ClaimReport {
+        phase: Phase::Bound,
+        load_balancer: Some("edge".into()),
+        capacity: amounts(5, 0),
+        reason: Reason::Bound,
+        message: "".into(),
+    });
+    let mut api = Api::new(lbs, [web]);
+    for event in api.store.logs.concat() {
+        api.tell(event);
+    }
+    Kind::ALL.into_iter().for_each(|kind| api.tell(Event::Done(kind)));
+    let changes = api.machine.take(NOW);
+    assert_eq!(changes.jobs, []);
+    assert!(changes.writes.iter().any(|it| matches!(it.op, Op::Release(..))));
+    for Write { id, op } in changes.writes {
+        let result = api.store.perform(&op).unwrap();
+        api.tell(Event::Written { id, result });
+    }
+    let jobs = api.machine.take(NOW).jobs;
+    assert_eq!(jobs.iter().map(|job| job.kind).collect::<Vec<_>>(), [JobKind::Deprovision]);
+}
