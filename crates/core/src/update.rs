@@ -188,6 +188,9 @@ pub struct ResolvedSite {
 pub struct Report {
     /// Refusals that stand after this update, not only those of this update.
     pub refused: Vec<Refusal>,
+    /// Whether some of what was given is not in force yet though nothing is wrong with it, as while a
+    /// reload waits its turn. The driver says by itself when it is.
+    pub waiting: bool,
 }
 
 /// That a driver cannot do something for somebody.

@@ -19,6 +19,7 @@ use crate::roles::{AgentOptions, Context, RoleError};
 use crate::watch::{self, Seen, Selection};
 use bowline_api::{Plan, convert, names};
 use bowline_core::backoff::Backoff;
+use bowline_core::hash::PlanHash;
 use bowline_core::key::ObjectKey;
 use bowline_core::outcome::{Problem, Reason};
 use bowline_core::resolver::{Event, Kind, Object, Resolver};
@@ -98,6 +99,7 @@ async fn serve<D: Driver>(
         backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(30)),
         failed: false,
         said: bowline_core::update::Report::default(),
+        given: None,
         lacking: None,
         load_balancer: options.load_balancer.clone(),
         first_plan,
@@ -195,6 +197,8 @@ struct Agent<D> {
     failed: bool,
     /// What the driver said last.
     said: bowline_core::update::Report,
+    /// The plan that the driver was given last, in force or not.
+    given: Option<PlanHash>,
     /// Certificates that the plan names have not come: when to tell, and whether it has been told.
     lacking: Option<(Instant, bool)>,
     load_balancer: String,
@@ -330,16 +334,17 @@ impl<D: Driver> Agent<D> {
 
     /// The driver says something else of what it was given before.
     fn reported(&mut self, report: bowline_core::update::Report) {
-        let hash = self.report.borrow().hash;
         // Before the first plan nothing is in force.
-        if let Some(hash) = hash {
+        if let Some(hash) = self.given {
             self.applied(&Update { hash, ..Update::default() }, report);
         }
     }
 
     fn applied(&mut self, update: &Update, said: bowline_core::update::Report) {
         let report = self.with_lacking(&said);
+        let waiting = said.waiting;
         self.said = said;
+        self.given = Some(update.hash);
         let changes = self.tally.count(update, &report);
         self.context.metrics.members(&self.load_balancer, self.tally.members());
         for change in changes {
@@ -352,7 +357,7 @@ impl<D: Driver> Agent<D> {
         let failed = self.failed;
         self.report.send_if_modified(|before| {
             let now = Report {
-                hash: Some(update.hash),
+                hash: if waiting { before.hash } else { Some(update.hash) },
                 error: before.error.clone().filter(|_| failed),
                 refused: report.refused,
                 unlisted: 0,
@@ -362,7 +367,9 @@ impl<D: Driver> Agent<D> {
             *before = now;
             different
         });
-        self.context.readiness.reached(&self.first_plan);
+        if !waiting {
+            self.context.readiness.reached(&self.first_plan);
+        }
     }
 
     /// What the driver said, and whose certificates have been missing for too long.

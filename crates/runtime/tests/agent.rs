@@ -62,6 +62,7 @@ fn unbound(consumer: ConsumerRef, port: u16) -> Report {
     let problem = Problem::new(Reason::BindFailed, format!("127.0.0.1:{port}: address in use"));
     Report {
         refused: vec![Refusal { consumer, problem, extent: Extent::Listener(listener(port)) }],
+        waiting: false,
     }
 }
 
@@ -270,6 +271,35 @@ async fn what_a_driver_lost_is_told_again_as_everything_and_its_news_at_once() {
         })
         .collect();
     assert_eq!((last.complete, keys), (true, vec![(listener(8080), true)]));
+    agent.stop().await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_waits_for_a_reload_is_told_as_applied_when_it_is_in_force() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    create(&client, ours()).await;
+    create(&client, plan(&[8080], None)).await;
+    let driver = Recorder::default();
+    driver.report.lock().unwrap().waiting = true;
+    let agent = start_agent(client.clone(), AgentOptions::new("edge"), driver.clone());
+    let hash = || async {
+        let lease = leases(&client).get_opt("bowline-agent-edge").await.unwrap();
+        let lease = lease.ok_or("no Lease")?;
+        Ok::<_, String>(lease.annotations().get("bowline.dev/plan-hash").cloned())
+    };
+    eventually("the update", || async {
+        if driver.updates.lock().unwrap().is_empty() { Err("none".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    assert_eq!(eventually("the Lease", hash).await, None);
+    assert_ne!(agent.context.readiness.missing(), Vec::<String>::new());
+
+    driver.report.lock().unwrap().waiting = false;
+    driver.news.notify_one();
+    eventually("the hash", || async { hash().await?.ok_or("none".to_owned()) }).await;
+    assert_eq!(agent.context.readiness.missing(), Vec::<String>::new());
     agent.stop().await;
     cluster.shutdown().await;
 }

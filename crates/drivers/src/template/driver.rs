@@ -45,7 +45,7 @@ impl Driver for Templates {
         }
         let refused =
             |Told { consumer, problem }| Refusal { consumer, problem, extent: Extent::All };
-        Ok(Report { refused: told.into_iter().map(refused).collect() })
+        Ok(Report { refused: told.into_iter().map(refused).collect(), waiting: false })
     }
 
     /// The files stay: whoever reads them serves on.
