@@ -6,6 +6,7 @@
 #[cfg(feature = "builtin")]
 pub mod builtin;
 pub mod desired;
+pub mod haproxy;
 pub mod template;
 
 use bowline_core::update::{Report, Update};

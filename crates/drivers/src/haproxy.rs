@@ -1,0 +1,29 @@
+//! HAProxy as a load balancer: what is desired becomes files and runtime commands, and a reload only where
+//! HAProxy knows no other way. It owns HAProxy's files and sockets; the agent calls it through
+//! [`crate::Driver`].
+//!
+//! ```text
+//!  Update ─▶ desired ─▶ render ─▶ wanted ─▶ diff ─▶ commands ─▶ runtime socket
+//!            (pure)     (pure)      │      (pure) └▶ reload ───▶ files, check, master socket
+//!                                   └────────▲── read back: what runs
+//! ```
+
+pub mod command;
+pub mod diff;
+mod driver;
+mod folder;
+pub mod pem;
+mod process;
+pub mod readback;
+pub mod render;
+#[cfg(test)]
+mod samples;
+mod socket;
+mod suspects;
+pub mod text;
+#[cfg(test)]
+mod tokens;
+pub mod wanted;
+mod work;
+
+pub use driver::{Counters, Haproxy, Options};

@@ -1,0 +1,365 @@
+//! What HAProxy can be told while it runs, as values, and how they are written: many in one line where
+//! they fit, those with a text of their own alone. It sends nothing itself.
+
+use super::text::Word;
+use super::wanted::certificate_file;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The most bytes of one message: HAProxy reads 16 KiB at once.
+const LONGEST: usize = 15_000;
+
+/// One thing that HAProxy is told.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Command {
+    /// A certificate is there, and may be shown.
+    AddCertificate {
+        /// Its hash.
+        hash: Arc<str>,
+        /// Chain and key.
+        pem: Pem,
+    },
+    /// A certificate is shown for a name.
+    Show {
+        /// The list.
+        list: String,
+        /// The certificate's hash.
+        hash: Arc<str>,
+        /// The name.
+        host: Word,
+    },
+    /// A server takes traffic.
+    AddServer {
+        /// Its backend.
+        backend: Word,
+        /// Where it is.
+        address: SocketAddr,
+        /// Its weight.
+        weight: u16,
+        /// What else is said of it.
+        options: Arc<str>,
+    },
+    /// A server that was in maintenance takes traffic again.
+    Resume {
+        /// Its backend.
+        backend: Word,
+        /// Where it is.
+        address: SocketAddr,
+    },
+    /// A server has another weight.
+    Weigh {
+        /// Its backend.
+        backend: Word,
+        /// Where it is.
+        address: SocketAddr,
+        /// Its weight.
+        weight: u16,
+    },
+    /// Entries of a map that are not there yet.
+    AddEntries {
+        /// The map.
+        map: String,
+        /// Key and value of each.
+        entries: Vec<(Word, Word)>,
+    },
+    /// An entry of a map has another value.
+    SetEntry {
+        /// The map.
+        map: String,
+        /// Its key.
+        key: Word,
+        /// Its value.
+        value: Word,
+    },
+    /// A map has these entries and no others, from one moment to the next.
+    Replace {
+        /// The map.
+        map: String,
+        /// Key and value of each.
+        entries: Vec<(Word, Word)>,
+    },
+    /// An entry of a map is gone.
+    RemoveEntry {
+        /// The map.
+        map: String,
+        /// Its key.
+        key: Word,
+    },
+    /// A server gets nothing new, and what it has goes on.
+    Retire {
+        /// Its backend.
+        backend: Word,
+        /// Where it is.
+        address: SocketAddr,
+    },
+    /// What a server still has ends.
+    Cut {
+        /// Its backend.
+        backend: Word,
+        /// Where it is.
+        address: SocketAddr,
+    },
+    /// A retired server is gone, unless it still has connections.
+    RemoveServer {
+        /// Its backend.
+        backend: Word,
+        /// Where it is.
+        address: SocketAddr,
+    },
+    /// A certificate is no longer shown by this line of a list.
+    Hide {
+        /// The list.
+        list: String,
+        /// The certificate's file.
+        file: String,
+        /// The number of the line.
+        line: u32,
+    },
+    /// A certificate that nothing shows is gone.
+    RemoveCertificate {
+        /// Its file.
+        file: String,
+    },
+}
+
+/// A certificate with its key, which is never printed.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pem(pub Arc<str>);
+
+impl std::fmt::Debug for Pem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pem")
+    }
+}
+
+/// A text as one word of a command line.
+fn escaped(text: &str) -> String {
+    let mut word = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if matches!(letter, '\\' | ';' | ' ' | '"' | '\'' | '#' | '<') {
+            word.push('\\');
+        }
+        word.push(letter);
+    }
+    word
+}
+
+/// What is sent in one go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    /// May share a line with others.
+    Line(String),
+    /// Has a text of its own, which ends with an empty line.
+    Payload(String),
+}
+
+impl Command {
+    fn pieces(&self) -> Vec<Piece> {
+        let line = |text: String| vec![Piece::Line(text)];
+        match self {
+            Self::AddCertificate { hash, pem } => {
+                let file = certificate_file(hash);
+                vec![
+                    Piece::Line(format!("new ssl cert {file}")),
+                    Piece::Payload(format!("set ssl cert {file} <<\n{}\n", pem.0)),
+                    Piece::Line(format!("commit ssl cert {file}")),
+                ]
+            }
+            Self::Show { list, hash, host } => {
+                let file = certificate_file(hash);
+                vec![Piece::Payload(format!("add ssl crt-list {list} <<\n{file} {host}\n\n"))]
+            }
+            Self::AddServer { backend, address, weight, options } => {
+                let (name, at) = (server(backend, *address), Word::socket(*address));
+                let mut pieces = line(format!("add server {name} {at} weight {weight}{options}"));
+                if options.contains(" check ") {
+                    pieces.extend(line(format!("enable health {name}")));
+                }
+                pieces.extend(line(format!("enable server {name}")));
+                pieces
+            }
+            Self::Resume { backend, address } => {
+                line(format!("set server {} state ready", server(backend, *address)))
+            }
+            Self::Weigh { backend, address, weight } => {
+                line(format!("set server {} weight {weight}", server(backend, *address)))
+            }
+            Self::AddEntries { map, entries } => payloads(&format!("add map {map}"), entries),
+            // Sent as the answers come: the version is not known before.
+            Self::Replace { .. } => Vec::new(),
+            Self::SetEntry { map, key, value } => {
+                line(format!("set map {map} {} {value}", escaped(key.as_str())))
+            }
+            Self::RemoveEntry { map, key } => {
+                line(format!("del map {map} {}", escaped(key.as_str())))
+            }
+            Self::Retire { backend, address } => {
+                line(format!("set server {} state maint", server(backend, *address)))
+            }
+            Self::Cut { backend, address } => {
+                line(format!("shutdown sessions server {}", server(backend, *address)))
+            }
+            Self::RemoveServer { backend, address } => {
+                line(format!("del server {}", server(backend, *address)))
+            }
+            Self::Hide { list, file, line: number } => {
+                line(format!("del ssl crt-list {list} {file}:{number}"))
+            }
+            Self::RemoveCertificate { file } => line(format!("del ssl cert {file}")),
+        }
+    }
+}
+
+fn server(backend: &Word, address: SocketAddr) -> String {
+    format!("{backend}/{}", Word::named(address))
+}
+
+/// Entries in as many messages as they need.
+pub(super) fn entries_of(
+    map: &str,
+    version: Option<&str>,
+    entries: &[(Word, Word)],
+) -> Vec<String> {
+    let version = version.map_or_else(String::new, |version| format!("@{version} "));
+    let payloads = payloads(&format!("add map {version}{map}"), entries);
+    let text = |piece| match piece {
+        Piece::Line(text) | Piece::Payload(text) => text,
+    };
+    payloads.into_iter().map(text).collect()
+}
+
+fn payloads(command: &str, entries: &[(Word, Word)]) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut text = String::new();
+    for (key, value) in entries {
+        let entry = format!("{key} {value}\n");
+        if !text.is_empty() && text.len() + entry.len() > LONGEST {
+            pieces.push(Piece::Payload(format!("{command} <<\n{}\n", std::mem::take(&mut text))));
+        }
+        text.push_str(&entry);
+    }
+    if !text.is_empty() {
+        pieces.push(Piece::Payload(format!("{command} <<\n{text}\n")));
+    }
+    pieces
+}
+
+/// Messages to send one after the other, each with its end. What one command needs stays in order.
+pub fn messages(commands: &[Command]) -> Vec<String> {
+    let mut messages = Vec::new();
+    let mut line = String::new();
+    let end = |line: &mut String, messages: &mut Vec<String>| {
+        if !line.is_empty() {
+            messages.push(std::mem::take(line) + "\n");
+        }
+    };
+    for piece in commands.iter().flat_map(Command::pieces) {
+        match piece {
+            Piece::Line(text) => {
+                if line.len() + text.len() > LONGEST {
+                    end(&mut line, &mut messages);
+                }
+                if !line.is_empty() {
+                    line.push(';');
+                }
+                line.push_str(&text);
+            }
+            Piece::Payload(text) => {
+                end(&mut line, &mut messages);
+                messages.push(text);
+            }
+        }
+    }
+    end(&mut line, &mut messages);
+    messages
+}
+
+/// What HAProxy says when it has done what it was told. Everything else is a complaint.
+const FINE: [&str; 8] = [
+    "New server registered.",
+    "Server deleted.",
+    "New empty certificate store",
+    "Transaction created for certificate",
+    "Transaction updated for certificate",
+    "Committing ",
+    "Inserting certificate",
+    "Entry ",
+];
+const FINE_WHOLE: [&str; 2] = ["Success!", "Certificate "];
+
+/// What HAProxy complains of in an answer.
+pub fn complaints(answer: &str) -> Vec<&str> {
+    let said = answer.lines().map(str::trim).filter(|line| !line.is_empty());
+    let fine = |line: &&str| {
+        FINE.iter().any(|start| line.starts_with(start))
+            || FINE_WHOLE.iter().any(|start| line.starts_with(start) && !line.contains("not"))
+            || line.bytes().all(|byte| byte == b'.')
+    };
+    said.filter(|line| !fine(line)).collect()
+}
+
+/// Whether a complaint is that a server cannot go yet.
+pub fn is_busy(complaint: &str) -> bool {
+    complaint.contains("still has connections")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(text: &str) -> Word {
+        Word::key(text).expect("a word")
+    }
+
+    fn at(last: u8) -> SocketAddr {
+        ([10, 0, 0, last], 80).into()
+    }
+
+    #[test]
+    fn commands_share_lines_and_texts_stand_alone() {
+        let commands = [
+            Command::Weigh { backend: word("b"), address: at(1), weight: 2 },
+            Command::RemoveEntry { map: "m".into(), key: word("a/x;y\\z") },
+            Command::AddEntries { map: "m".into(), entries: vec![(word("a/x;y"), word("b"))] },
+            Command::Retire { backend: word("b"), address: at(2) },
+        ];
+        assert_eq!(
+            messages(&commands),
+            [
+                "set server b/10.0.0.1:80 weight 2;del map m a/x\\;y\\\\z\n",
+                "add map m <<\na/x;y b\n\n",
+                "set server b/10.0.0.2:80 state maint\n",
+            ]
+        );
+    }
+
+    #[test]
+    fn no_message_is_longer_than_haproxy_reads() {
+        let entries: Vec<_> =
+            (0..2_000).map(|i| (word(&format!("host-{i}.example/")), word("pool"))).collect();
+        let retire =
+            |i: u16| Command::Retire { backend: word("b"), address: ([10, 0, 0, 1], i).into() };
+        let mut commands: Vec<_> = (0..1_000).map(retire).collect();
+        commands.push(Command::AddEntries { map: "m".into(), entries });
+        let messages = messages(&commands);
+        assert!(
+            messages.iter().all(|it| it.len() < 16_000),
+            "{:?}",
+            messages.iter().map(String::len)
+        );
+        let sent: usize = messages.iter().map(|it| it.matches("host-").count()).sum();
+        assert_eq!(sent, 2_000);
+    }
+
+    #[test]
+    fn what_haproxy_says_is_a_complaint_unless_it_is_known_to_be_fine() {
+        let answer = "New server registered.\n\n\nNo such server.\n\nServer still has connections attached \
+                      to it, cannot remove it.\nCommitting certs/a.pem.\nSuccess!\n";
+        let found = complaints(answer);
+        assert_eq!(
+            found,
+            ["No such server.", "Server still has connections attached to it, cannot remove it."]
+        );
+        assert!(is_busy(found[1]) && !is_busy(found[0]));
+    }
+}

@@ -1,0 +1,129 @@
+//! HAProxy's files. Each set of them has a folder of its own, written and synced in full; `current` is a
+//! link that leads to one of them and is replaced at once. Whoever reads meets one set, never parts of two.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+/// The folder that HAProxy's files are in.
+#[derive(Debug)]
+pub(super) struct Folder {
+    root: PathBuf,
+    next: u64,
+}
+
+const PREFIX: &str = "set-";
+
+impl Folder {
+    /// Opens the folder, and makes it if there is none. Sets that nothing leads to are removed.
+    pub(super) fn open(root: &Path) -> io::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+        let current = fs::read_link(root.join("current")).ok();
+        let mut next = 1;
+        for entry in fs::read_dir(root)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|it| it.strip_prefix(PREFIX)?.parse::<u64>().ok());
+            let Some(number) = number else { continue };
+            next = next.max(number + 1);
+            if current.as_deref() != Some(Path::new(&name)) {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(Self { root: root.to_owned(), next })
+    }
+
+    /// The main file of what is in force.
+    pub(super) fn config(&self) -> PathBuf {
+        self.root.join("current").join(super::wanted::CONFIG)
+    }
+
+    /// Writes a set of files that nothing leads to yet, and returns its folder.
+    pub(super) fn write(&mut self, files: &BTreeMap<String, Vec<u8>>) -> io::Result<PathBuf> {
+        let set = self.root.join(format!("{PREFIX}{}", self.next));
+        self.next += 1;
+        let written = self.write_to(&set, files);
+        if written.is_err() {
+            // The disk may be full: what was written is in the way.
+            let _ = fs::remove_dir_all(&set);
+        }
+        written.map(|()| set)
+    }
+
+    fn write_to(&self, set: &Path, files: &BTreeMap<String, Vec<u8>>) -> io::Result<()> {
+        let mut folders = vec![set.to_owned()];
+        fs::DirBuilder::new().mode(0o700).create(set)?;
+        for (name, bytes) in files {
+            let path = set.join(name);
+            if let Some(folder) = path.parent().filter(|it| !it.exists()) {
+                fs::DirBuilder::new().mode(0o700).create(folder)?;
+                folders.push(folder.to_owned());
+            }
+            // Certificates never change under their name.
+            let old = self.root.join("current").join(name);
+            if name.ends_with(".pem") && fs::hard_link(&old, &path).is_ok() {
+                continue;
+            }
+            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+        }
+        folders.iter().try_for_each(|folder| File::open(folder)?.sync_all())
+    }
+
+    /// From now on `current` leads to this set.
+    pub(super) fn install(&self, set: &Path) -> io::Result<()> {
+        let name = set.file_name().unwrap_or_default();
+        let before = fs::read_link(self.root.join("current")).ok();
+        let link = self.root.join("next");
+        match fs::remove_file(&link) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => symlink(name, &link)?,
+        }
+        fs::rename(&link, self.root.join("current"))?;
+        File::open(&self.root)?.sync_all()?;
+        if let Some(before) = before.filter(|before| *before != name) {
+            // A worker that is being loaded may still read it; what is left goes when this opens again.
+            let _ = fs::remove_dir_all(self.root.join(before));
+        }
+        Ok(())
+    }
+
+    /// A set that was only tried.
+    pub(super) fn discard(&self, set: &Path) {
+        let _ = fs::remove_dir_all(set);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(config: &str) -> BTreeMap<String, Vec<u8>> {
+        let pem = ("certs/a.pem".to_owned(), b"pem".to_vec());
+        BTreeMap::from([("haproxy.cfg".to_owned(), config.as_bytes().to_vec()), pem])
+    }
+
+    #[test]
+    fn a_set_is_in_force_when_it_is_installed_and_whole() {
+        let root = tempfile::tempdir().expect("a folder");
+        let mut folder = Folder::open(root.path()).expect("open");
+        let first = folder.write(&files("one")).expect("written");
+        assert!(!folder.config().exists());
+        folder.install(&first).expect("installed");
+        assert_eq!(fs::read_to_string(folder.config()).expect("read"), "one");
+
+        // Killed between writing and installing: the old set is in force, and the other one goes.
+        let second = folder.write(&files("two")).expect("written");
+        let mut folder = Folder::open(root.path()).expect("open");
+        assert_eq!(fs::read_to_string(folder.config()).expect("read"), "one");
+        assert!(!second.exists());
+
+        let third = folder.write(&files("three")).expect("written");
+        folder.install(&third).expect("installed");
+        assert_eq!(fs::read_to_string(folder.config()).expect("read"), "three");
+        assert!(!first.exists());
+    }
+}

@@ -1,0 +1,159 @@
+//! Reads what HAProxy answers when it is asked what it has. Foreign text: what cannot be read is passed
+//! over, and found missing by who compares.
+
+use super::diff::{Line, Running};
+use super::text::{Word, unnamed};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+/// What `show info` says of the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Info {
+    /// Its pid.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// What stands for the configuration it has loaded.
+    pub mark: String,
+}
+
+/// Reads `show info`.
+pub fn info(answer: &str) -> Info {
+    let mut info = Info::default();
+    for (name, value) in answer.lines().filter_map(|line| line.split_once(": ")) {
+        match name {
+            "Pid" => info.pid = value.trim().parse().unwrap_or_default(),
+            "Version" => info.version = value.trim().to_owned(),
+            "description" => info.mark = value.trim().to_owned(),
+            _ => {}
+        }
+    }
+    info
+}
+
+/// Reads `show servers state`: servers with names of ours, by backend.
+pub fn servers(answer: &str) -> BTreeMap<Word, BTreeMap<SocketAddr, Running>> {
+    /// That a server is in maintenance, by command or by file.
+    const MAINTENANCE: u32 = 0x01 | 0x04 | 0x20;
+    let mut all: BTreeMap<Word, BTreeMap<SocketAddr, Running>> = BTreeMap::new();
+    for line in answer.lines().filter(|line| !line.starts_with('#')) {
+        let fields: Vec<_> = line.split(' ').collect();
+        let [_, backend, _, name, _, _, admin, weight, ..] = *fields else { continue };
+        let (Ok(backend), Some(address)) = (Word::key(backend), unnamed(name)) else { continue };
+        let (Ok(admin), Ok(weight)) = (admin.parse::<u32>(), weight.parse()) else { continue };
+        let running = Running { weight, retired: admin & MAINTENANCE != 0 };
+        all.entry(backend).or_default().insert(address, running);
+    }
+    all
+}
+
+/// Reads `show map FILE`.
+pub fn map(answer: &str) -> BTreeMap<Word, Word> {
+    let entry = |line: &str| {
+        let (_, entry) = line.split_once(' ').filter(|(id, _)| id.starts_with("0x"))?;
+        let (key, value) = entry.split_once(' ')?;
+        Some((Word::key(key).ok()?, Word::key(value.trim_end()).ok()?))
+    };
+    answer.lines().filter_map(entry).collect()
+}
+
+/// Reads `show ssl crt-list -n FILE`.
+pub fn crt_list(answer: &str) -> Vec<Line> {
+    let line = |line: &str| {
+        let mut words = line.split(' ').filter(|word| !word.is_empty());
+        let (file, number) = words.next()?.rsplit_once(':')?;
+        let hosts = words.filter(|word| !word.starts_with('[') && !word.ends_with(']'));
+        Some(Line {
+            file: file.to_owned(),
+            number: number.parse().ok()?,
+            hosts: hosts.map(str::to_owned).collect(),
+        })
+    };
+    answer.lines().filter(|text| !text.starts_with('#')).filter_map(line).collect()
+}
+
+/// Reads `show ssl cert`: files of certificates of ours.
+pub fn certificates(answer: &str) -> BTreeSet<String> {
+    let ours = |line: &&str| line.starts_with("certs/") && line.ends_with(".pem");
+    answer.lines().map(str::trim).filter(ours).map(str::to_owned).collect()
+}
+
+/// What `show proc` of a master says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Processes {
+    /// The master's pid.
+    pub master: u32,
+    /// The workers' pids, newest first, without old ones.
+    pub workers: Vec<u32>,
+    /// Reloads that failed since the last good one.
+    pub failed: u32,
+}
+
+/// Reads `show proc`.
+pub fn processes(answer: &str) -> Processes {
+    let mut found = Processes::default();
+    for line in answer.lines() {
+        if line.starts_with("# old") {
+            break;
+        }
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [pid, kind, ..] = *words else { continue };
+        let Ok(pid) = pid.parse() else { continue };
+        match kind {
+            "master" => {
+                found.master = pid;
+                let failed =
+                    line.split("failed: ").nth(1).map(|it| it.trim_end_matches([']', ' ']));
+                found.failed =
+                    failed.and_then(|it| it.split(']').next()?.parse().ok()).unwrap_or(0);
+            }
+            "worker" => found.workers.push(pid),
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_a_real_haproxy_are_read() {
+        let state = "1\n# be_id be_name …\n4 pool:a 2 10.0.0.2:80 10.0.0.2 2 0 7 5 1 1 0 0 6 0 0 0 - 80 - 0 0 - - 0\n\
+                     4 pool:a 3 fd00::1:80 fd00::1 0 1 1 1 1 1 0 0 6 0 0 0 - 80 - 0 0 - - 0\n\
+                     5 other 1 theirs 10.0.0.2 2 0 7 5\n\n";
+        let running = |weight, retired| Running { weight, retired };
+        let expected = BTreeMap::from([(
+            Word::key("pool:a").expect("a word"),
+            BTreeMap::from([
+                ("10.0.0.2:80".parse().expect("an address"), running(7, false)),
+                ("[fd00::1]:80".parse().expect("an address"), running(1, true)),
+            ]),
+        )]);
+        assert_eq!(servers(state), expected);
+        let map = map("0x559ee08298c0 a.example/api/ pool:a\n0x55 b/x;y\\z/ p\n\n");
+        let map: Vec<_> = map.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        assert_eq!(map, [("a.example/api/", "pool:a"), ("b/x;y\\z/", "p")]);
+        let list = crt_list(
+            "# web.crt-list\ncerts/a.pem:1 [alpn h2,http/1.1\0] a.example *.b.example\n\n",
+        );
+        let hosts = vec!["a.example".to_owned(), "*.b.example".to_owned()];
+        assert_eq!(list, [Line { file: "certs/a.pem".into(), number: 1, hosts }]);
+        assert_eq!(
+            certificates("# filename\ncerts/a.pem\n*certs/b.pem\n\n"),
+            ["certs/a.pem".to_owned()].into()
+        );
+        let info = info("Name: HAProxy\nVersion: 2.6.12\nPid: 42\ndescription: bowline-ab\n");
+        assert_eq!(info, Info { pid: 42, version: "2.6.12".into(), mark: "bowline-ab".into() });
+    }
+
+    #[test]
+    fn processes_are_read_without_those_that_leave() {
+        let answer = "#<PID>          <type>          <reloads>       <uptime>        <version>      \n\
+                      1162            master          5 [failed: 2]   0d00h02m07s     2.6.12\n# workers\n\
+                      1271            worker          1               0d00h00m00s     2.6.12\n# old workers\n\
+                      1233            worker          3               0d00h00m43s     2.6.12\n# programs\n\n";
+        assert_eq!(processes(answer), Processes { master: 1162, workers: vec![1271], failed: 2 });
+    }
+}

@@ -1,0 +1,330 @@
+//! From all that is desired to all that HAProxy is to have. A pure function: the same plan gives the same
+//! files. What cannot be expressed is left out and told on the object that asked for it.
+
+mod backend;
+mod frontend;
+mod routes;
+
+use super::pem;
+use super::text::{BadText, Word};
+use super::wanted::{Section, Servers, Wanted};
+use crate::desired::Desired;
+use backend::Mode;
+use bowline_core::key::ConsumerRef;
+use bowline_core::outcome::{Problem, Reason, quote};
+use bowline_core::plan::{Action, ListenerProtocol, Pool, Serves};
+use bowline_core::update::{Extent, ListenerKey, Refusal, ResolvedListener};
+use routes::Routes;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How HAProxy is to run, whatever its plan says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Where it takes commands.
+    pub admin_socket: PathBuf,
+    /// Where an old process tells the new one who belongs to which member.
+    pub peers_socket: PathBuf,
+    /// Whether it prints a line for each request.
+    pub access_log: bool,
+}
+
+/// What is left out because trying it failed, each with the reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Excluded {
+    /// Listeners whose address cannot be bound.
+    pub listeners: BTreeMap<ListenerKey, String>,
+    /// Consumers that HAProxy refuses.
+    pub consumers: BTreeMap<ConsumerRef, String>,
+    /// Certificates that HAProxy refuses, by hash.
+    pub certificates: BTreeMap<Arc<str>, String>,
+}
+
+/// What HAProxy is to have, and what of the plan is not in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rendered {
+    /// What HAProxy is to have.
+    pub wanted: Wanted,
+    /// What it will not do, sorted.
+    pub refused: Vec<Refusal>,
+}
+
+/// The backend for names of pools that do not exist. No pool has such a name.
+const NOBODY: &str = ":nobody";
+const DEFAULTS: &str = "    mode http
+    option dontlognull
+    option idle-close-on-response
+    option redispatch 1
+    retries 3
+    retry-on conn-failure empty-response
+    timeout connect 5s
+    timeout client 60s
+    timeout client-fin 30s
+    timeout http-request 15s
+    timeout http-keep-alive 75s
+    timeout server 60s
+    timeout server-fin 30s
+    timeout tunnel 1h
+    timeout queue 5s
+    timeout check 5s
+";
+
+/// Renders everything. An error is in the settings, not in the plan.
+pub fn render(
+    desired: &Desired,
+    excluded: &Excluded,
+    settings: &Settings,
+) -> Result<Rendered, BadText> {
+    let mut render = Render {
+        desired,
+        excluded,
+        settings,
+        wanted: Wanted::default(),
+        refused: BTreeSet::new(),
+        pools: BTreeMap::new(),
+    };
+    render.everywhere()?;
+    render.exclusions();
+    render.find_pools();
+    render.certificates();
+    render.listeners();
+    render.backends();
+    let refused = render.refused.into_iter().collect();
+    Ok(Rendered { wanted: render.wanted, refused })
+}
+
+/// The name of the backend of a pool and the options of its servers, where a plan with this pool is
+/// rendered so.
+pub fn servers(desired: &Desired, pool: &str) -> Option<(Word, Servers)> {
+    let config = desired.pools.get(pool)?;
+    let name = Word::pool(pool).ok()?;
+    Some((name, Servers::new(backend::options(config).into(), desired.members(pool))))
+}
+
+struct Render<'a> {
+    desired: &'a Desired,
+    excluded: &'a Excluded,
+    settings: &'a Settings,
+    wanted: Wanted,
+    refused: BTreeSet<Refusal>,
+    /// Pools that something leads to, by name.
+    pools: BTreeMap<Arc<str>, (Word, Mode)>,
+}
+
+impl Render<'_> {
+    fn refuse(&mut self, consumer: &ConsumerRef, reason: Reason, message: String, extent: Extent) {
+        let problem = Problem::new(reason, message);
+        self.refused.insert(Refusal { consumer: consumer.clone(), problem, extent });
+    }
+
+    fn everywhere(&mut self) -> Result<(), BadText> {
+        let mut global = format!(
+            "    default-path config\n    localpeer bowline\n    stats socket {} mode 600 level admin \
+             expose-fd listeners\n    stats timeout 1m\n    hard-stop-after 1h\n    \
+             ssl-default-bind-options ssl-min-ver TLSv1.2\n    tune.ssl.default-dh-param 2048\n",
+            Word::path(&self.settings.admin_socket)?
+        );
+        let mut defaults = DEFAULTS.to_owned();
+        if self.settings.access_log {
+            global.push_str("    log stdout format raw local0 info\n");
+            defaults.push_str("    log global\n");
+        }
+        let peers = format!(
+            "    bind unix@{}\n    server bowline\n",
+            Word::path(&self.settings.peers_socket)?
+        );
+        let nobody = "    http-request return status 503 content-type text/plain hdr Cache-Control \
+                      no-store string 'No member is available.'\n";
+        self.wanted.sections.insert(Section::Global, global);
+        self.wanted.sections.insert(Section::Defaults, defaults);
+        self.wanted.sections.insert(Section::Peers, peers);
+        self.wanted.sections.insert(Section::Backend(Word::section(NOBODY)?), nobody.to_owned());
+        Ok(())
+    }
+
+    fn exclusions(&mut self) {
+        for (consumer, why) in &self.excluded.consumers {
+            let message = format!("HAProxy refuses its configuration: {why}");
+            self.refuse(consumer, Reason::NotSupported, message, Extent::All);
+        }
+    }
+
+    fn is_excluded(&self, consumer: &ConsumerRef) -> bool {
+        self.excluded.consumers.contains_key(consumer)
+    }
+
+    /// Pools that something leads to. One has one mode: what leads to it otherwise is refused where it
+    /// stands.
+    fn find_pools(&mut self) {
+        for site in self.desired.sites.values() {
+            for (rule, consumer) in &site.rules {
+                let Action::Forward(pools) = &rule.action else { continue };
+                if self.is_excluded(consumer) {
+                    continue;
+                }
+                for to in pools {
+                    self.find_pool(&to.pool, Mode::Http, consumer);
+                }
+            }
+        }
+        for resolved in self.desired.listeners.values() {
+            if let Serves::Pool(pool) = &resolved.listener.serves
+                && resolved.protocol() == ListenerProtocol::Tcp
+                && !self.is_excluded(&resolved.consumer)
+            {
+                self.find_pool(pool, Mode::Tcp, &resolved.consumer);
+            }
+        }
+    }
+
+    fn find_pool(&mut self, pool: &Arc<str>, mode: Mode, consumer: &ConsumerRef) {
+        if !self.desired.pools.contains_key(pool) || self.pools.contains_key(pool) {
+            return;
+        }
+        match Word::pool(pool) {
+            Ok(name) => drop(self.pools.insert(pool.clone(), (name, mode))),
+            Err(why) => {
+                let message = format!("the pool {} {why}", quote(pool));
+                self.refuse(consumer, Reason::BadValue, message, Extent::Part);
+            }
+        }
+    }
+
+    /// The backend of a pool, if requests or connections can be sent there.
+    fn backend(&self, pool: &str, mode: Mode) -> Option<&Word> {
+        self.pools.get(pool).filter(|(_, has)| *has == mode).map(|(name, _)| name)
+    }
+
+    fn certificates(&mut self) {
+        for (hash, certificate) in &self.desired.certificates {
+            let digits = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let bundle = match self.excluded.certificates.get(hash) {
+                Some(why) => Err(format!("HAProxy refuses it: {why}")),
+                None if !digits => Err("its hash is none".to_owned()),
+                None => pem::bundle(&certificate.chain, &certificate.key).map_err(str::to_owned),
+            };
+            match bundle {
+                Ok(pem) => drop(self.wanted.certificates.insert(hash.clone(), pem.into())),
+                Err(why) => self.refuse_certificate(hash, &why),
+            }
+        }
+    }
+
+    fn refuse_certificate(&mut self, hash: &str, why: &str) {
+        let desired = self.desired;
+        for (key, site) in &desired.sites {
+            let certificate = site.tls.as_ref().and_then(|tls| tls.certificate.as_ref());
+            if certificate.is_none_or(|it| *it.hash != *hash) {
+                continue;
+            }
+            for (_, consumer) in &site.rules {
+                let message = format!("the certificate of {} cannot be served: {why}", key.host);
+                self.refuse(consumer, Reason::BadCertificate, message, Extent::Part);
+            }
+        }
+    }
+
+    fn listeners(&mut self) {
+        let desired = self.desired;
+        let mut entries: BTreeMap<(Arc<str>, bool), Vec<&ResolvedListener>> = BTreeMap::new();
+        for (key, resolved) in &desired.listeners {
+            if self.is_excluded(&resolved.consumer) {
+                continue;
+            }
+            if let Some(why) = self.excluded.listeners.get(key) {
+                let message = format!("{} cannot be bound: {why}", key.socket());
+                let extent = Extent::Listener(*key);
+                self.refuse(&resolved.consumer, Reason::BindFailed, message, extent);
+                continue;
+            }
+            match (&resolved.listener.serves, resolved.protocol()) {
+                (Serves::Entry(entry), ListenerProtocol::Http) => {
+                    entries.entry((entry.clone(), false)).or_default().push(resolved);
+                }
+                (Serves::Entry(entry), ListenerProtocol::Https) => {
+                    entries.entry((entry.clone(), true)).or_default().push(resolved);
+                }
+                (Serves::Pool(pool), ListenerProtocol::Tcp) => {
+                    self.tcp_listener(key, resolved, pool);
+                }
+                (_, protocol) => {
+                    let protocol = format!("{protocol:?}").to_uppercase();
+                    let message =
+                        format!("{}: HAProxy does not carry {protocol} here", key.socket());
+                    let extent = Extent::Listener(*key);
+                    self.refuse(&resolved.consumer, Reason::NotSupported, message, extent);
+                }
+            }
+        }
+        let names: BTreeSet<_> = entries.keys().map(|(entry, _)| entry.clone()).collect();
+        for entry in names {
+            let (Ok(name), true) = (Word::name(&entry), entry.len() <= 100) else {
+                let of = |secure| entries.get(&(entry.clone(), secure)).into_iter().flatten();
+                for resolved in of(false).chain(of(true)) {
+                    let message = format!("the entry {} cannot be named", quote(&entry));
+                    let extent = Extent::Listener(ListenerKey::of(&resolved.listener));
+                    self.refuse(&resolved.consumer, Reason::BadValue, message, extent);
+                }
+                continue;
+            };
+            let used = [false, true].map(|secure| entries.contains_key(&(entry.clone(), secure)));
+            let routes = Routes::of(self, &entry, &name, used.into());
+            for secure in [false, true] {
+                if let Some(listeners) = entries.get(&(entry.clone(), secure)) {
+                    self.web_frontend(&entry, &name, listeners, secure, &routes);
+                }
+            }
+        }
+    }
+
+    fn tcp_listener(&mut self, key: &ListenerKey, resolved: &ResolvedListener, pool: &str) {
+        let desired = self.desired;
+        let name = self.backend(pool, Mode::Tcp).cloned();
+        let (Some(name), Some(config)) = (name, desired.pools.get(pool)) else {
+            let message = format!("{} has no pool that can be used", key.socket());
+            let extent = Extent::Listener(*key);
+            self.refuse(&resolved.consumer, Reason::BackendNotFound, message, extent);
+            return;
+        };
+        let text = frontend::tcp(key, config, &name, self.settings.access_log);
+        let name = format!("tcp:{}", Word::named(key.socket()));
+        if let Ok(name) = Word::section(&name) {
+            self.wanted.sections.insert(Section::Frontend(name), text);
+        }
+    }
+
+    fn backends(&mut self) {
+        let desired = self.desired;
+        for (pool, (name, mode)) in &self.pools {
+            let Some(config) = desired.pools.get(pool) else { continue };
+            let text = backend::text(config, *mode, desired.cookie_secret.as_ref());
+            self.wanted.sections.insert(Section::Backend(name.clone()), text);
+            if !config.source_ranges.is_empty() {
+                let ranges = config.source_ranges.iter().map(Word::range).collect();
+                self.wanted.ranges.insert(ranges_file(config), ranges);
+            }
+            let servers = Servers::new(backend::options(config).into(), desired.members(pool));
+            self.wanted.servers.insert(name.clone(), servers);
+        }
+    }
+}
+
+/// The file with the ranges that may use a pool.
+fn ranges_file(pool: &Pool) -> String {
+    format!("ranges/{}.lst", short_hash(&[pool.name.as_bytes()]))
+}
+
+/// Sixteen digits that stand for these texts.
+fn short_hash(parts: &[&[u8]]) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! A pool as a section: how its members are chosen, asked and checked.
+
+use super::super::text::Word;
+use super::{ranges_file, short_hash};
+use bowline_core::plan::{Algorithm, Persistence, PersistenceKey, Pool, Speaks};
+use bowline_core::update::CookieSecret;
+use std::fmt::Write as _;
+
+/// What leads to a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Http,
+    Tcp,
+}
+
+/// Checks of members whose pool asks for none: only those that failed are asked, every second, until they
+/// answer. HAProxy must be given some interval for the others.
+const PASSIVE: &str = " check inter 1h fastinter 1s downinter 1s fall 3 rise 1 observe layer4 \
+                       error-limit 3 on-error mark-down";
+
+/// What is said of every server, with a space before it.
+pub(super) fn options(pool: &Pool) -> String {
+    let mut options = String::new();
+    if pool.speaks == Speaks::H2c {
+        options.push_str(" proto h2");
+    }
+    if pool.proxy_protocol {
+        options.push_str(" send-proxy-v2 check-send-proxy");
+    }
+    match &pool.health_check {
+        None => options.push_str(PASSIVE),
+        Some(check) => {
+            let (interval, fall, rise) =
+                (check.interval_ms.max(100), check.fall.max(1), check.rise.max(1));
+            let _ = write!(options, " check inter {interval}ms fall {fall} rise {rise}");
+        }
+    }
+    options
+}
+
+/// The section of a pool, without its servers.
+pub(super) fn text(pool: &Pool, mode: Mode, secret: Option<&CookieSecret>) -> String {
+    let mut lines = Vec::new();
+    match mode {
+        Mode::Http => lines.push("mode http".to_owned()),
+        Mode::Tcp => lines.extend(["mode tcp", "option srvtcpka"].map(str::to_owned)),
+    }
+    match pool.algorithm {
+        Algorithm::RoundRobin => lines.push("balance roundrobin".to_owned()),
+        Algorithm::LeastConnections => lines.push("balance leastconn".to_owned()),
+        Algorithm::SourceIp => {
+            lines.extend(["balance source", "hash-type consistent"].map(str::to_owned));
+        }
+    }
+    if !pool.snat {
+        lines.push("source 0.0.0.0 usesrc clientip".to_owned());
+    }
+    if let Some(ms) = pool.timeouts.connect_ms {
+        lines.push(format!("timeout connect {}ms", ms.max(1)));
+    }
+    match (mode, pool.timeouts.backend_ms) {
+        (_, Some(ms)) => lines.push(format!("timeout server {}ms", ms.max(1))),
+        (Mode::Tcp, None) => lines.push("timeout server 1h".to_owned()),
+        (Mode::Http, None) => {}
+    }
+    if let Some(persistence) = &pool.persistence {
+        persist(&mut lines, pool, mode, persistence, secret);
+    }
+    if !pool.source_ranges.is_empty() && mode == Mode::Http {
+        lines.push(format!(
+            "http-request return status 403 content-type text/plain hdr Cache-Control no-store string \
+             'This address may not use this service.' unless {{ src -f {} }}",
+            ranges_file(pool)
+        ));
+    }
+    check(&mut lines, pool);
+    lines.iter().map(|line| format!("    {line}\n")).collect()
+}
+
+fn persist(
+    lines: &mut Vec<String>,
+    pool: &Pool,
+    mode: Mode,
+    persistence: &Persistence,
+    secret: Option<&CookieSecret>,
+) {
+    let seconds = persistence.timeout_seconds.max(1);
+    match (persistence.by, mode) {
+        // A cookie in a stream of bytes is nobody's: the planner does not ask for it.
+        (PersistenceKey::Cookie, Mode::Tcp) => {}
+        (PersistenceKey::SourceIp, _) => {
+            lines.push(format!("stick-table type ipv6 size 65536 expire {seconds}s peers bowline"));
+            lines.push("stick on src".to_owned());
+        }
+        (PersistenceKey::Cookie, Mode::Http) => {
+            let name = short_hash(&[b"name", pool.name.as_bytes()]);
+            let secret = secret.map_or(&[][..], |secret| &secret.0);
+            let key = short_hash(&[b"key", secret, pool.name.as_bytes()]);
+            lines.push(format!(
+                "cookie bowline-{name} insert indirect nocache httponly attr SameSite=Lax maxidle \
+                 {seconds}s dynamic"
+            ));
+            lines.push(format!("dynamic-cookie-key {key}"));
+        }
+    }
+}
+
+fn check(lines: &mut Vec<String>, pool: &Pool) {
+    let check = pool.health_check.as_ref();
+    // A member that speaks only HTTP/2 would take the request for garbage: a connection is enough.
+    let path = check.and_then(|check| check.http_path.as_deref());
+    let path = path.filter(|_| pool.speaks == Speaks::Http1).map(Word::quoted);
+    let host = Word::name(&format!("{}.{}", pool.service.name, pool.service.namespace));
+    if let (Some(Ok(path)), Ok(host)) = (path, host) {
+        lines.push("option httpchk".to_owned());
+        lines.push(format!(
+            "http-check send meth GET uri {path} ver HTTP/1.1 hdr Host {host} hdr User-Agent \
+             bowline-health-check hdr Connection close"
+        ));
+        lines.push("http-check expect rstatus '^[23]'".to_owned());
+    }
+}

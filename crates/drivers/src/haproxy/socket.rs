@@ -1,0 +1,39 @@
+//! A socket of HAProxy: one message, one answer, one connection.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where HAProxy takes commands.
+#[derive(Clone, Debug)]
+pub(super) struct Socket {
+    path: PathBuf,
+}
+
+impl Socket {
+    pub(super) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// Sends a message, and returns all that comes back.
+    pub(super) async fn ask(&self, message: &str) -> io::Result<String> {
+        let asking = async {
+            let mut stream = UnixStream::connect(&self.path).await?;
+            stream.write_all(message.as_bytes()).await?;
+            // The master waits for more otherwise.
+            stream.shutdown().await?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await?;
+            Ok(String::from_utf8_lossy(&answer).into_owned())
+        };
+        match tokio::time::timeout(PATIENCE, asking).await {
+            Ok(answer) => answer,
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer")),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Finding what HAProxy refuses. A file that it refuses as a whole is tried in halves, until those are found
+//! that it refuses by themselves.
+
+use super::render::Excluded;
+use crate::desired::Desired;
+use bowline_core::key::ConsumerRef;
+use bowline_core::plan::{Action, Serves};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Something that can be left out.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Suspect {
+    Certificate(Arc<str>),
+    Consumer(ConsumerRef),
+}
+
+/// All that can be left out of a plan and is not yet.
+pub(super) fn all(desired: &Desired, excluded: &Excluded) -> Vec<Suspect> {
+    let certificates = desired.certificates.keys();
+    let certificates = certificates.filter(|hash| !excluded.certificates.contains_key(*hash));
+    // Without the listeners that sites share, nothing of a site would be tried.
+    let own = desired.listeners.values().filter(|it| matches!(it.listener.serves, Serves::Pool(_)));
+    let listeners = own.map(|it| &it.consumer);
+    let rules =
+        desired.sites.values().flat_map(|site| site.rules.iter().map(|(_, consumer)| consumer));
+    let consumers: BTreeSet<_> =
+        listeners.chain(rules).filter(|it| !excluded.consumers.contains_key(*it)).collect();
+    let certificates = certificates.cloned().map(Suspect::Certificate);
+    certificates.chain(consumers.into_iter().cloned().map(Suspect::Consumer)).collect()
+}
+
+/// What is left out when of these suspects only some are tried.
+pub(super) fn only(excluded: &Excluded, all: &[Suspect], tried: &[Suspect]) -> Excluded {
+    let tried: BTreeSet<_> = tried.iter().collect();
+    let mut excluded = excluded.clone();
+    for suspect in all.iter().filter(|suspect| !tried.contains(suspect)) {
+        leave_out(&mut excluded, suspect, String::new());
+    }
+    excluded
+}
+
+/// Leaves out one that was found.
+pub(super) fn leave_out(excluded: &mut Excluded, suspect: &Suspect, why: String) {
+    match suspect {
+        Suspect::Certificate(hash) => drop(excluded.certificates.insert(hash.clone(), why)),
+        Suspect::Consumer(consumer) => drop(excluded.consumers.insert(consumer.clone(), why)),
+    }
+}
+
+/// Finds those that are refused by themselves. It takes about twice the logarithm of their number of
+/// questions for each that is found.
+#[derive(Debug)]
+pub(super) struct Search {
+    parts: Vec<Vec<Suspect>>,
+    /// Those that were found, each with the reason.
+    pub(super) found: Vec<(Suspect, String)>,
+}
+
+impl Search {
+    pub(super) fn among(all: Vec<Suspect>) -> Self {
+        Self { parts: vec![all], found: Vec::new() }
+    }
+
+    /// The next that are to be tried together; none: all are found.
+    pub(super) fn next(&self) -> Option<&[Suspect]> {
+        self.parts.last().map(Vec::as_slice)
+    }
+
+    /// Why those were refused, if they were.
+    pub(super) fn tried(&mut self, refused: Option<String>) {
+        let Some(mut part) = self.parts.pop() else { return };
+        let Some(why) = refused else { return };
+        match part.len() {
+            0 => {}
+            1 => self.found.extend(part.pop().map(|one| (one, why))),
+            several => {
+                let right = part.split_off(several / 2);
+                self.parts.extend([right, part]);
+            }
+        }
+    }
+}
+
+/// What a consumer asks for, to see whether it asks for something else now.
+pub(super) fn asks(desired: &Desired, consumer: &ConsumerRef) -> String {
+    let listeners = desired.listeners.values().filter(|it| it.consumer == *consumer);
+    let mut asked: Vec<_> = listeners.map(|it| format!("{:?}", it.listener)).collect();
+    let mut pools: BTreeMap<&str, String> = BTreeMap::new();
+    for (key, site) in &desired.sites {
+        for (rule, _) in site.rules.iter().filter(|(_, of)| of == consumer) {
+            asked.push(format!("{key:?} {:?} {rule:?}", site.tls));
+            if let Action::Forward(to) = &rule.action {
+                for pool in to.iter().filter_map(|to| desired.pools.get(&to.pool)) {
+                    pools.entry(&pool.name).or_insert_with(|| format!("{pool:?}"));
+                }
+            }
+        }
+    }
+    for resolved in desired.listeners.values().filter(|it| it.consumer == *consumer) {
+        if let Serves::Pool(name) = &resolved.listener.serves
+            && let Some(pool) = desired.pools.get(name)
+        {
+            pools.entry(&pool.name).or_insert_with(|| format!("{pool:?}"));
+        }
+    }
+    asked.extend(pools.into_values());
+    asked.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_that_are_refused_are_found_among_many_with_few_questions() {
+        let all: Vec<_> =
+            (0..1000).map(|i| Suspect::Certificate(format!("{i:04}").into())).collect();
+        let bad = [all[3].clone(), all[999].clone()];
+        let mut search = Search::among(all);
+        let mut asked = 0;
+        while let Some(part) = search.next() {
+            asked += 1;
+            let hit = part.iter().find(|suspect| bad.contains(suspect));
+            let refused = hit.map(|hit| format!("{hit:?}"));
+            search.tried(refused);
+        }
+        let found: Vec<_> = search.found.into_iter().map(|(it, _)| it).collect();
+        assert_eq!(found, bad);
+        assert!(asked < 50, "{asked}");
+    }
+}

@@ -1,0 +1,217 @@
+//! What may be written into HAProxy's files. Everything that comes from outside passes one of these
+//! functions and is a [`Word`] from then on; what does not fit is refused, never repaired. The
+//! renderer writes nothing that is neither a `Word` nor a constant of its own.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+/// A piece of text that HAProxy reads as one word, whatever was put into it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Word(Box<str>);
+
+/// Why a text cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadText {
+    /// It is longer than HAProxy reads in one piece.
+    #[error("is too long")]
+    TooLong,
+    /// It has a character that cannot stand there.
+    #[error("has a character that HAProxy cannot take there")]
+    Character,
+}
+
+/// The longest name of a section.
+const NAME: usize = 700;
+/// The longest key of a map. HAProxy cuts lines of map files at 16 KiB.
+const KEY: usize = 6_000;
+/// The longest expression.
+const EXPRESSION: usize = 1_000;
+
+impl Word {
+    /// The name of a pool as the name of a section: `/` becomes `:`, which no name of a pool has, so that
+    /// no two pools get one name.
+    pub fn pool(name: &str) -> Result<Self, BadText> {
+        if name.starts_with('/') {
+            return Err(BadText::Character);
+        }
+        check(name, NAME, |byte| plain(byte) || byte == b'/')?;
+        Ok(Self(name.replace('/', ":").into()))
+    }
+
+    /// A name made of letters, digits, `-`, `_` and `.`.
+    pub fn name(name: &str) -> Result<Self, BadText> {
+        check(name, NAME, plain)?;
+        Ok(Self(name.into()))
+    }
+
+    /// The name of a section of ours, where addresses bring colons along.
+    pub(super) fn section(name: &str) -> Result<Self, BadText> {
+        check(name, NAME, |byte| plain(byte) || byte == b':')?;
+        Ok(Self(name.into()))
+    }
+
+    /// A value that a condition compares with: quoted, and not the brace that ends the condition.
+    pub fn pattern(text: &str) -> Result<Self, BadText> {
+        if text == "}" {
+            return Err(BadText::Character);
+        }
+        Self::quoted(text)
+    }
+
+    /// The key of a map: printable, without a space, not taken for a comment.
+    pub fn key(key: &str) -> Result<Self, BadText> {
+        check(key, KEY, |byte| byte.is_ascii_graphic())?;
+        if key.starts_with('#') {
+            return Err(BadText::Character);
+        }
+        Ok(Self(key.into()))
+    }
+
+    /// Any printable text, in quotation marks between which HAProxy reads nothing but text.
+    pub fn quoted(text: &str) -> Result<Self, BadText> {
+        check(text, EXPRESSION, |byte| byte.is_ascii_graphic() || byte == b' ')?;
+        Ok(Self(format!("'{}'", text.replace('\'', r"'\''")).into()))
+    }
+
+    /// A path of this machine, which an administrator chose.
+    pub fn path(path: &Path) -> Result<Self, BadText> {
+        path.to_str().ok_or(BadText::Character).and_then(Self::quoted)
+    }
+
+    /// The same where HAProxy replaces what begins with `%`.
+    pub fn format(text: &str) -> Result<Self, BadText> {
+        Self::quoted(&text.replace('%', "%%"))
+    }
+
+    /// An address and port.
+    pub fn socket(address: SocketAddr) -> Self {
+        Self(address.to_string().into())
+    }
+
+    /// An address and port as part of a name, where brackets cannot stand.
+    pub fn named(address: SocketAddr) -> Self {
+        Self(format!("{}:{}", address.ip(), address.port()).into())
+    }
+
+    /// An address range.
+    pub fn range(range: &ipnet::IpNet) -> Self {
+        Self(range.to_string().into())
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The address and port that a name was made of.
+pub(super) fn unnamed(name: &str) -> Option<SocketAddr> {
+    let (ip, port) = name.rsplit_once(':')?;
+    Some(SocketAddr::new(ip.parse::<IpAddr>().ok()?, port.parse().ok()?))
+}
+
+fn plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
+}
+
+fn check(text: &str, longest: usize, fits: impl Fn(u8) -> bool) -> Result<(), BadText> {
+    if text.len() > longest {
+        return Err(BadText::TooLong);
+    }
+    if text.is_empty() || !text.bytes().all(fits) {
+        return Err(BadText::Character);
+    }
+    Ok(())
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tokens::words;
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn no_two_pools_have_one_name() {
+        assert_eq!(Word::pool("service/a/b/").unwrap().as_str(), "service:a:b:");
+        assert_eq!(Word::pool("a:b"), Err(BadText::Character));
+    }
+
+    #[test]
+    fn a_member_is_found_by_its_name() {
+        for text in ["10.0.0.1:80", "[fd00::1:80]:8080", "[::]:1"] {
+            let address: SocketAddr = text.parse().unwrap();
+            assert_eq!(unnamed(Word::named(address).as_str()), Some(address));
+        }
+        for bad in ["", ":", "a:1", "10.0.0.1", "10.0.0.1:x", "10.0.0.1:70000"] {
+            assert_eq!(unnamed(bad), None, "{bad}");
+        }
+    }
+
+    /// What people have tried to get into configuration files.
+    fn hostile() -> impl Strategy<Value = String> {
+        let pieces = prop::sample::select(vec![
+            "\n",
+            "\r",
+            "\"",
+            "'",
+            "{",
+            "}",
+            "#",
+            ";",
+            "\\",
+            "\0",
+            " ",
+            "\t",
+            "%",
+            "$",
+            "${HOME}",
+            "%[env(A)]",
+            "lua-load /x",
+            ".include",
+            "\u{e4}",
+            "\u{2028}",
+            "a",
+            "/",
+            ".",
+            ":",
+            "]",
+            "`",
+            "server x 1.2.3.4",
+        ]);
+        prop::collection::vec(pieces, 0..12).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_taken_is_read_as_one_word_of_the_same_text(text in hostile(), name in hostile()) {
+            let line = |word: &Word| format!("before {word} after\n");
+            if let Ok(word) = Word::quoted(&text) {
+                prop_assert_eq!(words(&line(&word)), vec![vec!["before", text.as_str(), "after"]]);
+            }
+            if let Ok(word) = Word::format(&text) {
+                let doubled = text.replace('%', "%%");
+                prop_assert_eq!(words(&line(&word)), vec![vec!["before", doubled.as_str(), "after"]]);
+            }
+            for word in [Word::name(&name), Word::pool(&name)].into_iter().flatten() {
+                prop_assert_eq!(words(&line(&word)), vec![vec!["before", word.as_str(), "after"]]);
+            }
+            if let Ok(word) = Word::key(&name) {
+                let file = format!("{word} value\n");
+                prop_assert_eq!(super::super::tokens::map_lines(&file), vec![(name.as_str(), "value")]);
+            }
+        }
+
+        #[test]
+        fn no_control_character_is_ever_taken(text in ".{0,8}[\\x00-\\x1f\\x7f].{0,8}") {
+            let all = [Word::quoted(&text), Word::format(&text), Word::key(&text), Word::name(&text)];
+            prop_assert!(all.iter().all(Result::is_err), "{:?}", all);
+        }
+    }
+}

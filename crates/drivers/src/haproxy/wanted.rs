@@ -1,0 +1,189 @@
+//! What HAProxy is to have: a value that is rendered from the plan, compared with what runs, and written
+//! to files. It is structured by how HAProxy can change: sections need a reload, servers, map entries and
+//! certificates do not.
+
+use super::text::Word;
+use bowline_core::update::{Member, MemberState};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The name of the main file.
+pub const CONFIG: &str = "haproxy.cfg";
+
+/// A section of the configuration. Their order is the order in the file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Section {
+    /// `global`.
+    Global,
+    /// `defaults`.
+    Defaults,
+    /// `peers`: keeps who belongs to which member over a reload.
+    Peers,
+    /// `frontend`.
+    Frontend(Word),
+    /// `backend`.
+    Backend(Word),
+}
+
+impl Section {
+    fn head(&self) -> String {
+        match self {
+            Self::Global => "global".to_owned(),
+            Self::Defaults => "defaults".to_owned(),
+            Self::Peers => "peers bowline".to_owned(),
+            Self::Frontend(name) => format!("frontend {name}"),
+            Self::Backend(name) => format!("backend {name}"),
+        }
+    }
+}
+
+/// The servers of a backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Servers {
+    /// What is said of each of them.
+    pub options: Arc<str>,
+    /// Their weights, by address.
+    pub weights: BTreeMap<SocketAddr, u16>,
+}
+
+/// The most weight that a server can have.
+const HEAVIEST: u32 = 256;
+
+impl Servers {
+    /// These members. One that drains has no weight: it gets nothing new, but for clients that persistence
+    /// ties to it.
+    pub fn new(options: Arc<str>, members: &[Member]) -> Self {
+        let most = members.iter().map(|member| u32::from(member.weight)).max().unwrap_or(1);
+        let weight = |member: &Member| match member.state {
+            MemberState::Draining => 0,
+            MemberState::Ready if member.weight == 0 => 0,
+            MemberState::Ready if most <= HEAVIEST => member.weight,
+            MemberState::Ready => (u32::from(member.weight) * HEAVIEST / most).max(1) as u16,
+        };
+        let weights = members.iter().map(|member| (member.address, weight(member))).collect();
+        Self { options, weights }
+    }
+}
+
+/// Which certificate is shown for which name.
+pub type Shown = BTreeSet<(Arc<str>, Word)>;
+
+/// All that HAProxy is to have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Sections without their servers.
+    pub sections: BTreeMap<Section, String>,
+    /// Servers, by backend.
+    pub servers: BTreeMap<Word, Servers>,
+    /// Maps, by file name.
+    pub maps: BTreeMap<String, BTreeMap<Word, Word>>,
+    /// Lists of address ranges, by file name.
+    pub ranges: BTreeMap<String, Vec<Word>>,
+    /// Certificates with their keys, by hash.
+    pub certificates: BTreeMap<Arc<str>, Arc<str>>,
+    /// Certificates by name, by file name.
+    pub crt_lists: BTreeMap<String, Shown>,
+}
+
+/// The file of a certificate.
+pub fn certificate_file(hash: &str) -> String {
+    format!("certs/{hash}.pem")
+}
+
+impl Wanted {
+    /// What stands for everything that only a reload can change. HAProxy is told it, and tells it back.
+    pub fn mark(&self) -> String {
+        let mut digest = Sha256::new();
+        for (section, text) in &self.sections {
+            digest.update(section.head());
+            digest.update([0]);
+            digest.update(text);
+            digest.update([0]);
+        }
+        for (file, ranges) in &self.ranges {
+            digest.update(file);
+            for range in ranges {
+                digest.update([0]);
+                digest.update(range.as_str());
+            }
+            digest.update([0]);
+        }
+        let bytes = digest.finalize();
+        bytes.iter().take(16).fold("bowline-".to_owned(), |mark, byte| format!("{mark}{byte:02x}"))
+    }
+
+    /// The main file.
+    pub fn config(&self) -> String {
+        let mut file = String::from(
+            "# Written by Bowline. What is changed here by hand is lost at the next change.\n",
+        );
+        for (section, text) in &self.sections {
+            // Writing into a String cannot fail.
+            let _ = write!(file, "\n{}\n", section.head());
+            if *section == Section::Global {
+                let _ = writeln!(file, "    description {}", self.mark());
+            }
+            file.push_str(text);
+            let Section::Backend(name) = section else { continue };
+            let Some(servers) = self.servers.get(name) else { continue };
+            for (address, weight) in &servers.weights {
+                let (name, at) = (Word::named(*address), Word::socket(*address));
+                let _ = writeln!(file, "    server {name} {at} weight {weight}{}", servers.options);
+            }
+        }
+        file
+    }
+
+    /// All files, by name.
+    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut files = BTreeMap::from([(CONFIG.to_owned(), self.config().into_bytes())]);
+        for (name, entries) in &self.maps {
+            let text: String =
+                entries.iter().map(|(key, value)| format!("{key} {value}\n")).collect();
+            files.insert(name.clone(), text.into_bytes());
+        }
+        for (name, ranges) in &self.ranges {
+            let text: String = ranges.iter().map(|range| format!("{range}\n")).collect();
+            files.insert(name.clone(), text.into_bytes());
+        }
+        for (hash, pem) in &self.certificates {
+            files.insert(certificate_file(hash), pem.as_bytes().to_vec());
+        }
+        for (name, shown) in &self.crt_lists {
+            let line =
+                |(hash, host): &(Arc<str>, Word)| format!("{} {host}\n", certificate_file(hash));
+            files.insert(name.clone(), shown.iter().map(line).collect::<String>().into_bytes());
+        }
+        files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_keep_their_proportion_within_what_haproxy_can() {
+        let member = |last: u8, weight, state| Member {
+            address: ([10, 0, 0, last], 80).into(),
+            weight,
+            state,
+        };
+        let weights = |members: &[Member]| {
+            let servers = Servers::new("".into(), members);
+            servers.weights.into_values().collect::<Vec<_>>()
+        };
+        use MemberState::{Draining, Ready};
+        assert_eq!(
+            weights(&[member(1, 1, Ready), member(2, 3, Ready), member(3, 3, Draining)]),
+            [1, 3, 0]
+        );
+        assert_eq!(
+            weights(&[member(1, 1024, Ready), member(2, 512, Ready), member(3, 1, Ready)]),
+            [256, 128, 1]
+        );
+    }
+}
