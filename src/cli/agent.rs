@@ -1,7 +1,8 @@
-//! `bowline agent`: follows what is recorded for one load balancer, with the proxy that is built in; or,
-//! with templates, all Services that are exposed, for a load balancer of any kind.
+//! `bowline agent`: follows what is recorded for one load balancer, with the proxy that is built in or with
+//! HAProxy; or, with templates, all Services that are exposed, for a load balancer of any kind.
 
 use super::connect::Connect;
+use super::haproxy::HaproxyFlags;
 use super::proxy::ProxyFlags;
 use super::role::{self, AdminFlag, GraceFlag};
 use super::template::TemplateFlags;
@@ -9,13 +10,15 @@ use anyhow::Context as _;
 use bowline_drivers::builtin::Builtin;
 use bowline_drivers::template::Templates;
 use bowline_runtime::agent;
-use bowline_runtime::roles::AgentOptions;
+use bowline_runtime::roles::{AgentOptions, RoleError};
 use bowline_runtime::templates;
 use std::net::IpAddr;
+use std::pin::Pin;
 
 /// Carry the traffic of one load balancer on this machine.
 ///
-/// Follows the Plans of the load balancer and the EndpointSlices, and keeps the built-in proxy in step.
+/// Follows the Plans of the load balancer and the EndpointSlices, and keeps a proxy in step: the built-in
+/// one, or HAProxy.
 /// When the API goes away, it goes on with what it knows.
 ///
 /// With --template and without a load balancer it fills templates with all LoadBalancer and NodePort
@@ -25,12 +28,18 @@ use std::net::IpAddr;
 Examples:
   bowline agent --load-balancer edge
   bowline agent --load-balancer edge --address 192.0.2.10 --access-log
+  bowline agent --load-balancer edge --driver haproxy --exec
   bowline agent --template haproxy.cfg.tmpl --output /etc/haproxy/haproxy.cfg \
     --check 'haproxy -c -f {}' --notify pidfile:SIGUSR2:/run/haproxy.pid")]
 pub(super) struct Agent {
     /// The LoadBalancer whose traffic it carries
     #[arg(long, value_name = "NAME", required_unless_present = "templates")]
     load_balancer: Option<String>,
+
+    /// What carries the traffic
+    #[arg(long, value_enum, value_name = "DRIVER", default_value_t = Carrier::Builtin)]
+    #[arg(conflicts_with = "templates")]
+    driver: Carrier,
 
     /// Address to report for a load balancer without addresses of its own; may be repeated
     #[arg(long = "address", value_name = "IP")]
@@ -43,6 +52,9 @@ pub(super) struct Agent {
     proxy: ProxyFlags,
 
     #[command(flatten)]
+    haproxy: HaproxyFlags,
+
+    #[command(flatten)]
     template: TemplateFlags,
 
     #[command(flatten)]
@@ -51,6 +63,18 @@ pub(super) struct Agent {
     #[command(flatten)]
     connect: Connect,
 }
+
+/// What carries the traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Carrier {
+    /// The proxy in this program
+    Builtin,
+    /// HAProxy 2.6 or newer
+    Haproxy,
+}
+
+/// An agent that runs, whatever it drives.
+type Running = Pin<Box<dyn Future<Output = Result<(), RoleError>>>>;
 
 impl Agent {
     pub(super) fn run(self) -> anyhow::Result<()> {
@@ -61,14 +85,24 @@ impl Agent {
         let load_balancer = self.load_balancer.context("--load-balancer is missing")?;
         role::run(self.admin.admin, async |context| {
             let client = self.connect.client().await?;
-            let proxy = self.proxy.proxies(&context.metrics).start(&load_balancer);
             let options = AgentOptions {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
                 grace: self.grace.time(),
-                ..AgentOptions::new(load_balancer)
+                ..AgentOptions::new(load_balancer.clone())
             };
-            Ok(agent::run(client, options, Builtin::new(proxy), context))
+            let running: Running = match self.driver {
+                Carrier::Builtin => {
+                    let proxy = self.proxy.proxies(&context.metrics).start(&load_balancer);
+                    Box::pin(agent::run(client, options, Builtin::new(proxy), context))
+                }
+                Carrier::Haproxy => {
+                    let log = self.proxy.wants_access_log();
+                    let driver = self.haproxy.driver(log, &context.metrics).await?;
+                    Box::pin(agent::run(client, options, driver, context))
+                }
+            };
+            Ok(running)
         })
     }
 

@@ -7,6 +7,7 @@ mod controller;
 mod crds;
 mod dns;
 mod explain;
+mod haproxy;
 mod log;
 mod look;
 mod paint;

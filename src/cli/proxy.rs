@@ -18,6 +18,11 @@ pub(super) struct ProxyFlags {
 }
 
 impl ProxyFlags {
+    /// Whether a line is to be printed for every request.
+    pub(super) fn wants_access_log(self) -> bool {
+        self.access_log
+    }
+
     /// The proxies of this process; what they count is shown among `metrics`. Called once: the process may
     /// open as many files as it can get from now on.
     pub(super) fn proxies(self, metrics: &Metrics) -> Proxies {

@@ -28,13 +28,18 @@ pub(crate) struct Stage {
 
 /// Runs a test on a stage of its own.
 pub(crate) fn play(test: impl AsyncFnOnce(&mut Stage)) {
+    play_with(&|_| Vec::new(), test);
+}
+
+/// The same with an agent that is given these arguments as well, by the name of its load balancer.
+pub(crate) fn play_with(args: &dyn Fn(&str) -> Vec<String>, test: impl AsyncFnOnce(&mut Stage)) {
     if Cluster::is_out_of_reach() {
         return;
     }
     net::in_namespace(|| async {
         let cluster = Cluster::shared(Stack::Dual).await;
         with_controller(&cluster).await;
-        let mut stage = Stage::on(cluster).await;
+        let mut stage = Stage::with(cluster, &format!("lb-{}", unique()), args).await;
         test(&mut stage).await;
         stage.leave().await;
     });
@@ -99,6 +104,10 @@ impl Stage {
 
     /// The same, with a load balancer of this name.
     pub(crate) async fn named(cluster: Cluster, lb: &str) -> Self {
+        Self::with(cluster, lb, &|_| Vec::new()).await
+    }
+
+    async fn with(cluster: Cluster, lb: &str, args: &dyn Fn(&str) -> Vec<String>) -> Self {
         let (vip, vip6) = (net::vip4(), net::vip6());
         let namespace = cluster.namespace().await;
         let lb = lb.to_owned();
@@ -107,7 +116,9 @@ impl Stage {
         cluster.owns("ingressclass", &lb);
         cluster.apply("", &objects::ingress_class(&lb, &lb)).await;
         let kubeconfig = agent_kubeconfig(&cluster, &lb).await;
-        let mut agent = start_agent(&cluster, &kubeconfig, &lb);
+        let args = args(&lb);
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        let mut agent = start_agent_with(&cluster, &kubeconfig, &lb, &args);
         agent.ready().await;
         Self { cluster, namespace, lb, vip, vip6, agent }
     }

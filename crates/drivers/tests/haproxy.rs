@@ -343,3 +343,38 @@ async fn what_somebody_else_changed_is_repaired_and_a_dead_haproxy_comes_back() 
     answers(port, "a.example", "/", 200, "a").await;
     driver.drain(Duration::from_secs(5)).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_haproxy_that_somebody_else_runs_is_driven_and_left_running() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (backend("a").await, backend("b").await);
+    let (port, update) = first(&[a]).await;
+    let options = Options { exec: false, ..options(folder.path()) };
+    let mut driver = Haproxy::new(options, Counters::default()).await.unwrap();
+    let error = driver.apply(&update).await.unwrap_err();
+    assert!(error.retry, "{error}");
+
+    // As the error says: with the files that were just written.
+    let mut haproxy = tokio::process::Command::new(program())
+        .args(["-W", "-S", &format!("{},level,admin", folder.path().join("master.sock").display())])
+        .arg("-f")
+        .arg(folder.path().join("current/haproxy.cfg"))
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    eventually("the update", async || driver.apply(&update).await.map_err(|it| it.to_string()))
+        .await;
+    answers(port, "a.example", "/", 200, "a").await;
+    let before = processes(folder.path()).await;
+    let swap = Update { members: vec![members("p", &[b])], ..Update::default() };
+    eventually("commands", async || driver.apply(&swap).await.map_err(|it| it.to_string())).await;
+    answers(port, "a.example", "/", 200, "b").await;
+    assert_eq!(processes(folder.path()).await, before, "nothing needed a reload");
+    driver.drain(Duration::from_secs(5)).await;
+    assert_eq!(get(port, "a.example", "/").await, Ok((200, "b".to_owned())));
+    for pid in before.1 {
+        // The master ends with its worker.
+        std::process::Command::new("kill").arg(pid.to_string()).status().unwrap();
+    }
+    haproxy.wait().await.unwrap();
+}

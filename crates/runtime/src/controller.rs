@@ -26,7 +26,7 @@ use crate::metrics::Phase;
 use crate::observe::Change;
 use crate::random;
 use crate::roles::{Context, ControllerOptions, RoleError};
-use bowline_api::source::LoadBalancerSource;
+use bowline_api::source::{BareMetalType, LoadBalancerSource};
 use bowline_core::backoff::Backoff;
 use bowline_core::dns::{Event as NameEvent, Name, Report};
 use bowline_core::planner::Config;
@@ -59,7 +59,11 @@ const CONFLICT: Duration = Duration::from_secs(2);
 
 /// Whether this build can drive load balancers of this source.
 pub fn has_driver(source: &LoadBalancerSource) -> bool {
-    matches!(source, LoadBalancerSource::Builtin(_) | LoadBalancerSource::Template(_))
+    match source {
+        LoadBalancerSource::Builtin(_) | LoadBalancerSource::Template(_) => true,
+        LoadBalancerSource::BareMetalLoadBalancer(proxy) => proxy.type_ == BareMetalType::Haproxy,
+        _ => false,
+    }
 }
 
 /// Runs a controller until the context says stop. The process is not ready from now on, whenever the

@@ -1,0 +1,66 @@
+//! HAProxy as `bowline agent` drives it: its flags, and where its files are when nothing is said.
+
+use bowline_drivers::haproxy::{Counters, Haproxy, Options};
+use bowline_runtime::metrics::Metrics;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How often all that HAProxy has is compared with what it should have.
+const COMPARE: Duration = Duration::from_secs(30);
+
+/// How HAProxy is driven.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "HAProxy (--driver haproxy)")]
+pub(super) struct HaproxyFlags {
+    /// Start HAProxy and keep it running; without it, one that runs with these files is driven
+    #[arg(long)]
+    exec: bool,
+
+    /// The program; files are checked with it before they are put in place
+    #[arg(long, value_name = "FILE", default_value = "haproxy")]
+    haproxy_program: PathBuf,
+
+    /// Folder for HAProxy's files, of this agent alone; HAProxy runs with current/haproxy.cfg in it
+    #[arg(long, value_name = "FOLDER", default_value = "/run/bowline-haproxy")]
+    haproxy_folder: PathBuf,
+
+    /// HAProxy's runtime socket [default: admin.sock in the folder]
+    #[arg(long, value_name = "FILE")]
+    haproxy_socket: Option<PathBuf>,
+
+    /// The socket of HAProxy's master, as it was given with -S [default: master.sock in the folder]
+    #[arg(long, value_name = "FILE")]
+    haproxy_master_socket: Option<PathBuf>,
+
+    /// The least time between two reloads, in seconds; what comes meanwhile is one reload
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    min_reload_interval: u64,
+}
+
+impl HaproxyFlags {
+    /// The driver; what it counts is shown among `metrics`.
+    pub(super) async fn driver(
+        self,
+        access_log: bool,
+        metrics: &Metrics,
+    ) -> anyhow::Result<Haproxy> {
+        let counters = Counters::default();
+        metrics.register(|registry| counters.register(registry));
+        let folder = std::path::absolute(&self.haproxy_folder)?;
+        let within = |given: Option<PathBuf>, name: &str| match given {
+            Some(path) => std::path::absolute(path),
+            None => Ok(folder.join(name)),
+        };
+        let options = Options {
+            program: self.haproxy_program,
+            exec: self.exec,
+            admin_socket: within(self.haproxy_socket, "admin.sock")?,
+            master_socket: within(self.haproxy_master_socket, "master.sock")?,
+            folder,
+            min_reload_interval: Duration::from_secs(self.min_reload_interval),
+            compare_every: COMPARE,
+            access_log,
+        };
+        Ok(Haproxy::new(options, counters).await?)
+    }
+}
