@@ -34,6 +34,8 @@ pub(super) struct Sent {
     pub(super) base: Option<Version>,
     /// The watch told meanwhile that the object is gone, at this version.
     pub(super) gone: Option<Version>,
+    /// A list that came meanwhile did not have the object.
+    pub(super) unseen: bool,
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +44,9 @@ pub(super) struct Entry {
     /// What it is meant to say. None: nobody has it, and no object is needed.
     pub(super) held: Option<Content>,
     pub(super) sent: Option<Sent>,
+    /// Whether the object may be gone without a word: a list and an answer came in an order that does not
+    /// tell. It is written once more, as it is.
+    pub(super) doubt: bool,
     pub(super) failures: u32,
     /// A failed write is not repeated before.
     pub(super) retry_at: Timestamp,

@@ -35,11 +35,7 @@ impl View<'_> {
         }
         let mine = held.holder(seat.uid())?;
         let terms = terms(claim);
-        let traffic = claim.sharing.as_ref().map(|it| (it.local_only, &it.selector));
-        let accepted = seat.accepted.as_ref().map(|(local, selector)| (*local, selector));
-        let edited = mine.key.as_ref() != terms.key
-            || mine.ports != terms.ports
-            || accepted.is_some_and(|accepted| Some(accepted) != traffic);
+        let edited = has_edited(seat, mine);
         held.holders.iter().filter(|it| it.holder.uid != mine.holder.uid).find_map(|other| {
             // One who is gone, or not known yet, takes nothing from those who are there.
             let their_seat = self.live(&other.holder)?;
@@ -51,7 +47,8 @@ impl View<'_> {
             }
             if their_seat.claim.ask.is_err() {
                 // What cannot be read takes nothing away from others.
-                theirs.traffic = theirs.traffic.or(terms.traffic);
+                let accepted = theirs.traffic.filter(|_| their_seat.accepted.is_some());
+                theirs.traffic = accepted.or(terms.traffic);
             }
             let why = may_share(terms, theirs, true).err()?;
             // Records once did not say who is where: that is not an edit by one of two who both are
@@ -61,9 +58,11 @@ impl View<'_> {
                 && their_seat.claim.load_balancer.is_some();
             let went = mine.load_balancer.as_ref() != terms.load_balancer && !unknown;
             let later = (mine.since, &mine.holder) > (other.since, &other.holder);
-            // One who is about to give it up takes nothing from those who stay.
+            // One who is about to give it up takes nothing from those who stay, and neither does one
+            // whose own edit is yet to be judged.
             let hold = self.ledger.hold(&other.holder.uid, address);
-            let leaves = hold.is_some_and(|hold| hold.leave.is_some());
+            let leaves = hold.is_some_and(|hold| hold.leave.is_some())
+                || their_seat.claim.ask.is_ok() && has_edited(their_seat, other);
             (edited || went || later && !leaves).then(|| Clash { with: other.holder.clone(), why })
         })
     }
@@ -240,6 +239,16 @@ impl View<'_> {
         quota(slot, claim, so_far + 1, 0)?;
         slot.space(family).lowest().ok_or(Refusal::Exhausted(family))
     }
+}
+
+/// Whether somebody is to share an address under other terms than it was given.
+fn has_edited(seat: &Seat, recorded: &Holder) -> bool {
+    let terms = terms(&seat.claim);
+    let traffic = seat.claim.sharing.as_ref().map(|it| (it.local_only, &it.selector));
+    let accepted = seat.accepted.as_ref().map(|(local, selector)| (*local, selector));
+    recorded.key.as_ref() != terms.key
+        || recorded.ports != terms.ports
+        || accepted.is_some_and(|accepted| Some(accepted) != traffic)
 }
 
 pub(super) fn terms(claim: &Claim) -> Terms<'_> {

@@ -18,6 +18,7 @@ impl Addresses {
         match event {
             Event::Begin(kind) => {
                 self.epochs[kind as usize] += 1;
+                self.listing_addresses |= kind == Kind::Address;
                 if kind == Kind::Pool {
                     self.ledger.pools.begin();
                 }
@@ -231,10 +232,16 @@ impl Addresses {
                 gone.iter().for_each(|who| self.remove_seat(who));
             }
             Kind::Address => {
-                let gone = self.ledger.entries.iter().filter(|(_, entry)| {
-                    entry.recorded.is_some() && entry.sent.is_none() && entry.epoch != epoch
-                });
-                let gone: Vec<IpAddr> = gone.map(|(address, _)| *address).collect();
+                self.listing_addresses = false;
+                let mut gone = Vec::new();
+                let unseen = self.ledger.entries.iter_mut().filter(|(_, it)| it.epoch != epoch);
+                for (address, entry) in unseen {
+                    match &mut entry.sent {
+                        Some(sent) => sent.unseen = true,
+                        None if entry.recorded.is_some() => gone.push(*address),
+                        None => {}
+                    }
+                }
                 gone.into_iter().for_each(|address| self.unrecord(address, None, now));
                 self.tombstones.clear();
             }
@@ -255,6 +262,9 @@ impl Addresses {
             && (version == *known || version.is_older_than(known))
         {
             return;
+        }
+        if let Some(sent) = &mut entry.sent {
+            sent.unseen = false;
         }
         let idle = entry.sent.is_none();
         let as_meant = entry.held.as_ref() == Some(&content);

@@ -38,6 +38,8 @@ pub struct Addresses {
     pub(super) grace: Timestamp,
     pub(super) listed: [bool; Kind::ALL.len()],
     pub(super) epochs: [u64; Kind::ALL.len()],
+    /// Whether a list of Addresses is being told.
+    pub(super) listing_addresses: bool,
     pub(super) ledger: Ledger,
     pub(super) seats: FxHashMap<Who, Seat>,
     pub(super) namespaces: Namespaces,

@@ -44,7 +44,7 @@ impl Addresses {
             // Somebody else released what everybody is about to give up: it is not made again for that.
             (Some(held), None) if !held.holders.iter().any(wanted) => None,
             (Some(held), None) => Some(Op::Create(held.clone())),
-            (Some(held), Some((recorded, _))) if held == recorded => None,
+            (Some(held), Some((recorded, _))) if held == recorded && !entry.doubt => None,
             (Some(held), Some((_, version))) => {
                 Some(Op::Update { version: version.clone(), content: held.clone() })
             }
@@ -61,7 +61,8 @@ impl Addresses {
             Op::Delete { version } => (None, Some(version.clone())),
         };
         if let Some(entry) = self.ledger.entries.get_mut(&address) {
-            entry.sent = Some(Sent { id, wrote, base, gone: None });
+            entry.sent = Some(Sent { id, wrote, base, gone: None, unseen: false });
+            entry.doubt = false;
         }
         Write { id, address, op }
     }
@@ -116,6 +117,7 @@ impl Addresses {
         let Some(entry) = self.ledger.entries.get_mut(&address) else { return };
         let Some(sent) = entry.sent.take_if(|sent| sent.id == id) else { return };
         entry.epoch = self.epochs[Kind::Address as usize];
+        entry.doubt |= sent.unseen || self.listing_addresses;
         if matches!(result, Written::Failed) {
             entry.retry_at = now + (1 << entry.failures.min(LONGEST_RETRY));
             entry.failures += 1;
@@ -124,7 +126,7 @@ impl Addresses {
             self.ledger.touched.extend(holders.map(|it| it.holder.clone()));
             self.ledger.to_write.insert(address);
             self.ledger.reckon(address, false);
-            return self.failed(address, sent.base.as_ref(), now);
+            return self.failed(address, &sent, now);
         }
         (entry.failures, entry.retry_at) = (0, 0);
         match (result, sent.wrote) {
@@ -135,18 +137,25 @@ impl Addresses {
             }
             (Written::Ok(version), Some(content)) => self.wrote(address, content, version),
             (Written::Ok(_), None) => self.deleted(address, sent.base),
-            (Written::Conflict(newest), _) => self.conflict(address, newest, now),
+            (Written::Conflict(newest), _) => {
+                self.bury_record(address, newest.is_none() && !sent.unseen);
+                self.conflict(address, newest, now);
+            }
             (Written::Failed, _) => {}
         }
     }
 
     /// Nobody knows what became of a write. What the watch told meanwhile was kept for its answer: now
     /// that is the truth, lest the next try is made over the news.
-    fn failed(&mut self, address: IpAddr, base: Option<&Version>, now: Timestamp) {
+    fn failed(&mut self, address: IpAddr, sent: &Sent, now: Timestamp) {
         let entry = self.ledger.entry(address);
         let known = entry.and_then(|entry| entry.recorded.as_ref()).map(|(_, version)| version);
         match known {
-            _ if known == base => {}
+            Some(_) if sent.unseen => {
+                self.ledger.set_recorded(address, None);
+                self.keep_wanted(address, now);
+            }
+            _ if known == sent.base.as_ref() => {}
             Some(_) => self.ledger.believe_record(address),
             None => self.keep_wanted(address, now),
         }
@@ -181,6 +190,14 @@ impl Addresses {
             }
         }
         self.ledger.reckon(address, true);
+    }
+
+    /// An object is gone, and the watch has yet to tell of it: what it tells until then is old.
+    fn bury_record(&mut self, address: IpAddr, gone: bool) {
+        let entry = self.ledger.entry(address).filter(|_| gone);
+        if let Some((_, known)) = entry.and_then(|entry| entry.recorded.as_ref()) {
+            self.tombstones.insert(address, known.clone());
+        }
     }
 
     /// Somebody else was quicker: what the API has is the truth.

@@ -76,8 +76,21 @@ struct Decided {
     view: Rc<World>,
     /// How much of what happened to Addresses it had heard.
     records: usize,
-    /// Of these it believes nothing before its own writes are answered.
+    /// Of these it believes nothing before its own writes are answered, also those that are yet to come.
     in_flight: Rc<[IpAddr]>,
+}
+
+impl Leader {
+    /// What somebody is recorded to have and is not to have: to be written as soon as that can be.
+    fn given_up(&self) -> impl Iterator<Item = IpAddr> {
+        let entries = self.machine.ledger.entries.iter();
+        let left = entries.filter(|(_, entry)| {
+            let mut recorded = entry.recorded.iter().flat_map(|(it, _)| &it.holders);
+            let held = |uid: &str| entry.held.as_ref().is_some_and(|held| held.has(uid));
+            recorded.any(|it| !held(&it.holder.uid))
+        });
+        left.map(|(address, _)| *address)
+    }
 }
 
 fn leader(world: Rc<World>) -> Leader {
@@ -292,19 +305,33 @@ impl Cloud {
     /// True: there was nothing to do.
     fn take(&mut self, at: usize) -> bool {
         let leader = &mut self.leaders[at];
+        let given_up: Vec<IpAddr> = leader.given_up().collect();
         let changes = leader.machine.take(self.now);
         let idle =
             changes.writes.is_empty() && changes.decisions.is_empty() && changes.confirm.is_empty();
-        let in_flight = leader.writes.iter().map(|(write, _)| write.address).collect();
+        let in_flight = leader.writes.iter().map(|(write, _)| write.address);
+        let in_flight = in_flight.chain(given_up).collect();
         let (view, records) = (leader.view.clone(), leader.heard[RECORDS]);
         let decided = Decided { view, records, in_flight };
+        // What is chosen while another write of that address is under way is written after it.
+        let wanted = leader.view.claims.values().map(|it| it.holder.clone());
+        let wanted: Vec<_> = wanted
+            .flat_map(|it| {
+                leader.machine.addresses_of(&it).into_iter().map(move |at| (it.uid.clone(), at))
+            })
+            .collect();
+        let written = changes.writes.iter().filter_map(|write| match &write.op {
+            Op::Create(content) | Op::Update { content, .. } => Some((write.address, content)),
+            Op::Delete { .. } => None,
+        });
+        let written = written.flat_map(|(address, content)| {
+            content.holders.iter().map(move |it| (it.holder.uid.clone(), address))
+        });
+        for chosen in wanted.into_iter().chain(written) {
+            let chosen = leader.chosen.entry(chosen);
+            chosen.or_insert_with(|| self.causes.choose(&leader.view));
+        }
         for write in changes.writes {
-            if let Op::Create(content) | Op::Update { content, .. } = &write.op {
-                for Holder { holder, .. } in &content.holders {
-                    let chosen = leader.chosen.entry((holder.uid.clone(), write.address));
-                    chosen.or_insert_with(|| self.causes.choose(&leader.view));
-                }
-            }
             leader.writes.push((write, decided.clone()));
         }
         leader.decisions.extend(changes.decisions);

@@ -407,3 +407,54 @@ fn when_everything_is_deleted_nothing_is_left() {
     assert_eq!((world.held(), world.decisions.len()), (vec![], 0));
     assert!(!world.reports["p"].in_use());
 }
+
+/// A Service that has an address, edited and edited back, with the write of the first edit under way.
+fn edited_and_back() -> (World, Write) {
+    let mut world = world();
+    world.with([service("shop/web")]);
+    let before = world.claim("shop/web").clone();
+    world.put(Claim { sharing: sharing("k", &[80]), ..before.clone() });
+    let write = world.machine.take(world.now).writes.remove(0);
+    world.put(before);
+    (world, write)
+}
+
+#[test]
+fn what_a_list_no_longer_has_is_made_again_although_a_write_of_it_was_under_way() {
+    let (mut world, write) = edited_and_back();
+    world.records.clear();
+    world.relist();
+    world.tell(Event::Written { id: write.id, result: Written::Failed });
+    world.pass(1);
+    assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/web".into()])]);
+}
+
+#[test]
+fn what_a_list_no_longer_has_is_made_again_although_a_write_of_it_was_carried_out_before() {
+    let (mut world, write) = edited_and_back();
+    let result = world.perform(&write);
+    world.records.clear();
+    world.relist();
+    world.put(Claim { sharing: sharing("k", &[80]), ..world.claim("shop/web").clone() });
+    world.tell(Event::Written { id: write.id, result });
+    world.run();
+    assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/web".into()])]);
+}
+
+#[test]
+fn what_a_watch_tells_late_of_an_object_that_is_gone_does_not_count() {
+    let mut world = world();
+    world.with([service("shop/web")]);
+    let (address, record) = world.records.pop_first().unwrap();
+    world.remove("shop/web");
+    // It was deleted, and the answer was lost.
+    for result in [Written::Failed, Written::Conflict(None)] {
+        let write = world.machine.take(world.now).writes.remove(0);
+        world.tell(Event::Written { id: write.id, result });
+        world.now += 1;
+    }
+    world.tell(Event::Recorded(record));
+    assert_eq!(world.machine.address(address), None);
+    world.echo(address);
+    assert_eq!(world.machine.take(world.now).writes, []);
+}

@@ -332,3 +332,38 @@ fn one_who_edits_its_key_keeps_the_address_though_another_would_have_joined() {
     assert_eq!(world.has("shop/edits"), ips(&["192.0.2.0"]));
     assert_eq!(world.has("shop/shows"), ips(&["192.0.2.1"]));
 }
+
+#[test]
+fn the_edit_of_one_takes_nothing_from_the_other_when_it_is_heard_of_late_that_they_share() {
+    let mut world = world();
+    let one = sharer("shop/a", 1, &[80]);
+    world.put(sharer("shop/b", 0, &[81]));
+    world.put(one.clone());
+    let write = world.machine.take(world.now).writes.remove(0);
+    world.perform(&write);
+    world.tell(Event::Written { id: write.id, result: Written::Failed });
+    world.put(Claim { sharing: None, ..one });
+    let changes = world.machine.take(world.now);
+    world.carry_out(changes);
+    world.echo(write.address);
+    world.pass(1);
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
+    assert_eq!(world.has("shop/a"), ips(&["192.0.2.1"]));
+}
+
+#[test]
+fn one_that_cannot_be_read_takes_nothing_from_others_after_a_restart() {
+    let mut world = world();
+    world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[81])]);
+    let problem = crate::outcome::Problem::new(crate::outcome::Reason::BadValue, "unreadable");
+    let mut unreadable = Claim { ask: Err(problem), ..world.claim("shop/a").clone() };
+    if let Some(sharing) = &mut unreadable.sharing {
+        sharing.local_only = true;
+        sharing.selector = [("app".into(), "a".into())].into();
+    }
+    world.put(unreadable);
+    world.restart();
+    world.run();
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
+    assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]));
+}
