@@ -138,19 +138,20 @@ impl History {
     }
 
     /// Whether a load balancer may still serve what a change takes away, given the Lease of its agent. One
-    /// without an agent serves nothing. One that is gone serves on until its agent has applied that, or
-    /// has left.
+    /// without an agent, or that no agent can drive, serves nothing. One that is gone (`driven` is None)
+    /// serves on until its agent has applied that, or has left.
     pub fn may_serve(
         &self,
         load_balancer: &str,
-        exists: bool,
+        driven: Option<bool>,
         claim: Option<&Claim>,
         change: u64,
     ) -> bool {
         let Some(claim) = claim else { return false };
-        match exists {
-            true => !self.judge(load_balancer, Some(claim)).covers(change),
-            false => {
+        match driven {
+            Some(false) => false,
+            Some(true) => !self.judge(load_balancer, Some(claim)).covers(change),
+            None => {
                 let applied = claim.hash.is_none_or(|hash| hash == PlanHash::default());
                 !applied && claim.age <= claim.lasts
             }
@@ -265,17 +266,18 @@ mod tests {
     fn what_a_change_takes_away_may_be_served_until_the_agent_has_applied_it() {
         let history = history(&[1, 2]);
         let serves =
-            |exists, claim: Option<Claim>| history.may_serve("lb", exists, claim.as_ref(), 2);
+            |driven, claim: Option<Claim>| history.may_serve("lb", driven, claim.as_ref(), 2);
         let silent = |n| Claim { age: Duration::from_secs(16), ..claim(n) };
-        assert!(serves(true, Some(claim(1))));
-        assert!(serves(true, Some(claim(9))), "a plan of a former leader");
-        assert!(serves(true, Some(silent(1))), "it may be cut off and serve on");
-        assert!(!serves(true, Some(claim(2))));
-        assert!(!serves(true, None));
-        assert!(serves(false, Some(claim(2))), "its agent does not know yet that it is gone");
-        assert!(!serves(false, Some(claim(0))), "its agent has applied an empty plan");
-        assert!(!serves(false, Some(silent(2))));
-        assert!(!serves(false, None));
+        assert!(serves(Some(true), Some(claim(1))));
+        assert!(serves(Some(true), Some(claim(9))), "a plan of a former leader");
+        assert!(serves(Some(true), Some(silent(1))), "it may be cut off and serve on");
+        assert!(!serves(Some(true), Some(claim(2))));
+        assert!(!serves(Some(true), None));
+        assert!(!serves(Some(false), Some(claim(1))), "nothing drives it");
+        assert!(serves(None, Some(claim(2))), "its agent does not know yet that it is gone");
+        assert!(!serves(None, Some(claim(0))), "its agent has applied an empty plan");
+        assert!(!serves(None, Some(silent(2))));
+        assert!(!serves(None, None));
     }
 
     #[test]

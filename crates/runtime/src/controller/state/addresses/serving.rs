@@ -88,10 +88,8 @@ impl State {
     pub(super) fn end_served(&mut self, now: Instant) {
         let mut serving = std::mem::take(&mut self.pooled.serving);
         let ended = serving.end(|lb, change| {
-            let shown = self.balancers.get(lb);
-            let driven = shown.is_none_or(|shown| shown.status.driven);
-            let claim = self.lease(lb, now);
-            driven && self.history.may_serve(lb, shown.is_some(), claim.as_ref(), change)
+            let driven = self.balancers.get(lb).map(|shown| shown.status.driven);
+            self.history.may_serve(lb, driven, self.lease(lb, now).as_ref(), change)
         });
         self.pooled.serving = serving;
         ended.into_iter().for_each(|holder| self.tell_served(holder));
