@@ -40,12 +40,12 @@ pub(super) struct AddressGraceFlag {
         default_value_t = 60,
         value_parser = clap::value_parser!(u64).range(..=86_400)
     )]
-    seconds: u64,
+    address_grace: u64,
 }
 
 impl AddressGraceFlag {
     pub(super) fn time(&self) -> Duration {
-        Duration::from_secs(self.seconds)
+        Duration::from_secs(self.address_grace)
     }
 }
 
