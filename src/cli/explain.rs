@@ -6,18 +6,21 @@ use anyhow::bail;
 use bowline_core::key::ObjectKey;
 use std::str::FromStr;
 
-/// Say why a Service, an Ingress or a load balancer is where it is, or is not.
+/// Say why a Service, an Ingress, a claim or a load balancer is where it is, or is not.
 ///
 /// Shows how its load balancer was found, where it listens, its rules, pools and members, what was
-/// refused and why, and whether the agent has applied it.
+/// refused and why, and whether the agent has applied it. Of a claim that waits it shows why it does not
+/// get each of the load balancers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   bowline explain service/web -n shop
   bowline explain ing/web -n shop -o json
-  bowline explain lb/local")]
+  bowline explain lb/local
+  bowline explain lbc/web -n shop")]
 pub(super) struct Explain {
-    /// What to explain: service/NAME (svc), ingress/NAME (ing) or loadbalancer/NAME (lb)
+    /// What to explain: service/NAME (svc), ingress/NAME (ing), loadbalancer/NAME (lb) or
+    /// loadbalancerclaim/NAME (lbc)
     #[arg(value_name = "KIND/NAME")]
     object: Object,
 
@@ -40,7 +43,7 @@ impl FromStr for Object {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const FORM: &str = "write service/NAME, ingress/NAME or loadbalancer/NAME";
+        const FORM: &str = "write service/NAME, ingress/NAME, loadbalancer/NAME or lbc/NAME";
         let (kind, name) = text.split_once('/').ok_or(FORM)?;
         if name.is_empty() || name.contains('/') {
             return Err(FORM.to_owned());
@@ -51,6 +54,7 @@ impl FromStr for Object {
             "service" | "services" | "svc" => Subject::Service,
             "ingress" | "ingresses" | "ing" => Subject::Ingress,
             "loadbalancer" | "loadbalancers" | "lb" => Subject::LoadBalancer,
+            "loadbalancerclaim" | "loadbalancerclaims" | "lbc" => Subject::Claim,
             _ => return Err(format!("{kind:?} cannot be explained; {FORM}")),
         };
         Ok(Self { subject, name: name.to_owned() })
@@ -92,6 +96,7 @@ mod tests {
         assert_eq!(read("Service/web"), object(Subject::Service, "web"));
         assert_eq!(read("ingress.networking.k8s.io/web"), object(Subject::Ingress, "web"));
         assert_eq!(read("loadbalancer.bowline.dev/edge"), object(Subject::LoadBalancer, "edge"));
+        assert_eq!(read("lbc/web"), object(Subject::Claim, "web"));
         for wrong in ["web", "pod/web", "svc/", "svc/a/b", ""] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

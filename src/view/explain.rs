@@ -1,7 +1,8 @@
-//! Why a Service, an Ingress or a load balancer is where it is, as values: what `bowline explain -o json`
+//! Why a Service, an Ingress, a claim or a load balancer is where it is, as values: what `bowline explain -o json`
 //! prints. Pure.
 
 use super::chain::ChainView;
+use super::claim::ClaimView;
 use super::facts::Facts;
 use super::members::{MemberView, members};
 use super::status::{AppliedView, ConsumerName, LoadBalancerView};
@@ -21,6 +22,7 @@ pub(crate) enum Subject {
     Service,
     Ingress,
     LoadBalancer,
+    Claim,
 }
 
 /// An explanation.
@@ -29,6 +31,7 @@ pub(crate) enum Subject {
 pub(crate) enum Explanation {
     Consumer(Box<ConsumerView>),
     LoadBalancer(Box<LoadBalancerView>),
+    Claim(Box<ClaimView>),
 }
 
 /// Where a Service or Ingress is, or why it is nowhere.
@@ -147,6 +150,7 @@ impl Explanation {
             }
             Subject::LoadBalancer => LoadBalancerView::of(facts, &key.name)
                 .map(|view| Self::LoadBalancer(Box::new(view))),
+            Subject::Claim => ClaimView::of(facts, key).map(|view| Self::Claim(Box::new(view))),
             Subject::Service | Subject::Ingress => None,
         }
     }
@@ -157,6 +161,7 @@ impl View for Explanation {
         match self {
             Self::Consumer(_) => "ConsumerExplanation",
             Self::LoadBalancer(_) => "LoadBalancerExplanation",
+            Self::Claim(_) => "ClaimExplanation",
         }
     }
 
@@ -164,6 +169,7 @@ impl View for Explanation {
         match self {
             Self::Consumer(view) => explain_text::consumer(view),
             Self::LoadBalancer(view) => explain_text::load_balancer(view),
+            Self::Claim(view) => view.text(),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use super::list::Lists;
 use super::words::Certificate;
-use bowline_api::{Address, LoadBalancer, Plan, convert, names};
+use bowline_api::{
+    Address, LoadBalancer, LoadBalancerClaim, LoadBalancerClass, Plan, convert, names,
+};
 use bowline_core::addresses::{AddressState, HolderKind, HolderRef, Record};
 use bowline_core::hash::PlanHash;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
@@ -12,7 +14,7 @@ use bowline_core::plan::{CertificateRef, Fragment, Site, SiteTls};
 use bowline_core::planner::{self, Config, Event, Grant, Kind, Object, Planner};
 use bowline_runtime::lease::Report;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
@@ -26,6 +28,11 @@ pub(crate) struct Facts {
     pub(super) ingresses: BTreeMap<ObjectKey, Ingress>,
     pub(super) classes: BTreeMap<String, IngressClass>,
     pub(super) load_balancers: BTreeMap<String, LoadBalancer>,
+    pub(super) claims: BTreeMap<ObjectKey, LoadBalancerClaim>,
+    pub(super) balancer_classes: Vec<LoadBalancerClass>,
+    pub(super) namespaces: Vec<Namespace>,
+    /// How many name each claim.
+    pub(super) wanted: Vec<(ObjectKey, u32)>,
     pub(super) recorded: BTreeMap<Arc<str>, Recorded>,
     pub(super) agents: BTreeMap<String, Agent>,
     pub(super) controller: Option<Holder>,
@@ -91,7 +98,7 @@ impl Facts {
         let agents = agents(&lists, now);
         let mut planner = Planner::new(config);
         tell(&mut planner, &lists, &agents);
-        planner.take();
+        let wanted = planner.take().wanted;
         let controller = lists.controller().and_then(|lease| holder(lease, now));
         let key = |namespace: &Option<String>, name: &Option<String>| {
             ObjectKey::new(
@@ -101,6 +108,7 @@ impl Facts {
         };
         Self {
             planner,
+            wanted,
             recorded: recorded(&lists),
             controller,
             agents,
@@ -108,6 +116,9 @@ impl Facts {
             slices: lists.slices.iter().map(convert::slice).collect(),
             nodes: lists.nodes.iter().map(convert::node).collect(),
             addresses: lists.addresses,
+            claims: by_key(lists.claims, |it| key(&it.metadata.namespace, &it.metadata.name)),
+            balancer_classes: lists.balancer_classes,
+            namespaces: lists.namespaces,
             now,
             services: by_key(lists.services, |it| key(&it.metadata.namespace, &it.metadata.name)),
             ingresses: by_key(lists.ingresses, |it| key(&it.metadata.namespace, &it.metadata.name)),
@@ -220,6 +231,7 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) 
         Kind::LoadBalancer,
         &mut lists.load_balancers.iter().map(convert::load_balancer).map(Object::LoadBalancer),
     );
+    kind(Kind::Claim, &mut lists.claims.iter().map(convert::claimed).map(Object::Claim));
     kind(
         Kind::Namespace,
         &mut lists.namespaces.iter().map(convert::namespace).map(Object::Namespace),

@@ -1,7 +1,9 @@
 //! Lists what the views are made from, once. What may not be read is noted and left out: a view with a
 //! gap that it names is worth more than none.
 
-use bowline_api::{Address, AddressPool, LoadBalancer, Plan, convert, names};
+use bowline_api::{
+    Address, AddressPool, LoadBalancer, LoadBalancerClaim, LoadBalancerClass, Plan, convert, names,
+};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -21,6 +23,8 @@ pub(crate) struct Lists {
     pub(crate) secrets: Option<Vec<Secret>>,
     pub(crate) namespaces: Vec<Namespace>,
     pub(crate) load_balancers: Vec<LoadBalancer>,
+    pub(crate) claims: Vec<LoadBalancerClaim>,
+    pub(crate) balancer_classes: Vec<LoadBalancerClass>,
     pub(crate) slices: Vec<EndpointSlice>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) plans: Vec<Plan>,
@@ -86,6 +90,8 @@ impl Lists {
             secrets,
             namespaces,
             load_balancers,
+            claims,
+            balancer_classes,
             slices,
             nodes,
             plans,
@@ -98,6 +104,8 @@ impl Lists {
             list::<Secret>(Api::all(client.clone()), &tls),
             list::<Namespace>(Api::all(client.clone()), &all),
             list::<LoadBalancer>(Api::all(client.clone()), &all),
+            list::<LoadBalancerClaim>(Api::all(client.clone()), &all),
+            list::<LoadBalancerClass>(Api::all(client.clone()), &all),
             list::<EndpointSlice>(Api::all(client.clone()), &all),
             list::<Node>(Api::all(client.clone()), &all),
             list::<Plan>(Api::namespaced(client.clone(), namespace), &all),
@@ -127,6 +135,12 @@ impl Lists {
             }),
             load_balancers: load_balancers.unwrap_or_else(|| {
                 missing(&mut note, "loadbalancers.bowline.dev", "no load balancer is known")
+            }),
+            claims: claims.unwrap_or_else(|| {
+                missing(&mut note, "loadbalancerclaims.bowline.dev", "no claim is known")
+            }),
+            balancer_classes: balancer_classes.unwrap_or_else(|| {
+                missing(&mut note, "loadbalancerclasses.bowline.dev", "no class is known")
             }),
             slices: slices.unwrap_or_else(|| {
                 missing(&mut note, "endpointslices", "no members of pools are known")

@@ -14,6 +14,7 @@
 pub(crate) mod addresses;
 mod addresses_text;
 mod chain;
+pub(crate) mod claim;
 pub(crate) mod explain;
 mod explain_text;
 mod facts;

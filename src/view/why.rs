@@ -114,10 +114,9 @@ pub(super) fn remedy(problem: &Problem) -> Option<&'static str> {
         Reason::LoadBalancerNotFound => {
             Some("correct the name; kubectl get lb shows those there are")
         }
-        Reason::ClaimNotBound => Some(
-            "see the claim with kubectl get lbc; in this version an administrator binds it, by the \
-             load balancer's claimRef",
-        ),
+        Reason::ClaimNotBound => {
+            Some("see the claim with kubectl get lbc; bowline explain lbc/NAME says why it waits")
+        }
         Reason::NotAllowed => Some(
             "ask an administrator to open the load balancer by allowedNamespaces, or to claim it for \
              the namespace",

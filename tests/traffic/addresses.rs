@@ -226,6 +226,11 @@ fn a_claimed_load_balancer_is_used_by_the_claim_from_its_namespace_alone() {
         let (a, b) = (tcp("a").await, tcp("b").await);
         let claim = json!({"spec": {"claimRef": {"namespace": stage.namespace, "name": "mine"}}});
         stage.cluster.patch("LoadBalancer", "", &stage.lb, &claim).await;
+        let claim = json!({
+            "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancerClaim",
+            "metadata": {"name": "mine"}, "spec": {"loadBalancerName": stage.lb},
+        });
+        stage.cluster.apply(&stage.namespace, &claim).await;
         let mut service = objects::service("web", "", &[(5000, TARGET)]);
         service["metadata"]["annotations"] = json!({"bowline.dev/load-balancer-claim": "mine"});
         stage.apply(service).await;

@@ -31,6 +31,12 @@ use serde::{Deserialize, Serialize};
         description = "Pending, Bound or Lost."
     ),
     printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Bound")].reason"#,
+        description = "Why it is bound or not."
+    ),
+    printcolumn(
         name = "LoadBalancer",
         type_ = "string",
         json_path = ".status.loadBalancerName",
@@ -74,13 +80,6 @@ use serde::{Deserialize, Serialize};
         json_path = ".status.ingress[0].hostname",
         description = "The first host name of that load balancer.",
         priority = 1
-    ),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Bound")].reason"#,
-        description = "Why it is bound or not.",
-        priority = 1
     )
 )]
 #[x_kube(
@@ -111,9 +110,10 @@ pub struct LoadBalancerClaimSpec {
     #[schemars(with = "Scope")]
     pub scope: Option<Scope>,
     /// Only load balancers of this LoadBalancerClass match; when none does, the class makes one. Left out:
-    /// any existing load balancer matches, and the default class, if there is one, makes one. It cannot be changed.
+    /// any existing load balancer matches, and the default class, if there is one, makes one. Empty (""): any
+    /// existing load balancer matches, and none is ever made. It cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::object_name")]
+    #[schemars(schema_with = "schema::object_name_or_empty")]
     pub class_name: Option<String>,
 }
 

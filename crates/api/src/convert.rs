@@ -4,6 +4,7 @@
 //! and drops the object.
 
 mod address;
+mod binding;
 mod cookies;
 mod exposed;
 mod external_ip;
@@ -19,6 +20,9 @@ mod slice;
 mod tuning;
 
 pub use address::{address_object, node_addresses, pool, record};
+pub use binding::{
+    bindable, claim, claim_phase, claim_ref, claimed, class, finalizers, provisioned, resource_list,
+};
 pub use cookies::{cookie_secret, cookie_secret_data};
 pub use exposed::exposed;
 pub use external_ip::external_ip;

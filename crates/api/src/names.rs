@@ -29,6 +29,10 @@ pub const FINALIZER_IN_USE: &str = "bowline.dev/in-use";
 
 /// Condition of LoadBalancers and claims: whether they belong together.
 pub const CONDITION_BOUND: &str = "Bound";
+/// Condition of LoadBalancers: False while what is behind one whose claim is gone cannot be wiped or removed.
+pub const CONDITION_RECLAIMED: &str = "Reclaimed";
+/// Condition of LoadBalancers that a class made: since when nobody uses it.
+pub const CONDITION_IDLE: &str = "Idle";
 /// Condition of LoadBalancers: whether the present plan is in force there.
 pub const CONDITION_PROGRAMMED: &str = "Programmed";
 /// Condition of Services: whether a load balancer serves them. With our domain, because the conditions of
@@ -51,6 +55,10 @@ pub const REASON_AVAILABLE: &str = "Available";
 pub const REASON_BOUND: &str = "Bound";
 /// Reason of Bound on a LoadBalancer: the claim that had it is gone.
 pub const REASON_RELEASED: &str = "Released";
+/// Reason of Reclaimed: it did not work.
+pub const REASON_FAILED: &str = "Failed";
+/// Reason of Idle: nobody uses it.
+pub const REASON_NO_CONSUMERS: &str = "NoConsumers";
 /// Reason of Programmed: the present plan is in force. Why it is not is said by `bowline_core::programmed`.
 pub const REASON_PROGRAMMED: &str = "Programmed";
 /// Reason of Programmed: this build has no driver for the source.
@@ -83,6 +91,9 @@ pub const ANNOTATION_ADDRESSES: &str = "bowline.dev/addresses";
 pub const ANNOTATION_DEFAULT_CLASS: &str = "bowline.dev/default-class";
 /// Annotation of the controllers' Lease: where consumers go that ask for nothing in particular.
 pub const ANNOTATION_DEFAULT_LOAD_BALANCER: &str = "bowline.dev/default-load-balancer";
+
+/// Annotation of a LoadBalancer that a class made: the claim that it was made for, as namespace/name/uid.
+pub const ANNOTATION_PROVISIONED_FOR: &str = "bowline.dev/provisioned-for";
 
 /// Annotation of what was taken over from another product: the object that it was there.
 pub const ANNOTATION_IMPORTED_FROM: &str = "bowline.dev/imported-from";

@@ -90,6 +90,37 @@ pub fn whole(quantity: &Quantity) -> Result<u64, QuantityError> {
     u64::try_from(u128::from(integer) * unit + parts / decimals).map_err(|_| too_large())
 }
 
+/// Suffixes, the largest amount that the schema takes with each, and what one is worth.
+const UNITS: [(&str, u128, u128); 11] = [
+    ("P", 999, 1_000_000_000_000_000),
+    ("T", 999_999, 1_000_000_000_000),
+    ("G", 999_999, 1_000_000_000),
+    ("M", 999_999_999_999, 1_000_000),
+    ("k", 999_999_999_999, 1_000),
+    ("Pi", 999, 1 << 50),
+    ("Ti", 999_999, 1 << 40),
+    ("Gi", 999_999, 1 << 30),
+    ("Mi", 999_999_999_999, 1 << 20),
+    ("Ki", 999_999_999_999, 1 << 10),
+    ("", 999_999_999_999_999_999, 1),
+];
+
+/// An amount as a quantity that the schema takes, in the largest decimal unit that it is a multiple of. One
+/// that no quantity can say, and no single quantity is, is told as the next that can be.
+pub fn written(amount: u128) -> Quantity {
+    let exact = |(_, most, unit): &&(&str, u128, u128)| {
+        amount.is_multiple_of(*unit) && amount / unit <= *most && amount != 0
+    };
+    if amount == 0 {
+        return Quantity("0".to_owned());
+    }
+    let (suffix, most, unit) = match UNITS.iter().find(exact) {
+        Some(found) => *found,
+        None => ("Ti", 999_999, 1 << 40),
+    };
+    Quantity(format!("{}{suffix}", amount.div_ceil(unit).min(most)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,7 +162,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn amounts_are_written_in_the_largest_unit_that_says_them() {
+        let cases = [
+            (0, "0"),
+            (1, "1"),
+            (1_500, "1500"),
+            (2_000, "2k"),
+            (10_000_000_000, "10G"),
+            (1_048_576, "1Mi"),
+            (u128::MAX, "999999Ti"),
+        ];
+        for (amount, text) in cases {
+            assert_eq!(written(amount).0, text);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn an_amount_that_was_read_is_written_so_that_it_is_read_again(
+            text in PATTERN.trim_matches(['^', '$']),
+        ) {
+            let amount = read(&text).unwrap();
+            prop_assert_eq!(whole(&written(amount.into())), Ok(amount), "{}", text);
+        }
+
         #[test]
         fn what_the_schema_accepts_has_an_exact_value(text in PATTERN.trim_matches(['^', '$'])) {
             prop_assert!(read(&text).is_ok(), "{}", text);

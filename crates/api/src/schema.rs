@@ -13,6 +13,15 @@ pub(crate) fn object_name(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// The same, or nothing.
+pub(crate) fn object_name_or_empty(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 253,
+        "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$",
+    })
+}
+
 /// The name of a namespace or of a Service: a DNS label.
 pub(crate) fn label_name(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -1,8 +1,9 @@
 //! Kubernetes Events without a flood: what is said again raises a count instead of a new Event, and no
 //! object gets more than its share, as client-go's correlator does. It decides; the runtime writes.
 
-use crate::key::ConsumerRef;
+use crate::key::{ConsumerRef, ObjectKey};
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +17,66 @@ pub enum Severity {
     Warning,
 }
 
+/// What something is said about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum About {
+    /// A Service, an Ingress or a LoadBalancer.
+    Consumer(ConsumerRef),
+    /// A LoadBalancerClaim.
+    Claim {
+        /// Namespace and name.
+        key: ObjectKey,
+        /// Its uid.
+        uid: Arc<str>,
+    },
+}
+
+impl About {
+    /// Its namespace; empty for objects that have none.
+    pub fn namespace(&self) -> &Arc<str> {
+        match self {
+            Self::Consumer(consumer) => &consumer.namespace,
+            Self::Claim { key, .. } => &key.namespace,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Consumer(consumer) => &consumer.name,
+            Self::Claim { key, .. } => &key.name,
+        }
+    }
+
+    /// Its uid.
+    pub fn uid(&self) -> &Arc<str> {
+        match self {
+            Self::Consumer(consumer) => &consumer.uid,
+            Self::Claim { uid, .. } => uid,
+        }
+    }
+}
+
+impl From<ConsumerRef> for About {
+    fn from(consumer: ConsumerRef) -> Self {
+        Self::Consumer(consumer)
+    }
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Consumer(consumer) => consumer.fmt(f),
+            Self::Claim { key, .. } => write!(f, "LoadBalancerClaim {key}"),
+        }
+    }
+}
+
 /// Something to say about an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Announcement {
     /// About which.
-    pub object: ConsumerRef,
+    pub object: About,
     /// How it is to be taken.
     pub severity: Severity,
     /// One word for programs.
@@ -83,7 +139,7 @@ impl Default for Limits {
 pub struct Announcer {
     limits: Limits,
     said: Recent<Announcement, Said>,
-    budgets: Recent<ConsumerRef, Budget>,
+    budgets: Recent<About, Budget>,
     /// What all objects have used together.
     total: Budget,
     next: u64,
@@ -146,7 +202,7 @@ impl Announcer {
         self.said.forget(|said| said.id == id);
     }
 
-    fn spend(&mut self, object: &ConsumerRef, now: Duration) -> bool {
+    fn spend(&mut self, object: &About, now: Duration) -> bool {
         let Limits { burst, refill, remembered, total_burst, total_refill, .. } = self.limits;
         let mut budget =
             self.budgets.get(object).copied().unwrap_or(Budget { used: 0, since: now });
@@ -224,12 +280,12 @@ mod tests {
 
     fn about(object: &str, message: &str) -> Announcement {
         Announcement {
-            object: ConsumerRef {
+            object: About::Consumer(ConsumerRef {
                 kind: ConsumerKind::Service,
                 namespace: "shop".into(),
                 name: object.into(),
                 uid: "u".into(),
-            },
+            }),
             severity: Severity::Warning,
             reason: "PortTaken".into(),
             message: message.into(),

@@ -345,6 +345,17 @@ pub struct LoadBalancer {
     pub source: Arc<str>,
 }
 
+/// A LoadBalancerClaim, as far as those go to its load balancer who name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadBalancerClaim {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Its uid.
+    pub uid: Arc<str>,
+    /// The load balancer that its status says it has.
+    pub load_balancer: Option<Arc<str>>,
+}
+
 /// An EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {

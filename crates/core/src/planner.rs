@@ -43,7 +43,9 @@ pub use placement::{Ask, Asked, By, NotOurs, Why};
 pub use recorded::Record;
 
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
-use crate::objects::{Ingress, IngressClass, LoadBalancer, Namespace, Service, TlsSecret};
+use crate::objects::{
+    Ingress, IngressClass, LoadBalancer, LoadBalancerClaim, Namespace, Service, TlsSecret,
+};
 use crate::outcome::Outcome;
 use crate::plan::Fragment;
 use std::net::IpAddr;
@@ -73,6 +75,8 @@ pub enum Kind {
     Namespace,
     /// LoadBalancer.
     LoadBalancer,
+    /// LoadBalancerClaim.
+    Claim,
 }
 
 /// An object that the planner is told of.
@@ -90,6 +94,8 @@ pub enum Object {
     Namespace(Namespace),
     /// A LoadBalancer.
     LoadBalancer(LoadBalancer),
+    /// A LoadBalancerClaim.
+    Claim(LoadBalancerClaim),
 }
 
 /// What the planner is told.
@@ -119,6 +125,8 @@ pub struct Changes {
     pub fragments: Vec<FragmentChange>,
     /// What became of consumers; sorted. None: it is gone, or is no longer ours.
     pub outcomes: Vec<(ConsumerRef, Option<Outcome>)>,
+    /// Claims that others ask for than before, and how many do now; sorted.
+    pub wanted: Vec<(ObjectKey, u32)>,
 }
 
 /// A fragment that is different.

@@ -5,14 +5,14 @@
 
 use crate::metrics::Metrics;
 use crate::patience::answer;
-use bowline_api::names;
-use bowline_core::announce::{Announcement, Announcer, Limits, Severity, Write};
+use bowline_api::{LoadBalancerClaim, names};
+use bowline_core::announce::{About, Announcement, Announcer, Limits, Severity, Write};
 use bowline_core::key::ConsumerKind;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::{Client, Error};
+use kube::{Client, Error, Resource as _};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -103,9 +103,9 @@ impl Shell {
                 let content = content(what);
                 let first = !self.said.contains(&content);
                 let name = if first {
-                    name(&what.object.name, content, 0)
+                    name(what.object.name(), content, 0)
                 } else {
-                    name(&what.object.name, nanoseconds(now), crate::random::number())
+                    name(what.object.name(), nanoseconds(now), crate::random::number())
                 };
                 let mut event = event(what, namespace, (self.component, &self.instance), now);
                 event.metadata.name = Some(name.clone());
@@ -144,7 +144,8 @@ impl Shell {
 
 /// Events of objects without a namespace are in `default`: there kubectl looks for them.
 fn namespace(what: &Announcement) -> &str {
-    if what.object.namespace.is_empty() { "default" } else { &what.object.namespace }
+    let namespace = what.object.namespace();
+    if namespace.is_empty() { "default" } else { namespace }
 }
 
 /// The longest beginning of an Event's name: with what follows it is a name that Kubernetes takes.
@@ -175,20 +176,27 @@ fn event(
     now: Timestamp,
 ) -> Event {
     let object = &what.object;
-    let api_version = match object.kind {
-        ConsumerKind::Service => "v1".to_owned(),
-        ConsumerKind::Ingress => "networking.k8s.io/v1".to_owned(),
-        ConsumerKind::LoadBalancer => format!("{}/{}", names::GROUP, names::VERSION),
+    let ours = || format!("{}/{}", names::GROUP, names::VERSION);
+    let (api_version, kind) = match object {
+        About::Consumer(consumer) => {
+            let api_version = match consumer.kind {
+                ConsumerKind::Service => "v1".to_owned(),
+                ConsumerKind::Ingress => "networking.k8s.io/v1".to_owned(),
+                ConsumerKind::LoadBalancer => ours(),
+            };
+            (api_version, consumer.kind.to_string())
+        }
+        About::Claim { .. } => (ours(), LoadBalancerClaim::kind(&()).into_owned()),
     };
-    let own = (!object.namespace.is_empty()).then(|| object.namespace.to_string());
+    let own = (!object.namespace().is_empty()).then(|| object.namespace().to_string());
     Event {
         metadata: ObjectMeta { namespace: Some(namespace.to_owned()), ..ObjectMeta::default() },
         involved_object: ObjectReference {
             api_version: Some(api_version),
-            kind: Some(object.kind.to_string()),
-            name: Some(object.name.to_string()),
+            kind: Some(kind),
+            name: Some(object.name().to_string()),
             namespace: own,
-            uid: Some(object.uid.to_string()),
+            uid: Some(object.uid().to_string()),
             ..ObjectReference::default()
         },
         reason: Some(what.reason.to_string()),

@@ -9,6 +9,7 @@
 //!                └────────────────────────── answers ◀────────────────────────────────┘
 //! ```
 
+mod binding;
 mod certificates;
 mod inputs;
 mod packed;
@@ -318,7 +319,8 @@ impl Controller {
         while self.busy.len() < MOST_WRITES
             && let Some(target) = self.state.dirty.pop_first()
         {
-            if self.busy.contains_key(&target) || self.held.contains_key(&target) {
+            let twin = target.twin().is_some_and(|twin| self.busy.contains_key(&twin));
+            if twin || self.busy.contains_key(&target) || self.held.contains_key(&target) {
                 skipped.push(target);
                 continue;
             }

@@ -301,7 +301,7 @@ impl Role {
             tracing::warn!(object = %consumer, reason = %problem.reason, "{}", problem.message);
             self.context.metrics.error(problem.reason.to_string());
             self.announcements.say(Announcement {
-                object: consumer.clone(),
+                object: consumer.clone().into(),
                 severity: Severity::Warning,
                 reason: problem.reason.to_string().into(),
                 message: problem.message.clone(),

@@ -210,6 +210,7 @@ pub fn path(kind: &str, namespace: &str, name: &str) -> String {
         "Lease" => ("/apis/coordination.k8s.io/v1", "leases", true),
         "LoadBalancer" => ("/apis/bowline.dev/v1alpha1", "loadbalancers", false),
         "LoadBalancerClaim" => ("/apis/bowline.dev/v1alpha1", "loadbalancerclaims", true),
+        "LoadBalancerClass" => ("/apis/bowline.dev/v1alpha1", "loadbalancerclasses", false),
         "Plan" => ("/apis/bowline.dev/v1alpha1", "plans", true),
         "Address" => ("/apis/bowline.dev/v1alpha1", "addresses", false),
         "AddressPool" => ("/apis/bowline.dev/v1alpha1", "addresspools", false),

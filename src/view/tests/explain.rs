@@ -172,6 +172,34 @@ fn a_claim_that_is_not_bound_is_said_with_what_would_help() {
 }
 
 #[test]
+fn a_claim_that_waits_is_told_of_every_load_balancer_and_how_many_wait_for_it() {
+    let mut lists = lists();
+    let named = ("bowline.dev/load-balancer-claim".to_owned(), "web".to_owned());
+    lists.services[0].metadata.annotations = Some([named].into());
+    for number in 0..12 {
+        let mut inner = lists.load_balancers[0].clone();
+        inner.metadata.name = Some(format!("inner-{number}"));
+        inner.spec.scope = bowline_api::load_balancer::Scope::Intranet;
+        lists.load_balancers.push(inner);
+    }
+    lists.claims.push(object(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancerClaim",
+        "metadata": {"namespace": "demo", "name": "web", "uid": "c"},
+        "spec": {"className": "gold", "scope": "Internet"},
+    })));
+    let text = explained(lists, Subject::Claim, "demo", "web");
+    let words = joined(&text);
+    assert!(
+        words.starts_with("Claim demo/web waits, and no controller has looked at it"),
+        "{text}"
+    );
+    assert!(words.contains("Used by 1 consumer"), "{text}");
+    assert!(words.contains("class gold does not exist"), "{text}");
+    assert!(words.contains("- local: it has no class"), "{text}");
+    assert_eq!(words.matches("its scope is Intranet").count(), 12, "{text}");
+}
+
+#[test]
 fn what_is_recorded_stays_where_a_wish_cannot_be_read() {
     let mut lists = settled();
     let meta = &mut lists.services[0].metadata;

@@ -43,7 +43,7 @@ pub(super) fn scope(scope: crate::load_balancer::Scope) -> Scope {
     }
 }
 
-fn allowed(allowed: &AllowedNamespaces) -> objects::AllowedNamespaces {
+pub(super) fn allowed(allowed: &AllowedNamespaces) -> objects::AllowedNamespaces {
     match (allowed.from, &allowed.selector) {
         (NamespacesFrom::None, _) | (NamespacesFrom::Selector, None) => {
             objects::AllowedNamespaces::None

@@ -1,6 +1,8 @@
 //! What the status of claims and load balancers says of a binding: one word for programs, a sentence for
 //! people. What is recorded is read back into the same values, so a report is written when it differs.
 
+use crate::announce::{About, Announcement, Severity};
+use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::Timestamp;
 use crate::resources::Amounts;
 use std::fmt;
@@ -88,8 +90,26 @@ impl ClaimReport {
         self.load_balancer.as_ref().filter(|_| self.phase != Phase::Pending)
     }
 
+    /// What the owner of a claim is told when this becomes so.
+    pub fn announcement(&self, claim: &ObjectKey, uid: &Arc<str>) -> Announcement {
+        Announcement {
+            object: About::Claim { key: claim.clone(), uid: uid.clone() },
+            severity: match self.reason {
+                Reason::Bound | Reason::Provisioning | Reason::Removing | Reason::Idle => {
+                    Severity::Normal
+                }
+                Reason::Invalid
+                | Reason::NoMatch
+                | Reason::LoadBalancerGone
+                | Reason::LoadBalancerTaken => Severity::Warning,
+            },
+            reason: self.reason.to_string().into(),
+            message: self.message.clone(),
+        }
+    }
+
     /// Whether another one says the same, if perhaps in other words.
-    pub(super) fn agrees(&self, other: &Self) -> bool {
+    pub fn agrees(&self, other: &Self) -> bool {
         let Self { phase, load_balancer, capacity, reason, message: _ } = self;
         (phase, load_balancer, capacity, reason)
             == (&other.phase, &other.load_balancer, &other.capacity, &other.reason)
@@ -110,6 +130,37 @@ pub enum Binding {
 impl fmt::Display for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
+    }
+}
+
+impl Report {
+    /// What those who look after a load balancer are told when this becomes so.
+    pub fn announcement(
+        &self,
+        before: Option<&Self>,
+        name: &Arc<str>,
+        uid: &Arc<str>,
+    ) -> Option<Announcement> {
+        let failed = |it: &Self| it.failed.clone();
+        let (severity, reason, message) = match (&self.failed, before) {
+            (Some(why), before) if before.and_then(failed).as_ref() != Some(why) => {
+                (Severity::Warning, "ReclaimFailed", why.clone())
+            }
+            (_, Some(before)) if before.binding != self.binding => {
+                let reason = match self.binding {
+                    Binding::Available => "Available",
+                    Binding::Bound => "Bound",
+                    Binding::Released => "Released",
+                };
+                let empty = self.message.is_empty();
+                let nobody = "no claim has it";
+                (Severity::Normal, reason, if empty { nobody.into() } else { self.message.clone() })
+            }
+            _ => return None,
+        };
+        let (kind, namespace) = (ConsumerKind::LoadBalancer, "".into());
+        let object = ConsumerRef { kind, namespace, name: name.clone(), uid: uid.clone() };
+        Some(Announcement { object: object.into(), severity, reason: reason.into(), message })
     }
 }
 

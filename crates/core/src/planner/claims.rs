@@ -131,7 +131,7 @@ impl Planner {
         let (namespace, directory) = (&service.key.namespace, &self.stores.directory);
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
         // Where it cannot go to its load balancer it keeps what it has, and gets nothing.
-        match place(&asked.ask, namespace, labels, directory) {
+        match place(&asked.ask, namespace, labels, &self.stores) {
             Ok(lb) if wants_own(service, &directory.addresses(lb)) => {
                 (service.address.ask(service), Some(lb.name.clone()))
             }

@@ -1,10 +1,9 @@
-//! The load balancers: by name, by claim, by source, and the external ones. It finds the one that a
+//! The load balancers: by name, by source, and the external ones. It finds the one that a
 //! consumer asks for; whether the consumer may use it is [`super::placement`]'s to say.
 
 use super::claims::Grant;
 use super::few::Edges;
 use super::store::{Replaced, Store};
-use crate::key::ObjectKey;
 use crate::objects::LoadBalancer;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -22,7 +21,6 @@ struct Granted {
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     pub(super) store: Store<Arc<str>, LoadBalancer>,
-    claims: Edges<ObjectKey, Arc<str>>,
     sources: Edges<Arc<str>, Arc<str>>,
     external: BTreeSet<Arc<str>>,
     reported: FxHashMap<Arc<str>, Vec<IpAddr>>,
@@ -33,16 +31,10 @@ impl Directory {
     /// Follows a change of the store. One that is being deleted is found by its name only.
     pub(super) fn follow(&mut self, change: &Replaced<LoadBalancer>) {
         if let Some(old) = change.old.as_deref().filter(|lb| !lb.deleting) {
-            if let Some((claim, _)) = &old.claim {
-                self.claims.remove(claim, &old.name);
-            }
             self.sources.remove(&old.source, &old.name);
             self.external.remove(&old.name);
         }
         if let Some(new) = change.new.as_deref().filter(|lb| !lb.deleting) {
-            if let Some((claim, _)) = &new.claim {
-                self.claims.insert(claim.clone(), new.name.clone());
-            }
             self.sources.insert(new.source.clone(), new.name.clone());
             if new.external {
                 self.external.insert(new.name.clone());
@@ -52,11 +44,6 @@ impl Directory {
 
     pub(super) fn by_name(&self, name: &str) -> Option<&Arc<LoadBalancer>> {
         self.store.get(name)
-    }
-
-    /// The one whose claimRef names this claim; of several the first by name.
-    pub(super) fn by_claim(&self, claim: &ObjectKey) -> Option<&Arc<LoadBalancer>> {
-        self.store.get(self.claims.first(claim)?)
     }
 
     /// Those with this source, by name.

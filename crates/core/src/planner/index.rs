@@ -196,6 +196,12 @@ impl Planner {
                     self.touch_load_balancer(lb);
                 }
             }
+            Changed::Claim(change) => {
+                let Some(claim) = change.either() else { return };
+                let ask = Ask::Claim(claim.key.clone());
+                let asking: Vec<_> = self.seats.asking(&ask).cloned().collect();
+                asking.into_iter().for_each(|who| self.touch(who));
+            }
         }
     }
 
@@ -280,7 +286,7 @@ impl Planner {
             let planned = self.build(&who);
             self.output.set(who, planned);
         }
-        self.output.take()
+        Changes { wanted: self.seats.take_wanted(), ..self.output.take() }
     }
 
     fn load_balancers_to_build(&self) -> Vec<Who> {
@@ -328,8 +334,9 @@ impl Planner {
             Err(problem) => return (None, Seat::Refused(Refusal::nowhere(problem))),
         };
         let (namespace, directory) = (&who.key.namespace, &self.stores.directory);
+        let stores = &self.stores;
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
-        let seat = place(&ask, namespace, labels, directory).and_then(|lb| {
+        let seat = place(&ask, namespace, labels, stores).and_then(|lb| {
             let target = Target { lb, addresses: &directory.addresses(lb), own: false };
             let wants = wants(target).map_err(|problem| Refusal::by(lb, problem))?;
             let age = Age { created, key: who.key.clone() };

@@ -2,7 +2,7 @@
 //! functions of objects; the planner calls them whenever one of those objects changes.
 
 use super::Config;
-use super::directory::Directory;
+use super::stores::Stores;
 use crate::key::ObjectKey;
 use crate::objects::{
     AllowedNamespaces, ClassParameters, Exposure, Ingress, IngressClass, LoadBalancer, Namespace,
@@ -198,8 +198,9 @@ pub(super) fn place<'a>(
     ask: &Ask,
     namespace: &str,
     labels: Option<&Namespace>,
-    directory: &'a Directory,
+    stores: &'a Stores,
 ) -> Result<&'a Arc<LoadBalancer>, Refusal> {
+    let directory = &stores.directory;
     let may_use = |lb: &LoadBalancer| allows(lb, namespace, labels);
     let not_found =
         |message: String| Refusal::nowhere(Problem::new(Reason::LoadBalancerNotFound, message));
@@ -207,11 +208,12 @@ pub(super) fn place<'a>(
         Ask::Name(name) => directory
             .by_name(name)
             .ok_or_else(|| not_found(format!("load balancer {} does not exist", quote(name))))?,
-        Ask::Claim(claim) => directory.by_claim(claim).ok_or_else(|| {
-            Refusal::nowhere(Problem::new(
-                Reason::ClaimNotBound,
-                format!("claim {} is not bound to a load balancer", quote(&claim.name)),
-            ))
+        Ask::Claim(claim) => stores.of_claim(claim).ok_or_else(|| {
+            let message = match stores.claims.get(claim) {
+                Some(_) => format!("claim {} is not bound to a load balancer", quote(&claim.name)),
+                None => format!("claim {} does not exist", quote(&claim.name)),
+            };
+            Refusal::nowhere(Problem::new(Reason::ClaimNotBound, message))
         })?,
         Ask::Source(source) => directory
             .by_source(source)
@@ -230,7 +232,9 @@ pub(super) fn place<'a>(
             ));
         }
     };
-    if lb.deleting {
+    // One that a claim has stays for as long as the claim does.
+    let held = matches!(&lb.claim, Some((_, Some(_))));
+    if lb.deleting && !held {
         return Err(not_found(format!("load balancer {} is being deleted", quote(&lb.name))));
     }
     if !may_use(lb) {

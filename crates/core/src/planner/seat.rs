@@ -6,7 +6,7 @@ use super::hosts::{HostWant, Hosts};
 use super::placement::{Ask, Refusal};
 use super::ports::Ports;
 use super::who::{Age, Contender, Who};
-use crate::key::ConsumerKind;
+use crate::key::{ConsumerKind, ObjectKey};
 use crate::plan::Host;
 use crate::update::ListenerKey;
 use rustc_hash::FxHashMap;
@@ -58,9 +58,22 @@ pub(super) struct Seats {
     seats: FxHashMap<Who, (Option<Ask>, Seat)>,
     asks: Edges<Ask, Who>,
     grounds: BTreeMap<Arc<str>, Ground>,
+    /// Claims that others ask for than before.
+    touched_claims: BTreeSet<ObjectKey>,
 }
 
 impl Seats {
+    /// Claims that others ask for than when this was last asked, and how many do now.
+    pub(super) fn take_wanted(&mut self) -> Vec<(ObjectKey, u32)> {
+        let count = |claim: &ObjectKey| self.asks.of(&Ask::Claim(claim.clone())).count();
+        let touched = std::mem::take(&mut self.touched_claims);
+        let counted = touched.into_iter().map(|claim| {
+            let count = u32::try_from(count(&claim)).unwrap_or(u32::MAX);
+            (claim, count)
+        });
+        counted.collect()
+    }
+
     pub(super) fn get(&self, who: &Who) -> Option<&Seat> {
         self.seats.get(who).map(|(_, seat)| seat)
     }
@@ -88,11 +101,20 @@ impl Seats {
             return;
         }
         touched.insert(who.clone());
-        if let Some((Some(ask), _)) = &old {
-            self.asks.remove(ask, who);
-        }
-        if let Some((Some(ask), _)) = &seat {
-            self.asks.insert(ask.clone(), who.clone());
+        let asked = |seat: &Option<(Option<Ask>, Seat)>| seat.as_ref().and_then(|it| it.0.clone());
+        let (before, after) = (asked(&old), asked(&seat));
+        if before != after {
+            for ask in [&before, &after].into_iter().flatten() {
+                if let Ask::Claim(claim) = ask {
+                    self.touched_claims.insert(claim.clone());
+                }
+            }
+            if let Some(ask) = &before {
+                self.asks.remove(ask, who);
+            }
+            if let Some(ask) = after {
+                self.asks.insert(ask, who.clone());
+            }
         }
         self.contend(who, old.as_ref().and_then(placed), seat.as_ref().and_then(placed), touched);
         self.seats.extend(seat.map(|seat| (who.clone(), seat)));

@@ -4,7 +4,9 @@ use super::directory::Directory;
 use super::store::{Replaced, Store};
 use super::{Kind, Object};
 use crate::key::ObjectKey;
-use crate::objects::{Ingress, IngressClass, LoadBalancer, Namespace, Service, TlsSecret};
+use crate::objects::{
+    Ingress, IngressClass, LoadBalancer, LoadBalancerClaim, Namespace, Service, TlsSecret,
+};
 use std::sync::Arc;
 
 #[derive(Debug, Default)]
@@ -15,6 +17,7 @@ pub(super) struct Stores {
     pub(super) secrets: Store<ObjectKey, TlsSecret>,
     pub(super) namespaces: Store<Arc<str>, Namespace>,
     pub(super) directory: Directory,
+    pub(super) claims: Store<ObjectKey, LoadBalancerClaim>,
 }
 
 /// An object that is different.
@@ -26,6 +29,7 @@ pub(super) enum Changed {
     TlsSecret(Replaced<TlsSecret>),
     Namespace(Replaced<Namespace>),
     LoadBalancer(Replaced<LoadBalancer>),
+    Claim(Replaced<LoadBalancerClaim>),
 }
 
 impl Stores {
@@ -37,6 +41,7 @@ impl Stores {
             Kind::TlsSecret => self.secrets.begin(),
             Kind::Namespace => self.namespaces.begin(),
             Kind::LoadBalancer => self.directory.store.begin(),
+            Kind::Claim => self.claims.begin(),
         }
     }
 
@@ -54,6 +59,7 @@ impl Stores {
             Object::LoadBalancer(it) => {
                 self.directory.store.apply(it.name.clone(), it).map(Changed::LoadBalancer)
             }
+            Object::Claim(it) => self.claims.apply(it.key.clone(), it).map(Changed::Claim),
         }
     }
 
@@ -65,6 +71,7 @@ impl Stores {
             Kind::TlsSecret => self.secrets.delete(key).map(Changed::TlsSecret),
             Kind::Namespace => self.namespaces.delete(&key.name).map(Changed::Namespace),
             Kind::LoadBalancer => self.directory.store.delete(&key.name).map(Changed::LoadBalancer),
+            Kind::Claim => self.claims.delete(key).map(Changed::Claim),
         }
     }
 
@@ -79,6 +86,7 @@ impl Stores {
             Kind::TlsSecret => all(self.secrets.sweep(), Changed::TlsSecret),
             Kind::Namespace => all(self.namespaces.sweep(), Changed::Namespace),
             Kind::LoadBalancer => all(self.directory.store.sweep(), Changed::LoadBalancer),
+            Kind::Claim => all(self.claims.sweep(), Changed::Claim),
         }
     }
 
@@ -95,5 +103,14 @@ impl Stores {
             && self.secrets.is_listed()
             && self.namespaces.is_listed()
             && self.directory.store.is_listed()
+            && self.claims.is_listed()
+    }
+
+    /// The load balancer that a claim has: the one that its status names and that names it, by its uid.
+    pub(super) fn of_claim(&self, claim: &ObjectKey) -> Option<&Arc<LoadBalancer>> {
+        let claim = self.claims.get(claim)?;
+        let lb = self.directory.by_name(claim.load_balancer.as_ref()?)?;
+        let (key, uid) = lb.claim.as_ref()?;
+        (*key == claim.key && uid.as_ref() == Some(&claim.uid)).then_some(lb)
     }
 }

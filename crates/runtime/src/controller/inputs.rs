@@ -2,7 +2,8 @@
 //! what its status says, all into one channel.
 
 use super::shown::{
-    CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown, Shown, key,
+    ClaimShown, CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown, Shown,
+    key,
 };
 use super::state::Target;
 use crate::lease::Report;
@@ -11,8 +12,11 @@ use crate::watch::{self, Seen, Selection};
 use bowline_api::address::Address;
 use bowline_api::address_pool::AddressPool;
 use bowline_api::external_ip::ExternalIP;
-use bowline_api::{LoadBalancer, Plan, convert, names};
+use bowline_api::{
+    LoadBalancer, LoadBalancerClaim, LoadBalancerClass, LoadBalancerClassSpec, Plan, convert, names,
+};
 use bowline_core::addresses::{self, Record};
+use bowline_core::binder::Class;
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::plan::Fragment;
 use bowline_core::planner::{Event, Kind, Object};
@@ -50,6 +54,8 @@ pub(super) enum Heard {
     Address(Seen<Option<Record>>),
     /// ExternalIPs.
     ExternalIp(Seen<Box<Shown<ExternalIpShown>>>),
+    /// LoadBalancerClasses, and what each makes.
+    Class(Seen<(Class, Arc<LoadBalancerClassSpec>)>),
     /// Nodes with their addresses.
     Node(Seen<(Arc<str>, Vec<IpAddr>)>),
 }
@@ -68,6 +74,7 @@ impl Heard {
                 Object::Service(it) => consumer(ConsumerKind::Service, &it.key),
                 Object::Ingress(it) => consumer(ConsumerKind::Ingress, &it.key),
                 Object::LoadBalancer(it) => Some(Target::LoadBalancer(Arc::clone(&it.name))),
+                Object::Claim(it) => Some(Target::Claim(it.key.clone())),
                 _ => None,
             },
             Self::Pool(Seen::Apply(pool) | Seen::Delete(pool)) => {
@@ -96,6 +103,7 @@ pub(super) enum Status {
     Service(Shown<ServiceShown>),
     Ingress(Shown<Vec<IngressLoadBalancerIngress>>),
     LoadBalancer(Box<Shown<LoadBalancerShown>>),
+    Claim(Box<Shown<ClaimShown>>),
 }
 
 /// A Plan object.
@@ -328,6 +336,18 @@ pub(super) fn follow(
             (Object::LoadBalancer(convert::load_balancer(it)), Some(status))
         },
     );
+    inputs.planned(
+        Kind::Claim,
+        "LoadBalancerClaim",
+        Selection::default(),
+        |it: &LoadBalancerClaim| {
+            let status = Status::Claim(Box::new(Shown::<ClaimShown>::of(it)));
+            (Object::Claim(convert::claimed(it)), Some(status))
+        },
+    );
+    inputs.everywhere("LoadBalancerClass", |seen: Seen<LoadBalancerClass>| {
+        Heard::Class(seen.map(|it| (convert::class(&it), Arc::new(it.spec))))
+    });
     inputs.ours("Plan", Selection::default(), |seen: Seen<DeserializeGuard<Plan>>| {
         Heard::Plan(seen.map(PlanSeen::of))
     });
@@ -383,7 +403,7 @@ impl Inputs<'_> {
                     let (object, status) = read(&object);
                     (Event::Apply(Box::new(object)), status)
                 }
-                Seen::Delete(object) => (Event::Delete(kind, named(&object)), None),
+                Seen::Delete(object) => (Event::Delete(kind, named(&object)), read(&object).1),
                 Seen::Done => (Event::Done(kind), None),
             };
             Some(Heard::Planner(event, status))

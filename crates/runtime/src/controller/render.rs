@@ -162,13 +162,17 @@ pub(super) fn load_balancer(
             message: problem.message.to_string(),
         })
     });
+    // What could not be wiped or removed is told before all else.
+    let failed = |it: &&Condition| it.type_ == names::CONDITION_RECLAIMED && it.status == "False";
+    let failed = before.conditions.iter().find(failed).map(|it| it.message.clone());
     let phase = match want.waiting {
+        _ if failed.is_some() => LoadBalancerPhase::Failed,
         None => LoadBalancerPhase::Running,
         Some(_) => LoadBalancerPhase::Pending,
     };
     LoadBalancerStatus {
         phase: Some(phase),
-        message: want.message,
+        message: failed.or(want.message),
         ingress: want
             .addresses
             .iter()

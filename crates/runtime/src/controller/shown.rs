@@ -5,8 +5,9 @@ use crate::watch::is_older;
 use bowline_api::address_pool::{AddressPool, AddressPoolStatus};
 use bowline_api::external_ip::{ExternalIP, ExternalIPStatus};
 use bowline_api::load_balancer::LoadBalancerStatus;
-use bowline_api::{LoadBalancer, convert};
+use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClaimStatus, convert};
 use bowline_core::addresses::Claim;
+use bowline_core::binder;
 use bowline_core::key::ObjectKey;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
@@ -59,11 +60,14 @@ impl Shown<Vec<IngressLoadBalancerIngress>> {
 }
 
 /// What is known of a LoadBalancer beside what the planner knows.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct LoadBalancerShown {
     pub(super) status: LoadBalancerStatus,
     /// Whether this build has a driver for its source.
     pub(super) driven: bool,
+    /// Whom it belongs to.
+    pub(super) known: binder::LoadBalancer,
+    pub(super) finalizers: Vec<String>,
 }
 
 impl Shown<LoadBalancerShown> {
@@ -71,8 +75,29 @@ impl Shown<LoadBalancerShown> {
         let shown = LoadBalancerShown {
             status: load_balancer.status.clone().unwrap_or_default(),
             driven: super::has_driver(&load_balancer.spec.source),
+            known: convert::bindable(load_balancer),
+            finalizers: load_balancer.metadata.finalizers.clone().unwrap_or_default(),
         };
         Self::new(&load_balancer.metadata, shown)
+    }
+}
+
+/// What is known of a LoadBalancerClaim.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ClaimShown {
+    pub(super) known: binder::Claim,
+    pub(super) status: LoadBalancerClaimStatus,
+    pub(super) finalizers: Vec<String>,
+}
+
+impl Shown<ClaimShown> {
+    pub(super) fn of(claim: &LoadBalancerClaim) -> Self {
+        let shown = ClaimShown {
+            known: convert::claim(claim),
+            status: claim.status.clone().unwrap_or_default(),
+            finalizers: claim.metadata.finalizers.clone().unwrap_or_default(),
+        };
+        Self::new(&claim.metadata, shown)
     }
 }
 

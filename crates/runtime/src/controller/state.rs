@@ -2,6 +2,7 @@
 //! which write, if any, brings it closer to what it should be. It does no I/O; time is an argument.
 
 mod addresses;
+mod binding;
 mod hear;
 mod next;
 
@@ -20,9 +21,11 @@ use crate::lease::Report;
 use crate::observe::Change;
 use crate::watch::Seen;
 use addresses::Pooled;
+use binding::Bindings;
 use bowline_api::names;
 use bowline_core::addresses::HolderRef;
 use bowline_core::announce::{Announcement, Severity};
+use bowline_core::binder::{self, Subject};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Outcome, Problem, Reason, State as Place};
 use bowline_core::plan::Fragment;
@@ -53,6 +56,14 @@ const LACKING: Duration = Duration::from_secs(1);
 pub(super) enum Target {
     /// Whether somebody exists of whom an Address speaks.
     Holder(HolderRef),
+    /// Whether a claim or load balancer exists that seems to be gone.
+    Subject(Subject),
+    /// Whom a LoadBalancer belongs to.
+    Binding(Arc<str>),
+    /// The finalizers and the status of a LoadBalancerClaim.
+    Claim(ObjectKey),
+    /// What is behind a LoadBalancer whose claim is gone.
+    Job(Arc<str>),
     /// An Address object.
     Address(IpAddr),
     /// The Secret with what the cookies of a load balancer are signed with.
@@ -69,6 +80,17 @@ pub(super) enum Target {
     ExternalIp(ObjectKey),
     /// The finalizers and the status of an AddressPool.
     Pool(Arc<str>),
+}
+
+impl Target {
+    /// Another target that is the same object: the two are not written at once.
+    pub(super) fn twin(&self) -> Option<Self> {
+        match self {
+            Self::Binding(lb) => Some(Self::LoadBalancer(Arc::clone(lb))),
+            Self::LoadBalancer(lb) => Some(Self::Binding(Arc::clone(lb))),
+            _ => None,
+        }
+    }
 }
 
 /// What a look at a target led to.
@@ -140,6 +162,7 @@ struct Agent {
 pub(super) struct State {
     planner: Planner,
     pooled: Pooled,
+    bindings: Bindings,
     history: History,
     services: Board<ObjectKey, ServiceShown>,
     ingresses: Board<ObjectKey, Vec<IngressLoadBalancerIngress>>,
@@ -186,6 +209,7 @@ impl State {
         Self {
             planner: Planner::new(config),
             pooled: Pooled::new(addresses),
+            bindings: Bindings::default(),
             history: History::default(),
             services: Board::default(),
             ingresses: Board::default(),
@@ -217,7 +241,7 @@ impl State {
 
     /// Whether everything has been heard once: before that nothing is written.
     pub(super) fn is_complete(&self) -> bool {
-        self.listed.len() == 8 && self.planner.is_complete()
+        self.listed.len() == 9 && self.planner.is_complete()
     }
 
     /// Plans what was heard.
@@ -266,6 +290,7 @@ impl State {
             }
             self.dirty.insert(Target::Consumer(who.0, who.1));
         }
+        self.want(changes.wanted);
         for lb in balancers {
             self.touch(&lb);
             self.met.insert(lb);
@@ -297,7 +322,7 @@ impl State {
 
     fn say(&mut self, consumer: &ConsumerRef, problem: &Problem) {
         self.said.push(Announcement {
-            object: consumer.clone(),
+            object: consumer.clone().into(),
             severity: Severity::Warning,
             reason: problem.reason.to_string().into(),
             message: problem.message.clone(),
@@ -315,7 +340,7 @@ impl State {
         let said: BTreeSet<_> = said.collect();
         let problems = self.tracked.values().flat_map(|tracked| &tracked.problems);
         let problems = problems.filter(|(consumer, problem)| {
-            !said.contains(&(consumer.clone(), Arc::clone(&problem.message)))
+            !said.contains(&(consumer.clone().into(), Arc::clone(&problem.message)))
         });
         for (consumer, problem) in problems.cloned().collect::<Vec<_>>() {
             self.say(&consumer, &problem);
@@ -328,6 +353,7 @@ impl State {
         self.dirty.extend(all);
         self.dirty.extend(self.pooled.pools.keys().cloned().map(Target::Pool));
         self.dirty.extend(self.pooled.external_ips.keys().cloned().map(Target::ExternalIp));
+        self.dirty.extend(self.bindings.claims.keys().cloned().map(Target::Claim));
         let names: BTreeSet<_> = self
             .balancers
             .keys()
@@ -386,7 +412,12 @@ impl State {
             Target::ExternalIp(key) => {
                 self.pooled.external_ips.get(key).map(|shown| &*shown.version)
             }
-            Target::Address(_) | Target::Holder(_) => None,
+            Target::Claim(key) => self.bindings.claims.get(key).map(|shown| &*shown.version),
+            Target::Address(_)
+            | Target::Holder(_)
+            | Target::Subject(_)
+            | Target::Binding(_)
+            | Target::Job(_) => None,
             Target::Cookies(lb) => self.cookies.get(lb).map(|shown| &*shown.version),
         };
         known == tried.version.as_deref()
@@ -423,7 +454,7 @@ impl State {
             tried.name
         );
         self.said.push(Announcement {
-            object: ConsumerRef { kind, namespace: "".into(), name, uid },
+            object: ConsumerRef { kind, namespace: "".into(), name, uid }.into(),
             severity: Severity::Warning,
             reason: "NameTaken".into(),
             message: message.into(),
@@ -460,7 +491,17 @@ impl State {
                 self.ingresses.put(key.clone(), shown);
                 return self.live(*kind, key).filter(|after| before.as_ref() != Some(after));
             }
+            (target, Written::Binding(id, answer)) => self.bound(target, id, answer),
+            (Target::Claim(_), Written::Claim(shown)) => {
+                let known = binder::Object::Claim(shown.status.known.clone());
+                self.bindings.tell(binder::Event::Apply(Box::new(known)));
+                self.put_claim(*shown);
+            }
+            (_, Written::LookedFor(subject, version)) => self.looked_for(subject, version),
             (Target::LoadBalancer(lb), Written::Status(Status::LoadBalancer(shown))) => {
+                let known = binder::Object::LoadBalancer(shown.status.known.clone());
+                self.bindings.tell(binder::Event::Apply(Box::new(known)));
+                self.touch_claim_of(&shown.status.known);
                 self.balancers.put(Arc::clone(lb), *shown);
                 let key = ObjectKey::new("", Arc::clone(lb));
                 self.pooled.touch(ConsumerKind::LoadBalancer, &key);

@@ -1,16 +1,18 @@
 //! Carries out single writes and says how they ended. Every write names the version that it replaces, or
 //! is an exclusive create, so that a second leader can do no harm; nothing is tried twice here.
 
+use super::binding::{Answer, Step};
 use super::certificates::{CertificatesWrite, Fetched};
 use super::inputs::{CookiesSeen, Status};
 use super::plans::PlanWrite;
 use super::shown::{
-    CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown, Shown,
+    ClaimShown, CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown, Shown,
 };
 use crate::patience::answer;
 use crate::random;
 use bowline_api::{LoadBalancer, Plan, convert, names};
 use bowline_core::addresses::{self, HolderRef};
+use bowline_core::binder;
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::update::CookieSecret;
 use k8s_openapi::api::core::v1::{Secret, Service};
@@ -43,6 +45,14 @@ pub(super) enum Write {
     Pool(Arc<str>, Amend),
     /// The status or the finalizers of an ExternalIP.
     ExternalIp(ObjectKey, Amend),
+    /// A LoadBalancer, as the binder says.
+    Binding(binder::Id, Arc<str>, Step),
+    /// A claim, as the binder says.
+    BindClaim(binder::Id, ObjectKey, Step),
+    /// The status of a claim.
+    Claim(ObjectKey, Value),
+    /// Whether something exists that seems to be gone.
+    LookFor(binder::Subject),
     /// Certificates by hash, from one of the Secrets that should have each.
     Fetch(Vec<(Arc<str>, Vec<ObjectKey>)>),
 }
@@ -86,6 +96,12 @@ pub(super) enum Written {
     Pool(Box<Shown<PoolShown>>),
     /// An ExternalIP is so now.
     ExternalIp(Box<Shown<ExternalIpShown>>),
+    /// How a write for the binder ended.
+    Binding(binder::Id, Answer),
+    /// A claim is so now.
+    Claim(Box<Shown<ClaimShown>>),
+    /// The version of what was looked for. None: it is gone.
+    LookedFor(binder::Subject, Option<addresses::Version>),
     /// Certificates that were found, and those that were not.
     Fetched(Fetched, Vec<(Arc<str>, Vec<ObjectKey>)>),
 }
@@ -153,6 +169,10 @@ impl Writer {
             }
             Write::Pool(name, write) => self.pool(&name, write).await,
             Write::ExternalIp(key, write) => self.external_ip(&key, write).await,
+            Write::Binding(id, name, step) => Ok(self.bind(id, &name, step).await),
+            Write::BindClaim(id, key, step) => Ok(self.bind_claim(id, &key, step).await),
+            Write::Claim(key, patch) => self.claim(&key, patch).await,
+            Write::LookFor(subject) => self.look_for(subject).await,
             Write::Fetch(wanted) => Ok(self.fetch(wanted).await?),
         }
     }

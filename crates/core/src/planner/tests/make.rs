@@ -4,8 +4,8 @@ use crate::addresses::Wish;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{
     AllowedNamespaces, Backend, BackendPort, ClassParameters, Exposure, Family, Ingress,
-    IngressClass, IngressPath, IngressRule, IngressTls, LoadBalancer, Namespace, Placement,
-    Service, ServiceClass, ServicePort, TlsSecret, Tuning,
+    IngressClass, IngressPath, IngressRule, IngressTls, LoadBalancer, LoadBalancerClaim, Namespace,
+    Placement, Service, ServiceClass, ServicePort, TlsSecret, Tuning,
 };
 use crate::outcome::{Outcome, Reason, State};
 use crate::plan::{
@@ -166,6 +166,18 @@ macro_rules! objects {
 }
 
 objects! { Service Ingress IngressClass TlsSecret Namespace LoadBalancer }
+
+impl From<LoadBalancerClaim> for Object {
+    fn from(it: LoadBalancerClaim) -> Self {
+        Self::Claim(it)
+    }
+}
+
+/// A claim that says that it has a load balancer.
+pub(super) fn claim(name: &str, lb: Option<&str>) -> LoadBalancerClaim {
+    let uid = format!("uid-of-{name}").into();
+    LoadBalancerClaim { key: key(name), uid, load_balancer: lb.map(Into::into) }
+}
 
 pub(super) fn apply(planner: &mut Planner, object: impl Into<Object>) {
     planner.handle(Event::Apply(Box::new(object.into())));

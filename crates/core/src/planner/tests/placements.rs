@@ -14,7 +14,8 @@ fn with_default(name: &str) -> Config {
 }
 
 fn claimed(name: &str, claim: &str) -> LoadBalancer {
-    LoadBalancer { claim: Some((key(claim), None)), ..lb(name) }
+    let uid = format!("uid-of-{claim}").into();
+    LoadBalancer { claim: Some((key(claim), Some(uid))), ..lb(name) }
 }
 
 fn external(name: &str) -> LoadBalancer {
@@ -110,12 +111,58 @@ fn where_a_service_goes() {
     ];
     for (case, config, lbs, service, expected) in cases {
         let service: Object = service.into();
-        let lbs = || lbs.iter().cloned().map(Object::from);
+        let claims = [claim("a/c", Some("p")), claim("b/c", Some("p"))];
+        let lbs = || lbs.iter().cloned().map(Object::from).chain(claims.clone().map(Object::from));
         let first = planner(config.clone(), lbs().chain([service.clone()]).collect());
         assert_eq!(service_state(&first, "a/x"), expected, "{case}");
         let last = planner(config, [service].into_iter().chain(lbs()).collect());
         assert_eq!(service_state(&last, "a/x"), expected, "{case}, load balancers later");
     }
+}
+
+#[test]
+fn who_names_a_claim_goes_where_claim_and_load_balancer_name_each_other() {
+    let asks = || Service { placement: Ok(Placement::Claim("c".into())), ..service("a/x", &[80]) };
+    let reserved = || LoadBalancer { claim: Some((key("a/c"), None)), ..lb("p") };
+    let another = || LoadBalancer { claim: Some((key("a/c"), Some("dead".into()))), ..lb("p") };
+    let leaving = || LoadBalancer { deleting: true, ..claimed("p", "a/c") };
+    let on = "p 192.0.2.1";
+    for (case, lb, of, expected) in [
+        ("both", claimed("p", "a/c"), Some(claim("a/c", Some("p"))), on),
+        ("being deleted, and held", leaving(), Some(claim("a/c", Some("p"))), on),
+        ("nothing said yet", claimed("p", "a/c"), Some(claim("a/c", None)), "ClaimNotBound"),
+        ("no claim", claimed("p", "a/c"), None, "ClaimNotBound"),
+        ("reserved only", reserved(), Some(claim("a/c", Some("p"))), "ClaimNotBound"),
+        ("of one before it", another(), Some(claim("a/c", Some("p"))), "ClaimNotBound"),
+        ("another one", claimed("p", "a/c"), Some(claim("a/c", Some("q"))), "ClaimNotBound"),
+    ] {
+        let of = of.map(Object::from);
+        let objects = [Object::from(asks()), lb.into()].into_iter().chain(of.clone());
+        let objects: Vec<Object> = objects.collect();
+        let forth = planner(Config::default(), objects.clone());
+        assert_eq!(service_state(&forth, "a/x"), expected, "{case}");
+        let back = planner(Config::default(), objects.into_iter().rev().collect());
+        assert_eq!(service_state(&back, "a/x"), expected, "{case}, the other way round");
+    }
+}
+
+#[test]
+fn it_is_told_how_many_ask_for_a_claim_when_that_changes() {
+    let asks = |name: &str| Service {
+        placement: Ok(Placement::Claim("c".into())),
+        ..service(name, &[80])
+    };
+    let mut planner = Planner::new(Config::default());
+    apply(&mut planner, asks("a/x"));
+    apply(&mut planner, asks("a/y"));
+    apply(&mut planner, asks("b/x"));
+    assert_eq!(planner.take().wanted, [(key("a/c"), 2), (key("b/c"), 1)]);
+    apply(&mut planner, claim("a/c", None));
+    apply(&mut planner, Service { created: 7, ..asks("a/x") });
+    assert_eq!(planner.take().wanted, []);
+    apply(&mut planner, service("a/x", &[80]));
+    planner.handle(Event::Delete(Kind::Service, key("b/x")));
+    assert_eq!(planner.take().wanted, [(key("a/c"), 1), (key("b/c"), 0)]);
 }
 
 #[test]
@@ -125,7 +172,10 @@ fn where_an_ingress_goes() {
     let to_claim = |claim| ours(Ok(ClassParameters::Claim(key(claim))));
     let x = || ingress("a/x", vec![rule("", &[("/", "s:80")])]);
     let anywhere = || Ingress { placement: Ok(Placement::Default), ..x() };
-    let lbs = || [lb("lb").into(), lb("p").into(), claimed("q", "a/c").into()];
+    let lbs = || {
+        let of_claim = [claimed("q", "a/c").into(), claim("a/c", Some("q")).into()];
+        [lb("lb").into(), lb("p").into()].into_iter().chain(of_claim)
+    };
     let cases: Vec<(&str, Config, IngressClass, Ingress, &str)> = vec![
         ("itself", with_default("p"), to_lb("p"), x(), "lb 192.0.2.1"),
         ("by its class", with_default("lb"), to_lb("p"), anywhere(), "p 192.0.2.1"),

@@ -214,7 +214,7 @@ fn sites_are_one_namespaces(fragments: &[Arc<Fragment>]) -> Result<(), TestCaseE
 }
 
 fn may_use(world: &World, lb: &LoadBalancer, consumer: &ConsumerRef) -> bool {
-    if lb.deleting {
+    if lb.deleting && !matches!(lb.claim, Some((_, Some(_)))) {
         return false;
     }
     if consumer.namespace.is_empty() {

@@ -5,8 +5,9 @@ use super::make::*;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{
     AllowedNamespaces, Backend, BackendPort, ClassParameters, Exposure, Family, Ingress,
-    IngressClass, IngressPath, IngressRule, IngressTls, LabelSelector, LoadBalancer, Operator,
-    Placement, Requirement, Service, ServiceClass, ServicePort, TlsSecret, Tuning,
+    IngressClass, IngressPath, IngressRule, IngressTls, LabelSelector, LoadBalancer,
+    LoadBalancerClaim, Operator, Placement, Requirement, Service, ServiceClass, ServicePort,
+    TlsSecret, Tuning,
 };
 use crate::outcome::{Problem, Reason};
 use crate::plan::{Algorithm, Fragment, Transport};
@@ -18,13 +19,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub(super) const KINDS: [Kind; 6] = [
+pub(super) const KINDS: [Kind; 7] = [
     Kind::Service,
     Kind::Ingress,
     Kind::IngressClass,
     Kind::TlsSecret,
     Kind::Namespace,
     Kind::LoadBalancer,
+    Kind::Claim,
 ];
 
 pub(super) const LOAD_BALANCERS: [&str; 2] = ["p", "q"];
@@ -67,6 +69,7 @@ pub(super) fn id(object: &Object) -> (Kind, ObjectKey) {
         Object::TlsSecret(it) => (Kind::TlsSecret, it.key.clone()),
         Object::Namespace(it) => (Kind::Namespace, key(&it.name)),
         Object::LoadBalancer(it) => (Kind::LoadBalancer, key(&it.name)),
+        Object::Claim(it) => (Kind::Claim, it.key.clone()),
     }
 }
 
@@ -222,6 +225,7 @@ pub(super) fn object() -> impl Strategy<Value = Object> {
         5 => a_service().prop_map(Object::from),
         6 => an_ingress().prop_map(Object::from),
         1 => a_load_balancer().prop_map(Object::from),
+        1 => a_claim().prop_map(Object::from),
         1 => a_class().prop_map(Object::from),
         1 => a_secret().prop_map(Object::from),
         1 => (select(&["a", "b"][..]), select(&["1", "2"][..]))
@@ -403,6 +407,16 @@ fn allowed() -> impl Strategy<Value = AllowedNamespaces> {
 }
 
 prop_compose! {
+    fn a_claim()(
+        name in select(&["a/c", "b/c"][..]),
+        uid in uid(),
+        load_balancer in option::weighted(0.8, lb_name()),
+    ) -> LoadBalancerClaim {
+        LoadBalancerClaim { key: key(name), uid, load_balancer }
+    }
+}
+
+prop_compose! {
     fn a_load_balancer()(
         name in lb_name(),
         uid in uid(),
@@ -410,7 +424,7 @@ prop_compose! {
         addresses in addresses(),
         http_port in select(&[80, 80, 443][..]),
         allowed in allowed(),
-        claim in option::weighted(0.2, select(&["a/c", "b/c"][..])),
+        claim in option::weighted(0.3, (select(&["a/c", "b/c"][..]), option::weighted(0.8, uid()))),
         regex_hosts in any::<bool>(),
         nodes in prop::bool::weighted(0.3),
         external in prop::bool::weighted(0.3),
@@ -418,7 +432,7 @@ prop_compose! {
     ) -> LoadBalancer {
         LoadBalancer {
             name, uid, deleting, addresses, http_port, https_port: 443, allowed,
-            claim: claim.map(|claim| (key(claim), None)), regex_hosts, nodes, external,
+            claim: claim.map(|(claim, uid)| (key(claim), uid)), regex_hosts, nodes, external,
             source: source.into(), created: 0, address_pool: None, scope: None,
         }
     }

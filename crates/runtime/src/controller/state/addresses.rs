@@ -123,6 +123,7 @@ impl State {
         }
         pooled.leads = leads;
         pooled.inherited &= leads;
+        self.bindings.at(clock.as_second(), leads);
     }
 
     pub(super) fn hear_address(&mut self, seen: Seen<Option<Record>>) {
@@ -177,6 +178,7 @@ impl State {
                 break;
             }
         }
+        self.bind();
         if std::mem::take(&mut self.begins) {
             self.touch_all();
         }
@@ -268,7 +270,7 @@ impl State {
             let Some(kind) = kind_of(notice.holder.kind) else { continue };
             let HolderRef { key, uid, .. } = notice.holder;
             self.said.push(Announcement {
-                object: ConsumerRef { kind, namespace: key.namespace, name: key.name, uid },
+                object: ConsumerRef { kind, namespace: key.namespace, name: key.name, uid }.into(),
                 severity: match notice.kind {
                     NoticeKind::AddressAssigned => Severity::Normal,
                     NoticeKind::AddressChanged | NoticeKind::AddressLost => Severity::Warning,

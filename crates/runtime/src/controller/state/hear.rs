@@ -16,11 +16,13 @@ impl State {
             Heard::Address(seen) => self.hear_address(seen),
             Heard::ExternalIp(seen) => self.hear_external_ip(seen),
             Heard::Node(seen) => self.hear_node(seen),
+            Heard::Class(seen) => self.hear_class(seen),
         }
     }
 
     pub(super) fn hear_object(&mut self, event: Event, status: Option<Status>) {
         use bowline_core::planner::Kind;
+        self.bindings.hear(&event, status.as_ref());
         match (&event, status) {
             (Event::Apply(object), Some(status)) => self.show(object, status),
             (Event::Begin(Kind::Service), _) => self.services.begin(),
@@ -32,6 +34,9 @@ impl State {
             (Event::Begin(Kind::Ingress), _) => self.ingresses.begin(),
             (Event::Done(Kind::Ingress), _) => self.ingresses.done(),
             (Event::Delete(Kind::Ingress, key), _) => self.ingresses.remove(key),
+            (Event::Begin(Kind::Claim), _) => self.bindings.claims.begin(),
+            (Event::Done(Kind::Claim), _) => self.bindings.claims.done(),
+            (Event::Delete(Kind::Claim, key), _) => self.bindings.claims.remove(key),
             (Event::Begin(Kind::LoadBalancer), _) => self.balancers.begin(),
             (Event::Done(Kind::LoadBalancer), _) => self.balancers.done(),
             (Event::Delete(Kind::LoadBalancer, key), _) => {
@@ -59,6 +64,7 @@ impl State {
                 self.pooled.touch(ConsumerKind::Service, &service.key);
                 self.dirty.insert(Target::Consumer(ConsumerKind::Service, service.key.clone()));
             }
+            (Object::Claim(_), Status::Claim(shown)) => self.put_claim(*shown),
             (Object::Ingress(ingress), Status::Ingress(shown)) => {
                 self.ingresses.put(ingress.key.clone(), shown);
                 self.dirty.insert(Target::Consumer(ConsumerKind::Ingress, ingress.key.clone()));
@@ -73,6 +79,7 @@ impl State {
                     // Another one of the same name: what belonged to the former becomes its own.
                     self.touch(name);
                 }
+                self.touch_claim_of(&shown.status.known);
                 self.balancers.put(Arc::clone(name), *shown);
                 let key = ObjectKey::new("", Arc::clone(name));
                 self.pooled.touch(ConsumerKind::LoadBalancer, &key);

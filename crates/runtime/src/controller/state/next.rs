@@ -23,6 +23,10 @@ impl State {
     ) -> Next {
         match target {
             Target::Holder(holder) => self.next_holder(holder),
+            Target::Subject(subject) => self.next_subject(subject),
+            Target::Binding(lb) => self.next_binding(lb, now, clock),
+            Target::Claim(key) => self.next_claim(key, now, clock),
+            Target::Job(lb) => self.next_job(lb, now),
             Target::Address(address) => self.next_address(*address),
             Target::Pool(name) => self.next_pool(name, clock),
             Target::ExternalIp(key) => self.next_external_ip(key, clock),

@@ -96,6 +96,7 @@ fn heard(all: impl IntoIterator<Item = Heard>, leads: bool) -> (State, Instant) 
         Kind::TlsSecret,
         Kind::Namespace,
         Kind::LoadBalancer,
+        Kind::Claim,
     ];
     for kind in kinds {
         state.hear(Heard::Planner(Event::Done(kind), None), now);
@@ -108,6 +109,7 @@ fn heard(all: impl IntoIterator<Item = Heard>, leads: bool) -> (State, Instant) 
     state.hear(Heard::Address(Seen::Done), now);
     state.hear(Heard::ExternalIp(Seen::Done), now);
     state.hear(Heard::Node(Seen::Done), now);
+    state.hear(Heard::Class(Seen::Done), now);
     assert!(state.is_complete());
     state.at(Timestamp::UNIX_EPOCH, leads);
     state.settle(now);
@@ -118,7 +120,7 @@ fn heard(all: impl IntoIterator<Item = Heard>, leads: bool) -> (State, Instant) 
 fn warnings(state: &mut State) -> Vec<(String, String, String)> {
     let said = std::mem::take(&mut state.said).into_iter();
     let said = said.filter(|it| matches!(it.severity, Severity::Warning));
-    said.map(|it| (it.object.name.to_string(), it.reason.to_string(), it.message.to_string()))
+    said.map(|it| (it.object.name().to_string(), it.reason.to_string(), it.message.to_string()))
         .collect()
 }
 

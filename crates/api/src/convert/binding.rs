@@ -1,0 +1,412 @@
+//! LoadBalancers, claims and classes as those who bind them know them, and what is recorded of a binding:
+//! read back from the objects, and made into them. What a status says is read into the same values that
+//! were written.
+
+use super::load_balancer::{allowed, label_selector, scope};
+use super::read::{bad_value, created, deleting, key, name, uid};
+use crate::claim::{ClaimPhase, LoadBalancerClaimStatus};
+use crate::class::LoadBalancerClassSpec;
+use crate::condition::Condition;
+use crate::load_balancer::{LoadBalancerSpec, ReclaimPolicy, Scope as ApiScope};
+use crate::quantity::{self, ResourceList};
+use crate::selector::AllowedNamespaces;
+use crate::source::{BareMetalSource, ClassSource, CloudSource, LoadBalancerSource};
+use crate::{LoadBalancer, LoadBalancerClaim, LoadBalancerClass, names};
+use bowline_core::ObjectKey;
+use bowline_core::addresses::{Scope, Version};
+use bowline_core::binder::{
+    Ask, Binding, Claim, ClaimRef, ClaimReport, Class, ClassWish, LoadBalancer as Known,
+    NewLoadBalancer, Phase, Reason, Reclaim, Report, Tie,
+};
+use bowline_core::objects;
+use bowline_core::outcome::Problem;
+use bowline_core::resources::Amounts;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::sync::Arc;
+
+/// What the binder knows of a LoadBalancer.
+pub fn bindable(load_balancer: &LoadBalancer) -> Known {
+    let LoadBalancer { metadata, spec, status } = load_balancer;
+    let consumers = status.iter().flat_map(|status| &status.consumers);
+    let mut users: Vec<Arc<str>> = consumers.map(|it| it.namespace.as_str().into()).collect();
+    users.sort_unstable();
+    users.dedup();
+    let labels = metadata.labels.iter().flatten();
+    let claim = spec.claim_ref.as_ref().map(|claim| ClaimRef {
+        key: ObjectKey::new(claim.namespace.as_str(), claim.name.as_str()),
+        uid: claim.uid.as_deref().map(Into::into),
+    });
+    let conditions = status.iter().flat_map(|status| &status.conditions);
+    Known {
+        name: name(metadata),
+        uid: uid(metadata),
+        version: version(metadata),
+        deleting: deleting(metadata),
+        labels: labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
+        scope: scope(spec.scope),
+        class: spec.class_name.as_deref().map(Into::into),
+        // No server takes an amount that cannot be read: nothing can be had of it.
+        capacity: amounts(spec.capacity.as_ref())
+            .unwrap_or(Amounts { bandwidth: Some(0), iops: Some(0) }),
+        reclaim: reclaim(spec.reclaim_policy),
+        provisioned_for: provisioned_for(metadata),
+        users,
+        tie: Tie {
+            claim,
+            in_use: has_finalizer(metadata, names::FINALIZER_IN_USE),
+            cleanup: has_finalizer(metadata, names::FINALIZER_CLEANUP),
+        },
+        report: report(conditions.collect()),
+    }
+}
+
+/// What the binder knows of a LoadBalancerClaim.
+pub fn claim(claim: &LoadBalancerClaim) -> Claim {
+    let LoadBalancerClaim { metadata, status, .. } = claim;
+    Claim {
+        key: key(metadata),
+        uid: uid(metadata),
+        version: version(metadata),
+        created: created(metadata),
+        deleting: deleting(metadata),
+        ask: ask(claim),
+        in_use: has_finalizer(metadata, names::FINALIZER_IN_USE),
+        report: status.as_ref().and_then(claim_report),
+    }
+}
+
+/// What the planner knows of a LoadBalancerClaim: where those who name it go.
+pub fn claimed(claim: &LoadBalancerClaim) -> objects::LoadBalancerClaim {
+    let status = claim.status.as_ref().filter(|it| it.phase == Some(ClaimPhase::Bound));
+    let load_balancer = status.and_then(|status| status.load_balancer_name.as_deref());
+    objects::LoadBalancerClaim {
+        key: key(&claim.metadata),
+        uid: uid(&claim.metadata),
+        load_balancer: load_balancer.map(Into::into),
+    }
+}
+
+/// What the binder knows of a LoadBalancerClass.
+pub fn class(class: &LoadBalancerClass) -> Class {
+    let LoadBalancerClass { metadata, spec, .. } = class;
+    Class {
+        name: name(metadata),
+        created: created(metadata),
+        deleting: deleting(metadata),
+        default: spec.default,
+        capacity: amounts(spec.capacity.as_ref()).unwrap_or_default(),
+        reclaim: reclaim(spec.reclaim_policy),
+        idle_timeout: spec
+            .idle_timeout
+            .map(|it| i64::try_from(std::time::Duration::from(it).as_secs()).unwrap_or(i64::MAX)),
+        allowed: allowed(&spec.allowed_namespaces),
+    }
+}
+
+/// The LoadBalancer that a class makes for a claim.
+pub fn provisioned(new: &NewLoadBalancer, class: &LoadBalancerClassSpec) -> LoadBalancer {
+    let tie = new.tie();
+    let (claim, claim_uid) = &new.claim;
+    let spec = LoadBalancerSpec {
+        capacity: resource_list(&new.capacity),
+        scope: match new.scope {
+            Scope::Internet => ApiScope::Internet,
+            Scope::Intranet => ApiScope::Intranet,
+        },
+        class_name: Some(new.class.to_string()),
+        addresses: Vec::new(),
+        address_pool: None,
+        http_port: 80,
+        https_port: 443,
+        reclaim_policy: match new.reclaim {
+            Reclaim::Retain => ReclaimPolicy::Retain,
+            Reclaim::Recycle => ReclaimPolicy::Recycle,
+            Reclaim::Delete => ReclaimPolicy::Delete,
+        },
+        allowed_namespaces: AllowedNamespaces::default(),
+        regex_hosts: false,
+        require_requests: false,
+        enforce_limits: false,
+        claim_ref: tie.claim.as_ref().map(claim_ref),
+        source: source(&class.source, &new.name),
+    };
+    let mark = format!("{claim}/{claim_uid}");
+    LoadBalancer {
+        metadata: ObjectMeta {
+            name: Some(new.name.to_string()),
+            annotations: Some([(names::ANNOTATION_PROVISIONED_FOR.to_owned(), mark)].into()),
+            finalizers: Some(finalizers(&[], &tie)),
+            ..ObjectMeta::default()
+        },
+        spec,
+        status: None,
+    }
+}
+
+/// The finalizers of a load balancer with this tie; those of others stay.
+pub fn finalizers(present: &[String], tie: &Tie) -> Vec<String> {
+    let ours = [names::FINALIZER_IN_USE, names::FINALIZER_CLEANUP];
+    let others = present.iter().filter(|it| !ours.contains(&it.as_str())).cloned();
+    let wanted = ours.into_iter().zip([tie.in_use, tie.cleanup]).filter(|(_, wanted)| *wanted);
+    others.chain(wanted.map(|(it, _)| it.to_owned())).collect()
+}
+
+/// A claim, as a LoadBalancer names it.
+pub fn claim_ref(claim: &ClaimRef) -> crate::load_balancer::ClaimRef {
+    crate::load_balancer::ClaimRef {
+        namespace: claim.key.namespace.to_string(),
+        name: claim.key.name.to_string(),
+        uid: claim.uid.as_deref().map(Into::into),
+    }
+}
+
+/// Amounts as quantities. None: nothing is said of any.
+pub fn resource_list(amounts: &Amounts) -> Option<ResourceList> {
+    (!amounts.is_empty()).then(|| ResourceList {
+        network_bandwidth: amounts.bandwidth.map(|it| quantity::written(it.into())),
+        network_iops: amounts.iops.map(|it| quantity::written(it.into())),
+    })
+}
+
+/// A phase, as a claim's status says it.
+pub fn claim_phase(phase: Phase) -> ClaimPhase {
+    match phase {
+        Phase::Pending => ClaimPhase::Pending,
+        Phase::Bound => ClaimPhase::Bound,
+        Phase::Lost => ClaimPhase::Lost,
+    }
+}
+
+fn version(meta: &ObjectMeta) -> Version {
+    Version(meta.resource_version.as_deref().unwrap_or_default().into())
+}
+
+fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
+    meta.finalizers.iter().flatten().any(|it| it == finalizer)
+}
+
+fn reclaim(policy: ReclaimPolicy) -> Reclaim {
+    match policy {
+        ReclaimPolicy::Retain => Reclaim::Retain,
+        ReclaimPolicy::Recycle => Reclaim::Recycle,
+        ReclaimPolicy::Delete => Reclaim::Delete,
+    }
+}
+
+/// The claim that a load balancer was made for: namespace, name and uid.
+fn provisioned_for(meta: &ObjectMeta) -> Option<(ObjectKey, Arc<str>)> {
+    let mark = meta.annotations.as_ref()?.get(names::ANNOTATION_PROVISIONED_FOR)?;
+    let mut parts = mark.splitn(3, '/');
+    let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
+    Some((ObjectKey::new(namespace, name), uid.into()))
+}
+
+fn amounts(list: Option<&ResourceList>) -> Result<Amounts, quantity::QuantityError> {
+    let Some(list) = list else { return Ok(Amounts::default()) };
+    Ok(Amounts {
+        bandwidth: list.network_bandwidth.as_ref().map(quantity::whole).transpose()?,
+        iops: list.network_iops.as_ref().map(quantity::whole).transpose()?,
+    })
+}
+
+fn ask(claim: &LoadBalancerClaim) -> Result<Ask, Problem> {
+    let spec = &claim.spec;
+    let unreadable = |field: &str, error: quantity::QuantityError| {
+        Problem::new(bowline_core::outcome::Reason::BadValue, format!("{field}: {error}"))
+    };
+    let selector = match &spec.selector {
+        None => objects::LabelSelector::default(),
+        Some(selector) => label_selector(selector).ok_or_else(|| {
+            let text = serde_json::to_string(selector).unwrap_or_default();
+            bad_value("spec.selector", &text, "is not a label selector")
+        })?,
+    };
+    let resources = spec.resources.clone().unwrap_or_default();
+    Ok(Ask {
+        selector,
+        requests: amounts(resources.requests.as_ref())
+            .map_err(|error| unreadable("spec.resources.requests", error))?,
+        limits: amounts(resources.limits.as_ref())
+            .map_err(|error| unreadable("spec.resources.limits", error))?,
+        load_balancer: spec.load_balancer_name.as_deref().map(Into::into),
+        scope: spec.scope.map(scope),
+        class: match spec.class_name.as_deref() {
+            None => ClassWish::Default,
+            Some("") => ClassWish::Never,
+            Some(name) => ClassWish::Named(name.into()),
+        },
+    })
+}
+
+fn condition<'a>(all: &[&'a Condition], type_: &str) -> Option<&'a Condition> {
+    all.iter().find(|condition| condition.type_ == type_).copied()
+}
+
+/// What the conditions of a load balancer say of its binding.
+fn report(conditions: Vec<&Condition>) -> Option<Report> {
+    let bound = condition(&conditions, names::CONDITION_BOUND)?;
+    let binding = match bound.reason.as_str() {
+        names::REASON_AVAILABLE => Binding::Available,
+        names::REASON_BOUND => Binding::Bound,
+        names::REASON_RELEASED => Binding::Released,
+        _ => return None,
+    };
+    let failed = condition(&conditions, names::CONDITION_RECLAIMED);
+    let failed = failed.filter(|it| it.status == "False").map(|it| it.message.as_str().into());
+    let idle = condition(&conditions, names::CONDITION_IDLE).filter(|it| it.status == "True");
+    Some(Report {
+        binding,
+        message: bound.message.as_str().into(),
+        failed,
+        idle_since: idle.map(|it| it.last_transition_time.0.as_second()),
+    })
+}
+
+/// What the status of a claim says.
+fn claim_report(status: &LoadBalancerClaimStatus) -> Option<ClaimReport> {
+    let bound = status.conditions.iter().find(|it| it.type_ == names::CONDITION_BOUND)?;
+    Some(ClaimReport {
+        phase: match status.phase? {
+            ClaimPhase::Pending => Phase::Pending,
+            ClaimPhase::Bound => Phase::Bound,
+            ClaimPhase::Lost => Phase::Lost,
+        },
+        load_balancer: status.load_balancer_name.as_deref().map(Into::into),
+        capacity: amounts(status.capacity.as_ref()).unwrap_or_default(),
+        reason: Reason::parse(&bound.reason)?,
+        message: bound.message.as_str().into(),
+    })
+}
+
+/// What is called after the load balancer is called by its name.
+fn source(class: &ClassSource, name: &str) -> LoadBalancerSource {
+    match class {
+        ClassSource::Builtin(it) => LoadBalancerSource::Builtin(*it),
+        ClassSource::BareMetalLoadBalancer(it) => {
+            LoadBalancerSource::BareMetalLoadBalancer(BareMetalSource {
+                type_: it.type_,
+                service_name: name.to_owned(),
+            })
+        }
+        ClassSource::Template(it) => LoadBalancerSource::Template(*it),
+        ClassSource::External(it) => LoadBalancerSource::External(it.clone()),
+        ClassSource::AwsLoadBalancer(_) => {
+            LoadBalancerSource::AwsLoadBalancer(CloudSource { lb_name: name.to_owned() })
+        }
+        ClassSource::GceLoadBalancer(_) => {
+            LoadBalancerSource::GceLoadBalancer(CloudSource { lb_name: name.to_owned() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convert::testing::object;
+    use bowline_core::objects::{Operator, Requirement};
+
+    fn read(spec: &str) -> Result<Ask, Problem> {
+        claim(&object(&format!("metadata: {{name: web, namespace: shop, uid: c1}}\nspec: {spec}")))
+            .ask
+    }
+
+    #[test]
+    fn everything_a_claim_asks_for_is_read() {
+        let requirement = Requirement { key: "tier".into(), operator: Operator::Exists };
+        let expected = Ask {
+            selector: objects::LabelSelector { requirements: vec![requirement] },
+            requests: Amounts { bandwidth: Some(1_500_000_000), iops: Some(20_000) },
+            limits: Amounts { bandwidth: Some(2_000_000_000), iops: None },
+            load_balancer: Some("edge".into()),
+            scope: Some(Scope::Intranet),
+            class: ClassWish::Named("gold".into()),
+        };
+        let spec = "{selector: {matchExpressions: [{key: tier, operator: Exists}]}, \
+             resources: {requests: {network-bandwidth: 1.5G, network-iops: 20k}, \
+             limits: {network-bandwidth: 2G}}, loadBalancerName: edge, scope: Intranet, className: gold}";
+        assert_eq!(read(spec), Ok(expected));
+        assert_eq!(read("{}"), Ok(Ask::default()));
+        assert_eq!(read("{className: ''}").map(|ask| ask.class), Ok(ClassWish::Never));
+    }
+
+    #[test]
+    fn what_no_server_would_take_is_quoted() {
+        for (spec, quoted) in [
+            ("{resources: {requests: {network-iops: '-1'}}}", "spec.resources.requests: \"-1\""),
+            ("{resources: {limits: {network-iops: '1e99'}}}", "spec.resources.limits: \"1e99\""),
+            (
+                "{selector: {matchExpressions: [{key: a, operator: Like}]}}",
+                "is not a label selector",
+            ),
+        ] {
+            let problem = read(spec).unwrap_err();
+            assert!(problem.message.contains(quoted), "{}", problem.message);
+        }
+    }
+
+    #[test]
+    fn what_is_recorded_of_a_load_balancer_is_read_back() {
+        let text = "{metadata: {name: edge, uid: l1, resourceVersion: '7', labels: {tier: gold}, \
+             finalizers: [other/one, bowline.dev/in-use], \
+             annotations: {bowline.dev/provisioned-for: shop/web/c1}}, \
+             spec: {builtin: {}, scope: Intranet, className: gold, reclaimPolicy: Recycle, \
+             capacity: {network-iops: 1k}, claimRef: {namespace: shop, name: web, uid: c1}}, \
+             status: {consumers: [{kind: Ingress, namespace: shop, name: b, uid: u2}, \
+             {kind: Service, namespace: a, name: x, uid: u3}, \
+             {kind: Service, namespace: shop, name: a, uid: u1}], conditions: [\
+             {type: Bound, status: 'False', reason: Released, message: gone, lastTransitionTime: '2030-01-01T00:00:00Z'}, \
+             {type: Reclaimed, status: 'False', reason: Failed, message: why, lastTransitionTime: '2030-01-01T00:00:00Z'}, \
+             {type: Idle, status: 'True', reason: NoConsumers, message: '', lastTransitionTime: '1970-01-01T00:16:40Z'}]}}";
+        let key = ObjectKey::new("shop", "web");
+        let expected = Known {
+            name: "edge".into(),
+            uid: "l1".into(),
+            version: Version("7".into()),
+            deleting: false,
+            labels: [("tier".into(), "gold".into())].into(),
+            scope: Scope::Intranet,
+            class: Some("gold".into()),
+            capacity: Amounts { bandwidth: None, iops: Some(1_000) },
+            reclaim: Reclaim::Recycle,
+            provisioned_for: Some((key.clone(), "c1".into())),
+            users: vec!["a".into(), "shop".into()],
+            tie: Tie {
+                claim: Some(ClaimRef { key, uid: Some("c1".into()) }),
+                in_use: true,
+                cleanup: false,
+            },
+            report: Some(Report {
+                binding: Binding::Released,
+                message: "gone".into(),
+                failed: Some("why".into()),
+                idle_since: Some(1_000),
+            }),
+        };
+        let lb: LoadBalancer = object(text);
+        assert_eq!(bindable(&lb), expected);
+        let kept = finalizers(&lb.metadata.finalizers.unwrap(), &Tie::default());
+        assert_eq!(kept, ["other/one"]);
+    }
+
+    #[test]
+    fn what_a_class_makes_is_the_claims_from_the_beginning() {
+        let class: LoadBalancerClass = object(
+            "{metadata: {name: gold}, spec: {bareMetalLoadBalancer: {type: Haproxy}, reclaimPolicy: Retain}}",
+        );
+        let new = NewLoadBalancer {
+            name: "lbc-c1".into(),
+            class: "gold".into(),
+            scope: Scope::Intranet,
+            capacity: Amounts { bandwidth: Some(2_000_000_000), iops: None },
+            reclaim: Reclaim::Retain,
+            claim: (ObjectKey::new("shop", "web"), "c1".into()),
+        };
+        let made = provisioned(&new, &class.spec);
+        let known = bindable(&made);
+        assert_eq!((known.tie, known.provisioned_for), (new.tie(), Some(new.claim)));
+        assert_eq!((known.capacity, known.class), (new.capacity, Some(new.class)));
+        let source = serde_json::to_value(&made.spec.source).unwrap();
+        let expected = serde_json::json!({"bareMetalLoadBalancer": {"type": "Haproxy", "serviceName": "lbc-c1"}});
+        assert_eq!(source, expected);
+    }
+}

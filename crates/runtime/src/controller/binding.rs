@@ -1,0 +1,172 @@
+//! Carries out what the binder says: writes of LoadBalancers and claims, and reads that confirm what a watch
+//! seems to say. Each write is exclusive or under a version; what is there after a conflict is read and
+//! reported, never overruled.
+
+use super::shown::{ClaimShown, LoadBalancerShown, Shown};
+use super::writes::{Failure, Writer, Written, params, patch_params};
+use crate::patience::answer;
+use bowline_api::{LoadBalancer, LoadBalancerClaim};
+use bowline_core::addresses::Version;
+use bowline_core::binder::{self, Id, Subject};
+use bowline_core::key::ObjectKey;
+use kube::api::{Api, DeleteParams, Patch, Preconditions};
+use kube::{Error, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// What to do to a LoadBalancer or a claim.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Make it; that there is one is a conflict.
+    Create(Box<LoadBalancer>),
+    /// Patch it.
+    Amend(Value),
+    /// Patch its status.
+    Status(Value),
+    /// Delete it, if it still is this one.
+    Delete {
+        /// Its uid.
+        uid: Arc<str>,
+        /// Its version.
+        version: Version,
+    },
+}
+
+/// A LoadBalancer or claim as it is.
+#[derive(Debug)]
+pub(super) enum Found {
+    LoadBalancer(Box<Shown<LoadBalancerShown>>),
+    Claim(Box<Shown<ClaimShown>>),
+}
+
+impl Found {
+    /// The same, as the binder knows it.
+    pub(super) fn object(&self) -> Box<binder::Object> {
+        Box::new(match self {
+            Self::LoadBalancer(shown) => binder::Object::LoadBalancer(shown.status.known.clone()),
+            Self::Claim(shown) => binder::Object::Claim(shown.status.known.clone()),
+        })
+    }
+}
+
+/// How a step ended.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// It was carried out; this is there now.
+    Ok(Option<Found>),
+    /// It was not, because this is there.
+    Conflict(Option<Found>),
+    /// It was not, or nobody knows.
+    Failed,
+}
+
+impl Answer {
+    /// The same, as the binder is told of it.
+    pub(super) fn written(&self) -> binder::Written {
+        let object = |found: &Option<Found>| found.as_ref().map(Found::object);
+        match self {
+            Self::Ok(found) => binder::Written::Ok(object(found)),
+            Self::Conflict(found) => binder::Written::Conflict(object(found)),
+            Self::Failed => binder::Written::Failed,
+        }
+    }
+}
+
+impl Writer {
+    pub(super) async fn bind(&self, id: Id, name: &str, step: Step) -> Written {
+        let api: Api<LoadBalancer> = Api::all(self.client.clone());
+        let shown =
+            |it: &LoadBalancer| Found::LoadBalancer(Box::new(Shown::<LoadBalancerShown>::of(it)));
+        let done = match step {
+            Step::Create(object) => answer(api.create(&params(), &object)).await.map(Some),
+            step => amend(&api, name, step).await,
+        };
+        Written::Binding(id, settled(&api, name, done, shown).await)
+    }
+
+    pub(super) async fn bind_claim(&self, id: Id, key: &ObjectKey, step: Step) -> Written {
+        let api: Api<LoadBalancerClaim> = Api::namespaced(self.client.clone(), &key.namespace);
+        let shown = |it: &LoadBalancerClaim| Found::Claim(Box::new(Shown::<ClaimShown>::of(it)));
+        let done = amend(&api, &key.name, step).await;
+        Written::Binding(id, settled(&api, &key.name, done, shown).await)
+    }
+
+    /// Patches the status of a claim.
+    pub(super) async fn claim(&self, key: &ObjectKey, patch: Value) -> Result<Written, Failure> {
+        let api: Api<LoadBalancerClaim> = Api::namespaced(self.client.clone(), &key.namespace);
+        let after = amend(&api, &key.name, Step::Status(patch)).await?.ok_or(Failure::Gone)?;
+        Ok(Written::Claim(Box::new(Shown::<ClaimShown>::of(&after))))
+    }
+
+    /// What the API says of something that seems to be gone.
+    pub(super) async fn look_for(&self, subject: Subject) -> Result<Written, Failure> {
+        let version = match &subject {
+            Subject::Claim { key, uid, .. } => {
+                let api: Api<LoadBalancerClaim> =
+                    Api::namespaced(self.client.clone(), &key.namespace);
+                let found = answer(api.get_opt(&key.name)).await?;
+                found.filter(|it| it.uid().as_deref() == Some(&**uid)).map(|it| version(&it))
+            }
+            Subject::LoadBalancer { name, .. } => {
+                let api: Api<LoadBalancer> = Api::all(self.client.clone());
+                answer(api.get_opt(name)).await?.map(|it| version(&it))
+            }
+        };
+        Ok(Written::LookedFor(subject, version))
+    }
+}
+
+fn version(object: &impl Resource) -> Version {
+    Version(object.meta().resource_version.as_deref().unwrap_or_default().into())
+}
+
+/// Changes an object; what it is then. None: it is gone.
+async fn amend<K>(api: &Api<K>, name: &str, step: Step) -> Result<Option<K>, Error>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    match step {
+        Step::Amend(patch) => {
+            answer(api.patch(name, &patch_params(), &Patch::Merge(&patch))).await.map(Some)
+        }
+        Step::Status(patch) => {
+            answer(api.patch_status(name, &patch_params(), &Patch::Merge(&patch))).await.map(Some)
+        }
+        Step::Delete { uid, version } => {
+            let preconditions = Preconditions {
+                resource_version: Some(version.0.to_string()),
+                uid: Some(uid.to_string()),
+            };
+            let params =
+                DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            let deleted = answer(api.delete(name, &params)).await?;
+            // Where finalizers hold it the answer is the object.
+            Ok(deleted.left())
+        }
+        Step::Create(_) => Ok(None),
+    }
+}
+
+/// How a step ended. What is there after a conflict is read.
+async fn settled<K>(
+    api: &Api<K>,
+    name: &str,
+    done: Result<Option<K>, Error>,
+    shown: impl Fn(&K) -> Found,
+) -> Answer
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    let error = match done {
+        Ok(after) => return Answer::Ok(after.as_ref().map(shown)),
+        Err(error) => error,
+    };
+    let conflict = matches!(&error, Error::Api(status) if matches!(status.code, 404 | 409));
+    if conflict && let Ok(found) = answer(api.get_opt(name)).await {
+        return Answer::Conflict(found.as_ref().map(shown));
+    }
+    tracing::warn!(name, %error, "cannot write what binds a claim");
+    Answer::Failed
+}

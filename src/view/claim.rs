@@ -1,0 +1,122 @@
+//! Why a claim has the load balancer that it has, or waits: what `bowline explain lbc/NAME` prints. It asks
+//! the binder that the leader runs, of every load balancer and not of the first ten. Pure.
+
+use super::facts::Facts;
+use super::status_text::notes;
+use super::words::{bullet, count, paragraph, row};
+use bowline_api::convert;
+use bowline_api::names;
+use bowline_core::binder::{Binder, Event, Object};
+use bowline_core::key::ObjectKey;
+use bowline_core::objects::Timestamp;
+use serde::Serialize;
+
+/// A claim, and why it is where it is.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClaimView {
+    namespace: String,
+    name: String,
+    /// Pending, Bound or Lost, as its status says; none where nobody has looked at it yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phase: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load_balancer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// What its status says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    /// Services and Ingresses that name it.
+    consumers: u32,
+    /// While it has none: the load balancers that it does not get, each with the one reason.
+    passed_over: Vec<PassedOverView>,
+    /// Why none is made for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unmade: Option<String>,
+    pub(super) notes: Vec<String>,
+}
+
+/// A load balancer that a claim does not get.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PassedOverView {
+    load_balancer: String,
+    why: String,
+}
+
+impl ClaimView {
+    /// None: there is no such claim.
+    pub(super) fn of(facts: &Facts, key: &ObjectKey) -> Option<Self> {
+        let claim = facts.claims.get(key)?;
+        let status = claim.status.clone().unwrap_or_default();
+        let bound = status.conditions.iter().find(|it| it.type_ == names::CONDITION_BOUND);
+        let waits = status.load_balancer_name.is_none();
+        let binder = binder(facts);
+        let passed = binder.explain(key).first.into_iter().filter(|_| waits);
+        let unmade = binder.unmade(key).filter(|_| waits);
+        let asks = facts.wanted.iter().find(|(claim, _)| claim == key);
+        Some(Self {
+            namespace: key.namespace.to_string(),
+            name: key.name.to_string(),
+            phase: status.phase.map(|phase| format!("{phase:?}")),
+            reason: bound.map(|it| it.reason.clone()),
+            message: bound.map(|it| it.message.clone()),
+            load_balancer: status.load_balancer_name,
+            consumers: asks.map_or(0, |(_, count)| *count),
+            passed_over: passed
+                .map(|(name, why)| PassedOverView {
+                    load_balancer: name.to_string(),
+                    why: why.to_string(),
+                })
+                .collect(),
+            unmade: unmade.map(|it| it.to_string()),
+            notes: facts.notes.clone(),
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut out = String::new();
+        let whole = format!("Claim {}/{}", self.namespace, self.name);
+        let headline = match (self.phase.as_deref(), &self.load_balancer) {
+            (Some("Lost"), Some(name)) => format!("{whole} has lost load balancer {name}"),
+            (_, Some(name)) => format!("{whole} has load balancer {name}"),
+            (None, None) => format!("{whole} waits, and no controller has looked at it yet"),
+            (Some(_), None) => format!("{whole} waits for a load balancer"),
+        };
+        paragraph(&mut out, &headline);
+        out.push('\n');
+        if let Some(reason) = &self.reason {
+            row(&mut out, "Reason", reason);
+        }
+        if let Some(message) = self.message.as_ref().filter(|_| self.load_balancer.is_some()) {
+            row(&mut out, "Leader says", message);
+        }
+        row(&mut out, "Used by", &count(self.consumers as usize, "consumer"));
+        if let Some(unmade) = &self.unmade {
+            row(&mut out, "And", unmade);
+        }
+        if !self.passed_over.is_empty() {
+            out.push_str("\nLoad balancers that it does not get\n");
+            for it in &self.passed_over {
+                bullet(&mut out, "  - ", &format!("{}: {}", it.load_balancer, it.why));
+            }
+        }
+        notes(&mut out, &self.notes);
+        out
+    }
+}
+
+/// The binder, told of everything that there is.
+fn binder(facts: &Facts) -> Binder {
+    let mut binder = Binder::new();
+    let now: Timestamp = facts.now.as_second();
+    let lbs = facts.load_balancers.values().map(convert::bindable).map(Object::LoadBalancer);
+    let claims = facts.claims.values().map(convert::claim).map(Object::Claim);
+    let classes = facts.balancer_classes.iter().map(convert::class).map(Object::Class);
+    let namespaces = facts.namespaces.iter().map(convert::namespace).map(Object::Namespace);
+    for object in lbs.chain(claims).chain(classes).chain(namespaces) {
+        binder.handle(Event::Apply(Box::new(object)), now);
+    }
+    binder
+}

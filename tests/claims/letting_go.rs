@@ -1,0 +1,120 @@
+//! What holds what, and what becomes of what is let go.
+
+use crate::stage::{CLAIM, LB, Site, has, play, wants};
+use bowline_testing::objects;
+use serde_json::{Value, json};
+
+fn deleting(object: &Value) -> Option<()> {
+    object["metadata"]["deletionTimestamp"].as_str().map(|_| ())
+}
+
+#[test]
+fn a_load_balancer_that_a_claim_has_stays_until_the_claim_goes() {
+    play(async || {
+        let site = Site::new().await;
+        site.lb("edge-1", has("5G")).await;
+        site.claim("web", wants("2G")).await;
+        site.bound("web", "edge-1").await;
+        site.cluster.delete(LB, "", "edge-1").await;
+        site.until(LB, "edge-1", "is being deleted", deleting).await;
+        let message = site.until(LB, "edge-1", "says who holds it", |it| {
+            let all = it["status"]["conditions"].as_array()?;
+            let bound = all.iter().find(|it| it["type"] == "Bound")?["message"].as_str()?;
+            bound.contains("being deleted").then(|| bound.to_owned())
+        });
+        let expected = format!("it is being deleted, and claim {}/web holds it", site.namespace);
+        assert_eq!(message.await, expected);
+        site.bound("web", "edge-1").await;
+        site.cluster.delete(CLAIM, &site.namespace, "web").await;
+        site.gone(CLAIM, "web").await;
+        site.gone(LB, "edge-1").await;
+    });
+}
+
+#[test]
+fn a_claim_in_use_stays_until_its_consumers_let_go() {
+    play(async || {
+        let site = Site::new().await;
+        let spec = json!({"reclaimPolicy": "Delete", "addresses": ["203.0.113.10"]});
+        site.lb("edge-1", spec).await;
+        site.claim("web", json!({})).await;
+        site.bound("web", "edge-1").await;
+        let mut service = objects::service("shop", "", &[(80, 8080)]);
+        service["metadata"]["annotations"] = json!({"bowline.dev/load-balancer-claim": "web"});
+        site.cluster.apply(&site.namespace, &service).await;
+        site.until(LB, "edge-1", "has a consumer", |it| {
+            (it["status"]["consumers"][0]["name"] == "shop").then_some(())
+        })
+        .await;
+        let held = |it: &Value| {
+            let finalizers = it["metadata"]["finalizers"].as_array()?;
+            finalizers.contains(&json!("bowline.dev/in-use")).then_some(())
+        };
+        site.until(CLAIM, "web", "is held", held).await;
+        site.cluster.delete(CLAIM, &site.namespace, "web").await;
+        site.until(CLAIM, "web", "is being deleted", deleting).await;
+        site.bound("web", "edge-1").await;
+        site.cluster.delete("Service", &site.namespace, "shop").await;
+        site.gone(CLAIM, "web").await;
+        site.gone(LB, "edge-1").await;
+    });
+}
+
+#[test]
+fn a_retained_load_balancer_is_for_nobody_until_a_person_clears_it() {
+    play(async || {
+        let site = Site::new().await;
+        site.lb("edge-1", has("5G")).await;
+        site.claim("web", wants("2G")).await;
+        site.bound("web", "edge-1").await;
+        site.cluster.delete(CLAIM, &site.namespace, "web").await;
+        site.gone(CLAIM, "web").await;
+        let message = site.stands("edge-1", "Released").await;
+        assert_eq!(message, "its claim is gone: clear claimRef to make it available");
+        // Nor for one of the same name.
+        site.claim("web", wants("2G")).await;
+        let message = site.says("web", "Pending", "NoMatch").await;
+        assert!(message.contains("edge-1: its claim is gone"), "{message}");
+        let mut service = objects::service("shop", "", &[(80, 8080)]);
+        service["metadata"]["annotations"] = json!({"bowline.dev/load-balancer-claim": "web"});
+        site.cluster.apply(&site.namespace, &service).await;
+        let message = site.told(&site.namespace, "shop", "ClaimNotBound").await;
+        assert_eq!(message, "claim \"web\" is not bound to a load balancer");
+        site.cluster.patch(LB, "", "edge-1", &json!({"spec": {"claimRef": null}})).await;
+        site.bound("web", "edge-1").await;
+    });
+}
+
+#[test]
+fn a_recycled_load_balancer_goes_to_the_next_claim() {
+    play(async || {
+        let site = Site::new().await;
+        let spec = json!({"reclaimPolicy": "Recycle", "capacity": {"network-bandwidth": "5G"}});
+        site.lb("edge-1", spec).await;
+        site.claim("web", wants("2G")).await;
+        site.bound("web", "edge-1").await;
+        site.claim("next", wants("2G")).await;
+        site.says("next", "Pending", "NoMatch").await;
+        site.cluster.delete(CLAIM, &site.namespace, "web").await;
+        site.bound("next", "edge-1").await;
+    });
+}
+
+#[test]
+fn a_claim_whose_load_balancer_disappears_is_lost_and_moves_nowhere() {
+    play(async || {
+        let site = Site::new().await;
+        site.lb("edge-1", has("5G")).await;
+        site.claim("web", wants("2G")).await;
+        site.bound("web", "edge-1").await;
+        site.lb("edge-2", has("5G")).await;
+        site.stands("edge-2", "Available").await;
+        site.cluster.delete(LB, "", "edge-1").await;
+        site.cluster.patch(LB, "", "edge-1", &json!({"metadata": {"finalizers": null}})).await;
+        site.gone(LB, "edge-1").await;
+        let message = site.says("web", "Lost", "LoadBalancerGone").await;
+        assert_eq!(message, "load balancer edge-1 is gone");
+        site.told(&site.namespace, "web", "LoadBalancerGone").await;
+        site.stands("edge-2", "Available").await;
+    });
+}

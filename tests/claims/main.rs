@@ -1,0 +1,12 @@
+//! LoadBalancerClaims with the real binary on an API of the test's own: who is bound to what, who waits and
+//! why, what holds what, and what becomes of what is let go. Only what the API shows counts as proof.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
+
+mod binding;
+mod letting_go;
+mod stage;
