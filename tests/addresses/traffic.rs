@@ -121,7 +121,11 @@ fn a_load_balancer_with_a_pool_has_an_address_of_it_and_serves_there() {
         leads_to(own, "a").await;
         site.shows("a", &[&own.to_string()]).await;
         site.records(&[(&own.to_string(), &["edge"])]).await;
-        let edge = site.cluster.read("LoadBalancer", "", "edge").await;
-        assert_eq!(edge["status"]["ingress"], json!([{"ip": own}]));
+        eventually("the load balancer shows its address", || async {
+            let edge = site.cluster.read("LoadBalancer", "", "edge").await;
+            let shown = edge["status"]["ingress"] == json!([{"ip": own}]);
+            if shown { Ok(()) } else { Err(edge.to_string()) }
+        })
+        .await;
     });
 }
