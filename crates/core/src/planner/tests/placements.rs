@@ -203,7 +203,7 @@ fn where_an_ingress_goes() {
     ];
     for (case, config, class, ingress, expected) in cases {
         let (class, ingress): (Object, Object) = (class.into(), ingress.into());
-        let objects = lbs().into_iter().chain([class.clone(), ingress.clone()]);
+        let objects = lbs().chain([class.clone(), ingress.clone()]);
         let first = planner(config.clone(), objects.collect());
         assert_eq!(ingress_state(&first, "a/x"), expected, "{case}");
         let last = planner(config, [ingress, class].into_iter().chain(lbs()).collect());
