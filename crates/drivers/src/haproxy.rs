@@ -11,15 +11,10 @@
 pub mod command;
 pub mod diff;
 mod driver;
-mod folder;
-pub mod pem;
 mod process;
 pub mod readback;
 pub mod render;
-#[cfg(test)]
-mod samples;
 mod socket;
-mod suspects;
 pub mod text;
 #[cfg(test)]
 mod tokens;

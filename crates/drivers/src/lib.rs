@@ -7,6 +7,9 @@
 pub mod builtin;
 pub mod desired;
 pub mod haproxy;
+pub mod program;
+#[cfg(test)]
+mod samples;
 pub mod template;
 
 use bowline_core::update::{Report, Update};

@@ -371,10 +371,12 @@ impl Observed {
 
 #[cfg(test)]
 mod tests {
-    use super::super::render::{Excluded, render};
-    use super::super::samples::{everything, member, pool, prefix, settings};
+    use super::super::render::render;
+    use super::super::render::tests::settings;
     use super::*;
     use crate::desired::Desired;
+    use crate::program::Excluded;
+    use crate::samples::{everything, member, pool, prefix};
     use bowline_core::plan::Host;
     use proptest::prelude::*;
     use std::path::Path;

@@ -1,9 +1,10 @@
 //! What the agent holds: a handle to the task that keeps HAProxy in step. Updates go in, reports come out;
 //! endpoints, reloads and restarts are the task's.
 
-use super::folder::Folder;
 use super::process;
+use super::wanted::CONFIG;
 use super::work::{Request, Worker};
+use crate::program::folder::Folder;
 use crate::{Driver, Error};
 use bowline_core::update::{Report, Update};
 use prometheus_client::metrics::counter::Counter;
@@ -90,7 +91,7 @@ impl Haproxy {
         let version = process::usable(&printed)
             .map_err(|cause| error(format!("looking at {program}"), cause))?;
         tracing::info!(version, exec = options.exec, "driving HAProxy");
-        let folder = Folder::open(&options.folder).map_err(|cause| {
+        let folder = Folder::open(&options.folder, CONFIG).map_err(|cause| {
             error(format!("opening the folder {}", options.folder.display()), cause.to_string())
         })?;
         let (requests, waiting) = mpsc::channel(1);

@@ -5,10 +5,10 @@ mod backend;
 mod frontend;
 mod routes;
 
-use super::pem;
 use super::text::{BadText, Word};
 use super::wanted::{Section, Servers, Wanted};
 use crate::desired::Desired;
+use crate::program::{Excluded, pem};
 use backend::Mode;
 use bowline_core::key::ConsumerRef;
 use bowline_core::outcome::{Problem, Reason, quote};
@@ -29,17 +29,6 @@ pub struct Settings {
     pub peers_socket: PathBuf,
     /// Whether it prints a line for each request.
     pub access_log: bool,
-}
-
-/// What is left out because trying it failed, each with the reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Excluded {
-    /// Listeners whose address cannot be bound.
-    pub listeners: BTreeMap<ListenerKey, String>,
-    /// Consumers that HAProxy refuses.
-    pub consumers: BTreeMap<ConsumerRef, String>,
-    /// Certificates that HAProxy refuses, by hash.
-    pub certificates: BTreeMap<Arc<str>, String>,
 }
 
 /// What HAProxy is to have, and what of the plan is not in it.
@@ -327,4 +316,4 @@ fn short_hash(parts: &[&[u8]]) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

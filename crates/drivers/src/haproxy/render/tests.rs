@@ -1,16 +1,22 @@
 //! The renderer against golden files, against HAProxy's own check, and against people who write
 //! directives where names belong.
 
-use super::super::samples::{
-    consumer, everything, forward, ingress, member, pool, prefix, rule, settings, web,
-};
 use super::super::tokens::{map_lines, words};
 use super::*;
+use crate::samples::{consumer, everything, forward, ingress, member, pool, prefix, rule, web};
 use bowline_core::key::ConsumerKind;
 use bowline_core::plan::{Host, PathKind, Rule, ValueKind, ValueMatch};
 use proptest::prelude::*;
 use std::path::Path;
 use std::process::Command;
+
+pub(in super::super) fn settings(folder: &Path) -> Settings {
+    Settings {
+        admin_socket: folder.join("admin.sock"),
+        peers_socket: folder.join("peers.sock"),
+        access_log: true,
+    }
+}
 
 fn rendered(desired: &Desired) -> Rendered {
     render(desired, &Excluded::default(), &settings(Path::new("/run/bowline"))).expect("settings")

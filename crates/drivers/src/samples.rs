@@ -1,6 +1,5 @@
 //! Plans for tests: small builders, and one plan that has something of everything.
 
-use super::render::Settings;
 use crate::desired::Desired;
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::plan::{
@@ -12,30 +11,21 @@ use bowline_core::update::{
     Certificate, CookieSecret, ListenerKey, Member, MemberState, ResolvedListener, ResolvedSite,
     SiteKey,
 };
-use std::path::Path;
 use std::sync::Arc;
 
 /// The hash of the certificate in [`everything`].
-pub(super) const HASH: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+pub(crate) const HASH: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
-pub(super) fn settings(folder: &Path) -> Settings {
-    Settings {
-        admin_socket: folder.join("admin.sock"),
-        peers_socket: folder.join("peers.sock"),
-        access_log: true,
-    }
-}
-
-pub(super) fn consumer(kind: ConsumerKind, name: &str) -> ConsumerRef {
+pub(crate) fn consumer(kind: ConsumerKind, name: &str) -> ConsumerRef {
     let uid = format!("uid-{name}").into();
     ConsumerRef { kind, namespace: "shop".into(), name: name.into(), uid }
 }
 
-pub(super) fn ingress(name: &str) -> ConsumerRef {
+pub(crate) fn ingress(name: &str) -> ConsumerRef {
     consumer(ConsumerKind::Ingress, name)
 }
 
-pub(super) fn pool(name: &str) -> Pool {
+pub(crate) fn pool(name: &str) -> Pool {
     Pool {
         name: name.into(),
         service: ServicePortRef {
@@ -56,30 +46,30 @@ pub(super) fn pool(name: &str) -> Pool {
     }
 }
 
-pub(super) fn member(last: u8) -> Member {
+pub(crate) fn member(last: u8) -> Member {
     Member { address: ([10, 0, 0, last], 8080).into(), weight: 1, state: MemberState::Ready }
 }
 
-pub(super) fn rule(kind: PathKind, path: &str, action: Action) -> Rule {
+pub(crate) fn rule(kind: PathKind, path: &str, action: Action) -> Rule {
     let path = PathMatch { kind, value: path.into() };
     Rule { path, method: None, headers: Vec::new(), query: Vec::new(), action }
 }
 
-pub(super) fn forward(pool: &str) -> Action {
+pub(crate) fn forward(pool: &str) -> Action {
     Action::Forward(vec![WeightedPool { pool: pool.into(), weight: 1 }])
 }
 
-pub(super) fn prefix(path: &str, pool: &str) -> Rule {
+pub(crate) fn prefix(path: &str, pool: &str) -> Rule {
     rule(PathKind::Prefix, path, forward(pool))
 }
 
 impl Desired {
-    pub(super) fn put_pool(&mut self, pool: Pool, members: &[Member]) {
+    pub(crate) fn put_pool(&mut self, pool: Pool, members: &[Member]) {
         self.members.insert(pool.name.clone(), members.into());
         self.pools.insert(pool.name.clone(), Arc::new(pool));
     }
 
-    pub(super) fn put_site(
+    pub(crate) fn put_site(
         &mut self,
         host: Host,
         tls: Option<SiteTls>,
@@ -92,7 +82,7 @@ impl Desired {
         self.sites.insert(SiteKey { entry: "web".into(), host }, Arc::new(site));
     }
 
-    pub(super) fn put_listener(
+    pub(crate) fn put_listener(
         &mut self,
         at: &str,
         protocol: ListenerProtocol,
@@ -107,7 +97,7 @@ impl Desired {
 }
 
 /// Clear text on these ports, and a site that answers for a host.
-pub(super) fn web(port: u16, host: &str, rules: Vec<Rule>) -> Desired {
+pub(crate) fn web(port: u16, host: &str, rules: Vec<Rule>) -> Desired {
     let mut desired = Desired::default();
     let edge = consumer(ConsumerKind::LoadBalancer, "edge");
     let at = format!("127.0.0.1:{port}");
@@ -117,7 +107,7 @@ pub(super) fn web(port: u16, host: &str, rules: Vec<Rule>) -> Desired {
 }
 
 /// Something of everything. The certificate is a real one.
-pub(super) fn everything() -> Desired {
+pub(crate) fn everything() -> Desired {
     let mut desired = web(
         8080,
         "shop.example",

@@ -1,4 +1,4 @@
-//! HAProxy's files. Each set of them has a folder of its own, written and synced in full; `current` is a
+//! The files of a program. Each set of them has a folder of its own, written and synced in full; `current` is a
 //! link that leads to one of them and is replaced at once. Whoever reads meets one set, never parts of two.
 
 use std::collections::BTreeMap;
@@ -7,10 +7,12 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-/// The folder that HAProxy's files are in.
+/// The folder that they are in.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(crate) struct Folder {
     root: PathBuf,
+    /// The name of the main file.
+    main: &'static str,
     next: u64,
 }
 
@@ -18,7 +20,7 @@ const PREFIX: &str = "set-";
 
 impl Folder {
     /// Opens the folder, and makes it if there is none. Sets that nothing leads to are removed.
-    pub(super) fn open(root: &Path) -> io::Result<Self> {
+    pub(crate) fn open(root: &Path, main: &'static str) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         let current = fs::read_link(root.join("current")).ok();
         let mut next = 1;
@@ -32,16 +34,16 @@ impl Folder {
                 fs::remove_dir_all(entry.path())?;
             }
         }
-        Ok(Self { root: root.to_owned(), next })
+        Ok(Self { root: root.to_owned(), main, next })
     }
 
     /// The main file of what is in force.
-    pub(super) fn config(&self) -> PathBuf {
-        self.root.join("current").join(super::wanted::CONFIG)
+    pub(crate) fn config(&self) -> PathBuf {
+        self.root.join("current").join(self.main)
     }
 
     /// Writes a set of files that nothing leads to yet, and returns its folder.
-    pub(super) fn write(&mut self, files: &BTreeMap<String, Vec<u8>>) -> io::Result<PathBuf> {
+    pub(crate) fn write(&mut self, files: &BTreeMap<String, Vec<u8>>) -> io::Result<PathBuf> {
         let set = self.root.join(format!("{PREFIX}{}", self.next));
         self.next += 1;
         let written = self.write_to(&set, files);
@@ -74,7 +76,7 @@ impl Folder {
     }
 
     /// From now on `current` leads to this set.
-    pub(super) fn install(&self, set: &Path) -> io::Result<()> {
+    pub(crate) fn install(&self, set: &Path) -> io::Result<()> {
         let name = set.file_name().unwrap_or_default();
         let before = fs::read_link(self.root.join("current")).ok();
         let link = self.root.join("next");
@@ -92,7 +94,7 @@ impl Folder {
     }
 
     /// A set that was only tried.
-    pub(super) fn discard(&self, set: &Path) {
+    pub(crate) fn discard(&self, set: &Path) {
         let _ = fs::remove_dir_all(set);
     }
 }
@@ -109,7 +111,7 @@ mod tests {
     #[test]
     fn a_set_is_in_force_when_it_is_installed_and_whole() {
         let root = tempfile::tempdir().expect("a folder");
-        let mut folder = Folder::open(root.path()).expect("open");
+        let mut folder = Folder::open(root.path(), "haproxy.cfg").expect("open");
         let first = folder.write(&files("one")).expect("written");
         assert!(!folder.config().exists());
         folder.install(&first).expect("installed");
@@ -117,7 +119,7 @@ mod tests {
 
         // Killed between writing and installing: the old set is in force, and the other one goes.
         let second = folder.write(&files("two")).expect("written");
-        let mut folder = Folder::open(root.path()).expect("open");
+        let mut folder = Folder::open(root.path(), "haproxy.cfg").expect("open");
         assert_eq!(fs::read_to_string(folder.config()).expect("read"), "one");
         assert!(!second.exists());
 

@@ -1,4 +1,4 @@
-//! Certificates as HAProxy is given them: the blocks of a PEM file and nothing else. What stands around
+//! Certificates as a program is given them: the blocks of a PEM file and nothing else. What stands around
 //! or within them in the Secret could otherwise end a command early or be taken for something else.
 
 /// Chain and key in one file, or why not.

@@ -1,22 +1,33 @@
-//! Finding what HAProxy refuses. A file that it refuses as a whole is tried in halves, until those are found
+//! Finding what a program refuses. A file that it refuses as a whole is tried in halves, until those are found
 //! that it refuses by themselves.
 
-use super::render::Excluded;
 use crate::desired::Desired;
 use bowline_core::key::ConsumerRef;
 use bowline_core::plan::{Action, Serves};
+use bowline_core::update::ListenerKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// What is left out because trying it failed, each with the reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Excluded {
+    /// Listeners whose address cannot be bound.
+    pub listeners: BTreeMap<ListenerKey, String>,
+    /// Consumers that the program refuses.
+    pub consumers: BTreeMap<ConsumerRef, String>,
+    /// Certificates that the program refuses, by hash.
+    pub certificates: BTreeMap<Arc<str>, String>,
+}
+
 /// Something that can be left out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Suspect {
+pub(crate) enum Suspect {
     Certificate(Arc<str>),
     Consumer(ConsumerRef),
 }
 
 /// All that can be left out of a plan and is not yet.
-pub(super) fn all(desired: &Desired, excluded: &Excluded) -> Vec<Suspect> {
+pub(crate) fn all(desired: &Desired, excluded: &Excluded) -> Vec<Suspect> {
     let certificates = desired.certificates.keys();
     let certificates = certificates.filter(|hash| !excluded.certificates.contains_key(*hash));
     // Without the listeners that sites share, nothing of a site would be tried.
@@ -31,7 +42,7 @@ pub(super) fn all(desired: &Desired, excluded: &Excluded) -> Vec<Suspect> {
 }
 
 /// What is left out when of these suspects only some are tried.
-pub(super) fn only(excluded: &Excluded, all: &[Suspect], tried: &[Suspect]) -> Excluded {
+pub(crate) fn only(excluded: &Excluded, all: &[Suspect], tried: &[Suspect]) -> Excluded {
     let tried: BTreeSet<_> = tried.iter().collect();
     let mut excluded = excluded.clone();
     for suspect in all.iter().filter(|suspect| !tried.contains(suspect)) {
@@ -41,7 +52,7 @@ pub(super) fn only(excluded: &Excluded, all: &[Suspect], tried: &[Suspect]) -> E
 }
 
 /// Leaves out one that was found.
-pub(super) fn leave_out(excluded: &mut Excluded, suspect: &Suspect, why: String) {
+pub(crate) fn leave_out(excluded: &mut Excluded, suspect: &Suspect, why: String) {
     match suspect {
         Suspect::Certificate(hash) => drop(excluded.certificates.insert(hash.clone(), why)),
         Suspect::Consumer(consumer) => drop(excluded.consumers.insert(consumer.clone(), why)),
@@ -51,24 +62,24 @@ pub(super) fn leave_out(excluded: &mut Excluded, suspect: &Suspect, why: String)
 /// Finds those that are refused by themselves. It takes about twice the logarithm of their number of
 /// questions for each that is found.
 #[derive(Debug)]
-pub(super) struct Search {
+pub(crate) struct Search {
     parts: Vec<Vec<Suspect>>,
     /// Those that were found, each with the reason.
-    pub(super) found: Vec<(Suspect, String)>,
+    pub(crate) found: Vec<(Suspect, String)>,
 }
 
 impl Search {
-    pub(super) fn among(all: Vec<Suspect>) -> Self {
+    pub(crate) fn among(all: Vec<Suspect>) -> Self {
         Self { parts: vec![all], found: Vec::new() }
     }
 
     /// The next that are to be tried together; none: all are found.
-    pub(super) fn next(&self) -> Option<&[Suspect]> {
+    pub(crate) fn next(&self) -> Option<&[Suspect]> {
         self.parts.last().map(Vec::as_slice)
     }
 
     /// Why those were refused, if they were.
-    pub(super) fn tried(&mut self, refused: Option<String>) {
+    pub(crate) fn tried(&mut self, refused: Option<String>) {
         let Some(mut part) = self.parts.pop() else { return };
         let Some(why) = refused else { return };
         match part.len() {
@@ -83,7 +94,7 @@ impl Search {
 }
 
 /// What a consumer asks for, to see whether it asks for something else now.
-pub(super) fn asks(desired: &Desired, consumer: &ConsumerRef) -> String {
+pub(crate) fn asks(desired: &Desired, consumer: &ConsumerRef) -> String {
     let listeners = desired.listeners.values().filter(|it| it.consumer == *consumer);
     let mut asked: Vec<_> = listeners.map(|it| format!("{:?}", it.listener)).collect();
     let mut pools: BTreeMap<&str, String> = BTreeMap::new();
