@@ -7,6 +7,7 @@
 pub mod builtin;
 pub mod desired;
 pub mod haproxy;
+pub mod nginx;
 pub mod program;
 #[cfg(test)]
 mod samples;

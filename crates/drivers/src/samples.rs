@@ -11,6 +11,7 @@ use bowline_core::update::{
     Certificate, CookieSecret, ListenerKey, Member, MemberState, ResolvedListener, ResolvedSite,
     SiteKey,
 };
+use proptest::prelude::*;
 use std::sync::Arc;
 
 /// The hash of the certificate in [`everything`].
@@ -241,4 +242,62 @@ pub(crate) fn everything() -> Desired {
         Member { address: "[fd00::6]:5432".parse().expect("an address"), weight: 3, ..member(6) };
     desired.put_pool(db, &[member(6), sixth]);
     desired
+}
+
+/// What people have tried to get into configuration files.
+pub(crate) fn hostile() -> impl Strategy<Value = String> {
+    let pieces = prop::sample::select(vec![
+        "\n",
+        "\r\n",
+        "\"",
+        "'",
+        "{",
+        "}",
+        "};",
+        "#",
+        ";",
+        "\\",
+        "\\\"",
+        "\0",
+        " ",
+        "\t",
+        "%",
+        "%0a",
+        "%22",
+        "%24",
+        "%00",
+        "$",
+        "${",
+        "$host",
+        "${PATH}",
+        "$request_uri",
+        "lua_need_request_body",
+        "content_by_lua_block {",
+        "include /etc/passwd;",
+        "\nload_module x;\n",
+        "alias /;",
+        "proxy_pass http://6.6.6.6;",
+        "default",
+        "include",
+        "~",
+        "=",
+        "@",
+        "^~",
+        "\u{e4}",
+        "\u{2028}",
+        "a",
+        "b",
+        "/",
+        ".",
+        "..",
+        ":",
+        "]",
+        ",",
+        "(",
+        ")",
+        "*",
+        "_",
+    ]);
+    let short = prop::collection::vec(pieces, 0..8).prop_map(|pieces| pieces.concat());
+    prop_oneof![20 => short, 1 => Just("x".repeat(5_000))]
 }

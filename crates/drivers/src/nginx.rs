@@ -1,0 +1,15 @@
+//! nginx as a load balancer: what is desired becomes one file, which nginx checks and loads with new
+//! processes while the old ones finish what they have. It owns nginx's files; the agent calls it through
+//! [`crate::Driver`].
+//!
+//! ```text
+//!  Update ─▶ desired ─▶ render ─▶ wanted ─▶ files, check, SIGHUP ─▶ new processes
+//!            (pure)     (pure)                                          │
+//!                                 ◀── status socket: what they loaded ──┘
+//! ```
+
+pub mod render;
+pub mod text;
+#[cfg(test)]
+mod tokens;
+pub mod wanted;

@@ -1,0 +1,195 @@
+//! A pool as an upstream, and what a location or server says that leads to it.
+
+use super::super::text::Word;
+use super::short_hash;
+use bowline_core::plan::{Algorithm, PersistenceKey, Pool, Speaks};
+use bowline_core::update::{Member, MemberState};
+use std::collections::BTreeMap;
+
+/// What leads to a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Http,
+    Stream,
+}
+
+/// The most weight that a member gets; where clients are hashed, each unit takes 160 places.
+const HEAVIEST: u32 = 256;
+const HEAVIEST_HASHED: u32 = 16;
+
+/// Upstreams by name, each with whether it has members that take traffic.
+#[derive(Debug, Default)]
+pub(super) struct Upstreams(BTreeMap<Word, Option<String>>);
+
+impl Upstreams {
+    /// Takes a pool in; says whether it has members that take traffic. nginx has no upstream without.
+    pub(super) fn put(&mut self, name: &Word, pool: &Pool, members: &[Member], mode: Mode) -> bool {
+        let upstream = || upstream(name, pool, members, mode);
+        self.0.entry(name.clone()).or_insert_with(upstream).is_some()
+    }
+
+    pub(super) fn text(&self) -> String {
+        self.0.values().flatten().cloned().collect()
+    }
+}
+
+/// The variable with what clients of a pool are known by that have a cookie, which has the same name.
+pub(super) fn cookie(pool: &Pool) -> String {
+    format!("bowline_{}", short_hash(&[b"cookie", pool.name.as_bytes()]))
+}
+
+fn has_cookie(pool: &Pool) -> bool {
+    pool.persistence.is_some_and(|it| it.by == PersistenceKey::Cookie)
+}
+
+/// What clients are known by: the cookie that they bring, else one that they are given.
+pub(super) fn key(pool: &Pool) -> Option<String> {
+    let name = cookie(pool);
+    has_cookie(pool).then(|| {
+        format!(
+            "    map $cookie_{name} ${name} {{\n        default $request_id;\n        \
+             \"~^[0-9a-f]{{32}}$\" $cookie_{name};\n    }}\n"
+        )
+    })
+}
+
+fn upstream(name: &Word, pool: &Pool, members: &[Member], mode: Mode) -> Option<String> {
+    let by_cookie = has_cookie(pool) && mode == Mode::Http;
+    let by_address = pool.algorithm == Algorithm::SourceIp
+        || pool.persistence.is_some_and(|it| it.by == PersistenceKey::SourceIp);
+    let mut lines = Vec::new();
+    let hashed = by_cookie || by_address;
+    if by_cookie {
+        lines.push(format!("hash ${} consistent", cookie(pool)));
+    } else if by_address {
+        lines.push("hash $remote_addr consistent".to_owned());
+    } else if pool.algorithm == Algorithm::LeastConnections {
+        // Without it each process would count for itself.
+        lines.push(format!("zone {name} {}k", 64 + members.len()));
+        lines.push("least_conn".to_owned());
+    }
+    let mut ready = false;
+    for (member, weight) in members.iter().zip(weights(members, hashed)) {
+        let at = Word::socket(member.address);
+        ready |= weight > 0;
+        lines.push(match weight {
+            0 => format!("server {at} down"),
+            1 => format!("server {at} max_fails=3 fail_timeout=5s"),
+            weight => format!("server {at} weight={weight} max_fails=3 fail_timeout=5s"),
+        });
+    }
+    if mode == Mode::Http {
+        lines.extend(["keepalive 32", "keepalive_timeout 2s"].map(str::to_owned));
+    }
+    let body: String = lines.iter().map(|line| format!("        {line};\n")).collect();
+    ready.then(|| format!("\n    upstream {name} {{\n{body}    }}\n"))
+}
+
+/// Weights in their proportion, as small as they can be. One that drains has none.
+fn weights(members: &[Member], hashed: bool) -> Vec<u32> {
+    let weight = |member: &Member| match member.state {
+        MemberState::Draining => 0,
+        MemberState::Ready => u32::from(member.weight),
+    };
+    let divisor = members.iter().map(weight).fold(0, gcd).max(1);
+    let most = members.iter().map(weight).max().unwrap_or(0) / divisor;
+    let heaviest = if hashed { HEAVIEST_HASHED } else { HEAVIEST };
+    let scaled = |weight: u32| match weight / divisor {
+        0 => 0,
+        weight if most <= heaviest => weight,
+        weight => (weight * heaviest / most).max(1),
+    };
+    members.iter().map(|member| scaled(weight(member))).collect()
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Who may use a pool.
+pub(super) fn ranges(pool: &Pool) -> Vec<String> {
+    let mut lines: Vec<_> =
+        pool.source_ranges.iter().map(|range| format!("allow {}", Word::range(range))).collect();
+    if !lines.is_empty() {
+        lines.push("deny all".to_owned());
+    }
+    lines
+}
+
+/// What a location says that leads to a pool.
+pub(super) fn http(pool: &Pool, name: &Word) -> Vec<String> {
+    let mut lines = ranges(pool);
+    let kind = match pool.speaks {
+        Speaks::Http1 => "proxy",
+        Speaks::H2c => "grpc",
+    };
+    if let Some(ms) = pool.timeouts.connect_ms {
+        lines.push(format!("{kind}_connect_timeout {}ms", ms.max(1)));
+    }
+    if let Some(ms) = pool.timeouts.backend_ms {
+        lines.push(format!("{kind}_send_timeout {}ms", ms.max(1)));
+        lines.push(format!("{kind}_read_timeout {}ms", ms.max(1)));
+    }
+    if !pool.snat {
+        lines.push(format!("{kind}_bind $remote_addr transparent"));
+    }
+    if let Some(persistence) = pool.persistence.filter(|_| has_cookie(pool)) {
+        let name = cookie(pool);
+        lines.push(format!(
+            "add_header Set-Cookie \"{name}=${name}; Path=/; HttpOnly; SameSite=Lax; \
+             Max-Age={}$bowline_secure\" always",
+            persistence.timeout_seconds.max(1)
+        ));
+    }
+    lines.push(match pool.speaks {
+        Speaks::Http1 => format!("proxy_pass http://{name}"),
+        Speaks::H2c => format!("grpc_pass grpc://{name}"),
+    });
+    lines
+}
+
+/// What a server says that passes all through to a pool.
+pub(super) fn stream(pool: &Pool, name: &Word, udp: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(ms) = pool.timeouts.connect_ms {
+        lines.push(format!("proxy_connect_timeout {}ms", ms.max(1)));
+    }
+    lines.push(match (pool.timeouts.backend_ms, udp) {
+        (Some(ms), _) => format!("proxy_timeout {}ms", ms.max(1)),
+        (None, true) => "proxy_timeout 60s".to_owned(),
+        (None, false) => "proxy_timeout 1h".to_owned(),
+    });
+    if !pool.snat {
+        lines.push("proxy_bind $remote_addr transparent".to_owned());
+    }
+    if pool.proxy_protocol {
+        lines.push("proxy_protocol on".to_owned());
+    }
+    lines.push(format!("proxy_pass {name}"));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_keep_their_proportion_and_are_small() {
+        use MemberState::{Draining, Ready};
+        let member = |(weight, state): &(u16, MemberState)| Member {
+            address: ([10, 0, 0, 1], 80).into(),
+            weight: *weight,
+            state: *state,
+        };
+        let of = |members: &[(u16, MemberState)], hashed| {
+            let members: Vec<_> = members.iter().map(member).collect();
+            weights(&members, hashed)
+        };
+        assert_eq!(of(&[(7, Ready), (7, Ready)], false), [1, 1]);
+        assert_eq!(of(&[(2, Ready), (6, Ready), (6, Draining), (0, Ready)], false), [1, 3, 0, 0]);
+        assert_eq!(of(&[(1024, Ready), (512, Ready), (1, Ready)], false), [256, 128, 1]);
+        assert_eq!(of(&[(1024, Ready), (512, Ready), (1, Ready)], true), [16, 8, 1]);
+        assert_eq!(of(&[(5, Draining)], false), [0]);
+        assert_eq!(of(&[], true), Vec::<u32>::new());
+    }
+}
