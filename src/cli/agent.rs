@@ -1,8 +1,10 @@
-//! `bowline agent`: follows what is recorded for one load balancer, with the proxy that is built in or with
-//! HAProxy; or, with templates, all Services that are exposed, for a load balancer of any kind.
+//! `bowline agent`: follows what is recorded for one load balancer, with the proxy that is built in, with
+//! HAProxy or with nginx; or, with templates, all Services that are exposed, for a load balancer of any kind.
 
 use super::connect::Connect;
 use super::haproxy::HaproxyFlags;
+use super::nginx::NginxFlags;
+use super::program::ProgramFlags;
 use super::proxy::ProxyFlags;
 use super::role::{self, AdminFlag, GraceFlag};
 use super::template::TemplateFlags;
@@ -18,7 +20,7 @@ use std::pin::Pin;
 /// Carry the traffic of one load balancer on this machine.
 ///
 /// Follows the Plans of the load balancer and the EndpointSlices, and keeps a proxy in step: the built-in
-/// one, or HAProxy.
+/// one, HAProxy or nginx.
 /// When the API goes away, it goes on with what it knows.
 ///
 /// With --template and without a load balancer it fills templates with all LoadBalancer and NodePort
@@ -29,6 +31,7 @@ Examples:
   bowline agent --load-balancer edge
   bowline agent --load-balancer edge --address 192.0.2.10 --access-log
   bowline agent --load-balancer edge --driver haproxy --exec
+  bowline agent --load-balancer edge --driver nginx --exec
   bowline agent --template haproxy.cfg.tmpl --output /etc/haproxy/haproxy.cfg \
     --check 'haproxy -c -f {}' --notify pidfile:SIGUSR2:/run/haproxy.pid")]
 pub(super) struct Agent {
@@ -52,7 +55,13 @@ pub(super) struct Agent {
     proxy: ProxyFlags,
 
     #[command(flatten)]
+    program: ProgramFlags,
+
+    #[command(flatten)]
     haproxy: HaproxyFlags,
+
+    #[command(flatten)]
+    nginx: NginxFlags,
 
     #[command(flatten)]
     template: TemplateFlags,
@@ -71,6 +80,8 @@ enum Carrier {
     Builtin,
     /// HAProxy 2.6 or newer
     Haproxy,
+    /// nginx 1.20 or newer
+    Nginx,
 }
 
 /// An agent that runs, whatever it drives.
@@ -98,7 +109,12 @@ impl Agent {
                 }
                 Carrier::Haproxy => {
                     let log = self.proxy.wants_access_log();
-                    let driver = self.haproxy.driver(log, &context.metrics).await?;
+                    let driver = self.haproxy.driver(&self.program, log, &context.metrics).await?;
+                    Box::pin(agent::run(client, options, driver, context))
+                }
+                Carrier::Nginx => {
+                    let log = self.proxy.wants_access_log();
+                    let driver = self.nginx.driver(&self.program, log, &context.metrics).await?;
                     Box::pin(agent::run(client, options, driver, context))
                 }
             };

@@ -1,5 +1,6 @@
 //! HAProxy as `bowline agent` drives it: its flags, and where its files are when nothing is said.
 
+use super::program::ProgramFlags;
 use bowline_drivers::haproxy::{Counters, Haproxy, Options};
 use bowline_runtime::metrics::Metrics;
 use std::path::PathBuf;
@@ -12,10 +13,6 @@ const COMPARE: Duration = Duration::from_secs(30);
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "HAProxy (--driver haproxy)")]
 pub(super) struct HaproxyFlags {
-    /// Start HAProxy and keep it running; without it, one that runs with these files is driven
-    #[arg(long)]
-    exec: bool,
-
     /// The program; files are checked with it before they are put in place
     #[arg(long, value_name = "FILE", default_value = "haproxy")]
     haproxy_program: PathBuf,
@@ -31,16 +28,13 @@ pub(super) struct HaproxyFlags {
     /// The socket of HAProxy's master, as it was given with -S [default: master.sock in the folder]
     #[arg(long, value_name = "FILE")]
     haproxy_master_socket: Option<PathBuf>,
-
-    /// The least time between two reloads, in seconds; what comes meanwhile is one reload
-    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
-    min_reload_interval: u64,
 }
 
 impl HaproxyFlags {
     /// The driver; what it counts is shown among `metrics`.
     pub(super) async fn driver(
         self,
+        program: &ProgramFlags,
         access_log: bool,
         metrics: &Metrics,
     ) -> anyhow::Result<Haproxy> {
@@ -53,11 +47,11 @@ impl HaproxyFlags {
         };
         let options = Options {
             program: self.haproxy_program,
-            exec: self.exec,
+            exec: program.exec(),
             admin_socket: within(self.haproxy_socket, "admin.sock")?,
             master_socket: within(self.haproxy_master_socket, "master.sock")?,
             folder,
-            min_reload_interval: Duration::from_secs(self.min_reload_interval),
+            min_reload_interval: program.min_reload_interval(),
             compare_every: COMPARE,
             access_log,
         };

@@ -8,8 +8,15 @@
 //!                                 ◀── status socket: what they loaded ──┘
 //! ```
 
+mod driver;
+mod log;
+mod process;
 pub mod render;
+mod status;
 pub mod text;
 #[cfg(test)]
 mod tokens;
 pub mod wanted;
+mod work;
+
+pub use driver::{Counters, Nginx, Options};

@@ -253,8 +253,11 @@ fn an_excluded_consumer_is_told_and_the_others_are_as_they_were() {
     assert_eq!(told, [(&ingress("bad"), Extent::All)]);
 }
 
+/// A directive, and how often each stands in its block.
+type Shape = (Vec<String>, Vec<(Vec<String>, usize)>);
+
 /// Directives without the words that users wrote: a location by its kind, a redirect by its status.
-fn shape(directives: &[Directive]) -> Vec<(Vec<String>, Vec<(Vec<String>, usize)>)> {
+fn shape(directives: &[Directive]) -> Vec<Shape> {
     let flat = |it: &Directive| -> Vec<String> {
         let kept = match &*it.words[0] {
             "location" => it.words.len() - 1,

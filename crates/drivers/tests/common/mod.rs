@@ -1,0 +1,183 @@
+//! What tests of drivers of programs have in common: members that answer with their name, plans, requests.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use bowline_core::key::{ConsumerKind, ConsumerRef};
+use bowline_core::plan::{
+    Action, Algorithm, Backends, Host, Listener, ListenerProtocol, PathKind, PathMatch, Pool, Rule,
+    Serves, ServicePortRef, Speaks, Timeouts, Transport, WeightedPool,
+};
+use bowline_core::update::{
+    Change, ListenerKey, Member, MemberChange, MemberState, Report, ResolvedListener, ResolvedSite,
+    SiteKey, Update,
+};
+use bowline_drivers::Driver;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Answers every request with its name.
+pub(crate) async fn backend(name: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut buffer = [0; 4096];
+                while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {
+                    let length = name.len();
+                    let answer =
+                        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{name}");
+                    if stream.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    at
+}
+
+pub(crate) async fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
+}
+
+/// Status and body of an answer.
+pub(crate) async fn get(port: u16, host: &str, path: &str) -> Result<(u16, String), String> {
+    let asking = async {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    let answer = asking.await.map_err(|error| error.to_string())?;
+    let status = answer.split(' ').nth(1).and_then(|it| it.parse().ok()).ok_or("no status")?;
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok((status, body.to_owned()))
+}
+
+pub(crate) async fn eventually<T>(
+    what: &str,
+    mut probe: impl AsyncFnMut() -> Result<T, String>,
+) -> T {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        match probe().await {
+            Ok(value) => return value,
+            Err(why) if Instant::now() >= until => panic!("{what}: {why}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+pub(crate) async fn answers(port: u16, host: &str, path: &str, status: u16, body: &str) {
+    eventually(&format!("{host}{path} is answered {status} {body}"), async || {
+        let found = get(port, host, path).await?;
+        if found == (status, body.to_owned()) { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+}
+
+pub(crate) fn consumer(name: &str) -> ConsumerRef {
+    ConsumerRef {
+        kind: ConsumerKind::Ingress,
+        namespace: "shop".into(),
+        name: name.into(),
+        uid: name.into(),
+    }
+}
+
+pub(crate) fn pool(name: &str) -> Change<Arc<str>, Arc<Pool>> {
+    let service = ServicePortRef {
+        namespace: "shop".into(),
+        name: "web".into(),
+        port: "".into(),
+        protocol: Transport::Tcp,
+    };
+    let pool = Pool {
+        name: name.into(),
+        service,
+        backends: Backends::Pods,
+        algorithm: Algorithm::RoundRobin,
+        persistence: None,
+        snat: true,
+        proxy_protocol: false,
+        speaks: Speaks::Http1,
+        source_ranges: Vec::new(),
+        timeouts: Timeouts::default(),
+        health_check: None,
+    };
+    Change::Put(name.into(), Arc::new(pool))
+}
+
+pub(crate) fn members(pool: &str, at: &[SocketAddr]) -> MemberChange {
+    let mut members: Vec<_> = at
+        .iter()
+        .map(|address| Member { address: *address, weight: 1, state: MemberState::Ready })
+        .collect();
+    members.sort();
+    MemberChange {
+        pool: pool.into(),
+        members: members.into(),
+        added: Vec::new(),
+        changed: Vec::new(),
+        removed: Vec::new(),
+    }
+}
+
+pub(crate) fn site(
+    host: Host,
+    path: &str,
+    to: &str,
+    by: &str,
+) -> Change<SiteKey, Arc<ResolvedSite>> {
+    let rule = Rule {
+        path: PathMatch { kind: PathKind::Prefix, value: path.into() },
+        method: None,
+        headers: Vec::new(),
+        query: Vec::new(),
+        action: Action::Forward(vec![WeightedPool { pool: to.into(), weight: 1 }]),
+    };
+    let site = ResolvedSite { owner: "shop".into(), tls: None, rules: vec![(rule, consumer(by))] };
+    Change::Put(SiteKey { entry: "web".into(), host }, Arc::new(site))
+}
+
+pub(crate) fn exact(host: &str) -> Host {
+    Host::Exact(host.into())
+}
+
+pub(crate) fn listener(at: SocketAddr) -> Change<ListenerKey, Arc<ResolvedListener>> {
+    let listener = Listener {
+        address: at.ip(),
+        port: at.port(),
+        protocol: ListenerProtocol::Http,
+        serves: Serves::Entry("web".into()),
+    };
+    let consumer = consumer("edge");
+    Change::Put(ListenerKey::of(&listener), Arc::new(ResolvedListener { consumer, listener }))
+}
+
+/// One host, one pool, these members.
+pub(crate) async fn first(at: &[SocketAddr]) -> (u16, Update) {
+    let port = free_port().await;
+    let update = Update {
+        complete: true,
+        pools: vec![pool("p")],
+        members: vec![members("p", at)],
+        sites: vec![site(exact("a.example"), "/", "p", "a")],
+        listeners: vec![listener(([127, 0, 0, 1], port).into())],
+        ..Update::default()
+    };
+    (port, update)
+}
+
+pub(crate) async fn settled(driver: &mut impl Driver, mut report: Report) -> Report {
+    while report.waiting {
+        report =
+            tokio::time::timeout(Duration::from_secs(30), driver.changed()).await.expect("news");
+    }
+    report
+}

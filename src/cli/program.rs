@@ -1,0 +1,29 @@
+//! What is the same for every proxy that is a program of its own: whether it is started, and how often it may
+//! be reloaded.
+
+use std::time::Duration;
+
+/// How another program is driven.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "HAProxy and nginx (--driver haproxy, --driver nginx)")]
+pub(super) struct ProgramFlags {
+    /// Start the program and keep it running; without it, one that runs with these files is driven
+    #[arg(long)]
+    exec: bool,
+
+    /// The least time between two reloads, in seconds; what comes meanwhile is one reload
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    min_reload_interval: u64,
+}
+
+impl ProgramFlags {
+    /// Whether to start it.
+    pub(super) fn exec(&self) -> bool {
+        self.exec
+    }
+
+    /// The least time between two reloads.
+    pub(super) fn min_reload_interval(&self) -> Duration {
+        Duration::from_secs(self.min_reload_interval)
+    }
+}
