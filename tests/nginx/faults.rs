@@ -2,8 +2,9 @@
 
 use crate::edge::{args, master, play, signal, workers};
 use crate::stage::{Stage, agent_kubeconfig, answers, http, serves, start_agent_with};
-use bowline_testing::{Authority, objects};
+use bowline_testing::{Authority, Dial, objects};
 use serde_json::json;
+use std::collections::BTreeSet;
 
 async fn served(stage: &Stage) -> bowline_testing::Backend {
     let a = http("a").await;
@@ -13,10 +14,26 @@ async fn served(stage: &Stage) -> bowline_testing::Backend {
     a
 }
 
+/// What docs/metrics.md says of nginx.
+fn documented() -> BTreeSet<String> {
+    let page = include_str!("../../docs/metrics.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `bowline_nginx_"));
+    rows.filter_map(|rest| Some(format!("bowline_nginx_{}", rest.split_once('`')?.0))).collect()
+}
+
+/// What the agent shows of it.
+async fn shown(stage: &Stage) -> BTreeSet<String> {
+    let dial = Dial::to(stage.agent.admin.ip(), stage.agent.admin.port());
+    let text = dial.get("localhost", "/metrics").await.expect("metrics").text();
+    let lines = text.lines().filter(|line| line.starts_with("bowline_nginx_"));
+    lines.filter_map(|line| Some(line.split_once([' ', '{'])?.0.to_owned())).collect()
+}
+
 #[test]
 fn nginx_that_is_killed_comes_back_with_what_is_wanted_now() {
     play(async |stage| {
         let _a = served(stage).await;
+        assert_eq!(documented(), shown(stage).await);
         let before = master(&stage.lb);
         signal(before, "KILL");
         let b = http("b").await;

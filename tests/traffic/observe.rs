@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 fn documented() -> BTreeSet<String> {
     let page = include_str!("../../docs/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `bowline_"));
-    let rows = rows.filter(|rest| !rest.starts_with("haproxy_"));
+    let rows = rows.filter(|rest| !rest.starts_with("haproxy_") && !rest.starts_with("nginx_"));
     rows.filter_map(|rest| Some(format!("bowline_{}", rest.split_once('`')?.0))).collect()
 }
 

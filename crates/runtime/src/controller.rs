@@ -62,7 +62,9 @@ const CONFLICT: Duration = Duration::from_secs(2);
 pub fn has_driver(source: &LoadBalancerSource) -> bool {
     match source {
         LoadBalancerSource::Builtin(_) | LoadBalancerSource::Template(_) => true,
-        LoadBalancerSource::BareMetalLoadBalancer(proxy) => proxy.type_ == BareMetalType::Haproxy,
+        LoadBalancerSource::BareMetalLoadBalancer(proxy) => match proxy.type_ {
+            BareMetalType::Haproxy | BareMetalType::Nginx => true,
+        },
         _ => false,
     }
 }
