@@ -33,7 +33,8 @@ impl GraceFlag {
 /// How long a move to another address takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct AddressGraceFlag {
-    /// How long a Service that moves to another address is still served at the old one; at most a day
+    /// How long a Service or LoadBalancer that moves to another address is still served at the old one: 0
+    /// for not at all, at most a day
     #[arg(
         long = "address-grace",
         value_name = "SECONDS",

@@ -47,6 +47,8 @@ pub(super) struct Entry {
     /// Whether the object may be gone without a word: a list and an answer came in an order that does not
     /// tell. It is written once more, as it is.
     pub(super) doubt: bool,
+    /// Whether an answer came while a list was being told.
+    pub(super) answered_in_list: bool,
     pub(super) failures: u32,
     /// A failed write is not repeated before.
     pub(super) retry_at: Timestamp,

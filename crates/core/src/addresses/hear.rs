@@ -233,6 +233,13 @@ impl Addresses {
             }
             Kind::Address => {
                 self.listing_addresses = false;
+                for (address, entry) in &mut self.ledger.entries {
+                    // Once, when the list has ended: it may last.
+                    if std::mem::take(&mut entry.answered_in_list) {
+                        entry.doubt = true;
+                        self.ledger.to_write.insert(*address);
+                    }
+                }
                 let mut gone = Vec::new();
                 let unseen = self.ledger.entries.iter_mut().filter(|(_, it)| it.epoch != epoch);
                 for (address, entry) in unseen {
@@ -276,7 +283,10 @@ impl Addresses {
 
     /// The API no longer has an Address object. Those who want the address get it back.
     fn unrecord(&mut self, address: IpAddr, version: Option<&Version>, now: Timestamp) {
-        self.tombstones.remove(&address);
+        let older = |dead: &Version| version.is_some_and(|told| told.is_older_than(dead));
+        if self.tombstones.get(&address).is_none_or(|dead| !older(dead)) {
+            self.tombstones.remove(&address);
+        }
         let Some(entry) = self.ledger.entries.get_mut(&address) else { return };
         if let (Some((_, known)), Some(version)) = (&entry.recorded, version)
             && version.is_older_than(known)

@@ -117,7 +117,8 @@ impl Addresses {
         let Some(entry) = self.ledger.entries.get_mut(&address) else { return };
         let Some(sent) = entry.sent.take_if(|sent| sent.id == id) else { return };
         entry.epoch = self.epochs[Kind::Address as usize];
-        entry.doubt |= sent.unseen || self.listing_addresses;
+        entry.doubt |= sent.unseen;
+        entry.answered_in_list |= self.listing_addresses;
         if matches!(result, Written::Failed) {
             entry.retry_at = now + (1 << entry.failures.min(LONGEST_RETRY));
             entry.failures += 1;
@@ -129,14 +130,14 @@ impl Addresses {
             return self.failed(address, &sent, now);
         }
         (entry.failures, entry.retry_at) = (0, 0);
-        match (result, sent.wrote) {
+        match (result, sent.wrote.clone()) {
             (Written::Ok(version), Some(_))
-                if sent.gone.is_some_and(|gone| version.is_older_than(&gone)) =>
+                if sent.gone.as_ref().is_some_and(|gone| version.is_older_than(gone)) =>
             {
                 self.conflict(address, None, now);
             }
             (Written::Ok(version), Some(content)) => self.wrote(address, content, version),
-            (Written::Ok(_), None) => self.deleted(address, sent.base),
+            (Written::Ok(_), None) => self.deleted(address, &sent),
             (Written::Conflict(newest), _) => {
                 self.bury_record(address, newest.is_none() && !sent.unseen);
                 self.conflict(address, newest, now);
@@ -175,17 +176,19 @@ impl Addresses {
         self.ledger.to_write.insert(address);
     }
 
-    fn deleted(&mut self, address: IpAddr, base: Option<Version>) {
+    fn deleted(&mut self, address: IpAddr, sent: &Sent) {
         let entry = self.ledger.entry(address);
         let known = entry.and_then(|entry| entry.recorded.as_ref()).map(|(_, known)| known);
-        match (known, base) {
+        match (known, &sent.base) {
             // The watch has told of it already, or even of what came after it.
             (None, _) => self.ledger.to_write.extend([address]),
             (Some(known), Some(base)) if base.is_older_than(known) => {
                 self.ledger.believe_record(address);
             }
             (Some(known), _) => {
-                self.tombstones.insert(address, known.clone());
+                if !sent.unseen {
+                    self.tombstones.insert(address, known.clone());
+                }
                 self.ledger.set_recorded(address, None);
             }
         }

@@ -23,7 +23,11 @@ impl Writer {
     pub(super) async fn address(&self, write: addresses::Write) -> Written {
         let result = match self.write_address(&write).await {
             Ok(written) => written,
-            Err(Error::Api(status)) if matches!(status.code, 404 | 409) => {
+            // Who creates is told of a conflict only; else the kind itself is not there.
+            Err(Error::Api(status))
+                if status.code == 409
+                    || status.code == 404 && !matches!(write.op, Op::Create(_)) =>
+            {
                 self.found(write.address).await
             }
             Err(error) => failed(write.address, &error),
@@ -190,6 +194,46 @@ mod tests {
         });
         let client = kube::Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
         Writer { client, namespace: "bowline-system".to_owned() }
+    }
+
+    /// A server that knows nothing.
+    async fn empty_server() -> Writer {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let status = json!({"kind": "Status", "status": "Failure", "code": 404,
+                "reason": "NotFound", "message": "not found"})
+            .to_string();
+            let head =
+                "HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-type: application/json";
+            let reply = format!("{head}\r\ncontent-length: {}\r\n\r\n{status}", status.len());
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 4096]).await;
+                let _ = stream.write_all(reply.as_bytes()).await;
+                let _ = stream.shutdown().await;
+                let _ = stream.read_to_end(&mut Vec::new()).await;
+            }
+        });
+        let client = kube::Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+        Writer { client, namespace: "bowline-system".to_owned() }
+    }
+
+    #[tokio::test]
+    async fn that_nothing_can_be_created_is_a_failure_and_that_it_is_gone_is_a_conflict() {
+        let content = Content { pool: None, holders: Vec::new(), state: AddressState::Active };
+        let version = Version("6".into());
+        for (op, expected) in [
+            (Op::Create(content.clone()), addresses::Written::Failed),
+            (Op::Update { version: version.clone(), content }, addresses::Written::Conflict(None)),
+            (Op::Delete { version }, addresses::Written::Conflict(None)),
+        ] {
+            let address = IpAddr::from([192, 0, 2, 1]);
+            let write = addresses::Write { id: addresses::WriteId(1), address, op };
+            let Written::Address(_, result) = empty_server().await.address(write).await else {
+                panic!("an Address was written")
+            };
+            assert_eq!(result, expected);
+        }
     }
 
     #[tokio::test]

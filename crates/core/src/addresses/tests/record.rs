@@ -458,3 +458,35 @@ fn what_a_watch_tells_late_of_an_object_that_is_gone_does_not_count() {
     world.echo(address);
     assert_eq!(world.machine.take(world.now).writes, []);
 }
+
+#[test]
+fn an_answer_that_comes_while_a_list_is_told_is_looked_at_again_once_and_at_its_end() {
+    let (mut world, write) = edited_and_back();
+    world.put(Claim { sharing: sharing("k", &[80]), ..world.claim("shop/web").clone() });
+    let result = world.perform(&write);
+    world.tell(Event::Begin(Kind::Address));
+    world.tell(Event::Written { id: write.id, result });
+    assert_eq!(world.machine.take(world.now).writes, [], "the list goes on");
+    let record = world.records[&write.address].clone();
+    world.tell(Event::Recorded(record));
+    world.tell(Event::Done(Kind::Address));
+    let again = world.machine.take(world.now).writes.remove(0);
+    let result = world.perform(&again);
+    world.tell(Event::Written { id: again.id, result });
+    assert_eq!(world.machine.take(world.now).writes, []);
+}
+
+#[test]
+fn an_older_end_that_a_watch_tells_does_not_bring_back_what_is_gone() {
+    let mut world = world();
+    world.with([service("shop/web")]);
+    let (address, record) = world.records.pop_first().unwrap();
+    let at = |version: &str| Version(version.into());
+    world.tell(Event::Recorded(Record { version: at("7"), ..record.clone() }));
+    world.remove("shop/web");
+    let write = world.machine.take(world.now).writes.remove(0);
+    world.tell(Event::Written { id: write.id, result: Written::Conflict(None) });
+    world.tell(Event::Unrecorded { address, version: Some(at("6")) });
+    world.tell(Event::Recorded(Record { version: at("7"), ..record }));
+    assert_eq!(world.machine.address(address), None);
+}
