@@ -185,9 +185,10 @@ impl Planner {
 }
 
 /// Whether a Service is to have addresses of its own on a load balancer with these: where it names a
-/// pool or a DNS name, or asks for an address that is not one of them.
+/// pool or a DNS name, or asks for an address that is not one of them; or where it cannot be read which.
 pub(super) fn wants_own(service: &Service, addresses: &[IpAddr]) -> bool {
     service.address.pool.is_some()
         || service.address.name.is_some()
+        || service.address.problem.is_some()
         || service.vips.iter().flatten().any(|vip| !addresses.contains(vip))
 }

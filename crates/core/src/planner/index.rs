@@ -354,6 +354,7 @@ impl Planner {
         match self.grants.get(&service.key) {
             Some(grant) if !grant.addresses.is_empty() => Ok(Some(Own::new(grant))),
             Some(Grant { problem: Some(problem), .. }) => Err(problem.clone()),
+            _ if let Some(problem) = &service.address.problem => Err(problem.clone()),
             _ if service.address.pool.is_none() && service.address.name.is_none() => Ok(None),
             _ => Err(Problem::new(Reason::NoAddress, "no address of a pool is recorded yet")),
         }

@@ -127,6 +127,7 @@ impl Recorded {
         service.problems.push(problem.clone());
         service.placement = Ok(Placement::LoadBalancer(lb.clone()));
         service.vips = Ok(addresses);
+        service.address.problem = None;
         Cow::Owned(service)
     }
 
@@ -150,7 +151,8 @@ impl Recorded {
 
 /// Why a Service's placement or addresses cannot be read.
 pub(super) fn unreadable_service(service: &Service) -> Option<&Problem> {
-    service.placement.as_ref().err().or(service.vips.as_ref().err())
+    let address = service.address.problem.as_ref();
+    service.placement.as_ref().err().or(service.vips.as_ref().err()).or(address)
 }
 
 /// Why an Ingress's placement cannot be read: its own, or that of its class where that counts.

@@ -43,9 +43,11 @@ fn at_one_address() -> Service {
     Service { vips: Ok(vec![ip("192.0.2.2")]), ..service("a/x", &[80]) }
 }
 
-fn unreadable() -> [Service; 2] {
+fn unreadable() -> [Service; 3] {
     let placement = Service { placement: Err(bad()), vips: Ok(Vec::new()), ..at_one_address() };
-    [placement, Service { vips: Err(bad()), ..at_one_address() }]
+    let mut address = Service { vips: Ok(Vec::new()), ..at_one_address() };
+    address.address.problem = Some(bad());
+    [placement, Service { vips: Err(bad()), ..at_one_address() }, address]
 }
 
 #[test]
@@ -69,7 +71,8 @@ fn of_what_is_not_recorded_nothing_is_given() {
         let mut planner = planner(Config::default(), vec![two_addresses("lb").into()]);
         apply(&mut planner, at_one_address());
         planner.take();
-        assert_eq!(then(&mut planner, unreadable), "BadValue", "planned, but not recorded");
+        let said = then(&mut planner, unreadable);
+        assert!(said.starts_with("BadValue"), "planned, but not recorded: {said}");
     }
 }
 
@@ -78,7 +81,7 @@ fn another_object_of_the_same_name_gets_nothing() {
     for unreadable in unreadable() {
         let mut planner = recorded(vec![two_addresses("lb").into(), at_one_address().into()]);
         let another = Service { uid: "another".into(), ..unreadable };
-        assert_eq!(then(&mut planner, another), "BadValue");
+        assert!(then(&mut planner, another).starts_with("BadValue"));
     }
 }
 
@@ -103,7 +106,7 @@ fn what_administrators_say_counts_more_than_what_is_recorded() {
     ];
     for (now, expected) in cases {
         let mut planner = recorded(vec![two_addresses("lb").into(), at_one_address().into()]);
-        let [unreadable, _] = unreadable();
+        let [unreadable, ..] = unreadable();
         apply(&mut planner, unreadable);
         assert_eq!(then(&mut planner, now.clone()), expected, "{now:?}");
         assert_eq!(then(&mut planner, two_addresses("lb")), "lb 192.0.2.2");
@@ -124,7 +127,7 @@ fn of_several_recorded_addresses_those_stay_that_the_load_balancer_still_has() {
 
 #[test]
 fn a_record_that_comes_later_counts() {
-    let [unreadable, _] = unreadable();
+    let [unreadable, ..] = unreadable();
     let mut planner = planner(Config::default(), vec![lb("lb").into(), unreadable.into()]);
     assert_eq!(service_state(&planner, "a/x"), "BadValue");
     let outcome = planner.outcome(ConsumerKind::Service, &key("a/x"));
