@@ -98,6 +98,7 @@ impl Facts {
         let agents = agents(&lists, now);
         let mut planner = Planner::new(config);
         tell(&mut planner, &lists, &agents);
+        admit(&mut planner, &lists, now);
         let wanted = planner.take().wanted;
         let controller = lists.controller().and_then(|lease| holder(lease, now));
         let key = |namespace: &Option<String>, name: &Option<String>| {
@@ -258,6 +259,25 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) 
             let lb = plan.spec.load_balancer.as_str();
             planner.handle(Event::Recorded(planner::Record::new(lb, index, &plan.spec.fragments)));
         }
+    }
+}
+
+/// Who has a seat where seats are counted, as is recorded.
+fn admit(planner: &mut Planner, lists: &Lists, now: Timestamp) {
+    use bowline_core::admission::{Admission, Event as Told, Kind as Seats};
+    let mut admission = Admission::new();
+    let now = now.as_second();
+    for seating in lists.load_balancers.iter().filter_map(convert::seating) {
+        admission.handle(Told::LoadBalancer(Box::new(seating)), now);
+    }
+    for want in planner.wants().into_iter().filter_map(|(_, want)| want) {
+        admission.handle(Told::Wants(want), now);
+    }
+    for kind in Seats::ALL {
+        admission.handle(Told::Done(kind), now);
+    }
+    for (consumer, decision) in admission.take(now).decisions {
+        planner.handle(Event::Admitted(consumer, decision));
     }
 }
 

@@ -9,4 +9,5 @@
 
 mod binding;
 mod letting_go;
+mod seats;
 mod stage;

@@ -231,7 +231,7 @@ fn nobody_may_do_more_than_this() {
                 "get,list,watch services".to_owned(),
                 "list,watch nodes".to_owned(),
                 "get,list,watch namespaces,secrets".to_owned(),
-                "list,watch ingresses,ingressclasses.networking.k8s.io".to_owned(),
+                "get,list,watch ingresses,ingressclasses.networking.k8s.io".to_owned(),
                 "get,list,watch,create,patch,delete loadbalancers.bowline.dev".to_owned(),
                 "get,list,watch,patch loadbalancerclaims.bowline.dev".to_owned(),
                 "list,watch loadbalancerclasses.bowline.dev".to_owned(),

@@ -237,6 +237,7 @@ fn load_balancer() -> LoadBalancer {
         https_port: 443,
         allowed: AllowedNamespaces::All,
         claim: None,
+        counted: false,
         regex_hosts: false,
         nodes: false,
         external: false,
@@ -270,6 +271,7 @@ fn service(i: usize) -> Service {
         tuning: Tuning::default(),
         affinity: None,
         timeouts: BTreeMap::new(),
+        requests: Ok(<_>::default()),
         problems: Vec::new(),
         address: Default::default(),
     }
@@ -298,6 +300,7 @@ fn ingress(paths: usize) -> Ingress {
         default_backend: None,
         rules: vec![IngressRule { host: Host::Any, paths: (0..paths).map(path).collect() }],
         tls: Vec::new(),
+        requests: Ok(<_>::default()),
         problems: Vec::new(),
     }
 }

@@ -6,6 +6,7 @@ use crate::addresses::{Scope, Wish};
 use crate::key::ObjectKey;
 use crate::outcome::Problem;
 use crate::plan::{Algorithm, HealthCheck, Host, PathMatch, Persistence, Timeouts, Transport};
+use crate::resources::Amounts;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -105,6 +106,8 @@ pub struct Service {
     pub affinity: Option<Persistence>,
     /// Timeouts by port name, from `backend-timeout`.
     pub timeouts: BTreeMap<Arc<str>, Timeouts>,
+    /// How much of its load balancer it will use, or why that cannot be read.
+    pub requests: Result<Amounts, Problem>,
     /// Tuning that could not be read.
     pub problems: Vec<Problem>,
 }
@@ -164,6 +167,8 @@ pub struct Ingress {
     pub rules: Vec<IngressRule>,
     /// Its certificates.
     pub tls: Vec<IngressTls>,
+    /// How much of its load balancer it will use, or why that cannot be read.
+    pub requests: Result<Amounts, Problem>,
     /// What could not be read.
     pub problems: Vec<Problem>,
 }
@@ -335,6 +340,8 @@ pub struct LoadBalancer {
     pub allowed: AllowedNamespaces,
     /// The claim that has it: namespace, name and, once bound, uid.
     pub claim: Option<(ObjectKey, Option<Arc<str>>)>,
+    /// Whether it counts seats: it has a capacity, or wants to be told what consumers will use.
+    pub counted: bool,
     /// Whether rules may have regular expressions as hosts.
     pub regex_hosts: bool,
     /// Whether its members are nodes instead of Pods.

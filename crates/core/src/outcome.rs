@@ -55,6 +55,8 @@ pub enum Reason {
     RequestsRequired,
     /// As many consumers as can be recorded have a seat.
     TooManyConsumers,
+    /// Its seat is being recorded: a moment, and nothing that anybody has to be told of.
+    SeatPending,
 }
 
 impl Reason {

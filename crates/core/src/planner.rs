@@ -11,6 +11,7 @@
 //!                ─▶ output: changes, hash, certificates
 //! ```
 
+mod admitted;
 mod build;
 mod claims;
 mod directory;
@@ -42,6 +43,7 @@ pub use index::Planner;
 pub use placement::{Ask, Asked, By, NotOurs, Why};
 pub use recorded::Record;
 
+use crate::admission::Decision;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{
     Ingress, IngressClass, LoadBalancer, LoadBalancerClaim, Namespace, Service, TlsSecret,
@@ -116,6 +118,8 @@ pub enum Event {
     /// What a Plan object holds, as the API has it: told for every Plan that is seen, and with nothing
     /// in it for one that is gone. Where a placement or address cannot be read, what is recorded stays.
     Recorded(Record),
+    /// Whether a consumer has a seat on a load balancer that counts them. None: it wants none any more.
+    Admitted(ConsumerRef, Option<Decision>),
 }
 
 /// What is different since the planner was last asked.

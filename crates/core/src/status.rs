@@ -4,7 +4,7 @@
 
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::objects::Family;
-use crate::outcome::{Outcome, Problem, State};
+use crate::outcome::{Outcome, Problem, Reason, State};
 use crate::programmed::{Pending, Phase, Verdict};
 use crate::update::{Extent, ListenerKey, Refusal};
 use std::collections::BTreeSet;
@@ -393,7 +393,12 @@ pub fn refusals(outcome: &Outcome) -> impl Iterator<Item = (ConsumerRef, Problem
         State::Planned { .. } => None,
     };
     let parts = outcome.problems.iter().filter(|problem| !problem.reason.is_warning());
-    whole.into_iter().chain(parts).map(|problem| (outcome.consumer.clone(), problem.clone()))
+    let told = |problem: &&Problem| problem.reason != Reason::SeatPending;
+    whole
+        .into_iter()
+        .chain(parts)
+        .filter(told)
+        .map(|problem| (outcome.consumer.clone(), problem.clone()))
 }
 
 #[cfg(test)]

@@ -7,17 +7,19 @@ use super::read::{bad_value, created, deleting, key, name, uid};
 use crate::claim::{ClaimPhase, LoadBalancerClaimStatus};
 use crate::class::LoadBalancerClassSpec;
 use crate::condition::Condition;
-use crate::load_balancer::{LoadBalancerSpec, ReclaimPolicy, Scope as ApiScope};
+use crate::load_balancer::{Consumer, LoadBalancerSpec, ReclaimPolicy, Scope as ApiScope};
 use crate::quantity::{self, ResourceList};
 use crate::selector::AllowedNamespaces;
 use crate::source::{BareMetalSource, ClassSource, CloudSource, LoadBalancerSource};
 use crate::{LoadBalancer, LoadBalancerClaim, LoadBalancerClass, names};
 use bowline_core::ObjectKey;
 use bowline_core::addresses::{Scope, Version};
+use bowline_core::admission::{self, Seat};
 use bowline_core::binder::{
     Ask, Binding, Claim, ClaimRef, ClaimReport, Class, ClassWish, LoadBalancer as Known,
     NewLoadBalancer, Phase, Reason, Reclaim, Report, Tie,
 };
+use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::objects;
 use bowline_core::outcome::Problem;
 use bowline_core::resources::Amounts;
@@ -45,9 +47,7 @@ pub fn bindable(load_balancer: &LoadBalancer) -> Known {
         labels: labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
         scope: scope(spec.scope),
         class: spec.class_name.as_deref().map(Into::into),
-        // No server takes an amount that cannot be read: nothing can be had of it.
-        capacity: amounts(spec.capacity.as_ref())
-            .unwrap_or(Amounts { bandwidth: Some(0), iops: Some(0) }),
+        capacity: capacity(spec),
         reclaim: reclaim(spec.reclaim_policy),
         provisioned_for: provisioned_for(metadata),
         users,
@@ -58,6 +58,58 @@ pub fn bindable(load_balancer: &LoadBalancer) -> Known {
         },
         report: report(conditions.collect()),
     }
+}
+
+/// What those who give seats know of a LoadBalancer. None: it counts none.
+pub fn seating(load_balancer: &LoadBalancer) -> Option<admission::LoadBalancer> {
+    let LoadBalancer { metadata, spec, status } = load_balancer;
+    if spec.capacity.is_none() && !spec.require_requests {
+        return None;
+    }
+    let seat = |it: &Consumer| Seat {
+        consumer: ConsumerRef {
+            kind: match it.kind {
+                crate::load_balancer::ConsumerKind::Service => ConsumerKind::Service,
+                crate::load_balancer::ConsumerKind::Ingress => ConsumerKind::Ingress,
+            },
+            namespace: it.namespace.as_str().into(),
+            name: it.name.as_str().into(),
+            uid: it.uid.as_str().into(),
+        },
+        requests: amounts(it.requests.as_ref()).unwrap_or_default(),
+    };
+    Some(admission::LoadBalancer {
+        name: name(metadata),
+        uid: uid(metadata),
+        version: version(metadata),
+        deleting: deleting(metadata),
+        capacity: capacity(spec),
+        require_requests: spec.require_requests,
+        seats: status.iter().flat_map(|status| &status.consumers).map(seat).collect(),
+    })
+}
+
+/// The consumers of a load balancer, and what they take together, as its status says it.
+pub fn seats(write: &admission::Write) -> (Vec<Consumer>, Option<ResourceList>) {
+    let consumer = |seat: &Seat| {
+        let kind = match seat.consumer.kind {
+            ConsumerKind::Service => crate::load_balancer::ConsumerKind::Service,
+            ConsumerKind::Ingress => crate::load_balancer::ConsumerKind::Ingress,
+            ConsumerKind::LoadBalancer => return None,
+        };
+        Some(Consumer {
+            kind,
+            namespace: seat.consumer.namespace.to_string(),
+            name: seat.consumer.name.to_string(),
+            uid: seat.consumer.uid.to_string(),
+            requests: resource_list(&seat.requests),
+        })
+    };
+    let taken = |total: u128| (total > 0).then(|| quantity::written(total));
+    let (bandwidth, iops) = (taken(write.allocated.bandwidth), taken(write.allocated.iops));
+    let any = bandwidth.is_some() || iops.is_some();
+    let allocated = ResourceList { network_bandwidth: bandwidth, network_iops: iops };
+    (write.seats.iter().filter_map(consumer).collect(), any.then_some(allocated))
 }
 
 /// What the binder knows of a LoadBalancerClaim.
@@ -207,6 +259,12 @@ fn amounts(list: Option<&ResourceList>) -> Result<Amounts, quantity::QuantityErr
         bandwidth: list.network_bandwidth.as_ref().map(quantity::whole).transpose()?,
         iops: list.network_iops.as_ref().map(quantity::whole).transpose()?,
     })
+}
+
+/// No server takes an amount that cannot be read: nothing can be had of it.
+fn capacity(spec: &LoadBalancerSpec) -> Amounts {
+    let none = Amounts { bandwidth: Some(0), iops: Some(0) };
+    amounts(spec.capacity.as_ref()).unwrap_or(none)
 }
 
 fn ask(claim: &LoadBalancerClaim) -> Result<Ask, Problem> {

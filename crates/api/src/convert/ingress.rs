@@ -2,7 +2,7 @@
 
 use super::read::{
     Annotations, INGRESS_PLACEMENT, NOT_A_NAME, bad_value, created, deleting, key, placement, port,
-    uid,
+    requests, uid,
 };
 use super::tuning::{On, redirect, tuning};
 use crate::translate::{is_dns_label, is_object_name};
@@ -42,6 +42,7 @@ pub fn ingress(ingress: &Ingress) -> objects::Ingress {
         default_backend: spec.default_backend.as_ref().map(|b| backend(b, &mut problems)),
         rules,
         tls,
+        requests: requests(all),
         problems,
     }
 }

@@ -2,14 +2,17 @@
 //! Called by the other files of this module only.
 
 use crate::annotations::{
-    self, Found, Key, LOAD_BALANCER, LOAD_BALANCER_CLAIM, LOAD_BALANCER_SOURCE,
+    self, Found, Key, LOAD_BALANCER, LOAD_BALANCER_CLAIM, LOAD_BALANCER_SOURCE, NETWORK_BANDWIDTH,
+    NETWORK_IOPS,
 };
+use crate::quantity::{self, Quantity};
 use crate::source::LoadBalancerSource;
 use crate::translate::is_object_name;
 use bowline_core::ObjectKey;
 use bowline_core::objects::{Placement, Timestamp};
 use bowline_core::outcome::{Problem, Reason, quote};
 use bowline_core::plan::Transport;
+use bowline_core::resources::Amounts;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,6 +95,17 @@ pub(super) fn flag(found: Found<'_>) -> Result<bool, String> {
         "false" => Ok(false),
         _ => Err("is neither \"true\" nor \"false\"".into()),
     }
+}
+
+/// How much of its load balancer an object will use.
+pub(super) fn requests(all: &Annotations) -> Result<Amounts, Problem> {
+    let amount = |key: &Key| {
+        let Some(Found { key, value }) = annotations::read(all, key) else { return Ok(None) };
+        let whole = quantity::whole(&Quantity(value.to_owned()));
+        let why = "is not a whole amount such as 10G, 500M or 1500";
+        whole.map(Some).map_err(|_| bad_value(key, value, why))
+    };
+    Ok(Amounts { bandwidth: amount(&NETWORK_BANDWIDTH)?, iops: amount(&NETWORK_IOPS)? })
 }
 
 /// Where an object asks to be. `keys` are those that its kind has.

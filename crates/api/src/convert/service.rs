@@ -4,7 +4,7 @@
 use super::address::wish;
 use super::read::{
     Annotations, SERVICE_PLACEMENT, bad_tuning, bad_value, created, deleting, flag, key, placement,
-    port, transport, tuned, uid,
+    port, requests, transport, tuned, uid,
 };
 use super::tuning::{On, SOURCE_IP_SECONDS, tuning};
 use crate::annotations::{self, BACKEND_TIMEOUT, IP_PER_POD, SOURCE_RANGES, VIP};
@@ -53,6 +53,7 @@ pub fn service(service: &Service) -> objects::Service {
             .map(|timeout_seconds| Persistence { by: PersistenceKey::SourceIp, timeout_seconds }),
         timeouts: timeouts(all, &ports, &mut problems),
         ports,
+        requests: requests(all),
         problems,
     }
 }

@@ -131,7 +131,11 @@ impl Planner {
         let (namespace, directory) = (&service.key.namespace, &self.stores.directory);
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
         // Where it cannot go to its load balancer it keeps what it has, and gets nothing.
-        match place(&asked.ask, namespace, labels, &self.stores) {
+        let placed = place(&asked.ask, namespace, labels, &self.stores).and_then(|lb| {
+            self.seated(lb, &Who::service(&service.key), &service.uid)?;
+            Ok(lb)
+        });
+        match placed {
             Ok(lb) if wants_own(service, &directory.addresses(lb)) => {
                 (service.address.ask(service), Some(lb.name.clone()))
             }

@@ -1,6 +1,7 @@
 //! The planner itself: takes events into its stores, follows reverse edges to what they touch, and
 //! plans that again when it is asked. All decisions are made in the modules beside it.
 
+use super::admitted::Admitted;
 use super::build::{Built, Target};
 use super::claims::{Grant, Own, wants_own};
 use super::few::Edges;
@@ -40,10 +41,11 @@ pub struct Planner {
     ingresses_by_class: Edges<Arc<str>, ObjectKey>,
     recorded: Recorded,
     pub(super) grants: FxHashMap<ObjectKey, Grant>,
+    pub(super) admitted: Admitted,
     seats: Seats,
     webs: FxHashMap<Arc<str>, Web>,
     /// Those whose seat may be another one.
-    to_seat: BTreeSet<Who>,
+    pub(super) to_seat: BTreeSet<Who>,
     /// Those whose fragment or outcome may be different.
     to_build: BTreeSet<Who>,
     pub(super) output: Output,
@@ -81,6 +83,7 @@ impl Planner {
                 }
             }
             Event::Granted(kind, key, grant) => self.grant(kind, key, grant),
+            Event::Admitted(consumer, decision) => self.admit(&consumer, decision),
             Event::Recorded(record) => {
                 for consumer in self.recorded.set(record) {
                     let key = ObjectKey::new(consumer.namespace, consumer.name);
@@ -145,7 +148,7 @@ impl Planner {
     }
 
     /// A Service of ours as it is planned.
-    fn service(&self, who: &Who) -> Option<Cow<'_, Service>> {
+    pub(super) fn service(&self, who: &Who) -> Option<Cow<'_, Service>> {
         let service = self.stores.services.get(&who.key)?;
         // Before anything is put in the place of what it says.
         if not_ours(service, &self.config).is_some() {
@@ -158,7 +161,7 @@ impl Planner {
     }
 
     /// An Ingress as it is planned, and its class. None also for one without a class.
-    fn ingress(&self, who: &Who) -> Option<(Cow<'_, Ingress>, &IngressClass)> {
+    pub(super) fn ingress(&self, who: &Who) -> Option<(Cow<'_, Ingress>, &IngressClass)> {
         let ingress = self.stores.ingresses.get(&who.key)?;
         let class = self.stores.class_of(ingress)?;
         Some((self.recorded.ingress(ingress, class, &who.with_uid(&ingress.uid)), class))
@@ -301,7 +304,7 @@ impl Planner {
             ConsumerKind::Service => {
                 let service = self.service(who)?;
                 let ask = ask_of_service(&service, &self.config);
-                Some(self.place(ask, who, service.created, |target| {
+                Some(self.place(ask, who, (&service.uid, service.created), |target| {
                     let own = self.own(&service, target)?;
                     let target = own.as_ref().map_or(target, |own| own.on(target));
                     service::wants(&service, target).map(Wants::Ports)
@@ -314,7 +317,7 @@ impl Planner {
                 }
                 let ask = ask_of_ingress(&ingress, class, &self.config);
                 let secret = |key: &ObjectKey| stores.secrets.get(key).map(|secret| &**secret);
-                Some(self.place(ask, who, ingress.created, |target| {
+                Some(self.place(ask, who, (&ingress.uid, ingress.created), |target| {
                     routes::wants(&ingress, target, secret).map(Wants::Hosts)
                 }))
             }
@@ -326,7 +329,7 @@ impl Planner {
         &self,
         asked: Result<Asked, Problem>,
         who: &Who,
-        created: Timestamp,
+        (uid, created): (&Arc<str>, Timestamp),
         wants: impl Fn(Target<'_>) -> Result<Wants, Problem>,
     ) -> (Option<Ask>, Seat) {
         let ask = match asked {
@@ -337,6 +340,7 @@ impl Planner {
         let stores = &self.stores;
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
         let seat = place(&ask, namespace, labels, stores).and_then(|lb| {
+            self.seated(lb, who, uid)?;
             let target = Target { lb, addresses: &directory.addresses(lb), own: false };
             let wants = wants(target).map_err(|problem| Refusal::by(lb, problem))?;
             let age = Age { created, key: who.key.clone() };
@@ -419,7 +423,7 @@ impl Planner {
         let ground = self.seats.ground(&placed.lb)?;
         let target = Target { lb, addresses: &stores.directory.addresses(lb), own: false };
         let draining = stores.directory.draining(lb);
-        let built = match (&service, &ingress) {
+        let mut built = match (&service, &ingress) {
             (Some(service), _) => match self.own(service, target) {
                 Ok(None) => {
                     service::build(service, target, |key| ground.ports.holder(key)).hiding(draining)
@@ -440,6 +444,7 @@ impl Planner {
             )
             .hiding(draining),
         };
+        built.problems.extend(self.short(lb, who, uid));
         Some(Planned::built(who, uid, &placed.lb, built))
     }
 }

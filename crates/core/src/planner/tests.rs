@@ -1,5 +1,6 @@
 //! What the planner makes of whole worlds of objects.
 
+mod admitted;
 mod claims;
 mod cost;
 mod ingresses;

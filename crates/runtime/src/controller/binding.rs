@@ -5,10 +5,14 @@
 use super::shown::{ClaimShown, LoadBalancerShown, Shown};
 use super::writes::{Failure, Writer, Written, params, patch_params};
 use crate::patience::answer;
-use bowline_api::{LoadBalancer, LoadBalancerClaim};
+use bowline_api::{LoadBalancer, LoadBalancerClaim, convert};
 use bowline_core::addresses::Version;
 use bowline_core::binder::{self, Id, Subject};
-use bowline_core::key::ObjectKey;
+use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use bowline_core::planner::Object;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, Patch, Preconditions};
 use kube::{Error, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -75,7 +79,8 @@ impl Answer {
 }
 
 impl Writer {
-    pub(super) async fn bind(&self, id: Id, name: &str, step: Step) -> Written {
+    /// Carries out a step on a LoadBalancer.
+    pub(super) async fn step(&self, name: &str, step: Step) -> Answer {
         let api: Api<LoadBalancer> = Api::all(self.client.clone());
         let shown =
             |it: &LoadBalancer| Found::LoadBalancer(Box::new(Shown::<LoadBalancerShown>::of(it)));
@@ -83,7 +88,7 @@ impl Writer {
             Step::Create(object) => answer(api.create(&params(), &object)).await.map(Some),
             step => amend(&api, name, step).await,
         };
-        Written::Binding(id, settled(&api, name, done, shown).await)
+        settled(&api, name, done, shown).await
     }
 
     pub(super) async fn bind_claim(&self, id: Id, key: &ObjectKey, step: Step) -> Written {
@@ -98,6 +103,32 @@ impl Writer {
         let api: Api<LoadBalancerClaim> = Api::namespaced(self.client.clone(), &key.namespace);
         let after = amend(&api, &key.name, Step::Status(patch)).await?.ok_or(Failure::Gone)?;
         Ok(Written::Claim(Box::new(Shown::<ClaimShown>::of(&after))))
+    }
+
+    /// A Service or Ingress as it is, if it is still the same one.
+    pub(super) async fn leaver(
+        &self,
+        consumer: ConsumerRef,
+        lb: Arc<str>,
+    ) -> Result<Written, Failure> {
+        let (client, namespace) = (self.client.clone(), &*consumer.namespace);
+        let same = |meta: &ObjectMeta| meta.uid.as_deref() == Some(&*consumer.uid);
+        let found = match consumer.kind {
+            ConsumerKind::Service => {
+                let api: Api<Service> = Api::namespaced(client, namespace);
+                let found = answer(api.get_opt(&consumer.name)).await?;
+                let found = found.filter(|it| same(&it.metadata));
+                found.map(|it| Object::Service(convert::service(&it)))
+            }
+            ConsumerKind::Ingress => {
+                let api: Api<Ingress> = Api::namespaced(client, namespace);
+                let found = answer(api.get_opt(&consumer.name)).await?;
+                let found = found.filter(|it| same(&it.metadata));
+                found.map(|it| Object::Ingress(convert::ingress(&it)))
+            }
+            ConsumerKind::LoadBalancer => None,
+        };
+        Ok(Written::Leaver(consumer, lb, found.map(Box::new)))
     }
 
     /// What the API says of something that seems to be gone.

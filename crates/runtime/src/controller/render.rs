@@ -143,6 +143,7 @@ pub(super) fn load_balancer(
     let before = &shown.status.status;
     let known: HashMap<&str, &Consumer> =
         before.consumers.iter().map(|consumer| (consumer.uid.as_str(), consumer)).collect();
+    let counted = shown.status.seating.is_some();
     let requests = |uid: &str| known.get(uid)?.requests.clone();
     let consumers = want.consumers.iter().filter_map(|consumer| {
         Some(Consumer {
@@ -178,8 +179,9 @@ pub(super) fn load_balancer(
             .iter()
             .map(|ip| IngressPoint { ip: Some(*ip), hostname: None })
             .collect(),
-        allocated: before.allocated.clone(),
-        consumers: consumers.collect(),
+        // Where seats are counted, who has one is recorded when it is admitted, and by nobody else.
+        allocated: before.allocated.clone().filter(|_| counted),
+        consumers: if counted { before.consumers.clone() } else { consumers.collect() },
         refused: refused.collect(),
         conditions: with_condition(
             &before.conditions,
@@ -199,6 +201,7 @@ pub(super) fn load_balancer_patch(status: &LoadBalancerStatus, version: &str) ->
             "phase": status.phase,
             "message": status.message,
             "ingress": none_if_empty(&status.ingress),
+            "allocated": status.allocated,
             "consumers": none_if_empty(&status.consumers),
             "refused": none_if_empty(&status.refused),
             "conditions": none_if_empty(&status.conditions),

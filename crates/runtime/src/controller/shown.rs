@@ -7,8 +7,8 @@ use bowline_api::external_ip::{ExternalIP, ExternalIPStatus};
 use bowline_api::load_balancer::LoadBalancerStatus;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClaimStatus, convert};
 use bowline_core::addresses::Claim;
-use bowline_core::binder;
 use bowline_core::key::ObjectKey;
+use bowline_core::{admission, binder};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
@@ -67,6 +67,8 @@ pub(super) struct LoadBalancerShown {
     pub(super) driven: bool,
     /// Whom it belongs to.
     pub(super) known: binder::LoadBalancer,
+    /// Who has a seat on it. None: it counts none.
+    pub(super) seating: Option<admission::LoadBalancer>,
     pub(super) finalizers: Vec<String>,
 }
 
@@ -76,6 +78,7 @@ impl Shown<LoadBalancerShown> {
             status: load_balancer.status.clone().unwrap_or_default(),
             driven: super::has_driver(&load_balancer.spec.source),
             known: convert::bindable(load_balancer),
+            seating: convert::seating(load_balancer),
             finalizers: load_balancer.metadata.finalizers.clone().unwrap_or_default(),
         };
         Self::new(&load_balancer.metadata, shown)

@@ -5,6 +5,7 @@ mod addresses;
 mod binding;
 mod hear;
 mod next;
+mod seats;
 
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ use bowline_core::status::{self, Known, Undone, Waiting};
 use bowline_core::update::ListenerKey;
 use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
 use k8s_openapi::jiff::Timestamp;
+use seats::Seats;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -58,7 +60,9 @@ pub(super) enum Target {
     Holder(HolderRef),
     /// Whether a claim or load balancer exists that seems to be gone.
     Subject(Subject),
-    /// Whom a LoadBalancer belongs to.
+    /// Whether somebody still belongs on a load balancer where it has a seat.
+    Leaver(ConsumerRef, Arc<str>),
+    /// Whom a LoadBalancer belongs to, and who has a seat on it.
     Binding(Arc<str>),
     /// The finalizers and the status of a LoadBalancerClaim.
     Claim(ObjectKey),
@@ -163,6 +167,7 @@ pub(super) struct State {
     planner: Planner,
     pooled: Pooled,
     bindings: Bindings,
+    seats: Seats,
     history: History,
     services: Board<ObjectKey, ServiceShown>,
     ingresses: Board<ObjectKey, Vec<IngressLoadBalancerIngress>>,
@@ -210,6 +215,7 @@ impl State {
             planner: Planner::new(config),
             pooled: Pooled::new(addresses),
             bindings: Bindings::default(),
+            seats: Seats::default(),
             history: History::default(),
             services: Board::default(),
             ingresses: Board::default(),
@@ -416,6 +422,7 @@ impl State {
             Target::Address(_)
             | Target::Holder(_)
             | Target::Subject(_)
+            | Target::Leaver(..)
             | Target::Binding(_)
             | Target::Job(_) => None,
             Target::Cookies(lb) => self.cookies.get(lb).map(|shown| &*shown.version),
@@ -498,11 +505,12 @@ impl State {
                 self.put_claim(*shown);
             }
             (_, Written::LookedFor(subject, version)) => self.looked_for(subject, version),
+            (Target::Binding(lb), Written::Seats(id, answer)) => self.seated(lb, id, &answer),
+            (_, Written::Leaver(consumer, lb, found)) => {
+                self.looked_at(consumer, lb, found.as_deref());
+            }
             (Target::LoadBalancer(lb), Written::Status(Status::LoadBalancer(shown))) => {
-                let known = binder::Object::LoadBalancer(shown.status.known.clone());
-                self.bindings.tell(binder::Event::Apply(Box::new(known)));
-                self.touch_claim_of(&shown.status.known);
-                self.balancers.put(Arc::clone(lb), *shown);
+                self.put_balancer(lb, *shown);
                 let key = ObjectKey::new("", Arc::clone(lb));
                 self.pooled.touch(ConsumerKind::LoadBalancer, &key);
                 self.acknowledge(ConsumerKind::LoadBalancer, &key);

@@ -12,9 +12,10 @@ use crate::patience::answer;
 use crate::random;
 use bowline_api::{LoadBalancer, Plan, convert, names};
 use bowline_core::addresses::{self, HolderRef};
-use bowline_core::binder;
-use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use bowline_core::planner::Object;
 use bowline_core::update::CookieSecret;
+use bowline_core::{admission, binder};
 use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -47,6 +48,10 @@ pub(super) enum Write {
     ExternalIp(ObjectKey, Amend),
     /// A LoadBalancer, as the binder says.
     Binding(binder::Id, Arc<str>, Step),
+    /// The seats on a LoadBalancer.
+    Seats(admission::WriteId, Arc<str>, Step),
+    /// Whether somebody still belongs on a load balancer.
+    Leaver(ConsumerRef, Arc<str>),
     /// A claim, as the binder says.
     BindClaim(binder::Id, ObjectKey, Step),
     /// The status of a claim.
@@ -98,6 +103,10 @@ pub(super) enum Written {
     ExternalIp(Box<Shown<ExternalIpShown>>),
     /// How a write for the binder ended.
     Binding(binder::Id, Answer),
+    /// How a write of seats ended.
+    Seats(admission::WriteId, Answer),
+    /// Somebody who seems to have left a load balancer, as it is. None: it is gone.
+    Leaver(ConsumerRef, Arc<str>, Option<Box<Object>>),
     /// A claim is so now.
     Claim(Box<Shown<ClaimShown>>),
     /// The version of what was looked for. None: it is gone.
@@ -169,7 +178,11 @@ impl Writer {
             }
             Write::Pool(name, write) => self.pool(&name, write).await,
             Write::ExternalIp(key, write) => self.external_ip(&key, write).await,
-            Write::Binding(id, name, step) => Ok(self.bind(id, &name, step).await),
+            Write::Binding(id, name, step) => {
+                Ok(Written::Binding(id, self.step(&name, step).await))
+            }
+            Write::Seats(id, name, step) => Ok(Written::Seats(id, self.step(&name, step).await)),
+            Write::Leaver(consumer, lb) => self.leaver(consumer, lb).await,
             Write::BindClaim(id, key, step) => Ok(self.bind_claim(id, &key, step).await),
             Write::Claim(key, patch) => self.claim(&key, patch).await,
             Write::LookFor(subject) => self.look_for(subject).await,

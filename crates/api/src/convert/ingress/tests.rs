@@ -22,6 +22,7 @@ fn empty() -> objects::Ingress {
         default_backend: None,
         rules: vec![],
         tls: vec![],
+        requests: Ok(<_>::default()),
         problems: vec![],
     }
 }

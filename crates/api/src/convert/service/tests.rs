@@ -31,6 +31,7 @@ fn plain() -> objects::Service {
         tuning: Tuning::default(),
         affinity: None,
         timeouts: BTreeMap::new(),
+        requests: Ok(<_>::default()),
         problems: vec![],
     }
 }

@@ -55,6 +55,7 @@ pub(super) fn service(name: &str, ports: &[u16]) -> Service {
         tuning: Tuning::default(),
         affinity: None,
         timeouts: BTreeMap::new(),
+        requests: Ok(<_>::default()),
         problems: Vec::new(),
     }
 }
@@ -85,6 +86,7 @@ pub(super) fn lb(name: &str) -> LoadBalancer {
         https_port: 443,
         allowed: AllowedNamespaces::All,
         claim: None,
+        counted: false,
         regex_hosts: false,
         nodes: false,
         external: false,
@@ -129,6 +131,7 @@ pub(super) fn ingress(name: &str, rules: Vec<IngressRule>) -> Ingress {
         default_backend: None,
         rules,
         tls: Vec::new(),
+        requests: Ok(<_>::default()),
         problems: Vec::new(),
     }
 }

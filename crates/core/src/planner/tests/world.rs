@@ -368,7 +368,7 @@ prop_compose! {
         let class = class.map(Into::into);
         Ingress {
             key, uid, created, deleting, class, placement, tuning, redirect, default_backend,
-            rules, tls, problems: Vec::new(),
+            rules, tls, requests: Ok(<_>::default()), problems: Vec::new(),
         }
     }
 }
@@ -432,7 +432,7 @@ prop_compose! {
     ) -> LoadBalancer {
         LoadBalancer {
             name, uid, deleting, addresses, http_port, https_port: 443, allowed,
-            claim: claim.map(|(claim, uid)| (key(claim), uid)), regex_hosts, nodes, external,
+            claim: claim.map(|(claim, uid)| (key(claim), uid)), counted: false, regex_hosts, nodes, external,
             source: source.into(), created: 0, address_pool: None, scope: None,
         }
     }

@@ -124,6 +124,7 @@ impl State {
         pooled.leads = leads;
         pooled.inherited &= leads;
         self.bindings.at(clock.as_second(), leads);
+        self.seats.at(clock.as_second(), leads);
     }
 
     pub(super) fn hear_address(&mut self, seen: Seen<Option<Record>>) {
@@ -173,6 +174,7 @@ impl State {
         for _ in 0..MOST_ROUNDS {
             self.claim();
             self.allocate();
+            self.admit();
             self.plan(now);
             if self.pooled.stale.is_empty() {
                 break;

@@ -188,7 +188,9 @@ impl State {
     }
 
     pub(super) fn next_binding(&mut self, lb: &Arc<str>, now: Instant, clock: Timestamp) -> Next {
-        let Some(write) = self.bindings.on_balancers.get(lb).cloned() else { return Next::Nothing };
+        let Some(write) = self.bindings.on_balancers.get(lb).cloned() else {
+            return self.next_seats(lb, now);
+        };
         if let Op::Create(new) = &write.op {
             let class = self.bindings.classes.get(&new.class);
             let Some(object) = class.map(|class| convert::provisioned(new, class)) else {
@@ -330,8 +332,7 @@ impl State {
             Answer::Ok(Some(Found::LoadBalancer(shown)))
             | Answer::Conflict(Some(Found::LoadBalancer(shown))) => {
                 let lb = Arc::clone(&shown.status.known.name);
-                self.balancers.put(Arc::clone(&lb), *shown);
-                self.dirty.insert(Target::LoadBalancer(lb));
+                self.put_balancer(&lb, *shown);
             }
             Answer::Ok(Some(Found::Claim(shown))) | Answer::Conflict(Some(Found::Claim(shown))) => {
                 self.put_claim(*shown);

@@ -23,6 +23,7 @@ impl State {
     pub(super) fn hear_object(&mut self, event: Event, status: Option<Status>) {
         use bowline_core::planner::Kind;
         self.bindings.hear(&event, status.as_ref());
+        self.seats.hear(&event, status.as_ref());
         match (&event, status) {
             (Event::Apply(object), Some(status)) => self.show(object, status),
             (Event::Begin(Kind::Service), _) => self.services.begin(),

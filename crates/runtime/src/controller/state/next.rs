@@ -24,6 +24,7 @@ impl State {
         match target {
             Target::Holder(holder) => self.next_holder(holder),
             Target::Subject(subject) => self.next_subject(subject),
+            Target::Leaver(consumer, lb) => self.next_leaver(consumer, lb),
             Target::Binding(lb) => self.next_binding(lb, now, clock),
             Target::Claim(key) => self.next_claim(key, now, clock),
             Target::Job(lb) => self.next_job(lb, now),

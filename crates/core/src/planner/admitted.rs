@@ -1,0 +1,154 @@
+//! Seats on load balancers that count them. The planner says who belongs there and with how much, and plans
+//! those who have a seat; who has one is decided by [`crate::admission`].
+
+use super::placement::{
+    Asked, Refusal, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours, place,
+};
+use super::who::Who;
+use super::{Object, Planner};
+use crate::admission::{Decision, Want};
+use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use crate::objects::LoadBalancer;
+use crate::outcome::{Problem, Reason};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// What was told of seats, and by whom.
+#[derive(Debug, Default)]
+pub(super) struct Admitted {
+    wants: FxHashMap<Who, Want>,
+    decisions: FxHashMap<Who, (Arc<str>, Decision)>,
+}
+
+impl Planner {
+    /// Where consumers belong, as far as that is different: a load balancer that counts seats, or none. Asked
+    /// before [`Planner::take`], which plans by what is decided then.
+    pub fn wants(&mut self) -> Vec<(ConsumerRef, Option<Want>)> {
+        let mut told = Vec::new();
+        for who in &self.to_seat {
+            let want = self.want(who);
+            let old = self.admitted.wants.get(who);
+            if old == want.as_ref() {
+                continue;
+            }
+            let is_same = |old: &&Want| want.as_ref().is_some_and(|it| it.consumer == old.consumer);
+            told.extend(old.filter(|old| !is_same(old)).map(|old| (old.consumer.clone(), None)));
+            match want {
+                Some(want) => {
+                    told.push((want.consumer.clone(), Some(want.clone())));
+                    self.admitted.wants.insert(who.clone(), want);
+                }
+                None => _ = self.admitted.wants.remove(who),
+            }
+        }
+        told
+    }
+
+    fn want(&self, who: &Who) -> Option<Want> {
+        let (uid, created, requests, asked) = match who.kind {
+            ConsumerKind::Service => {
+                let it = self.service(who)?;
+                let asked = ask_of_service(&it, &self.config);
+                (it.uid.clone(), it.created, it.requests.clone(), asked)
+            }
+            ConsumerKind::Ingress => {
+                let (it, class) = self.ingress(who)?;
+                if ingress_not_ours(&it, Some(class)).is_some() {
+                    return None;
+                }
+                let asked = ask_of_ingress(&it, class, &self.config);
+                (it.uid.clone(), it.created, it.requests.clone(), asked)
+            }
+            ConsumerKind::LoadBalancer => return None,
+        };
+        let lb = self.destination(asked, &who.key)?;
+        lb.counted.then(|| Want {
+            consumer: who.with_uid(&uid),
+            created,
+            load_balancer: lb.name.clone(),
+            requests,
+        })
+    }
+
+    fn destination(
+        &self,
+        asked: Result<Asked, Problem>,
+        key: &ObjectKey,
+    ) -> Option<&Arc<LoadBalancer>> {
+        let labels = self.stores.namespaces.get(&key.namespace).map(|labels| &**labels);
+        place(&asked.ok()?.ask, &key.namespace, labels, &self.stores).ok()
+    }
+
+    /// Whether an object, as a read of the API shows it, belongs on a load balancer. What it asks for where
+    /// that cannot be read is what it has.
+    pub fn belongs(&self, object: &Object, load_balancer: &str) -> bool {
+        let (asked, key) = match object {
+            Object::Service(it) if not_ours(it, &self.config).is_none() => {
+                (ask_of_service(it, &self.config), &it.key)
+            }
+            Object::Ingress(it) => match self.stores.class_of(it) {
+                Some(class) if ingress_not_ours(it, Some(class)).is_none() => {
+                    (ask_of_ingress(it, class, &self.config), &it.key)
+                }
+                _ => return false,
+            },
+            _ => return false,
+        };
+        asked.is_err() || self.destination(asked, key).is_some_and(|lb| *lb.name == *load_balancer)
+    }
+
+    /// What was decided of a consumer. None: nothing any more.
+    pub(super) fn admit(&mut self, consumer: &ConsumerRef, decision: Option<Decision>) {
+        let key = ObjectKey::new(consumer.namespace.clone(), consumer.name.clone());
+        let who = Who { kind: consumer.kind, key };
+        let decisions = &mut self.admitted.decisions;
+        let news = decision.map(|decision| (consumer.uid.clone(), decision));
+        if decisions.get(&who) == news.as_ref() {
+            return;
+        }
+        match news {
+            Some(news) => _ = decisions.insert(who.clone(), news),
+            // What is said of another one of this name stays.
+            None if decisions.get(&who).is_some_and(|(uid, _)| *uid == consumer.uid) => {
+                decisions.remove(&who);
+            }
+            None => return,
+        }
+        self.touch(who);
+    }
+
+    /// Whether somebody who belongs on a load balancer may be there.
+    pub(super) fn seated(
+        &self,
+        lb: &LoadBalancer,
+        who: &Who,
+        uid: &Arc<str>,
+    ) -> Result<(), Refusal> {
+        if !lb.counted {
+            return Ok(());
+        }
+        match self.decision(lb, who, uid) {
+            Some(Decision::Admitted { .. }) => Ok(()),
+            Some(Decision::Waiting { problem, .. }) => Err(Refusal::by(lb, problem.clone())),
+            None => {
+                let message = format!("its seat on load balancer {} is being recorded", lb.name);
+                Err(Refusal::by(lb, Problem::new(Reason::SeatPending, message)))
+            }
+        }
+    }
+
+    /// Why somebody who has a seat does not have all that it requests.
+    pub(super) fn short(&self, lb: &LoadBalancer, who: &Who, uid: &Arc<str>) -> Option<Problem> {
+        match self.decision(lb, who, uid).filter(|_| lb.counted)? {
+            Decision::Admitted { short, .. } => short.clone(),
+            Decision::Waiting { .. } => None,
+        }
+    }
+
+    fn decision(&self, lb: &LoadBalancer, who: &Who, uid: &Arc<str>) -> Option<&Decision> {
+        let (decided, decision) = self.admitted.decisions.get(who)?;
+        let (Decision::Admitted { load_balancer, .. } | Decision::Waiting { load_balancer, .. }) =
+            decision;
+        (decided == uid && *load_balancer == lb.name).then_some(decision)
+    }
+}
