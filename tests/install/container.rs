@@ -48,8 +48,8 @@ fn sources(folder: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn a_linter_finds_no_fault_with_the_recipe() {
-    run("hadolint", &["Containerfile"]);
+fn a_linter_finds_no_fault_with_the_recipes() {
+    run("hadolint", &["Containerfile", "examples/sidecar/Containerfile"]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The chart on a cluster: what it renders is applied by kubectl, or installed by Helm, and each role runs as
 //! its Deployment says, under its ServiceAccount. On a real API server that is all the rights it has.
 
-use crate::tools::{repository, run_in};
+use crate::tools::{program, repository, run_in, text};
+use crate::vms;
 use bowline_testing::objects::{self, Endpoint};
 use bowline_testing::{
     Backend, Bowline, Cluster, Dial, Flavour, SYSTEM, Stack, eventually, net, until,
@@ -147,24 +148,83 @@ fn what_the_chart_renders_is_applied_and_each_role_does_its_work_with_its_own_ri
     });
 }
 
+/// A load balancer "edge" with this source, its controller, and an agent with these arguments; then a Service.
+async fn outside(cluster: &Cluster, source: (&str, Value), args: &[String]) -> Bowline {
+    let deploy = repository("deploy");
+    cluster.install(&deploy).await;
+    let vip = net::vip4();
+    let mut balancer = objects::load_balancer("edge", &[vip]);
+    balancer["spec"].as_object_mut().expect("a spec").remove("builtin");
+    balancer["spec"][source.0] = source.1;
+    cluster.apply("", &balancer).await;
+    let program = Path::new(env!("CARGO_BIN_EXE_bowline"));
+    let kubeconfig = cluster.kubeconfig_of("bowline-controller").await;
+    let mut controller = Bowline::start(cluster, program, &kubeconfig, "controller", &[]);
+    let kubeconfig = cluster.agent_kubeconfig(&deploy, "edge").await;
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let mut agent = Bowline::start(cluster, program, &kubeconfig, "agent", &args);
+    controller.ready().await;
+    agent.ready().await;
+    let backend = Backend::http("a", net::pod4(), TARGET).await;
+    is_served(cluster, &cluster.namespace().await, vip, &backend).await;
+    agent
+}
+
+/// A program that is asked to end with the test.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = run_in(Path::new("/"), "kill", &["-TERM", &self.0.id().to_string()]);
+        let _ = self.0.wait();
+    }
+}
+
+/// The source of a load balancer that HAProxy carries.
+fn haproxy() -> (&'static str, Value) {
+    ("bareMetalLoadBalancer", json!({"type": "Haproxy", "serviceName": "edge"}))
+}
+
 #[test]
 fn the_unit_of_a_machine_outside_serves_with_the_rights_of_its_account() {
     play(async |cluster, _| {
-        let deploy = repository("deploy");
-        cluster.install(&deploy).await;
-        let vip = net::vip4();
-        cluster.apply("", &objects::load_balancer("edge", &[vip])).await;
-        let program = Path::new(env!("CARGO_BIN_EXE_bowline"));
-        let kubeconfig = cluster.kubeconfig_of("bowline-controller").await;
-        let mut controller = Bowline::start(&cluster, program, &kubeconfig, "controller", &[]);
-        let kubeconfig = cluster.agent_kubeconfig(&deploy, "edge").await;
-        let args = crate::vms::arguments();
-        let args: Vec<_> = args.iter().map(String::as_str).collect();
-        let mut agent = Bowline::start(&cluster, program, &kubeconfig, "agent", &args);
-        controller.ready().await;
-        agent.ready().await;
-        let backend = Backend::http("a", net::pod4(), TARGET).await;
-        is_served(&cluster, &cluster.namespace().await, vip, &backend).await;
+        outside(&cluster, ("builtin", json!({})), &vms::arguments(vms::UNIT)).await;
+    });
+}
+
+#[test]
+fn with_haproxy_the_unit_of_a_machine_outside_serves_too() {
+    play(async |cluster, scratch| {
+        let folder = scratch.join("run").display().to_string();
+        let args = vms::arguments(vms::HAPROXY).into_iter();
+        let args: Vec<_> = args.map(|arg| arg.replace("/run/bowline-edge", &folder)).collect();
+        let mut agent = outside(&cluster, haproxy(), &args).await;
+        // It ends what it has started.
+        assert_eq!(agent.stop(), Some(0));
+    });
+}
+
+#[test]
+fn haproxy_serves_with_the_agent_as_its_sidecar() {
+    play(async |cluster, scratch| {
+        let pod: Value =
+            serde_saphyr::from_str(&text("examples/sidecar/haproxy.yaml")).expect("YAML");
+        let pod = &pod["spec"]["template"]["spec"];
+        let folder = scratch.join("run").display().to_string();
+        let texts = |list: &Value| -> Vec<String> {
+            let list = list.as_array().expect("a list").iter();
+            list.map(|it| it.as_str().expect("a text").replace("/run/bowline", &folder)).collect()
+        };
+        let args = texts(&pod["initContainers"][0]["args"]).into_iter().skip(1);
+        let args: Vec<_> = args.filter(|arg| !arg.starts_with("--admin")).collect();
+        let args =
+            [args, vec![format!("--haproxy-program={}", program("haproxy").display())]].concat();
+        let command = texts(&pod["containers"][0]["command"]);
+        let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+        let process =
+            std::process::Command::new(&command[0]).args(&command[1..]).env("PATH", path).spawn();
+        let _running = Running(process.expect("start HAProxy"));
+        outside(&cluster, haproxy(), &args).await;
     });
 }
 

@@ -5,18 +5,22 @@ use crate::tools::{run, run_in, text};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-const UNIT: &str = "examples/vms/bowline-agent@.service";
+pub(crate) const UNIT: &str = "examples/vms/bowline-agent@.service";
 
-/// The unit's command, for the load balancer "edge".
-fn command() -> Vec<String> {
-    let unit = text(UNIT);
-    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a command");
+/// What makes it a unit for HAProxy.
+pub(crate) const HAPROXY: &str = "examples/vms/haproxy.conf";
+
+/// The command of a unit, for the load balancer "edge".
+fn command(unit: &str) -> Vec<String> {
+    let unit = text(unit);
+    let mut lines = unit.lines().filter_map(|line| line.strip_prefix("ExecStart="));
+    let line = lines.rfind(|line| !line.is_empty()).expect("a command");
     line.replace("%i", "edge").split(' ').map(str::to_owned).collect()
 }
 
-/// Arguments of the unit that say what to do; where it is, and for whom, differs in a test.
-pub(crate) fn arguments() -> Vec<String> {
-    let command = command();
+/// Arguments of a unit that say what to do; where it is, and for whom, differs in a test.
+pub(crate) fn arguments(unit: &str) -> Vec<String> {
+    let command = command(unit);
     let mut args = command.into_iter().skip(2).filter(|arg| !arg.starts_with('$'));
     let mut kept = Vec::new();
     while let Some(arg) = args.next() {
@@ -35,21 +39,27 @@ fn systemd_takes_the_unit_and_finds_it_confined() {
     let scratch = tempfile::tempdir().expect("a folder");
     let unit = scratch.path().join("bowline-agent@edge.service");
     // It must name a program that is there.
-    let here = text(UNIT).replace("/usr/local/bin/bowline", env!("CARGO_BIN_EXE_bowline"));
-    std::fs::write(&unit, here).expect("write");
-    let unit = unit.display().to_string();
-    run("systemd-analyze", &["verify", "--man=no", &unit]);
-    run("systemd-analyze", &["security", "--offline=yes", "--threshold=25", "--no-pager", &unit]);
+    let here = |file| text(file).replace("/usr/local/bin/bowline", env!("CARGO_BIN_EXE_bowline"));
+    std::fs::write(&unit, here(UNIT)).expect("write");
+    let path = unit.display().to_string();
+    run("systemd-analyze", &["verify", "--man=no", &path]);
+    run("systemd-analyze", &["security", "--offline=yes", "--threshold=25", "--no-pager", &path]);
+    let drop_in = scratch.path().join("bowline-agent@edge.service.d");
+    std::fs::create_dir(&drop_in).expect("make a folder");
+    std::fs::write(drop_in.join("haproxy.conf"), here(HAPROXY)).expect("write");
+    run("systemd-analyze", &["verify", "--man=no", &path]);
 }
 
 #[test]
 fn the_unit_runs_the_agent_and_probes_ask_it_where_it_listens() {
-    let command = command();
-    assert_eq!(command[..2], ["/usr/local/bin/bowline", "agent"]);
-    assert_eq!(arguments(), ["--load-balancer", "edge"]);
-    let admin = command.iter().position(|arg| arg == "--admin").expect("a flag") + 1;
-    let asked = format!("http://{}/readyz", command[admin]);
-    assert!(text("examples/vms/keepalived.conf").contains(&asked), "{asked}");
+    for unit in [UNIT, HAPROXY] {
+        let command = command(unit);
+        assert_eq!(command[..2], ["/usr/local/bin/bowline", "agent"]);
+        assert_eq!(arguments(unit)[..2], ["--load-balancer", "edge"]);
+        let admin = command.iter().position(|arg| arg == "--admin").expect("a flag") + 1;
+        let asked = format!("http://{}/readyz", command[admin]);
+        assert!(text("examples/vms/keepalived.conf").contains(&asked), "{asked}");
+    }
 }
 
 #[test]
