@@ -173,7 +173,17 @@ impl Render<'_> {
             return;
         }
         match Word::pool(pool) {
-            Ok(name) => drop(self.pools.insert(pool.clone(), (name, mode))),
+            Ok(name) => {
+                if self.desired.pools.get(pool).is_some_and(|it| !backend::can_check(it)) {
+                    let message = format!(
+                        "the health check of pool {} cannot be written for HAProxy: members are asked for a \
+                         connection only",
+                        quote(pool)
+                    );
+                    self.refuse(consumer, Reason::BadValue, message, Extent::Part);
+                }
+                self.pools.insert(pool.clone(), (name, mode));
+            }
             Err(why) => {
                 let message = format!("the pool {} {why}", quote(pool));
                 self.refuse(consumer, Reason::BadValue, message, Extent::Part);

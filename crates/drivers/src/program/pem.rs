@@ -72,6 +72,7 @@ fn blocks(text: &str) -> Option<Vec<Block<'_>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const CHAIN: &str =
         "subject=x\n-----BEGIN CERTIFICATE-----\nAAAA\n\nBBBB\n-----END CERTIFICATE-----\n\n";
@@ -93,5 +94,23 @@ mod tests {
         let broken = CHAIN.replace("BBBB", "set server x/y state maint;");
         assert_eq!(bundle(&broken, KEY), Err("the chain cannot be read"));
         assert_eq!(bundle("-----BEGIN CERTIFICATE-----\nAA", KEY), Err("the chain cannot be read"));
+    }
+
+    proptest! {
+        /// What stands around the blocks is left behind; what stands within them spoils them.
+        #[test]
+        fn nothing_but_blocks_reaches_haproxy(text in "[ -~\r\n\0\t]{0,40}", within in any::<bool>()) {
+            let chain = match within {
+                true => CHAIN.replace("BBBB", &text),
+                false => format!("{text}\n{CHAIN}\n{text}"),
+            };
+            let written = bundle(&chain, KEY);
+            for line in written.iter().flat_map(|written| written.lines()) {
+                let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+                let head = line.starts_with("-----BEGIN ") || line.starts_with("-----END ");
+                prop_assert!(head || line.bytes().all(usual), "{line}");
+                prop_assert!(!line.is_empty());
+            }
+        }
     }
 }

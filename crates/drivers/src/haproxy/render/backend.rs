@@ -1,6 +1,6 @@
 //! A pool as a section: how its members are chosen, asked and checked.
 
-use super::super::text::Word;
+use super::super::text::{BadText, Word};
 use super::{ranges_file, short_hash};
 use bowline_core::plan::{Algorithm, Persistence, PersistenceKey, Pool, Speaks};
 use bowline_core::update::CookieSecret;
@@ -105,13 +105,22 @@ fn persist(
     }
 }
 
-fn check(lines: &mut Vec<String>, pool: &Pool) {
-    let check = pool.health_check.as_ref();
+/// The path and the host that members are asked for, if they are, and if both can be written.
+fn asked(pool: &Pool) -> Option<Result<(Word, Word), BadText>> {
     // A member that speaks only HTTP/2 would take the request for garbage: a connection is enough.
-    let path = check.and_then(|check| check.http_path.as_deref());
-    let path = path.filter(|_| pool.speaks == Speaks::Http1).map(Word::quoted);
+    let check = pool.health_check.as_ref().filter(|_| pool.speaks == Speaks::Http1);
+    let path = check.and_then(|check| check.http_path.as_deref())?;
     let host = Word::name(&format!("{}.{}", pool.service.name, pool.service.namespace));
-    if let (Some(Ok(path)), Ok(host)) = (path, host) {
+    Some(Word::quoted(path).and_then(|path| Ok((path, host?))))
+}
+
+/// Whether the health check of a pool, if it has one, can be written.
+pub(super) fn can_check(pool: &Pool) -> bool {
+    asked(pool).is_none_or(|asked| asked.is_ok())
+}
+
+fn check(lines: &mut Vec<String>, pool: &Pool) {
+    if let Some(Ok((path, host))) = asked(pool) {
         lines.push("option httpchk".to_owned());
         lines.push(format!(
             "http-check send meth GET uri {path} ver HTTP/1.1 hdr Host {host} hdr User-Agent \

@@ -121,9 +121,12 @@ impl Routes {
             Host::Regex(pattern) => Word::key(&format!("~{}", short_hash(&[pattern.as_bytes()])))?,
         };
         let owner = Word::name(&site.owner)?;
+        let pattern = match host {
+            Host::Regex(pattern) => Some(whole(pattern)?),
+            _ => None,
+        };
         let lines = self.rules(render, maps, host, &key, site);
-        if let Host::Regex(pattern) = host {
-            let pattern = Word::pattern(&format!(r"\A(?:{pattern})\z"))?;
+        if let Some(pattern) = pattern {
             self.expressions.push(Expression { pattern, key: key.clone(), owner, lines });
         } else {
             maps.hosts.insert(key.clone(), owner);
