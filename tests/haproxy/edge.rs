@@ -56,8 +56,12 @@ pub(crate) fn signal(pid: u32, name: &str) {
 
 /// What HAProxy answers at one of its sockets.
 pub(crate) fn ask(lb: &str, socket: &str, message: &str) -> Result<String, String> {
+    ask_at(&folder(lb).join(socket), message)
+}
+
+fn ask_at(socket: &Path, message: &str) -> Result<String, String> {
     let asking = || -> std::io::Result<String> {
-        let mut stream = UnixStream::connect(folder(lb).join(socket))?;
+        let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         stream.write_all(format!("{message}\n").as_bytes())?;
         stream.shutdown(std::net::Shutdown::Write)?;
@@ -98,7 +102,12 @@ pub(crate) fn master(lb: &str) -> u32 {
 }
 
 fn try_master(lb: &str) -> Option<u32> {
-    let answer = ask(lb, "master.sock", "show proc").ok()?;
+    master_in(&folder(lb))
+}
+
+/// The pid of the master whose socket is in this folder, if it answers.
+pub(crate) fn master_in(folder: &Path) -> Option<u32> {
+    let answer = ask_at(&folder.join("master.sock"), "show proc").ok()?;
     let line = answer.lines().find(|line| line.contains("master"))?;
     line.split_whitespace().next()?.parse().ok()
 }

@@ -1,11 +1,17 @@
 //! What goes wrong around HAProxy: traffic flows on what is there, and everything converges without help.
 
-use crate::edge::{args, folder, master, play, signal, workers};
-use crate::stage::{Stage, agent_kubeconfig, http, serves, start_agent_with};
-use bowline_testing::Dial;
+use crate::edge::{args, folder, master, master_in, play, signal, workers};
+use crate::stage::{PROGRAM, Stage, TARGET, agent_kubeconfig, http, serves, start_agent_with};
+use bowline_testing::objects::{self, Endpoint};
+use bowline_testing::{Backend, Bowline, Call, Dial, Flavour, Link, eventually};
+use serde_json::json;
 use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-async fn served(stage: &Stage) -> bowline_testing::Backend {
+async fn served(stage: &Stage) -> Backend {
     let a = http("a").await;
     stage.behind("web", &[&a]).await;
     stage.ingress("web", &[("web.example", "/", "Prefix", "web")]).await;
@@ -26,6 +32,21 @@ async fn shown(stage: &Stage) -> BTreeSet<String> {
     let text = dial.get("localhost", "/metrics").await.expect("metrics").text();
     let lines = text.lines().filter(|line| line.starts_with("bowline_haproxy_"));
     lines.filter_map(|line| Some(line.split_once([' ', '{'])?.0.to_owned())).collect()
+}
+
+/// Starts the agent again, with these arguments.
+fn start(stage: &mut Stage, kubeconfig: &Path, args: &[String]) {
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    stage.agent = start_agent_with(&stage.cluster, kubeconfig, &stage.lb, &args);
+}
+
+/// A program made of these lines of shell.
+fn script(stage: &Stage, lines: &str) -> PathBuf {
+    let file = stage.cluster.scratch().join("program");
+    std::fs::write(&file, format!("#!/bin/sh\n{lines}\n")).expect("written");
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&file, executable).expect("executable");
+    file
 }
 
 #[test]
@@ -63,13 +84,214 @@ fn an_agent_that_is_killed_leaves_haproxy_serving_and_the_next_one_takes_it_over
         stage.agent.process.end();
         serves(&stage.dial(80), "web.example", "/", "a").await;
         let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
-        let args = args(&stage.lb);
-        let args: Vec<_> = args.iter().map(String::as_str).collect();
-        stage.agent = start_agent_with(&stage.cluster, &kubeconfig, &stage.lb, &args);
+        start(stage, &kubeconfig, &args(&stage.lb));
         stage.agent.ready().await;
         let b = http("b").await;
         stage.served_by("web", &[&b]).await;
         serves(&stage.dial(80), "web.example", "/", "b").await;
         assert_eq!((master(&stage.lb), workers(&stage.lb)), before);
+    });
+}
+
+#[test]
+fn an_agent_that_is_killed_between_writing_and_renaming_leaves_the_files_of_before() {
+    play(async |stage| {
+        let _a = served(stage).await;
+        stage.agent.stop();
+        // Files are written, and not yet in place, while they are checked.
+        let folder = folder(&stage.lb);
+        let (hold, held) = (folder.join("hold"), folder.join("held"));
+        let mut args = args(&stage.lb);
+        let at = args.iter().position(|arg| arg == "--haproxy-program").expect("a program") + 1;
+        let haproxy = std::mem::take(&mut args[at]);
+        let slow = format!(
+            "[ \"$1\" = -c ] && while [ -e {0} ]; do touch {1}; sleep 0.1; done\nexec {haproxy} \"$@\"",
+            hold.display(),
+            held.display()
+        );
+        args[at] = script(stage, &slow).display().to_string();
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        start(stage, &kubeconfig, &args);
+        serves(&stage.dial(80), "web.example", "/", "a").await;
+        let sets = || -> Vec<String> {
+            let names = std::fs::read_dir(&folder).expect("a folder");
+            let names =
+                names.map(|it| it.expect("a name").file_name().into_string().expect("text"));
+            names.filter(|name| name.starts_with("set-")).collect()
+        };
+        let current = || std::fs::read_link(folder.join("current")).expect("a link");
+        eventually("one set of files", || async {
+            if sets().len() == 1 { Ok(()) } else { Err(format!("{:?}", sets())) }
+        })
+        .await;
+        let before = current();
+
+        std::fs::write(&hold, "").expect("written");
+        let b = http("b").await;
+        stage.behind("more", &[&b]).await;
+        stage.ingress("more", &[("more.example", "/", "Prefix", "more")]).await;
+        eventually("it is checked", || async {
+            if held.exists() { Ok(()) } else { Err("not yet".to_owned()) }
+        })
+        .await;
+        stage.agent.process.kill();
+        assert_eq!((sets().len(), current()), (2, before));
+        // Whoever starts HAProxy now starts it with whole files.
+        signal(master(&stage.lb), "TERM");
+        std::fs::remove_file(&hold).expect("removed");
+        start(stage, &kubeconfig, &args);
+        serves(&stage.dial(80), "more.example", "/", "b").await;
+        serves(&stage.dial(80), "web.example", "/", "a").await;
+        assert_eq!(sets().len(), 1, "{:?}", sets());
+    });
+}
+
+/// An HAProxy that outlives its agent and has its folder to itself: it is ended with the test.
+struct Hidden(PathBuf);
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        if let Some(pid) = master_in(&self.0) {
+            signal(pid, "TERM");
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_stops_no_traffic_and_what_waited_for_it_follows() {
+    play(async |stage| {
+        let _a = served(stage).await;
+        stage.agent.stop();
+        // A disk of one megabyte, which only the agent and its HAProxy see.
+        let disk = folder(&stage.lb);
+        let program = script(
+            stage,
+            &format!(
+                "exec unshare -m sh -c 'mount -t tmpfs -o size=1m,mode=700 disk \"$0\" && exec \"$@\"' \
+                 {} {PROGRAM} \"$@\"",
+                disk.display()
+            ),
+        );
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        let args = [vec!["--load-balancer".to_owned(), stage.lb.clone()], args(&stage.lb)].concat();
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        stage.agent = Bowline::start(&stage.cluster, &program, &kubeconfig, "agent", &args);
+        stage.agent.ready().await;
+        let inside = format!("/proc/{}/root{}", stage.agent.process.id(), disk.display());
+        let hidden = Hidden(inside.into());
+        let web = stage.dial(80);
+        serves(&web, "web.example", "/", "a").await;
+
+        let filler = hidden.0.join("filler");
+        let mut file = std::fs::File::create(&filler).expect("a file");
+        while file.write_all(&[7; 4096]).is_ok() {}
+        // Members need no file.
+        let b = http("b").await;
+        stage.served_by("web", &[&b]).await;
+        serves(&web, "web.example", "/", "b").await;
+        // A pool does: it is told that it waits, and nobody else does.
+        stage.behind("more", &[&b]).await;
+        stage.ingress("more", &[("more.example", "/", "Prefix", "more")]).await;
+        eventually("the reason is told", || async {
+            let status =
+                stage.cluster.read("LoadBalancer", "", &stage.lb).await["status"].to_string();
+            if status.contains("No space left") { Ok(()) } else { Err(status) }
+        })
+        .await;
+        serves(&web, "web.example", "/", "b").await;
+        // With nothing but the files of before HAProxy comes back, and learns what has changed.
+        let before = master_in(&hidden.0).expect("a master");
+        signal(before, "KILL");
+        eventually("another HAProxy", || async {
+            match master_in(&hidden.0) {
+                Some(now) if now != before => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        serves(&web, "web.example", "/", "b").await;
+
+        std::fs::remove_file(&filler).expect("removed");
+        serves(&web, "more.example", "/", "b").await;
+        serves(&web, "web.example", "/", "b").await;
+        let log = stage.agent.process.log();
+        let complaints = log.lines().filter(|line| line.contains("No space left")).count();
+        assert!((1..200).contains(&complaints), "{complaints} complaints");
+    });
+}
+
+/// Changes so many objects of the kind that agents watch that the history of before is forgotten.
+async fn forget_history(stage: &Stage) {
+    let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", stage.namespace);
+    let (_, list) = stage.cluster.get(&slices).await;
+    let version = list["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
+    stage.apply(objects::cluster_service("large", 80, TARGET)).await;
+    let mut slice = objects::slice("large", ("", TARGET, "TCP"), &[]);
+    for round in 0..180 {
+        slice["metadata"]["annotations"] = json!({"filler": format!("{round}").repeat(60_000)});
+        stage.apply(slice.clone()).await;
+    }
+    if stage.cluster.flavour() == Flavour::Embedded {
+        let watch = format!("{slices}?watch=true&resourceVersion={version}");
+        let answer = stage.cluster.http(Call::new("GET", watch)).await.text();
+        assert!(answer.contains("410"), "{answer}");
+    }
+}
+
+fn away() -> Duration {
+    let long = std::env::var_os("BOWLINE_LONG").is_some_and(|it| it == "1");
+    Duration::from_secs(if long { 60 } else { 2 })
+}
+
+#[test]
+fn the_api_may_be_away_and_come_back_without_its_history() {
+    play(async |stage| {
+        stage.agent.stop();
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        let link = Link::new(&stage.cluster, &kubeconfig).await;
+        start(stage, &link.kubeconfig, &args(&stage.lb));
+        let (a, b) = (served(stage).await, http("b").await);
+        let before = workers(&stage.lb);
+        link.cut();
+        let cut = Instant::now();
+        forget_history(stage).await;
+        stage.endpoints("web", &[Endpoint::ready(b.at.ip())]).await;
+        while cut.elapsed() < away() {
+            let answer = stage.dial(80).get("web.example", "/").await.and_then(|it| it.echo());
+            assert_eq!(answer.map(|it| it.name), Ok(a.name.clone()));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        link.mend();
+        serves(&stage.dial(80), "web.example", "/", "b").await;
+        assert_eq!(workers(&stage.lb), before);
+    });
+}
+
+#[test]
+fn with_the_api_away_haproxy_is_started_with_the_files_of_before() {
+    play(async |stage| {
+        stage.agent.stop();
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        let link = Link::new(&stage.cluster, &kubeconfig).await;
+        start(stage, &link.kubeconfig, &args(&stage.lb));
+        let _a = served(stage).await;
+        link.cut();
+        // As when the machine starts anew.
+        stage.agent.process.kill();
+        signal(master(&stage.lb), "KILL");
+        eventually("nobody serves", || async {
+            match stage.dial(80).tcp().await {
+                Ok(_) => Err("a connection".to_owned()),
+                Err(_) => Ok(()),
+            }
+        })
+        .await;
+        start(stage, &link.kubeconfig, &args(&stage.lb));
+        serves(&stage.dial(80), "web.example", "/", "a").await;
+        let b = http("b").await;
+        stage.served_by("web", &[&b]).await;
+        link.mend();
+        serves(&stage.dial(80), "web.example", "/", "b").await;
+        stage.agent.ready().await;
     });
 }

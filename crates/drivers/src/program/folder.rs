@@ -75,22 +75,31 @@ impl Folder {
         folders.iter().try_for_each(|folder| File::open(folder)?.sync_all())
     }
 
-    /// From now on `current` leads to this set.
+    /// From now on `current` leads to this set; if it cannot, the set goes.
     pub(crate) fn install(&self, set: &Path) -> io::Result<()> {
-        let name = set.file_name().unwrap_or_default();
         let before = fs::read_link(self.root.join("current")).ok();
-        let link = self.root.join("next");
-        match fs::remove_file(&link) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => symlink(name, &link)?,
+        if let Err(error) = self.lead_to(set) {
+            let now = fs::read_link(self.root.join("current")).ok();
+            if now.is_none_or(|now| Some(now.as_os_str()) != set.file_name()) {
+                self.discard(set);
+            }
+            return Err(error);
         }
-        fs::rename(&link, self.root.join("current"))?;
-        File::open(&self.root)?.sync_all()?;
-        if let Some(before) = before.filter(|before| *before != name) {
+        if let Some(before) = before.filter(|before| Some(before.as_os_str()) != set.file_name()) {
             // A worker that is being loaded may still read it; what is left goes when this opens again.
             let _ = fs::remove_dir_all(self.root.join(before));
         }
         Ok(())
+    }
+
+    fn lead_to(&self, set: &Path) -> io::Result<()> {
+        let link = self.root.join("next");
+        match fs::remove_file(&link) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => symlink(set.file_name().unwrap_or_default(), &link)?,
+        }
+        fs::rename(&link, self.root.join("current"))?;
+        File::open(&self.root)?.sync_all()
     }
 
     /// A set that was only tried.
