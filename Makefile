@@ -39,10 +39,11 @@ test: ## Run every test; with KUBEBUILDER_ASSETS=DIR the end-to-end ones run on 
 
 # Longer than a change can wait for, so it is not a part of `make test`.
 .PHONY: soak
-soak: ## Full load for 30 s each while endpoints, rules and certificates change; 1,000 Services while controllers die.
+soak: ## Full load for 30 s each while all changes, on the proxy and on HAProxy; 1,000 Services while controllers die.
 	@scripts/setup test
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test traffic load:: -- --nocapture --test-threads=1
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test addresses churn:: -- --nocapture
+	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test haproxy -- --nocapture --test-threads=1 load:: faults::
 
 .PHONY: lint
 lint: ## Check format, clippy and, where cargo-deny is installed, the dependencies.
@@ -61,7 +62,7 @@ deny: ## Check the dependencies' licences, sources and known vulnerabilities (fe
 	cargo deny check
 
 .PHONY: bench
-bench: ## Measure, in an optimized build: API, planner, resolver, and the proxy beside HAProxy and nginx.
+bench: ## Measure, in an optimized build: API, planner, resolver, the proxy beside others, and what drives HAProxy.
 	@scripts/setup bench
 	$(AS_ROOT) cargo bench --workspace --bench '*'
 

@@ -10,7 +10,9 @@
 mod edge;
 mod faults;
 mod load;
+mod readme;
 mod rules;
+mod spread;
 #[path = "../traffic/stage.rs"]
 #[allow(dead_code, reason = "shared with the traffic tests; each uses its part")]
 mod stage;

@@ -1,13 +1,10 @@
-//! Each kind of rule, algorithm and persistence, as clients of HAProxy meet it.
+//! Each kind of rule and listener, as clients of HAProxy meet it.
 
-use crate::edge::{answered_by, play, workers};
-use crate::stage::{
-    TARGET, annotate, answers, http, is_closed, lead_to, leads_to, names, serves, tcp,
-};
+use crate::edge::{play, workers};
+use crate::stage::{TARGET, annotate, answers, http, is_closed, lead_to, leads_to, serves, tcp};
 use bowline_testing::objects::{self, Endpoint};
 use bowline_testing::{Authority, Backend, Preamble, Request, eventually, net};
 use serde_json::json;
-use std::collections::BTreeMap;
 
 #[test]
 fn requests_go_by_host_and_path_as_an_ingress_says() {
@@ -140,68 +137,23 @@ fn connections_are_passed_through_to_who_may_have_them() {
 }
 
 #[test]
-fn algorithms_spread_and_persistence_keeps() {
+fn without_snat_members_see_the_client_itself() {
     play(async |stage| {
-        let (a, b, c) = (http("a").await, http("b").await, http("c").await);
-        for algorithm in ["round-robin", "least-connections", "source-ip"] {
-            let mut service = objects::cluster_service(algorithm, 80, TARGET);
-            annotate(&mut service, "bowline.dev/algorithm", algorithm);
+        let a = http("a").await;
+        for (name, port, snat) in [("hidden", 6002, "true"), ("seen", 6003, "false")] {
+            let mut service = objects::service(name, &stage.lb, &[(port, TARGET)]);
+            annotate(&mut service, "bowline.dev/snat", snat);
             stage.apply(service).await;
-            stage.served_by(algorithm, &[&a, &b, &c]).await;
-            let host = format!("{algorithm}.example");
-            stage.ingress(algorithm, &[(&host, "/", "Prefix", algorithm)]).await;
+            stage.served_by(name, &[&a]).await;
         }
-        let dial = stage.dial(80);
-        let count = |names: Vec<String>| {
-            let mut counts = BTreeMap::new();
-            names.into_iter().for_each(|name| *counts.entry(name).or_insert(0) += 1);
-            counts
-        };
-        for algorithm in ["round-robin", "least-connections"] {
-            let host = format!("{algorithm}.example");
-            answered_by(&dial, &host, &["a", "b", "c"]).await;
-            let counts = count(names(&dial, &host, 60).await);
-            assert!(
-                counts.len() == 3 && counts.values().all(|it| (15..=25).contains(it)),
-                "{counts:?}"
-            );
+        let client = net::client4();
+        for (port, seen) in [(6002, false), (6003, true)] {
+            let dial = stage.dial(port).from(client);
+            serves(&dial, "web.example", "/", "a").await;
+            let echo = dial.get("web.example", "/").await.and_then(|it| it.echo());
+            assert_eq!(echo.expect("an answer").client.ip() == client, seen, "port {port}");
         }
-        serves_somebody(stage, "source-ip.example").await;
-        let counts = count(names(&dial, "source-ip.example", 30).await);
-        assert_eq!(counts.len(), 1, "{counts:?}");
-
-        for by in ["cookie", "source-ip"] {
-            let mut service = objects::cluster_service(&format!("by-{by}"), 80, TARGET);
-            annotate(&mut service, "bowline.dev/persistence", by);
-            stage.apply(service).await;
-            stage.served_by(&format!("by-{by}"), &[&a, &b, &c]).await;
-            let host = format!("by-{by}.example");
-            stage
-                .ingress(&format!("by-{by}"), &[(&host, "/", "Prefix", &format!("by-{by}"))])
-                .await;
-            serves_somebody(stage, &host).await;
-        }
-        let first = dial.get("by-cookie.example", "/").await.expect("an answer");
-        let cookie = first.header("set-cookie").split(';').next().expect("a cookie").to_owned();
-        let name = first.echo().expect("an echo").name;
-        for _ in 0..10 {
-            let again = Request::get("by-cookie.example", "/").header("cookie", &cookie);
-            let echo = dial.send(again).await.and_then(|it| it.echo()).expect("an answer");
-            assert_eq!(echo.name, name);
-        }
-        let counts = count(names(&dial, "by-cookie.example", 12).await);
-        assert_eq!(counts.len(), 3, "who brings no cookie goes anywhere: {counts:?}");
-        let counts = count(names(&dial, "by-source-ip.example", 12).await);
-        assert_eq!(counts.len(), 1, "{counts:?}");
     });
-}
-
-/// Waits until a host is served by anybody.
-async fn serves_somebody(stage: &crate::stage::Stage, host: &str) {
-    eventually(&format!("{host} is served"), || async {
-        stage.dial(80).get(host, "/").await?.echo().map(drop)
-    })
-    .await;
 }
 
 #[test]
