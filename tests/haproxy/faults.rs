@@ -185,6 +185,7 @@ fn a_full_disk_stops_no_traffic_and_what_waited_for_it_follows() {
         let filler = hidden.0.join("filler");
         let mut file = std::fs::File::create(&filler).expect("a file");
         while file.write_all(&[7; 4096]).is_ok() {}
+        drop(file);
         // Members need no file.
         let b = http("b").await;
         stage.served_by("web", &[&b]).await;
@@ -228,7 +229,7 @@ async fn forget_history(stage: &Stage) {
     stage.apply(objects::cluster_service("large", 80, TARGET)).await;
     let mut slice = objects::slice("large", ("", TARGET, "TCP"), &[]);
     for round in 0..180 {
-        slice["metadata"]["annotations"] = json!({"filler": format!("{round}").repeat(60_000)});
+        slice["metadata"]["annotations"] = json!({"filler": format!("{round:03}").repeat(80_000)});
         stage.apply(slice.clone()).await;
     }
     if stage.cluster.flavour() == Flavour::Embedded {

@@ -20,7 +20,7 @@ pub enum Section {
     Global,
     /// `defaults`.
     Defaults,
-    /// `peers`: keeps who belongs to which member over a reload.
+    /// `peers`: lets an old process tell the new one who belongs to which member, where it does so.
     Peers,
     /// `frontend`.
     Frontend(Word),

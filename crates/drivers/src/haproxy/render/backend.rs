@@ -45,7 +45,12 @@ pub(super) fn text(pool: &Pool, mode: Mode, secret: Option<&CookieSecret>) -> St
         Mode::Http => lines.push("mode http".to_owned()),
         Mode::Tcp => lines.extend(["mode tcp", "option srvtcpka"].map(str::to_owned)),
     }
+    let by_source = pool.persistence.as_ref().is_some_and(|it| it.by == PersistenceKey::SourceIp);
     match pool.algorithm {
+        // Who belongs to whom is not known after a reload: then clients find their member by their address.
+        Algorithm::RoundRobin if by_source => {
+            lines.extend(["balance source", "hash-type consistent"].map(str::to_owned));
+        }
         Algorithm::RoundRobin => lines.push("balance roundrobin".to_owned()),
         Algorithm::LeastConnections => lines.push("balance leastconn".to_owned()),
         Algorithm::SourceIp => {
