@@ -190,13 +190,15 @@ fn a_full_disk_stops_no_traffic_and_what_waited_for_it_follows() {
         let b = http("b").await;
         stage.served_by("web", &[&b]).await;
         serves(&web, "web.example", "/", "b").await;
-        // A pool does: it is told that it waits, and nobody else does.
+        // A pool does: the load balancer's status says that it waits, or why.
         stage.behind("more", &[&b]).await;
         stage.ingress("more", &[("more.example", "/", "Prefix", "more")]).await;
-        eventually("the reason is told", || async {
-            let status =
-                stage.cluster.read("LoadBalancer", "", &stage.lb).await["status"].to_string();
-            if status.contains("No space left") { Ok(()) } else { Err(status) }
+        eventually("it is told that the plan waits", || async {
+            let lb = stage.cluster.read("LoadBalancer", "", &stage.lb).await;
+            let status = lb["status"].to_string();
+            let told = ["No space left", "has not applied"].iter().any(|it| status.contains(it));
+            let tried = stage.agent.process.log().contains("No space left");
+            if told && tried { Ok(()) } else { Err(status) }
         })
         .await;
         serves(&web, "web.example", "/", "b").await;

@@ -42,7 +42,8 @@ fn the_readme_runs_as_printed() {
         let all = format!("{said}\n{errors}\n{}", logs.concat());
         let lines: Vec<&str> = said.lines().collect();
         assert!(lines.contains(&"server 1") && lines.contains(&"server 2"), "{all}");
-        assert!(said.contains("backend ingress:default:web:web:80"), "{all}");
+        assert!(lines.contains(&"bowline_haproxy_reloads_total 0"), "{all}");
+        assert!(lines.contains(&"backend ingress:default:web:web:"), "{all}");
         let ended = std::os::unix::net::UnixStream::connect(format!("{here}/edge/master.sock"));
         assert!(ended.is_err(), "HAProxy runs on: {all}");
     });
