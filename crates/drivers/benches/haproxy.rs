@@ -20,8 +20,9 @@ use bowline_core::update::{
 };
 use bowline_drivers::Driver as _;
 use bowline_drivers::desired::Desired;
-use bowline_drivers::haproxy::render::{Excluded, Settings, render};
+use bowline_drivers::haproxy::render::{Settings, render};
 use bowline_drivers::haproxy::{Counters, Haproxy, Options};
+use bowline_drivers::program::Excluded;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
