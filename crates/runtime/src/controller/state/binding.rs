@@ -304,9 +304,11 @@ impl State {
             (true, false, _) | (true, true, Some(Waiting::Agent(Pending::AgentBehind))) => {
                 return Next::Later(now + AGAIN);
             }
-            (true, true, None | Some(Waiting::NoDriver | Waiting::Agent(Pending::NoAgent))) => {
-                Ok(())
-            }
+            (
+                true,
+                true,
+                None | Some(Waiting::NoDriver | Waiting::Agent(Pending::NoAgent | Pending::NoPlan)),
+            ) => Ok(()),
             (true, true, Some(why)) => Err(why.message(lb).into()),
         };
         let id = job.id;
