@@ -38,6 +38,16 @@ impl Grant {
     }
 }
 
+/// At which addresses a Service is served on a load balancer.
+pub(super) enum Has<'a> {
+    /// At those of the load balancer.
+    LoadBalancers,
+    /// At its own.
+    Own(Own<'a>),
+    /// Where it was, at the load balancer's, while it cannot have what it asks for.
+    AsBefore(Box<Service>),
+}
+
 /// What a Service has of its own on a load balancer.
 pub(super) struct Own<'a> {
     grant: &'a Grant,

@@ -3,7 +3,7 @@
 
 use super::admitted::Admitted;
 use super::build::{Built, Target};
-use super::claims::{Grant, Own, wants_own};
+use super::claims::{Grant, Has, Own, wants_own};
 use super::few::Edges;
 use super::ingress::{self, Around};
 use super::output::{Output, Planned};
@@ -88,7 +88,7 @@ impl Planner {
                 for consumer in self.recorded.set(record) {
                     let key = ObjectKey::new(consumer.namespace, consumer.name);
                     let who = Who { kind: consumer.kind, key };
-                    if self.is_unreadable(&who) {
+                    if self.heeds_records(&who) {
                         self.touch(who);
                     }
                 }
@@ -107,12 +107,26 @@ impl Planner {
         self.recorded.has(consumer)
     }
 
+    /// Whether a Service may ask for addresses of its own that it does not have.
+    fn awaits_own(&self, who: &Who, service: &Service) -> bool {
+        let directory = &self.stores.directory;
+        let lb = match self.seats.get(who) {
+            Some(Seat::Placed(placed)) => directory.by_name(&placed.lb),
+            _ => None,
+        };
+        let addresses = lb.map(|lb| directory.addresses(lb)).unwrap_or_default();
+        let grant = self.grants.get(&service.key);
+        wants_own(service, &addresses) && grant.is_none_or(|grant| grant.addresses.is_empty())
+    }
+
     /// Whether what is recorded of a consumer counts.
-    fn is_unreadable(&self, who: &Who) -> bool {
+    fn heeds_records(&self, who: &Who) -> bool {
         match who.kind {
             ConsumerKind::Service => {
                 let service = self.stores.services.get(&who.key);
-                service.is_some_and(|service| unreadable_service(service).is_some())
+                service.is_some_and(|service| {
+                    unreadable_service(service).is_some() || self.awaits_own(who, service)
+                })
             }
             ConsumerKind::Ingress => {
                 let ingress = self.stores.ingresses.get(&who.key);
@@ -305,9 +319,12 @@ impl Planner {
                 let service = self.service(who)?;
                 let ask = ask_of_service(&service, &self.config);
                 Some(self.place(ask, who, (&service.uid, service.created), |target| {
-                    let own = self.own(&service, target)?;
-                    let target = own.as_ref().map_or(target, |own| own.on(target));
-                    service::wants(&service, target).map(Wants::Ports)
+                    let wants = match self.has(&service, target)? {
+                        Has::LoadBalancers => service::wants(&service, target),
+                        Has::Own(own) => service::wants(&service, own.on(target)),
+                        Has::AsBefore(before) => service::wants(&before, target),
+                    };
+                    wants.map(Wants::Ports)
                 }))
             }
             ConsumerKind::Ingress => {
@@ -349,18 +366,29 @@ impl Planner {
         (Some(ask), seat.map_or_else(Seat::Refused, Seat::Placed))
     }
 
-    /// The addresses that a Service has of its own on a load balancer. None: it has those of the load
-    /// balancer.
-    fn own(&self, service: &Service, target: Target<'_>) -> Result<Option<Own<'_>>, Problem> {
+    /// At which addresses a Service is served on a load balancer.
+    fn has(&self, service: &Service, target: Target<'_>) -> Result<Has<'_>, Problem> {
         if !wants_own(service, target.addresses) {
-            return Ok(None);
+            return Ok(Has::LoadBalancers);
         }
-        match self.grants.get(&service.key) {
-            Some(grant) if !grant.addresses.is_empty() => Ok(Some(Own::new(grant))),
-            Some(Grant { problem: Some(problem), .. }) => Err(problem.clone()),
-            _ if let Some(problem) = &service.address.problem => Err(problem.clone()),
-            _ if service.address.pool.is_none() && service.address.name.is_none() => Ok(None),
-            _ => Err(Problem::new(Reason::NoAddress, "no address of a pool is recorded yet")),
+        let grant = self.grants.get(&service.key);
+        if let Some(grant) = grant.filter(|grant| !grant.addresses.is_empty()) {
+            return Ok(Has::Own(Own::new(grant)));
+        }
+        let problem = grant.and_then(|grant| grant.problem.as_ref());
+        let named = service.address.pool.is_some() || service.address.name.is_some();
+        let unmet = match problem.or(service.address.problem.as_ref()) {
+            Some(problem) => problem.clone(),
+            None => Problem::new(Reason::NoAddress, "no address of a pool is recorded yet"),
+        };
+        let consumer = Who::service(&service.key).with_uid(&service.uid);
+        match self.recorded.before(service, &consumer, target, &unmet) {
+            Some(before) => Ok(Has::AsBefore(Box::new(before))),
+            // It is refused for want of the address, as one that no pool has heard of.
+            None if problem.is_none() && !named && service.address.problem.is_none() => {
+                Ok(Has::LoadBalancers)
+            }
+            None => Err(unmet),
         }
     }
 
@@ -424,11 +452,14 @@ impl Planner {
         let target = Target { lb, addresses: &stores.directory.addresses(lb), own: false };
         let draining = stores.directory.draining(lb);
         let mut built = match (&service, &ingress) {
-            (Some(service), _) => match self.own(service, target) {
-                Ok(None) => {
+            (Some(service), _) => match self.has(service, target) {
+                Ok(Has::LoadBalancers) => {
                     service::build(service, target, |key| ground.ports.holder(key)).hiding(draining)
                 }
-                Ok(Some(own)) => own
+                Ok(Has::AsBefore(before)) => {
+                    service::build(&before, target, |key| ground.ports.holder(key)).hiding(draining)
+                }
+                Ok(Has::Own(own)) => own
                     .hide(service::build(service, own.on(target), |key| ground.ports.holder(key))),
                 Err(problem) => Built::refused(problem, service.problems.clone()),
             },

@@ -2,6 +2,7 @@
 //! a consumer is planned as if it asked for what is recorded; nobody else is looked up here. The
 //! controller tells it, Plan object by Plan object.
 
+use super::build::Target;
 use super::few::Edges;
 use crate::key::ConsumerRef;
 use crate::objects::{Ingress, IngressClass, Placement, Service};
@@ -129,6 +130,28 @@ impl Recorded {
         service.vips = Ok(addresses);
         service.address.problem = None;
         Cow::Owned(service)
+    }
+
+    /// The Service as it was, where it is recorded at addresses of the load balancer itself: it asks for
+    /// others that it does not have, and stays there until it does.
+    pub(super) fn before(
+        &self,
+        service: &Service,
+        consumer: &ConsumerRef,
+        target: Target<'_>,
+        unmet: &Problem,
+    ) -> Option<Service> {
+        let (lb, addresses) = self.of(consumer)?;
+        let there = *lb == target.lb.name
+            && !addresses.is_empty()
+            && addresses.iter().all(|address| target.addresses.contains(address));
+        there.then(|| {
+            let mut before = service.clone();
+            before.vips = Ok(addresses);
+            (before.address.pool, before.address.name, before.address.problem) = (None, None, None);
+            before.problems.push(unmet.clone());
+            before
+        })
     }
 
     /// The Ingress as it is planned, likewise; it has no addresses of its own.

@@ -5,7 +5,7 @@ use crate::addresses::{Ask, Families, HolderKind, Policy, Wish};
 use crate::key::ConsumerKind;
 use crate::objects::{Family, LoadBalancer, Placement, Service, ServiceClass};
 use crate::outcome::{Problem, Reason, State};
-use crate::planner::{Config, Event, Grant, Planner};
+use crate::planner::{Config, Event, Grant, Planner, Record};
 use std::net::IpAddr;
 
 fn ip(text: &str) -> IpAddr {
@@ -184,4 +184,37 @@ fn a_service_alone_whose_wish_cannot_be_read_keeps_what_it_has() {
     assert_eq!((planner.is_alone(&key("a/x")), ask(&planner, "a/x").is_err()), (false, true));
     granted(&mut planner, "a/x", has(&["192.0.2.5"]));
     assert!(planner.is_alone(&key("a/x")));
+}
+
+#[test]
+fn a_service_stays_at_its_load_balancers_address_until_it_has_what_it_asks_for() {
+    let mut planner =
+        planner(Config::default(), vec![lb("lb").into(), service("a/x", &[80]).into()]);
+    let fragments: Vec<_> = planner.fragments("lb").cloned().collect();
+    let fragments = fragments.iter().map(|fragment| &**fragment);
+    planner.handle(Event::Recorded(Record::new("lb", 0, fragments)));
+    planner.take();
+    let before = planner.hash("lb");
+    let refused = Problem::new(Reason::NoAddress, "pool \"p\": no free IPv4 address");
+    let vip = Service { vips: Ok(vec![ip("192.0.2.9")]), ..service("a/x", &[80]) };
+    for asks in [from_pool("a/x", "p"), vip] {
+        apply(&mut planner, asks);
+        planner.take();
+        assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.1");
+        let problem = Some(refused.clone());
+        granted(&mut planner, "a/x", Grant { problem, ..Grant::default() });
+        assert_eq!(
+            (service_state(&planner, "a/x"), planner.hash("lb")),
+            ("lb 192.0.2.1".into(), before)
+        );
+        let outcome = planner.outcome(ConsumerKind::Service, &key("a/x")).unwrap();
+        assert_eq!(outcome.problems, [refused.clone()], "its owner is told");
+    }
+    granted(&mut planner, "a/x", has(&["192.0.2.9"]));
+    assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.9");
+    let another = Service { uid: "another".into(), ..from_pool("a/x", "p") };
+    granted(&mut planner, "a/x", Grant::default());
+    apply(&mut planner, another);
+    planner.take();
+    assert_eq!(service_state(&planner, "a/x"), "NoAddress by lb", "it has never been there");
 }
