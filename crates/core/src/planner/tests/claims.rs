@@ -208,7 +208,7 @@ fn a_service_stays_at_its_load_balancers_address_until_it_has_what_it_asks_for()
             ("lb 192.0.2.1".into(), before)
         );
         let outcome = planner.outcome(ConsumerKind::Service, &key("a/x")).unwrap();
-        assert_eq!(outcome.problems, [refused.clone()], "its owner is told");
+        assert_eq!(outcome.problems, std::slice::from_ref(&refused), "its owner is told");
     }
     granted(&mut planner, "a/x", has(&["192.0.2.9"]));
     assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.9");
