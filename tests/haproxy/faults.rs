@@ -220,6 +220,10 @@ fn a_full_disk_stops_no_traffic_and_what_waited_for_it_follows() {
         let log = stage.agent.process.log();
         let complaints = log.lines().filter(|line| line.contains("No space left")).count();
         assert!((1..200).contains(&complaints), "{complaints} complaints");
+        // It ends its HAProxy when it is asked to, and leaves the stage to one that others can see.
+        assert_eq!(stage.agent.stop(), Some(0));
+        start(stage, &kubeconfig, &crate::edge::args(&stage.lb));
+        stage.agent.ready().await;
     });
 }
 
