@@ -47,18 +47,36 @@ async fn main() {
         (None, Some(only)) if !"haproxy".contains(&only) => {}
         _ => {
             for services in SERVICES {
-                measure(services).await;
+                measure(services.min(possible(services))).await;
             }
         }
     }
 }
 
+/// HAProxy sets a file aside for each member: as many Services as the limit allows.
+fn possible(services: usize) -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").expect("limits");
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let hard = line.and_then(|line| line.split_whitespace().nth(1));
+    let hard: usize = hard.and_then(|it| it.parse().ok()).unwrap_or(usize::MAX);
+    let possible = hard.saturating_sub(2_000) / usize::from(MEMBERS);
+    if possible < services {
+        println!("haproxy-{services}   needs more files than {hard} (ulimit -Hn): fewer Services");
+    }
+    possible
+}
+
 async fn measure(services: usize) {
     let (a, b) = (backend("a").await, backend("b").await);
+    // They must be there: HAProxy would be busy with looking for them.
+    let mut others = Vec::new();
+    for _ in 0..MEMBERS {
+        others.push(backend("other").await);
+    }
     let name = format!("haproxy-{services}");
     println!("{name}   {services} Services with {MEMBERS} members each, {}", version());
-    let reloaded = by_reloads(&name, services, a, b).await;
-    let told = by_commands(&name, services, a, b).await;
+    let reloaded = by_reloads(&name, services, [a, b], &others).await;
+    let told = by_commands(&name, services, [a, b], &others).await;
     println!(
         "{name}   change to live: {} by commands, {} by render and reload: {:.0} × as long",
         shown(told),
@@ -68,7 +86,12 @@ async fn measure(services: usize) {
 }
 
 /// The driver, with its commands. The median time from a change until a client meets it.
-async fn by_commands(name: &str, services: usize, a: SocketAddr, b: SocketAddr) -> Duration {
+async fn by_commands(
+    name: &str,
+    services: usize,
+    [a, b]: [SocketAddr; 2],
+    others: &[SocketAddr],
+) -> Duration {
     let folder = tempfile::tempdir().expect("a folder");
     let options = Options {
         program: program(),
@@ -84,7 +107,7 @@ async fn by_commands(name: &str, services: usize, a: SocketAddr, b: SocketAddr) 
     let before = memory("self");
     let mut driver = Haproxy::new(options, Counters::default()).await.expect("a driver");
     let begun = Instant::now();
-    apply(&mut driver, &everything(services, port, a)).await;
+    apply(&mut driver, &everything(services, port, a, others)).await;
     answered_by(port, "a").await;
     println!("{name}   from nothing to live: {}", shown(begun.elapsed()));
 
@@ -120,11 +143,16 @@ async fn by_commands(name: &str, services: usize, a: SocketAddr, b: SocketAddr) 
 }
 
 /// Everything rendered, and HAProxy reloaded, for each change; without a check, which would take as long again.
-async fn by_reloads(name: &str, services: usize, a: SocketAddr, b: SocketAddr) -> Duration {
+async fn by_reloads(
+    name: &str,
+    services: usize,
+    [a, b]: [SocketAddr; 2],
+    others: &[SocketAddr],
+) -> Duration {
     let folder = tempfile::tempdir().expect("a folder");
     let port = free_port().await;
     let mut desired = Desired::default();
-    desired.apply(&everything(services, port, a));
+    desired.apply(&everything(services, port, a, others));
     let mut written = BTreeMap::new();
     let begun = Instant::now();
     let size = write(folder.path(), &desired, &mut written);
@@ -281,17 +309,14 @@ fn shown(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
-/// So many Services with a host each; the first is served by this one.
-fn everything(services: usize, port: u16, first: SocketAddr) -> Update {
+/// So many Services with a host each; the first is served by this one, all others by those.
+fn everything(services: usize, port: u16, first: SocketAddr, others: &[SocketAddr]) -> Update {
+    let first = [first];
     let mut update = Update { complete: true, ..Update::default() };
     for i in 0..services {
         let name = format!("p{i}");
-        let [_, _, high, low] = u32::try_from(i).expect("few").to_be_bytes();
-        let nobody = |last| SocketAddr::from(([127, high, low, last], 9));
-        let at: Vec<_> = (1..=MEMBERS).map(nobody).collect();
-        let at = if i == 0 { vec![first] } else { at };
         update.pools.push(pool(&name, None));
-        update.members.push(members(&name, &at));
+        update.members.push(members(&name, if i == 0 { &first[..] } else { others }));
         update.sites.push(site(&format!("s{i}.example"), &name));
     }
     let listener = Listener {
