@@ -1,6 +1,6 @@
 //! What holds what, and what becomes of what is let go.
 
-use crate::stage::{CLAIM, LB, Site, has, play, wants};
+use crate::stage::{CLAIM, LB, Site, has, play, reason, wants};
 use bowline_testing::objects;
 use serde_json::{Value, json};
 
@@ -97,6 +97,29 @@ fn a_recycled_load_balancer_goes_to_the_next_claim() {
         site.says("next", "Pending", "NoMatch").await;
         site.cluster.delete(CLAIM, &site.namespace, "web").await;
         site.bound("next", "edge-1").await;
+    });
+}
+
+#[test]
+fn what_a_class_made_goes_with_its_claim_also_where_an_agent_waits_for_a_plan() {
+    play(async || {
+        let site = Site::new().await;
+        let class = json!({
+            "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancerClass",
+            "metadata": {"name": "bronze"}, "spec": {"builtin": {}},
+        });
+        site.cluster.apply("", &class).await;
+        let made = site.claim("web", json!({"className": "bronze"})).await;
+        let name = format!("lbc-{}", made["metadata"]["uid"].as_str().expect("a uid"));
+        site.bound("web", &name).await;
+        let _agent = site.agent(&name).await;
+        site.until(LB, &name, "has heard of its agent", |it| {
+            (reason(it, "Programmed") == Some("Programmed")).then_some(())
+        })
+        .await;
+        site.cluster.delete(CLAIM, &site.namespace, "web").await;
+        site.gone(CLAIM, "web").await;
+        site.gone(LB, &name).await;
     });
 }
 

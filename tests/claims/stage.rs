@@ -54,6 +54,16 @@ impl Site {
         self.controller = start(&self.cluster).await;
     }
 
+    /// The agent of a load balancer.
+    pub(crate) async fn agent(&self, lb: &str) -> Bowline {
+        let kubeconfig = self.cluster.agent_kubeconfig(&deploy(), lb).await;
+        let args = ["--load-balancer", lb];
+        let program = Path::new(PROGRAM);
+        let mut agent = Bowline::start(&self.cluster, program, &kubeconfig, "agent", &args);
+        agent.ready().await;
+        agent
+    }
+
     /// A load balancer with these fields beside a source.
     pub(crate) async fn lb(&self, name: &str, spec: Value) -> Value {
         let mut object = objects::load_balancer(name, &[]);

@@ -156,6 +156,10 @@ impl State {
         let known = binder::Object::LoadBalancer(shown.status.known.clone());
         self.bindings.tell(binder::Event::Apply(Box::new(known)));
         self.touch_claim_of(&shown.status.known);
+        // The answer to its creation may come before the watch shows it.
+        if self.balancers.get(lb).is_none() {
+            self.meet(lb, Vec::new());
+        }
         self.balancers.put(Arc::clone(lb), shown);
         self.dirty.insert(Target::LoadBalancer(Arc::clone(lb)));
     }

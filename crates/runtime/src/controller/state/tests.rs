@@ -114,6 +114,21 @@ fn an_agent_whose_lease_went_while_nobody_watched_is_forgotten_with_the_next_lis
 }
 
 #[test]
+fn the_agent_of_a_load_balancer_that_we_make_is_heard_whether_answer_or_watch_is_first() {
+    let now = Instant::now();
+    let (mut state, new) =
+        (State::new(Config::default(), Default::default()), load_balancer(1, &json!({})));
+    state.put_balancer(&"edge".into(), Shown::<LoadBalancerShown>::of(&new));
+    let object = Box::new(Object::LoadBalancer(convert::load_balancer(&new)));
+    state.hear(Heard::Planner(Event::Apply(object), Some(shown(&new))), now);
+    state.settle(now);
+    state.dirty.clear();
+    state.hear(Heard::Lease(Seen::Apply(lease("bowline-agent-edge", true))), now);
+    assert_eq!(state.dirty, [Target::LoadBalancer("edge".into())].into());
+    assert_eq!(status::waiting(state.verdict(&"edge".into(), now).as_ref()), None);
+}
+
+#[test]
 fn between_two_writes_of_a_status_the_consumers_are_not_gone_through() {
     let (mut state, now) = (State::new(Config::default(), Default::default()), Instant::now());
     let target = Target::LoadBalancer("edge".into());
