@@ -213,8 +213,17 @@ async fn an_nginx_that_dies_comes_back_though_its_processes_hold_its_addresses()
     let swap = Update { members: vec![members("p", &[b])], ..Update::default() };
     eventually("the update", async || driver.apply(&swap).await.map_err(|it| it.to_string())).await;
     answers(port, "a.example", "/", 200, "b").await;
+    driver.drain(Duration::from_secs(5)).await;
+    get(port, "a.example", "/").await.expect_err("it has ended");
+}
 
-    // Its socket is removed: traffic flows on, and what comes is loaded.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_nginx_whose_socket_is_removed_serves_on_and_loads_what_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (backend("a").await, backend("b").await);
+    let (port, update) = first(&[b]).await;
+    let (mut driver, _) = start(options(folder.path()), &update).await;
+    answers(port, "a.example", "/", 200, "b").await;
     std::fs::remove_file(folder.path().join("status.sock")).unwrap();
     let swap = Update { members: vec![members("p", &[a])], ..Update::default() };
     let _ = driver.apply(&swap).await;
