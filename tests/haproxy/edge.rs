@@ -14,12 +14,18 @@ pub(crate) fn folder(lb: &str) -> PathBuf {
     std::env::temp_dir().join(format!("bhx-{}-{lb}", std::process::id()))
 }
 
+/// The HAProxy that is tested: another than the usual one if its path is in `BOWLINE_TEST_HAPROXY`.
+fn program() -> String {
+    let usual = "/usr/sbin/haproxy";
+    let other = std::env::var("BOWLINE_TEST_HAPROXY").ok();
+    other.unwrap_or_else(|| if Path::new(usual).exists() { usual } else { "haproxy" }.to_owned())
+}
+
 /// What the agent of a load balancer is started with.
 pub(crate) fn args(lb: &str) -> Vec<String> {
     let folder = folder(lb).display().to_string();
-    let usual = "/usr/sbin/haproxy";
-    let program = if Path::new(usual).exists() { usual } else { "haproxy" };
-    let mut args = vec!["--driver", "haproxy", "--exec", "--haproxy-program", program];
+    let program = program();
+    let mut args = vec!["--driver", "haproxy", "--exec", "--haproxy-program", &program];
     args.extend(["--haproxy-folder", &folder, "--min-reload-interval", "1"]);
     args.into_iter().map(str::to_owned).collect()
 }

@@ -184,6 +184,7 @@ fn write(folder: &Path, desired: &Desired, before: &mut BTreeMap<String, Vec<u8>
         admin_socket: folder.join("admin.sock"),
         peers_socket: folder.join("peers.sock"),
         access_log: false,
+        adds_backends: false,
     };
     let wanted = render(desired, &Excluded::default(), &settings).expect("settings").wanted;
     let files = wanted.files();

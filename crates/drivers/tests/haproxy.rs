@@ -22,9 +22,22 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixStream};
 
+/// The HAProxy that is tested: another than the usual one if its path is in `BOWLINE_TEST_HAPROXY`.
 fn program() -> PathBuf {
+    if let Some(other) = std::env::var_os("BOWLINE_TEST_HAPROXY") {
+        return other.into();
+    }
     let usual = Path::new("/usr/sbin/haproxy");
     if usual.exists() { usual.into() } else { "haproxy".into() }
+}
+
+/// Whether it is 3.4 or newer.
+fn can_add_backends() -> bool {
+    let printed = std::process::Command::new(program()).arg("-v").output().expect("HAProxy");
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    let version = printed.split_whitespace().nth(2).expect("a version");
+    let mut numbers = version.split(['.', '-']).map_while(|it| it.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(3), Some(4))
 }
 
 fn options(folder: &Path) -> Options {
@@ -64,7 +77,7 @@ async fn processes(folder: &Path) -> (u32, Vec<u32>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_and_hosts_change_without_a_reload_and_pools_with_one() {
+async fn members_and_hosts_change_without_a_reload_and_pools_where_haproxy_can() {
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (backend("a").await, backend("b").await);
     let (port, update) = first(&[a]).await;
@@ -101,7 +114,11 @@ async fn members_and_hosts_change_without_a_reload_and_pools_with_one() {
     answers(port, "b.example", "/odd;'$%25", 200, "b").await;
     let after = processes(folder.path()).await;
     assert_eq!(after.0, before.0, "one master");
-    assert_ne!(after.1.first(), before.1.first(), "another worker");
+    if can_add_backends() {
+        assert_eq!(after.1.first(), before.1.first(), "the same worker");
+    } else {
+        assert_ne!(after.1.first(), before.1.first(), "another worker");
+    }
     driver.drain(Duration::from_secs(5)).await;
     ask(&folder.path().join("master.sock"), "show proc").await.expect_err("it has ended");
 }

@@ -28,6 +28,13 @@ pub enum Command {
         /// The name.
         host: Word,
     },
+    /// A backend is there, and rules may lead to it.
+    AddBackend {
+        /// Its name.
+        backend: Word,
+        /// The defaults that say all of it.
+        kind: Word,
+    },
     /// A server takes traffic.
     AddServer {
         /// Its backend.
@@ -169,6 +176,12 @@ impl Command {
                 let file = certificate_file(hash);
                 vec![Piece::Payload(format!("add ssl crt-list {list} <<\n{file} {host}\n\n"))]
             }
+            Self::AddBackend { backend, kind } => vec![
+                Piece::Line("experimental-mode on".to_owned()),
+                Piece::Line(format!("add backend {backend} from {kind}")),
+                Piece::Line(format!("publish backend {backend}")),
+                Piece::Line("experimental-mode off".to_owned()),
+            ],
             Self::AddServer { backend, address, weight, options } => {
                 let (name, at) = (server(backend, *address), Word::socket(*address));
                 let mut pieces = line(format!("add server {name} {at} weight {weight}{options}"));
@@ -275,7 +288,9 @@ pub fn messages(commands: &[Command]) -> Vec<String> {
 }
 
 /// What HAProxy says when it has done what it was told. Everything else is a complaint.
-const FINE: [&str; 8] = [
+const FINE: [&str; 10] = [
+    "New backend registered.",
+    "Backend published.",
     "New server registered.",
     "Server deleted.",
     "New empty certificate store",

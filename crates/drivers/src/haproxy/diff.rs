@@ -4,7 +4,7 @@
 
 use super::command::{Command, Pem};
 use super::text::Word;
-use super::wanted::{Section, Servers, Wanted, certificate_file};
+use super::wanted::{Body, Section, Servers, Wanted, certificate_file};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -32,7 +32,7 @@ pub struct Line {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Sections, as they were when it was loaded.
-    pub sections: BTreeMap<Section, String>,
+    pub sections: BTreeMap<Section, Body>,
     /// Lists of ranges, as they were then.
     pub ranges: BTreeMap<String, Vec<Word>>,
     /// Servers, by backend.
@@ -90,11 +90,13 @@ pub fn diff(observed: &Observed, wanted: &Wanted) -> Diff {
     let mut coming = Vec::new();
     let mut going = Vec::new();
     for (backend, servers) in &wanted.servers {
-        if let Some(running) = observed.servers.get(backend) {
+        let section = Section::Backend(backend.clone());
+        if let Some(kind) = kind_of_new(observed, wanted, &section) {
+            coming.push(Command::AddBackend { backend: backend.clone(), kind: kind.clone() });
+            diff_servers(backend, &BTreeMap::new(), servers, &mut coming, &mut going);
+        } else if let Some(running) = observed.servers.get(backend) {
             // A backend that must be loaded anew is kept in step as far as its servers are the same kind.
-            let same = observed.sections.get(&Section::Backend(backend.clone()))
-                == wanted.sections.get(&Section::Backend(backend.clone()));
-            if same {
+            if observed.sections.get(&section) == wanted.sections.get(&section) {
                 diff_servers(backend, running, servers, &mut coming, &mut going);
             }
         }
@@ -125,6 +127,17 @@ pub fn diff(observed: &Observed, wanted: &Wanted) -> Diff {
     Diff { reload, commands }
 }
 
+/// The kind of a backend that is new and that HAProxy can be told of while it runs.
+fn kind_of_new<'a>(observed: &Observed, wanted: &'a Wanted, section: &Section) -> Option<&'a Word> {
+    let Body { from: Some(kind), text } = wanted.sections.get(section)? else { return None };
+    let defaults = Section::Kind(kind.clone());
+    let known = observed
+        .sections
+        .get(&defaults)
+        .is_some_and(|runs| wanted.sections.get(&defaults) == Some(runs));
+    (known && text.is_empty() && !observed.sections.contains_key(section)).then_some(kind)
+}
+
 /// Whether what stands in a map can be done by what runs.
 fn leads(observed: &Observed, value: &Word, reloads: bool) -> bool {
     match value.as_str().strip_prefix('=') {
@@ -138,19 +151,22 @@ fn leads(observed: &Observed, value: &Word, reloads: bool) -> bool {
 fn reload(observed: &Observed, wanted: &Wanted) -> Option<String> {
     let name = |section: &Section| match section {
         Section::Frontend(name) => format!("frontend {name}"),
+        Section::Kind(name) => format!("kind {name}"),
         Section::Backend(name) => format!("backend {name}"),
         other => format!("{other:?}").to_lowercase(),
     };
-    for (section, text) in &wanted.sections {
+    for (section, body) in &wanted.sections {
         match observed.sections.get(section) {
+            None if kind_of_new(observed, wanted, section).is_some() => {}
             None => return Some(format!("{} is new", name(section))),
-            Some(running) if running != text => return Some(format!("{} changes", name(section))),
+            Some(running) if running != body => return Some(format!("{} changes", name(section))),
             Some(_) => {}
         }
     }
-    // Backends that nothing leads to harm nobody; what still listens does.
+    // Backends that nothing leads to harm nobody, nor what only they need; what still listens does.
     let gone = |section: &&Section| {
-        !matches!(section, Section::Backend(_)) && !wanted.sections.contains_key(section)
+        !matches!(section, Section::Peers | Section::Kind(_) | Section::Backend(_))
+            && !wanted.sections.contains_key(section)
     };
     if let Some(section) = observed.sections.keys().find(gone) {
         return Some(format!("{} is gone", name(section)));
@@ -318,6 +334,11 @@ impl Observed {
                 let hosts = vec![host.as_str().to_owned()];
                 lines.push(Line { file: certificate_file(hash), number, hosts });
             }
+            Command::AddBackend { backend, kind } => {
+                let body = Body { from: Some(kind.clone()), text: String::new() };
+                self.sections.insert(Section::Backend(backend.clone()), body);
+                self.servers.entry(backend.clone()).or_default();
+            }
             Command::AddServer { backend, address, weight, .. } => {
                 let running = Running { weight: *weight, retired: false };
                 self.servers.entry(backend.clone()).or_default().insert(*address, running);
@@ -371,20 +392,24 @@ impl Observed {
 
 #[cfg(test)]
 mod tests {
-    use super::super::render::render;
     use super::super::render::tests::settings;
+    use super::super::render::{Settings, render};
     use super::*;
     use crate::desired::Desired;
     use crate::program::Excluded;
     use crate::samples::{everything, member, pool, prefix};
-    use bowline_core::plan::Host;
+    use bowline_core::plan::{Host, Pool};
     use proptest::prelude::*;
     use std::path::Path;
 
     fn wanted(desired: &Desired) -> Wanted {
-        render(desired, &Excluded::default(), &settings(Path::new("/run")))
-            .expect("settings")
-            .wanted
+        wanted_by(desired, false)
+    }
+
+    /// What a HAProxy is to have that can be told of backends, or cannot.
+    fn wanted_by(desired: &Desired, adds_backends: bool) -> Wanted {
+        let settings = Settings { adds_backends, ..settings(Path::new("/run")) };
+        render(desired, &Excluded::default(), &settings).expect("settings").wanted
     }
 
     const POOL: &str = "ingress/shop/web/web/http";
@@ -436,6 +461,33 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_like_others_is_told_where_that_can_be_and_one_of_its_own_is_a_reload() {
+        let mut desired = everything();
+        desired.put_site(Host::Exact("one.example".into()), None, "n", vec![prefix("/", "in/one")]);
+        desired.put_pool(pool("in/one"), &[member(1)]);
+        let observed = Observed::loaded(&wanted_by(&desired, true));
+        desired.put_site(Host::Exact("two.example".into()), None, "n", vec![prefix("/", "in/two")]);
+        desired.put_pool(pool("in/two"), &[member(2)]);
+        let wanted = wanted_by(&desired, true);
+        let backend = Word::pool("in/two").expect("a name");
+        let kind = wanted.sections[&Section::Backend(backend.clone())].from.clone();
+        let kind = kind.expect("it is like the other");
+        let found = diff(&observed, &wanted);
+        let (address, options) = (member(2).address, wanted.servers[&backend].options.clone());
+        let expected = [
+            Command::AddBackend { backend: backend.clone(), kind },
+            Command::AddServer { backend, address, weight: 1, options },
+        ];
+        assert_eq!((found.reload, found.commands.get(..2)), (None, Some(&expected[..])));
+
+        let alone =
+            Pool { source_ranges: vec!["10.0.0.0/8".parse().expect("a range")], ..pool("in/two") };
+        desired.put_pool(alone, &[member(2)]);
+        let found = diff(&observed, &wanted_by(&desired, true));
+        assert_eq!(found.reload.as_deref(), Some("backend in:two is new"));
+    }
+
+    #[test]
     fn a_pool_that_nothing_leads_to_is_emptied_and_not_reloaded_for() {
         let mut desired = everything();
         let observed = Observed::loaded(&wanted(&desired));
@@ -467,16 +519,22 @@ mod tests {
             before in prop::collection::btree_map(0u8..12, 0u8..6, 0..12),
             after in prop::collection::btree_map(0u8..12, 0u8..6, 0..12),
             retired in prop::collection::vec(0u8..12, 0..4),
+            adds_backends: bool,
         ) {
             let plan = |hosts: &BTreeMap<u8, u8>| {
                 let mut desired = everything();
                 for (host, last) in hosts {
                     let host = Host::Exact(format!("h{host}.example").into());
-                    desired.put_site(host, None, "h", vec![prefix(&format!("/{last}"), POOL)]);
+                    // Where a pool need not be loaded, hosts bring theirs along.
+                    let to = if adds_backends { format!("in/{last}") } else { POOL.to_owned() };
+                    desired.put_site(host, None, "h", vec![prefix(&format!("/{last}"), &to)]);
+                    if adds_backends {
+                        desired.put_pool(pool(&to), &[member(*last)]);
+                    }
                 }
                 let members: Vec<_> = hosts.keys().map(|last| member(*last)).collect();
                 desired.put_pool(pool(POOL), &members);
-                wanted(&desired)
+                wanted_by(&desired, adds_backends)
             };
             let (before, after) = (plan(&before), plan(&after));
             let mut observed = Observed::loaded(&before);

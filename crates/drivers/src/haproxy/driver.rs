@@ -96,7 +96,10 @@ impl Haproxy {
         })?;
         let (requests, waiting) = mpsc::channel(1);
         let (reports, report) = watch::channel(Report::default());
-        tokio::spawn(Worker::new(options, counters, folder, reports).run(waiting));
+        tokio::spawn(
+            Worker::new(options, process::adds_backends(version), counters, folder, reports)
+                .run(waiting),
+        );
         Ok(Self { requests, report })
     }
 }

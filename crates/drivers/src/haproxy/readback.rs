@@ -78,6 +78,12 @@ pub fn certificates(answer: &str) -> BTreeSet<String> {
     answer.lines().map(str::trim).filter(ours).map(str::to_owned).collect()
 }
 
+/// Reads `show backend`.
+pub fn backends(answer: &str) -> BTreeSet<Word> {
+    let names = answer.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    names.filter_map(|name| Word::key(name).ok()).collect()
+}
+
 /// What `show proc` of a master says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processes {
@@ -144,6 +150,8 @@ mod tests {
             certificates("# filename\ncerts/a.pem\n*certs/b.pem\n\n"),
             ["certs/a.pem".to_owned()].into()
         );
+        let backends = backends("# name\npool:a\n:nobody\n\n");
+        assert_eq!(backends.iter().map(Word::as_str).collect::<Vec<_>>(), [":nobody", "pool:a"]);
         let info = info("Name: HAProxy\nVersion: 2.6.12\nPid: 42\ndescription: bowline-ab\n");
         assert_eq!(info, Info { pid: 42, version: "2.6.12".into(), mark: "bowline-ab".into() });
     }

@@ -6,7 +6,7 @@ mod frontend;
 mod routes;
 
 use super::text::{BadText, Word};
-use super::wanted::{Section, Servers, Wanted};
+use super::wanted::{Body, COMMON, Section, Servers, Wanted};
 use crate::desired::Desired;
 use crate::program::{Excluded, pem};
 use backend::Mode;
@@ -29,6 +29,8 @@ pub struct Settings {
     pub peers_socket: PathBuf,
     /// Whether it prints a line for each request.
     pub access_log: bool,
+    /// Whether it can be told of new backends while it runs.
+    pub adds_backends: bool,
 }
 
 /// What HAProxy is to have, and what of the plan is not in it.
@@ -120,16 +122,44 @@ impl Render<'_> {
             global.push_str("    log stdout format raw local0 info\n");
             defaults.push_str("    log global\n");
         }
+        // Those who have a table ask for it; without one it would only make HAProxy end later.
         let peers = format!(
             "    bind unix@{}\n    server bowline\n",
             Word::path(&self.settings.peers_socket)?
         );
+        let tables = self.desired.pools.values().any(|pool| backend::has_table(pool));
         let nobody = "    http-request return status 503 content-type text/plain hdr Cache-Control \
                       no-store string 'No member is available.'\n";
-        self.wanted.sections.insert(Section::Global, global);
-        self.wanted.sections.insert(Section::Defaults, defaults);
-        self.wanted.sections.insert(Section::Peers, peers);
-        self.wanted.sections.insert(Section::Backend(Word::section(NOBODY)?), nobody.to_owned());
+        self.wanted.sections.insert(Section::Global, global.into());
+        self.wanted.sections.insert(Section::Defaults, defaults.into());
+        if tables {
+            self.wanted.sections.insert(Section::Peers, peers.into());
+        }
+        self.insert_backend(Word::section(NOBODY)?, nobody.to_owned(), None)
+    }
+
+    /// A backend; one of a kind says nothing itself where HAProxy can be told of another like it.
+    fn insert_backend(
+        &mut self,
+        name: Word,
+        text: String,
+        kind: Option<String>,
+    ) -> Result<(), BadText> {
+        let section = Section::Backend(name);
+        let Some(kind) = kind.filter(|_| self.settings.adds_backends) else {
+            return self.insert_proxy(section, text);
+        };
+        let kind = Word::section(&kind)?;
+        self.insert_proxy(Section::Kind(kind.clone()), text)?;
+        let like_others = Body { from: Some(kind), text: String::new() };
+        self.wanted.sections.insert(section, like_others);
+        Ok(())
+    }
+
+    /// A section that starts from what all have in common. Where there are kinds this must be said.
+    fn insert_proxy(&mut self, section: Section, text: String) -> Result<(), BadText> {
+        let from = self.settings.adds_backends.then(|| Word::name(COMMON)).transpose()?;
+        self.wanted.sections.insert(section, Body { from, text });
         Ok(())
     }
 
@@ -289,23 +319,27 @@ impl Render<'_> {
         };
         let text = frontend::tcp(key, config, &name, self.settings.access_log);
         let name = format!("tcp:{}", Word::named(key.socket()));
-        if let Ok(name) = Word::section(&name) {
-            self.wanted.sections.insert(Section::Frontend(name), text);
-        }
+        // An address is always a name.
+        let _ =
+            Word::section(&name).and_then(|name| self.insert_proxy(Section::Frontend(name), text));
     }
 
     fn backends(&mut self) {
         let desired = self.desired;
-        for (pool, (name, mode)) in &self.pools {
-            let Some(config) = desired.pools.get(pool) else { continue };
-            let text = backend::text(config, *mode, desired.cookie_secret.as_ref());
-            self.wanted.sections.insert(Section::Backend(name.clone()), text);
+        for (pool, (name, mode)) in std::mem::take(&mut self.pools) {
+            let Some(config) = desired.pools.get(&pool) else { continue };
+            let text = backend::text(config, mode, desired.cookie_secret.as_ref());
+            let kind = backend::is_of_a_kind(config, mode);
+            let kind = kind.then(|| format!("kind:{}", short_hash(&[text.as_bytes()])));
+            if self.insert_backend(name.clone(), text, kind).is_err() {
+                continue;
+            }
             if !config.source_ranges.is_empty() {
                 let ranges = config.source_ranges.iter().map(Word::range).collect();
                 self.wanted.ranges.insert(ranges_file(config), ranges);
             }
-            let servers = Servers::new(backend::options(config).into(), desired.members(pool));
-            self.wanted.servers.insert(name.clone(), servers);
+            let servers = Servers::new(backend::options(config).into(), desired.members(&pool));
+            self.wanted.servers.insert(name, servers);
         }
     }
 }

@@ -24,6 +24,9 @@ pub enum Section {
     Peers,
     /// `frontend`.
     Frontend(Word),
+    /// `defaults` with all that backends of one kind have in common: a running HAProxy can be told of
+    /// another backend like that.
+    Kind(Word),
     /// `backend`.
     Backend(Word),
 }
@@ -32,11 +35,30 @@ impl Section {
     fn head(&self) -> String {
         match self {
             Self::Global => "global".to_owned(),
-            Self::Defaults => "defaults".to_owned(),
+            Self::Defaults => format!("defaults {COMMON}"),
             Self::Peers => "peers bowline".to_owned(),
             Self::Frontend(name) => format!("frontend {name}"),
+            Self::Kind(name) => format!("defaults {name}"),
             Self::Backend(name) => format!("backend {name}"),
         }
+    }
+}
+
+/// The name of what all sections have in common.
+pub const COMMON: &str = "common";
+
+/// What stands in a section.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Body {
+    /// The defaults that it starts from; none: the last before it.
+    pub from: Option<Word>,
+    /// Its lines.
+    pub text: String,
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self { from: None, text }
     }
 }
 
@@ -75,7 +97,7 @@ pub type Shown = BTreeSet<(Arc<str>, Word)>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Sections without their servers.
-    pub sections: BTreeMap<Section, String>,
+    pub sections: BTreeMap<Section, Body>,
     /// Servers, by backend.
     pub servers: BTreeMap<Word, Servers>,
     /// Maps, by file name.
@@ -97,11 +119,13 @@ impl Wanted {
     /// What stands for everything that only a reload can change. HAProxy is told it, and tells it back.
     pub fn mark(&self) -> String {
         let mut digest = Sha256::new();
-        for (section, text) in &self.sections {
-            digest.update(section.head());
-            digest.update([0]);
-            digest.update(text);
-            digest.update([0]);
+        for (section, body) in &self.sections {
+            for part in
+                [section.head().as_str(), body.from.as_ref().map_or("", Word::as_str), &body.text]
+            {
+                digest.update(part);
+                digest.update([0]);
+            }
         }
         for (file, ranges) in &self.ranges {
             digest.update(file);
@@ -120,13 +144,14 @@ impl Wanted {
         let mut file = String::from(
             "# Written by Bowline. What is changed here by hand is lost at the next change.\n",
         );
-        for (section, text) in &self.sections {
+        for (section, body) in &self.sections {
+            let from = body.from.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
             // Writing into a String cannot fail.
-            let _ = write!(file, "\n{}\n", section.head());
+            let _ = write!(file, "\n{}{from}\n", section.head());
             if *section == Section::Global {
                 let _ = writeln!(file, "    description {}", self.mark());
             }
-            file.push_str(text);
+            file.push_str(&body.text);
             let Section::Backend(name) = section else { continue };
             let Some(servers) = self.servers.get(name) else { continue };
             for (address, weight) in &servers.weights {

@@ -12,7 +12,7 @@ use super::driver::{Counters, Options};
 use super::render::{self, Settings, render};
 use super::socket::Socket;
 use super::text::Word;
-use super::wanted::{Section, Wanted};
+use super::wanted::{Body, Section, Wanted};
 use crate::Error;
 use crate::desired::Desired;
 use crate::program::Excluded;
@@ -56,7 +56,7 @@ pub(super) enum Request {
 #[derive(Debug, Default)]
 struct Loaded {
     mark: String,
-    sections: BTreeMap<Section, String>,
+    sections: BTreeMap<Section, Body>,
     ranges: BTreeMap<String, Vec<Word>>,
     /// Listeners that it holds.
     listeners: BTreeSet<ListenerKey>,
@@ -110,6 +110,7 @@ fn trouble(doing: &str, cause: impl Display) -> Error {
 impl Worker {
     pub(super) fn new(
         options: Options,
+        adds_backends: bool,
         counters: Counters,
         folder: Folder,
         reports: watch::Sender<Report>,
@@ -120,6 +121,7 @@ impl Worker {
                 admin_socket: options.admin_socket.clone(),
                 peers_socket: options.folder.join("peers.sock"),
                 access_log: options.access_log,
+                adds_backends,
             },
             admin: Socket::new(&options.admin_socket),
             master: Socket::new(&options.master_socket),

@@ -38,6 +38,20 @@ pub(super) fn options(pool: &Pool) -> String {
     options
 }
 
+/// Whether HAProxy remembers clients for a pool.
+pub(super) fn has_table(pool: &Pool) -> bool {
+    pool.persistence.as_ref().is_some_and(|it| it.by == PersistenceKey::SourceIp)
+}
+
+/// Whether nothing in the section of a pool is its alone, so that others can have the same one. A table of
+/// clients, a cookie, ranges and a request with a name in it belong to one pool.
+pub(super) fn is_of_a_kind(pool: &Pool, mode: Mode) -> bool {
+    mode == Mode::Http
+        && pool.persistence.is_none()
+        && pool.source_ranges.is_empty()
+        && asked(pool).is_none()
+}
+
 /// The section of a pool, without its servers.
 pub(super) fn text(pool: &Pool, mode: Mode, secret: Option<&CookieSecret>) -> String {
     let mut lines = Vec::new();
@@ -45,10 +59,9 @@ pub(super) fn text(pool: &Pool, mode: Mode, secret: Option<&CookieSecret>) -> St
         Mode::Http => lines.push("mode http".to_owned()),
         Mode::Tcp => lines.extend(["mode tcp", "option srvtcpka"].map(str::to_owned)),
     }
-    let by_source = pool.persistence.as_ref().is_some_and(|it| it.by == PersistenceKey::SourceIp);
     match pool.algorithm {
         // Who belongs to whom is not known after a reload: then clients find their member by their address.
-        Algorithm::RoundRobin if by_source => {
+        Algorithm::RoundRobin if has_table(pool) => {
             lines.extend(["balance source", "hash-type consistent"].map(str::to_owned));
         }
         Algorithm::RoundRobin => lines.push("balance roundrobin".to_owned()),

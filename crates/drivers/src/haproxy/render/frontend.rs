@@ -93,9 +93,9 @@ impl Render<'_> {
         }
         act(&mut lines, routes, secure);
         let kind = if secure { "https" } else { "http" };
-        if let Ok(name) = Word::section(&format!("{kind}:{name}")) {
-            self.wanted.sections.insert(Section::Frontend(name), indented(&lines));
-        }
+        // What was a name is one with a kind before it, too.
+        let _ = Word::section(&format!("{kind}:{name}"))
+            .and_then(|name| self.insert_proxy(Section::Frontend(name), indented(&lines)));
     }
 }
 

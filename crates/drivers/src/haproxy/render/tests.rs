@@ -15,6 +15,7 @@ pub(in super::super) fn settings(folder: &Path) -> Settings {
         admin_socket: folder.join("admin.sock"),
         peers_socket: folder.join("peers.sock"),
         access_log: true,
+        adds_backends: false,
     }
 }
 
@@ -59,6 +60,25 @@ fn everything_is_rendered_as_the_golden_file_says_and_haproxy_accepts_it() {
     }
     let expected = std::fs::read_to_string(&golden).unwrap_or_default();
     assert!(text == expected, "run with BOWLINE_BLESS=1 to accept\n{text}");
+}
+
+#[test]
+fn pools_that_are_alike_share_a_kind_where_haproxy_can_be_told_of_more() {
+    let mut desired = everything();
+    for name in ["in/one", "in/two"] {
+        desired.put_site(Host::Exact(name[3..].into()), None, "n", vec![prefix("/", name)]);
+        desired.put_pool(pool(name), &[member(1)]);
+    }
+    let settings = Settings { adds_backends: true, ..settings(Path::new("/run/bowline")) };
+    let wanted = render(&desired, &Excluded::default(), &settings).expect("settings").wanted;
+    haproxy_says(&wanted).unwrap_or_else(|why| panic!("{why}\n{}", wanted.config()));
+    let body = |name: &str| {
+        wanted.sections[&Section::Backend(Word::section(name).expect("a name"))].clone()
+    };
+    assert_eq!(body("in:one"), body("in:two"));
+    assert_eq!(body("in:one").text, "");
+    let named = "\nbackend in:one from kind:";
+    assert!(wanted.config().contains(named), "{}", wanted.config());
 }
 
 #[test]

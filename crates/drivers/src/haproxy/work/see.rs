@@ -54,6 +54,14 @@ impl Worker {
             observed.sections.clone_from(&self.wanted.sections);
             observed.ranges.clone_from(&self.wanted.ranges);
         }
+        if self.settings.adds_backends {
+            // One that was told of backends and then started again has those of its files.
+            let there = readback::backends(&self.admin.ask("show backend\n").await?);
+            observed.sections.retain(|section, _| match section {
+                Section::Backend(name) => there.contains(name),
+                _ => true,
+            });
+        }
         for section in observed.sections.keys() {
             if let Section::Backend(name) = section {
                 observed.servers.entry(name.clone()).or_default();

@@ -6,6 +6,7 @@ use crate::Error;
 use crate::haproxy::command::{self, Command};
 use crate::haproxy::diff::diff;
 use crate::haproxy::text::Word;
+use crate::haproxy::wanted::{Body, Section};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -42,6 +43,10 @@ impl Worker {
             }
             if let Some(observed) = &mut self.observed {
                 observed.done(command);
+            }
+            if let Command::AddBackend { backend, kind } = command {
+                let body = Body { from: Some(kind.clone()), text: String::new() };
+                self.loaded.sections.insert(Section::Backend(backend.clone()), body);
             }
         }
         if complaints.is_empty() {
