@@ -9,6 +9,7 @@
 //! ```
 
 mod driver;
+mod find;
 mod log;
 mod process;
 pub mod render;

@@ -1,6 +1,7 @@
 //! The program itself: asking it what it can, letting it check a file, starting it, telling it to reload and
-//! to end, and finding its processes.
+//! to end.
 
+use super::find::title;
 use super::render::Stream;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,9 +15,6 @@ use tokio::process::{Child, Command};
 const OLDEST: (u32, u32) = (1, 20);
 /// How long a check may take.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How nginx calls its processes.
-const MASTER: &str = "nginx: master process";
-const WORKER: &str = "nginx: worker process";
 
 /// What an nginx can.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,39 +86,6 @@ pub(super) fn start(program: &Path, config: &Path) -> io::Result<Child> {
     let mut command = Command::new(program);
     command.args(["-e", "stderr", "-g", "daemon off;", "-c"]).arg(config);
     command.stdin(Stdio::null()).process_group(0).kill_on_drop(false).spawn()
-}
-
-/// Whether this process is a master of nginx.
-pub(super) fn is_master(pid: u32) -> bool {
-    title(pid).starts_with(MASTER)
-}
-
-/// The master of a process of nginx, if it is alive.
-pub(super) fn master_of(pid: u32) -> Option<u32> {
-    parent(pid).filter(|master| is_master(*master))
-}
-
-/// Those processes of a master that take connections.
-pub(super) fn workers(master: u32) -> Vec<u32> {
-    let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pids = all.flatten().filter_map(|it| it.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| takes_connections(*pid) && parent(*pid) == Some(master)).collect()
-}
-
-/// Whether a process of nginx still takes connections: one that ends says so in its title, and is deaf by then.
-pub(super) fn takes_connections(pid: u32) -> bool {
-    let title = title(pid);
-    title.starts_with(WORKER) && !title.contains("shutting down")
-}
-
-fn title(pid: u32) -> String {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&line).into_owned()
-}
-
-fn parent(pid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
 }
 
 /// Tells a master to load its file.

@@ -34,6 +34,11 @@ pub(super) async fn ask(socket: &Path) -> io::Result<Said> {
     }
 }
 
+/// Whether nobody can answer where this was asked, rather than that somebody does not.
+pub(super) fn is_gone(cause: &io::Error) -> bool {
+    matches!(cause.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+}
+
 fn read(answer: &str) -> Option<Said> {
     let (_, body) = answer.split_once("\r\n\r\n")?;
     let (mark, pid) = body.trim_end().split_once(' ')?;

@@ -3,6 +3,7 @@
 //! signals and files.
 
 use super::driver::{Counters, Options};
+use super::find;
 use super::process;
 use super::render::{Settings, render};
 use super::status;
@@ -19,6 +20,7 @@ use bowline_core::update::{ListenerKey, Refusal, Report, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::TcpSocket;
 use tokio::process::Child;
@@ -47,8 +49,8 @@ pub(super) enum Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Running {
     master: u32,
-    /// What it has loaded.
-    mark: String,
+    /// What it has loaded; none while it has not said so.
+    mark: Option<String>,
 }
 
 #[derive(Debug)]
@@ -199,7 +201,7 @@ impl Worker {
 
     /// nginx is not there.
     fn lost(&mut self) {
-        if self.running.take().is_some() {
+        if self.running.take().is_some_and(|it| it.mark.is_some()) {
             self.counters.restarts.inc();
         }
         self.held.clear();
@@ -247,47 +249,49 @@ impl Worker {
         self.excluded.listeners.retain(|key, _| desired.listeners.contains_key(key));
     }
 
-    /// nginx may run already, from an agent before us.
+    /// nginx may run already, from an agent before us. Its socket may be gone, or another than the usual.
     async fn arrive(&mut self) -> Result<(), Error> {
-        let socket = self.settings.status_socket.clone();
-        match status::ask(&socket).await {
-            Ok(said) => match process::master_of(said.pid) {
-                Some(master) => {
-                    tracing::info!(master, "nginx runs already");
-                    self.running = Some(Running { master, mark: said.mark });
-                    self.restart_at = None;
-                    self.held = std::fs::read_to_string(self.folder.config())
-                        .map_or_else(|_| BTreeSet::new(), |config| listening(&config));
-                    return self.load().await;
-                }
-                None if self.options.exec => self.end_orphans().await,
-                None => {
-                    let cause = "its master is not to be seen from here";
-                    return Err(trouble("looking for nginx's master", cause));
-                }
-            },
-            Err(_) if self.options.exec => {}
-            Err(_) => {
-                self.try_binding();
-                self.render()?;
-                self.checked().await?;
-                return Err(trouble(
-                    &format!("asking nginx at {}", socket.display()),
-                    "nobody answers; start it with the file that was just written",
-                ));
+        let there = find::holders(&self.sockets());
+        if let Some(master) = there.iter().copied().find(|pid| find::is_master(*pid)) {
+            tracing::info!(master, "nginx runs already");
+            if let Some(socket) = find::socket_of(master, &self.sockets()) {
+                self.settings.status_socket = socket;
             }
+            let said = status::ask(&self.settings.status_socket).await;
+            self.running = Some(Running { master, mark: said.ok().map(|said| said.mark) });
+            self.restart_at = None;
+            self.held = std::fs::read_to_string(self.folder.config())
+                .map_or_else(|_| BTreeSet::new(), |config| listening(&config));
+            return self.load().await;
         }
-        self.load().await
+        if self.options.exec {
+            self.end_orphans().await;
+            return self.load().await;
+        }
+        let socket = self.settings.status_socket.clone();
+        if status::ask(&socket).await.is_ok() {
+            let cause = "its master is not to be seen from here";
+            return Err(trouble("looking for nginx's master", cause));
+        }
+        self.try_binding();
+        self.render()?;
+        self.checked().await?;
+        Err(trouble(
+            &format!("asking nginx at {}", socket.display()),
+            "nobody answers; start it with the file that was just written",
+        ))
     }
 
     /// Processes whose master was killed hold on to their addresses: they finish what they have.
     async fn end_orphans(&self) {
         let until = Instant::now() + LOADING;
-        while let Ok(said) = status::ask(&self.settings.status_socket).await {
-            process::finish(said.pid);
-            if Instant::now() >= until {
+        loop {
+            let mut orphans = find::holders(&self.sockets());
+            orphans.retain(|pid| find::takes_connections(*pid));
+            if orphans.is_empty() || Instant::now() >= until {
                 return;
             }
+            orphans.into_iter().for_each(process::finish);
             sleep(SOON).await;
         }
     }
@@ -297,7 +301,7 @@ impl Worker {
         if self.restart_at.is_some_and(|at| at <= now) {
             self.restart_at = None;
             let arrived = self.arrive().await;
-            if arrived.is_err() {
+            if self.running.is_none() {
                 self.lost();
             }
             return arrived;
@@ -321,14 +325,16 @@ impl Worker {
     /// Whether nginx is there and has what it was given.
     async fn look(&mut self) -> Result<(), Error> {
         match (status::ask(&self.settings.status_socket).await, self.running.clone()) {
-            (Ok(said), Some(running)) if said.mark == running.mark => {
+            (Ok(said), Some(running)) if Some(&said.mark) == running.mark.as_ref() => {
                 self.restart.worked();
                 Ok(())
             }
-            (Ok(said), Some(running)) if process::master_of(said.pid) == Some(running.master) => {
-                tracing::warn!("nginx has loaded something else than it was given");
-                self.counters.drift.inc();
-                self.running = Some(Running { mark: said.mark, ..running });
+            (Ok(said), Some(running)) if find::master_of(said.pid) == Some(running.master) => {
+                if running.mark.is_some() {
+                    tracing::warn!("nginx has loaded something else than it was given");
+                    self.counters.drift.inc();
+                }
+                self.running = Some(Running { mark: Some(said.mark), ..running });
                 self.due = true;
                 Ok(())
             }
@@ -337,12 +343,9 @@ impl Worker {
                 self.look_again().await
             }
             (Ok(_), None) => self.look_again().await,
-            (Err(cause), Some(running)) if process::is_master(running.master) => {
-                if !self.find_socket(&cause) {
-                    return Err(trouble("asking nginx how it is", cause));
-                }
-                self.due = true;
-                Ok(())
+            (Err(cause), Some(running)) if find::is_master(running.master) => {
+                self.due |= status::is_gone(&cause);
+                if self.due { Ok(()) } else { Err(trouble("asking nginx how it is", cause)) }
             }
             (Err(cause), Some(_)) => {
                 self.lost();
@@ -352,19 +355,19 @@ impl Worker {
         }
     }
 
-    /// nginx runs, and its socket is gone: it keeps the one that it has, and does not see that nobody finds it.
-    /// It is to be told of another.
-    fn find_socket(&mut self, cause: &std::io::Error) -> bool {
-        use std::io::ErrorKind::{ConnectionRefused, NotFound};
-        let gone = matches!(cause.kind(), ConnectionRefused | NotFound);
-        if gone {
-            let usual = self.options.folder.join("status.sock");
-            self.settings.status_socket = match self.settings.status_socket == usual {
-                true => self.options.folder.join("status-2.sock"),
-                false => usual,
-            };
-        }
-        gone
+    /// Where nginx may say what it has loaded.
+    fn sockets(&self) -> [PathBuf; 2] {
+        ["status.sock", "status-2.sock"].map(|name| self.options.folder.join(name))
+    }
+
+    /// nginx keeps the socket that it has, and does not see that somebody has removed its file: it is to be told
+    /// of another.
+    async fn find_socket(&mut self, master: u32) {
+        let sockets = self.sockets();
+        let Some(held) = find::socket_of(master, &sockets) else { return };
+        let gone = status::ask(&held).await.is_err_and(|cause| status::is_gone(&cause));
+        let other = sockets.into_iter().find(|it| *it != held).filter(|_| gone);
+        self.settings.status_socket = other.unwrap_or(held);
     }
 
     async fn look_again(&mut self) -> Result<(), Error> {
@@ -392,45 +395,45 @@ impl Worker {
         self.reloaded = Some(Instant::now());
         self.try_binding();
         self.bind_at = Instant::now() + BIND;
-        if self.running.as_ref().is_some_and(|it| process::is_master(it.master))
-            && let Err(cause) = status::ask(&self.settings.status_socket).await
-        {
-            self.find_socket(&cause);
+        if let Some(Running { master, .. }) = self.running {
+            self.find_socket(master).await;
         }
         self.render()?;
         let running = self.running.clone();
-        if running.as_ref().is_some_and(|it| it.mark == self.wanted.mark()) {
+        let mark = self.wanted.mark();
+        if running.as_ref().is_some_and(|it| it.mark.as_ref() == Some(&mark)) {
             self.due = false;
             return Ok(());
         }
         self.checked().await?;
+        // Something may be left out now.
         let mark = self.wanted.mark();
         let master = match running {
             Some(Running { master, .. }) => {
-                let old = process::workers(master);
+                let old = find::workers(master);
+                self.running = Some(Running { master, mark: None });
                 if !process::reload(master) {
                     self.lost();
                     return Err(trouble("telling nginx to reload", "its master is gone"));
                 }
-                self.await_mark(&mark, &old).await?;
+                self.await_mark(master, &mark, &old).await?;
                 self.counters.reloads.inc();
                 tracing::info!(mark, "nginx reloaded");
                 master
             }
             None if self.options.exec => {
-                if self.child.is_none() {
-                    // One that was killed leaves it behind, and the next cannot make it again.
-                    let _ = std::fs::remove_file(&self.settings.status_socket);
-                    let started = process::start(&self.options.program, &self.folder.config());
-                    self.child = Some(started.map_err(failed("starting nginx"))?);
-                }
-                self.await_mark(&mark, &[]).await?;
-                let child = self.child.as_ref().and_then(Child::id);
-                child.ok_or_else(|| trouble("starting nginx", "it has ended"))?
+                // One that was killed leaves it behind, and the next cannot make it again.
+                let _ = std::fs::remove_file(&self.settings.status_socket);
+                let started = process::start(&self.options.program, &self.folder.config());
+                let child = self.child.insert(started.map_err(failed("starting nginx"))?);
+                let master = child.id().ok_or_else(|| trouble("starting nginx", "it has ended"))?;
+                self.running = Some(Running { master, mark: None });
+                self.await_mark(master, &mark, &[]).await?;
+                master
             }
             None => return Err(trouble("loading nginx's file", "nginx does not run")),
         };
-        self.running = Some(Running { master, mark });
+        self.running = Some(Running { master, mark: Some(mark) });
         let held = |key: &&ListenerKey| !self.excluded.listeners.contains_key(*key);
         self.held = self.desired.listeners.keys().filter(held).copied().collect();
         self.due = false;
@@ -438,25 +441,33 @@ impl Worker {
     }
 
     /// Waits until new processes say that they have loaded this, and these old ones take nothing any more.
-    async fn await_mark(&mut self, mark: &str, old: &[u32]) -> Result<(), Error> {
+    async fn await_mark(&mut self, master: u32, mark: &str, old: &[u32]) -> Result<(), Error> {
         let until = Instant::now() + LOADING;
-        loop {
+        let cause = loop {
+            // The socket is made before them.
+            let loaded = find::workers(master).iter().any(|pid| !old.contains(pid));
             let said = status::ask(&self.settings.status_socket).await;
+            let gone = said.as_ref().is_err_and(status::is_gone);
             if said.is_ok_and(|said| said.mark == mark)
-                && !old.iter().any(|pid| process::takes_connections(*pid))
+                && !old.iter().any(|pid| find::takes_connections(*pid))
             {
                 return Ok(());
             }
             let ended =
                 self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)));
-            if ended || Instant::now() >= until {
-                self.counters.failed_reloads.inc();
-                let cause =
-                    if ended { "it has ended; its log says why" } else { "it takes too long" };
-                return Err(trouble("loading nginx's file", cause));
+            if ended {
+                break "it has ended; its log says why";
+            }
+            if loaded && gone {
+                break "somebody has removed its socket";
+            }
+            if Instant::now() >= until {
+                break "it takes too long";
             }
             sleep(SOON).await;
-        }
+        };
+        self.counters.failed_reloads.inc();
+        Err(trouble("loading nginx's file", cause))
     }
 
     /// Puts files in place that nginx accepts: what it refuses is found, told and left out.
@@ -527,7 +538,7 @@ impl Worker {
             if let Some(child) = &mut self.child {
                 let _ = child.wait().await;
             }
-            while process::is_master(master) {
+            while find::is_master(master) {
                 sleep(SOON).await;
             }
         };
