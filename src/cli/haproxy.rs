@@ -1,7 +1,8 @@
 //! HAProxy as `bowline agent` drives it: its flags, and where its files are when nothing is said.
 
 use super::program::ProgramFlags;
-use bowline_drivers::haproxy::{Counters, Haproxy, Options};
+use bowline_drivers::haproxy::{Counters, Options, drive};
+use bowline_drivers::program::Driven;
 use bowline_runtime::metrics::Metrics;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,7 +38,7 @@ impl HaproxyFlags {
         program: &ProgramFlags,
         access_log: bool,
         metrics: &Metrics,
-    ) -> anyhow::Result<Haproxy> {
+    ) -> anyhow::Result<Driven> {
         let counters = Counters::default();
         metrics.register(|registry| counters.register(registry));
         let folder = std::path::absolute(&self.haproxy_folder)?;
@@ -55,6 +56,6 @@ impl HaproxyFlags {
             compare_every: COMPARE,
             access_log,
         };
-        Ok(Haproxy::new(options, counters).await?)
+        Ok(drive(options, counters).await?)
     }
 }

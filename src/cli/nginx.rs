@@ -1,7 +1,8 @@
 //! nginx as `bowline agent` drives it: its flags, and where its files are when nothing is said.
 
 use super::program::ProgramFlags;
-use bowline_drivers::nginx::{Counters, Nginx, Options};
+use bowline_drivers::nginx::{Counters, Options, drive};
+use bowline_drivers::program::Driven;
 use bowline_runtime::metrics::Metrics;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,7 +36,7 @@ impl NginxFlags {
         program: &ProgramFlags,
         access_log: bool,
         metrics: &Metrics,
-    ) -> anyhow::Result<Nginx> {
+    ) -> anyhow::Result<Driven> {
         let counters = Counters::default();
         metrics.register(|registry| counters.register(registry));
         let options = Options {
@@ -46,6 +47,6 @@ impl NginxFlags {
             shutdown_timeout: Duration::from_secs(self.nginx_shutdown_timeout),
             access_log,
         };
-        Ok(Nginx::new(options, counters).await?)
+        Ok(drive(options, counters).await?)
     }
 }

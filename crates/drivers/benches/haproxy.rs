@@ -21,8 +21,8 @@ use bowline_core::update::{
 use bowline_drivers::Driver as _;
 use bowline_drivers::desired::Desired;
 use bowline_drivers::haproxy::render::{Settings, render};
-use bowline_drivers::haproxy::{Counters, Haproxy, Options};
-use bowline_drivers::program::Excluded;
+use bowline_drivers::haproxy::{Counters, Options, drive};
+use bowline_drivers::program::{Driven, Excluded};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -105,7 +105,7 @@ async fn by_commands(
     };
     let port = free_port().await;
     let before = memory("self");
-    let mut driver = Haproxy::new(options, Counters::default()).await.expect("a driver");
+    let mut driver = drive(options, Counters::default()).await.expect("a driver");
     let begun = Instant::now();
     apply(&mut driver, &everything(services, port, a, others)).await;
     answered_by(port, "a").await;
@@ -205,7 +205,7 @@ fn start(folder: &Path, master: &Path) -> Child {
 }
 
 /// Brings an update into force.
-async fn apply(driver: &mut Haproxy, update: &Update) {
+async fn apply(driver: &mut Driven, update: &Update) {
     let mut report = driver.apply(update).await.expect("applied");
     while report.waiting {
         report = driver.changed().await;

@@ -11,14 +11,14 @@
 pub mod command;
 pub mod diff;
 mod driver;
-mod process;
 pub mod readback;
 pub mod render;
 mod socket;
 pub mod text;
 #[cfg(test)]
 mod tokens;
+mod version;
 pub mod wanted;
 mod work;
 
-pub use driver::{Counters, Haproxy, Options};
+pub use driver::{Counters, Options, drive};

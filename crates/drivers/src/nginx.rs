@@ -11,13 +11,13 @@
 mod driver;
 mod find;
 mod log;
-mod process;
 pub mod render;
 mod status;
 pub mod text;
 #[cfg(test)]
 mod tokens;
+mod version;
 pub mod wanted;
 mod work;
 
-pub use driver::{Counters, Nginx, Options};
+pub use driver::{Counters, Options, drive};

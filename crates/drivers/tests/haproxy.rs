@@ -12,7 +12,7 @@ mod common;
 use bowline_core::plan::Host;
 use bowline_core::update::{Report, Update};
 use bowline_drivers::Driver as _;
-use bowline_drivers::haproxy::{Counters, Haproxy, Options};
+use bowline_drivers::haproxy::{Counters, Options, drive};
 use common::{
     answers, backend, consumer, eventually, exact, first, get, listener, members, pool, settled,
     site,
@@ -81,7 +81,7 @@ async fn members_and_hosts_change_without_a_reload_and_pools_where_haproxy_can()
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (backend("a").await, backend("b").await);
     let (port, update) = first(&[a]).await;
-    let mut driver = Haproxy::new(options(folder.path()), Counters::default()).await.unwrap();
+    let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
     let report = driver.apply(&update).await.unwrap();
     assert_eq!(settled(&mut driver, report).await, Report::default());
     answers(port, "a.example", "/x", 200, "a").await;
@@ -133,7 +133,7 @@ async fn what_haproxy_refuses_is_found_and_told_and_the_rest_goes_live() {
     }
     // An expression of Rust's that is none of PCRE's.
     update.sites.push(site(Host::Regex(r"\x{1F600}".into()), "/", "p", "bad"));
-    let mut driver = Haproxy::new(options(folder.path()), Counters::default()).await.unwrap();
+    let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
     let report = driver.apply(&update).await.unwrap();
     let report = settled(&mut driver, report).await;
     let told: Vec<_> = report.refused.iter().map(|it| &it.consumer).collect();
@@ -150,7 +150,7 @@ async fn an_address_that_cannot_be_bound_is_told_and_served_when_it_can() {
     let held = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let taken = held.local_addr().unwrap();
     update.listeners.push(listener(taken));
-    let mut driver = Haproxy::new(options(folder.path()), Counters::default()).await.unwrap();
+    let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
     let report = driver.apply(&update).await.unwrap();
     let report = settled(&mut driver, report).await;
     assert_eq!(report.refused.len(), 1, "{report:?}");
@@ -165,7 +165,7 @@ async fn what_somebody_else_changed_is_repaired_and_a_dead_haproxy_comes_back() 
     let folder = tempfile::tempdir().unwrap();
     let a = backend("a").await;
     let (port, update) = first(&[a]).await;
-    let mut driver = Haproxy::new(options(folder.path()), Counters::default()).await.unwrap();
+    let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
     let report = driver.apply(&update).await.unwrap();
     settled(&mut driver, report).await;
     answers(port, "a.example", "/", 200, "a").await;
@@ -207,7 +207,7 @@ async fn a_haproxy_that_somebody_else_runs_is_driven_and_left_running() {
     let (a, b) = (backend("a").await, backend("b").await);
     let (port, update) = first(&[a]).await;
     let options = Options { exec: false, ..options(folder.path()) };
-    let mut driver = Haproxy::new(options, Counters::default()).await.unwrap();
+    let mut driver = drive(options, Counters::default()).await.unwrap();
     let error = driver.apply(&update).await.unwrap_err();
     assert!(error.retry, "{error}");
 

@@ -13,7 +13,8 @@ use bowline_core::outcome::Reason;
 use bowline_core::plan::{CertificateRef, Serves, SiteTls};
 use bowline_core::update::{Certificate, Change, Report, ResolvedSite, Update};
 use bowline_drivers::Driver as _;
-use bowline_drivers::nginx::{Counters, Nginx, Options};
+use bowline_drivers::nginx::{Counters, Options, drive};
+use bowline_drivers::program::Driven;
 use common::{
     answers, backend, consumer, eventually, exact, first, get, listener, members, pool, settled,
     site,
@@ -73,8 +74,8 @@ fn signal(pid: u32, name: &str) {
     assert!(sent.unwrap().success());
 }
 
-async fn start(options: Options, update: &Update) -> (Nginx, Report) {
-    let mut driver = Nginx::new(options, Counters::default()).await.unwrap();
+async fn start(options: Options, update: &Update) -> (Driven, Report) {
+    let mut driver = drive(options, Counters::default()).await.unwrap();
     let report = driver.apply(update).await.unwrap();
     let report = settled(&mut driver, report).await;
     (driver, report)
@@ -259,7 +260,7 @@ async fn an_nginx_that_somebody_else_runs_is_driven_and_left_running() {
     let (a, b) = (backend("a").await, backend("b").await);
     let (port, update) = first(&[a]).await;
     let options = Options { exec: false, ..options(folder.path()) };
-    let mut driver = Nginx::new(options, Counters::default()).await.unwrap();
+    let mut driver = drive(options, Counters::default()).await.unwrap();
     let error = driver.apply(&update).await.unwrap_err();
     assert!(error.retry, "{error}");
 

@@ -1,17 +1,14 @@
-//! What the agent holds: a handle to the task that keeps HAProxy in step. Updates go in, reports come out;
-//! endpoints, reloads and restarts are the task's.
+//! How HAProxy is driven: what the agent may choose, what is counted, and how it begins.
 
-use super::process;
-use super::wanted::CONFIG;
-use super::work::{Request, Worker};
-use crate::program::folder::Folder;
-use crate::{Driver, Error};
-use bowline_core::update::{Report, Update};
+use super::version;
+use super::work::Proxy;
+use crate::Error;
+use crate::program::common::{Common, Setup};
+use crate::program::{self, Driven, hopeless, process};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
 
 /// How HAProxy is driven.
 #[derive(Clone, Debug)]
@@ -37,100 +34,36 @@ pub struct Options {
 /// What is counted of HAProxy.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Reloads that worked.
-    pub(super) reloads: Counter,
-    /// Reloads that did not.
-    pub(super) failed_reloads: Counter,
+    pub(super) program: program::Counters,
     /// Commands that were sent.
     pub(super) commands: Counter,
-    /// What was found otherwise than it should be, and repaired.
-    pub(super) drift: Counter,
-    /// Times that HAProxy was found to be another process than before.
-    pub(super) restarts: Counter,
 }
 
 impl Counters {
     /// Shows them.
     pub fn register(&self, registry: &mut Registry) {
-        let all = [
-            ("haproxy_reloads", "Reloads of HAProxy", &self.reloads),
-            ("haproxy_failed_reloads", "Reloads of HAProxy that failed", &self.failed_reloads),
-            ("haproxy_commands", "Commands that HAProxy was sent while it ran", &self.commands),
-            (
-                "haproxy_drift",
-                "What HAProxy had otherwise than it should, and was repaired",
-                &self.drift,
-            ),
-            (
-                "haproxy_restarts",
-                "Times that HAProxy was started again, or found to be another",
-                &self.restarts,
-            ),
-        ];
-        for (name, help, counter) in all {
-            registry.register(name, help, counter.clone());
-        }
+        self.program.register(registry, "HAProxy", "haproxy");
+        let help = "Commands that HAProxy was sent while it ran";
+        registry.register("haproxy_commands", help, self.commands.clone());
     }
 }
 
-/// Drives HAProxy.
-#[derive(Debug)]
-pub struct Haproxy {
-    requests: mpsc::Sender<Request>,
-    report: watch::Receiver<Report>,
-}
-
-impl Haproxy {
-    /// Finds out whether HAProxy can be driven, and begins to. Nothing is started before the first update.
-    pub async fn new(options: Options, counters: Counters) -> Result<Self, Error> {
-        let program = options.program.display().to_string();
-        let error = |doing: String, cause: String| Error { doing, cause, retry: false };
-        let printed = process::version(&options.program)
-            .await
-            .map_err(|cause| error(format!("running {program} -v"), cause.to_string()))?;
-        let version = process::usable(&printed)
-            .map_err(|cause| error(format!("looking at {program}"), cause))?;
-        tracing::info!(version, exec = options.exec, "driving HAProxy");
-        let folder = Folder::open(&options.folder, CONFIG).map_err(|cause| {
-            error(format!("opening the folder {}", options.folder.display()), cause.to_string())
-        })?;
-        let (requests, waiting) = mpsc::channel(1);
-        let (reports, report) = watch::channel(Report::default());
-        tokio::spawn(
-            Worker::new(options, process::adds_backends(version), counters, folder, reports)
-                .run(waiting),
-        );
-        Ok(Self { requests, report })
-    }
-}
-
-impl Driver for Haproxy {
-    async fn apply(&mut self, update: &Update) -> Result<Report, Error> {
-        let gone = || Error {
-            doing: "driving HAProxy".to_owned(),
-            cause: "its task has ended".to_owned(),
-            retry: false,
-        };
-        let (answer, answered) = oneshot::channel();
-        let request = Request::Apply(Box::new(update.clone()), answer);
-        self.requests.send(request).await.map_err(|_| gone())?;
-        let report = answered.await.map_err(|_| gone())??;
-        // What the task says at the same time is told with this.
-        self.report.mark_unchanged();
-        Ok(report)
-    }
-
-    async fn changed(&mut self) -> Report {
-        match self.report.changed().await {
-            Ok(()) => self.report.borrow_and_update().clone(),
-            Err(_) => std::future::pending().await,
-        }
-    }
-
-    async fn drain(&mut self, grace: Duration) {
-        let (answer, answered) = oneshot::channel();
-        if self.requests.send(Request::Drain(grace, answer)).await.is_ok() {
-            let _ = answered.await;
-        }
-    }
+/// Finds out whether HAProxy can be driven, and begins to. Before the first update it is started only with files
+/// of before.
+pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error> {
+    let program = options.program.display();
+    let printed = process::ask(&options.program, "-v").await;
+    let printed = printed.map_err(|cause| hopeless(format!("running {program} -v"), cause))?;
+    let found = version::usable(&printed);
+    let found = found.map_err(|cause| hopeless(format!("looking at {program}"), cause))?;
+    tracing::info!(version = found, exec = options.exec, "driving HAProxy");
+    let setup = Setup {
+        program: options.program.clone(),
+        exec: options.exec,
+        folder: options.folder.clone(),
+        min_reload_interval: options.min_reload_interval,
+    };
+    let common = Common::open(setup, counters.program)?;
+    let adds_backends = version::adds_backends(found);
+    Ok(Driven::begin(common, Proxy::new(options, adds_backends, counters.commands)))
 }

@@ -1,10 +1,12 @@
 //! A socket of HAProxy: one message, one answer, one connection.
 
+use crate::program::work::SOON;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,6 +36,21 @@ impl Socket {
         match tokio::time::timeout(PATIENCE, asking).await {
             Ok(answer) => answer,
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer")),
+        }
+    }
+    /// The same; one that is there as far as we know is asked again for a while if it does not answer.
+    pub(super) async fn ask_patiently(
+        &self,
+        message: &str,
+        there: bool,
+        patience: Duration,
+    ) -> io::Result<String> {
+        let until = Instant::now() + if there { patience } else { Duration::ZERO };
+        loop {
+            match self.ask(message).await {
+                Err(_) if Instant::now() < until => sleep(SOON).await,
+                said => return said,
+            }
         }
     }
 }

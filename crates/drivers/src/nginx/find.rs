@@ -1,6 +1,8 @@
 //! Finding nginx's processes: by how they call themselves, by whose children they are, and by the status socket
 //! that they hold, which they go on holding when somebody removes its file.
 
+use crate::program::process;
+use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -35,7 +37,7 @@ pub(super) fn takes_connections(pid: u32) -> bool {
     title.starts_with(WORKER) && !title.contains("shutting down")
 }
 
-pub(super) fn title(pid: u32) -> String {
+fn title(pid: u32) -> String {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).into_owned()
 }
@@ -79,4 +81,9 @@ pub(super) fn holders(paths: &[PathBuf]) -> Vec<u32> {
     pids()
         .filter(|pid| title(*pid).starts_with("nginx: ") && holds(*pid, &sockets).is_some())
         .collect()
+}
+
+/// Sends a signal, only to what calls itself nginx: pids are given out again.
+pub(super) fn signal(pid: u32, signal: Signal) -> bool {
+    title(pid).starts_with("nginx: ") && process::signal(pid, signal)
 }

@@ -1,81 +1,49 @@
-//! HAProxy as a process: one that runs already is taken over, one that should run is started, one that has
-//! ended is started again, and at the end it is let go.
+//! HAProxy as a process: told by its master's socket to load its files, or started, and waited for.
 
-use super::{LOADING, MASTER, Worker, failed, trouble};
+use super::{Common, MASTER, Proxy, trouble};
 use crate::Error;
-use crate::haproxy::process;
 use crate::haproxy::readback::{self, Processes};
 use crate::haproxy::socket::Socket;
-use std::time::Duration;
+use crate::program::work::{LOADING, Program as _, SOON};
 use tokio::time::{Instant, sleep};
 
-impl Worker {
-    /// HAProxy is not there, or not the one we knew.
-    pub(super) fn lost(&mut self) {
-        self.observed = None;
-        self.leaving.clear();
-        if self.options.exec && self.child.is_none() && self.restart_at.is_none() {
-            // Everybody would come again at once otherwise; one process needs no dice.
-            self.restart_at = Some(Instant::now() + self.restart.failed(u32::MAX));
-        }
-    }
-
-    /// The first update, or the first after HAProxy has ended. It may run already, from an agent before us.
-    pub(super) async fn arrive(&mut self) -> Result<(), Error> {
-        let there = self.child.is_some();
-        if patiently(&self.admin, "show info\n", there).await.is_ok()
-            && patiently(&self.master, "show proc\n", there).await.is_ok()
-        {
-            tracing::info!("HAProxy runs already");
-            return self.look_again().await;
-        }
-        if !self.options.exec {
-            self.checked().await?;
-            return Err(trouble(
-                &format!("asking HAProxy at {}", self.options.admin_socket.display()),
-                "nobody answers; start it with the files that were just written",
-            ));
-        }
-        let loaded = self.load().await;
-        if loaded.is_err() {
-            self.resume().await?;
-        }
-        loaded
-    }
-
-    /// Starts HAProxy with the files that are in place, the last that it accepted: while it is not known what is
-    /// wanted, or while that cannot be written, this is what traffic can have.
-    pub(super) async fn resume(&mut self) -> Result<(), Error> {
-        if !self.options.exec || self.child.is_some() || !self.folder.config().exists() {
-            return Ok(());
-        }
-        if self.master.ask("show proc\n").await.is_ok() {
-            return Ok(());
-        }
-        tracing::info!("HAProxy is started with the files of before");
-        self.start()
-    }
-
-    /// Starts HAProxy with the files that are in place.
-    pub(super) fn start(&mut self) -> Result<(), Error> {
-        let (program, master) = (&self.options.program, &self.options.master_socket);
-        let started = process::start(program, &self.folder.config(), master);
-        self.child = Some(started.map_err(failed("starting HAProxy"))?);
-        Ok(())
-    }
-
+impl Proxy {
     /// What its master says. One that has just reloaded is away for a moment.
-    pub(super) async fn ask_master(&self) -> std::io::Result<String> {
-        let there = self.child.is_some() || self.pid != 0;
-        patiently(&self.master, "show proc\n", there).await
+    pub(super) async fn processes(&self, common: &Common) -> std::io::Result<Processes> {
+        let there = common.child.is_some() || self.pid != 0;
+        let answer = self.master.ask_patiently("show proc\n", there, MASTER).await?;
+        Ok(readback::processes(&answer))
     }
 
-    /// Waits until HAProxy says that it has loaded this; on a reload, `before` is what ran until then.
-    pub(super) async fn await_mark(
+    /// Makes HAProxy load the files that are in place, by a reload or by starting it.
+    pub(super) async fn reload_or_start(&mut self, common: &mut Common) -> Result<(), Error> {
+        match self.processes(common).await {
+            Ok(before) => {
+                let reload = self.master.ask("reload\n").await;
+                reload.map_err(|cause| trouble("asking HAProxy's master to reload", cause))?;
+                self.await_mark(common, Some(before)).await?;
+                common.counters.reloads.inc();
+                let why = common.reload.as_deref().unwrap_or("asked");
+                tracing::info!(why, "HAProxy reloaded");
+                Ok(())
+            }
+            Err(_) if common.setup.exec => {
+                if common.child.is_none() {
+                    self.start(common).await?;
+                }
+                self.await_mark(common, None).await
+            }
+            Err(cause) => Err(trouble("asking HAProxy's master", cause)),
+        }
+    }
+
+    /// Waits until HAProxy says that it has loaded what is wanted; on a reload, `before` is what ran until then.
+    async fn await_mark(
         &mut self,
-        mark: &str,
+        common: &mut Common,
         before: Option<Processes>,
     ) -> Result<(), Error> {
+        let mark = common.wanted.mark();
         let until = Instant::now() + LOADING;
         let mut silent = None;
         let cause = loop {
@@ -92,9 +60,7 @@ impl Worker {
                     silent = alone.then(|| silent.unwrap_or_else(Instant::now));
                     now.failed > before.failed
                 }
-                None => {
-                    self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
-                }
+                None => common.has_ended(),
             };
             if refused {
                 break "it refuses; its log says why";
@@ -106,48 +72,21 @@ impl Worker {
             if Instant::now() >= until {
                 break "it takes too long";
             }
-            sleep(Duration::from_millis(20)).await;
+            sleep(SOON).await;
         };
-        self.counters.failed_reloads.inc();
+        common.counters.failed_reloads.inc();
         Err(trouble("loading HAProxy's files", cause))
     }
 
-    /// Lets go: what we started ends, what was there stays.
-    pub(super) async fn drain(&mut self, grace: Duration) {
-        if self.unsaved.is_some() && self.reload.is_none() {
-            let _ = self.save().await;
-        }
-        if !self.options.exec {
-            return;
-        }
-        let Ok(answer) = self.ask_master().await else { return };
-        let master = readback::processes(&answer).master;
-        process::finish(master);
-        let gone = async {
-            loop {
-                if let Some(child) = &mut self.child {
-                    let _ = child.wait().await;
-                    return;
-                }
-                if self.master.ask("show proc\n").await.is_err() {
-                    return;
-                }
-                sleep(Duration::from_millis(50)).await;
-            }
+    /// A worker takes the sockets of the one before it over, and does not see that their files are gone: it is
+    /// told of another file, which it must make.
+    pub(super) fn take_other_socket(&mut self) {
+        let usual = &self.options.admin_socket;
+        let socket = match self.settings.admin_socket == *usual {
+            true => usual.with_extension("2.sock"),
+            false => usual.clone(),
         };
-        if tokio::time::timeout(grace, gone).await.is_err() {
-            process::end(master);
-        }
-    }
-}
-
-/// Asks one that is there, as far as we know, again for a while if it does not answer.
-async fn patiently(socket: &Socket, message: &str, there: bool) -> std::io::Result<String> {
-    let until = Instant::now() + if there { MASTER } else { Duration::ZERO };
-    loop {
-        match socket.ask(message).await {
-            Err(_) if Instant::now() < until => sleep(Duration::from_millis(20)).await,
-            said => return said,
-        }
+        self.admin = Socket::new(&socket);
+        self.settings.admin_socket = socket;
     }
 }

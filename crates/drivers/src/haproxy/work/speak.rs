@@ -1,23 +1,29 @@
 //! Telling HAProxy: commands go to its runtime socket, and what it then has is known. What it does not take is
 //! read back; what it cannot be told is left to a reload.
 
-use super::{DRAIN, SWEEP, Worker, failed, trouble};
+use super::{Common, DRAIN, Proxy, SWEEP, trouble};
 use crate::Error;
+use crate::desired::Desired;
 use crate::haproxy::command::{self, Command};
 use crate::haproxy::diff::diff;
 use crate::haproxy::text::Word;
 use crate::haproxy::wanted::{Body, Section};
+use crate::program::work::Program as _;
 use std::time::Duration;
 use tokio::time::Instant;
 
-impl Worker {
+impl Proxy {
     /// Sends commands. What HAProxy then has is known, unless it complains.
-    pub(super) async fn tell(&mut self, commands: Vec<Command>) -> Result<(), Error> {
+    pub(super) async fn send_all(
+        &mut self,
+        common: &mut Common,
+        commands: Vec<Command>,
+    ) -> Result<(), Error> {
         if commands.is_empty() {
             return Ok(());
         }
         self.unsaved.get_or_insert_with(Instant::now);
-        self.counters.commands.inc_by(commands.len() as u64);
+        self.commands.inc_by(commands.len() as u64);
         let mut complaints = Vec::new();
         for part in commands.chunk_by(|a, b| !is_replace(a) && !is_replace(b)) {
             let answers = match part {
@@ -27,14 +33,14 @@ impl Worker {
             match answers {
                 Ok(answers) => complaints.extend(answers),
                 Err(cause) => {
-                    self.lost();
+                    self.lost(common);
                     return Err(trouble("sending commands to HAProxy", cause));
                 }
             }
         }
         for command in &commands {
             if let Command::Retire { backend, address } = command {
-                let ends = Instant::now() + self.drain_time(backend);
+                let ends = Instant::now() + drain_time(&common.desired, backend);
                 self.leaving.insert((backend.clone(), *address), ends);
                 self.sweep_at = Instant::now() + SWEEP;
             }
@@ -56,15 +62,15 @@ impl Worker {
             ?complaints,
             "HAProxy does not take what it is told; what it has is read back"
         );
-        self.observe().await?;
+        self.observe(common).await?;
         let Some(observed) = &self.observed else { return Ok(()) };
-        match diff(observed, &self.wanted).commands.is_empty() {
+        match diff(observed, &common.wanted).commands.is_empty() {
             true => Ok(()),
             false => Err(trouble("telling HAProxy", complaints.join("; "))),
         }
     }
 
-    pub(super) async fn send(&self, messages: Vec<String>) -> std::io::Result<Vec<String>> {
+    async fn send(&self, messages: Vec<String>) -> std::io::Result<Vec<String>> {
         let mut complaints = Vec::new();
         for message in messages {
             let answer = self.admin.ask(&message).await?;
@@ -74,11 +80,7 @@ impl Worker {
     }
 
     /// Replaces a map from one moment to the next.
-    pub(super) async fn replace(
-        &self,
-        map: &str,
-        entries: &[(Word, Word)],
-    ) -> std::io::Result<Vec<String>> {
+    async fn replace(&self, map: &str, entries: &[(Word, Word)]) -> std::io::Result<Vec<String>> {
         let answer = self.admin.ask(&format!("prepare map {map}\n")).await?;
         let Some(version) = answer.trim().strip_prefix("New version created: ") else {
             return Ok(vec![answer]);
@@ -88,23 +90,16 @@ impl Worker {
         self.send(messages).await
     }
 
-    pub(super) fn drain_time(&self, backend: &Word) -> Duration {
-        let mut pools = self.desired.pools.values();
-        let pool = pools.find(|pool| Word::pool(&pool.name).as_ref() == Ok(backend));
-        let seconds = pool.and_then(|pool| pool.timeouts.drain_seconds);
-        seconds.map_or(DRAIN, |seconds| Duration::from_secs(u64::from(seconds)))
-    }
-
     /// Removes retired servers that have no connections any more, and ends those of who had its time.
-    pub(super) async fn sweep(&mut self) -> Result<(), Error> {
+    pub(super) async fn sweep(&mut self, common: &mut Common) -> Result<(), Error> {
         let now = Instant::now();
         let mut cuts = Vec::new();
         for ((backend, address), _) in self.leaving.iter().filter(|(_, ends)| **ends <= now) {
             cuts.push(Command::Cut { backend: backend.clone(), address: *address });
         }
-        let lost = failed("removing servers");
+        let lost = |cause| trouble("removing servers", cause);
         if let Err(cause) = self.send(command::messages(&cuts)).await {
-            self.lost();
+            self.lost(common);
             return Err(lost(cause));
         }
         let leaving: Vec<_> = self.leaving.keys().cloned().collect();
@@ -114,7 +109,7 @@ impl Worker {
                 match self.send(command::messages(std::slice::from_ref(&command))).await {
                     Ok(complaints) => complaints,
                     Err(cause) => {
-                        self.lost();
+                        self.lost(common);
                         return Err(lost(cause));
                     }
                 };
@@ -128,6 +123,13 @@ impl Worker {
         }
         Ok(())
     }
+}
+
+fn drain_time(desired: &Desired, backend: &Word) -> Duration {
+    let mut pools = desired.pools.values();
+    let pool = pools.find(|pool| Word::pool(&pool.name).as_ref() == Ok(backend));
+    let seconds = pool.and_then(|pool| pool.timeouts.drain_seconds);
+    seconds.map_or(DRAIN, |seconds| Duration::from_secs(u64::from(seconds)))
 }
 
 fn is_replace(command: &Command) -> bool {

@@ -1,0 +1,217 @@
+//! What the driver of any program keeps: what is desired and what of it is left out, the program's files, and its
+//! process. It writes files that the program accepts, finds out which addresses can be bound, and says when the
+//! program may be loaded or started again; it sends the program nothing.
+
+use super::counters::Counters;
+use super::folder::Folder;
+use super::suspects::{self, Excluded, Search, Suspect};
+use super::work::Program;
+use super::{hopeless, process, trouble};
+use crate::Error;
+use crate::desired::Desired;
+use bowline_core::backoff::Backoff;
+use bowline_core::key::ConsumerRef;
+use bowline_core::plan::Transport;
+use bowline_core::update::{ListenerKey, Refusal};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::net::TcpSocket;
+use tokio::process::Child;
+use tokio::time::Instant;
+
+/// How a program is driven, whichever it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    /// The program; also where another one is driven, since it checks files.
+    pub(crate) program: PathBuf,
+    /// Whether to start it and keep it running, rather than drive one that is there.
+    pub(crate) exec: bool,
+    /// The folder for its files.
+    pub(crate) folder: PathBuf,
+    /// The least time between two reloads.
+    pub(crate) min_reload_interval: Duration,
+}
+
+/// What the driver of a program keeps.
+#[derive(Debug)]
+pub(crate) struct Common<P: Program> {
+    pub(crate) setup: Setup,
+    pub(crate) counters: Counters,
+    pub(crate) folder: Folder,
+    pub(crate) desired: Desired,
+    pub(crate) excluded: Excluded,
+    /// What the excluded consumers asked for when they were.
+    asked: BTreeMap<ConsumerRef, String>,
+    pub(crate) wanted: P::Wanted,
+    pub(crate) refused: Vec<Refusal>,
+    /// What the program listens at.
+    pub(crate) held: BTreeSet<ListenerKey>,
+    /// Why it is to be loaded anew.
+    pub(crate) reload: Option<String>,
+    /// When it was told to do so last.
+    pub(crate) reloaded: Option<Instant>,
+    /// The one that we started.
+    pub(crate) child: Option<Child>,
+    pub(crate) restart: Backoff,
+    pub(crate) restart_at: Option<Instant>,
+}
+
+impl<P: Program> Common<P> {
+    /// Opens the folder.
+    pub(crate) fn open(setup: Setup, counters: Counters) -> Result<Self, Error> {
+        let folder = Folder::open(&setup.folder, P::CONFIG);
+        let folder = folder.map_err(|cause| {
+            hopeless(format!("opening the folder {}", setup.folder.display()), cause)
+        })?;
+        Ok(Self {
+            setup,
+            counters,
+            folder,
+            desired: Desired::default(),
+            excluded: Excluded::default(),
+            asked: BTreeMap::new(),
+            wanted: P::Wanted::default(),
+            refused: Vec::new(),
+            held: BTreeSet::new(),
+            reload: None,
+            reloaded: None,
+            child: None,
+            restart: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
+            restart_at: None,
+        })
+    }
+
+    /// When the program may be loaded anew.
+    pub(crate) fn reload_at(&self) -> Instant {
+        self.reloaded.map_or_else(Instant::now, |at| at + self.setup.min_reload_interval)
+    }
+
+    /// The program is not there, or not the one we knew: one of ours is started again.
+    pub(crate) fn restart_later(&mut self) {
+        if self.setup.exec && self.child.is_none() && self.restart_at.is_none() {
+            // Everybody would come again at once otherwise; one process needs no dice.
+            self.restart_at = Some(Instant::now() + self.restart.failed(u32::MAX));
+        }
+    }
+
+    /// Whether the one that we started has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// Starts the program with the files that are in place.
+    pub(crate) fn start(&mut self, args: &[&str]) -> Result<(), Error> {
+        let started = process::start(&self.setup.program, args, &self.folder.config());
+        let started = started.map_err(|cause| trouble(format!("starting {}", P::NAME), cause))?;
+        self.child = Some(started);
+        Ok(())
+    }
+
+    /// Renders what is desired, without what is left out.
+    pub(crate) fn render(&mut self, program: &P) -> Result<(), Error> {
+        (self.wanted, self.refused) = self.trial(program, &self.excluded)?;
+        Ok(())
+    }
+
+    fn trial(&self, program: &P, excluded: &Excluded) -> Result<(P::Wanted, Vec<Refusal>), Error> {
+        let rendered = program.render(&self.desired, excluded);
+        rendered.map_err(|why| trouble(format!("writing the paths of {}'s files", P::NAME), why))
+    }
+
+    /// Those that the program refused get another try when they ask for something else.
+    pub(super) fn forget_exclusions(&mut self) {
+        let desired = &self.desired;
+        self.asked.retain(|consumer, asked| suspects::asks(desired, consumer) == *asked);
+        let asked = &self.asked;
+        self.excluded.consumers.retain(|consumer, _| asked.contains_key(consumer));
+        self.excluded.certificates.retain(|hash, _| desired.certificates.contains_key(hash));
+        self.excluded.listeners.retain(|key, _| desired.listeners.contains_key(key));
+    }
+
+    /// Finds out which listeners can be bound that the program does not hold yet. Binding without listening takes
+    /// no connection from anybody.
+    pub(super) fn try_binding(&mut self) {
+        let wanted = self.desired.listeners.keys().filter(|key| !self.held.contains(*key));
+        let tried = wanted.filter_map(|key| Some((*key, try_binding::<P>(key).err()?.to_string())));
+        self.excluded.listeners = tried.collect();
+    }
+
+    /// The program has loaded what is wanted now.
+    pub(crate) fn has_loaded(&mut self) {
+        let held = |key: &&ListenerKey| !self.excluded.listeners.contains_key(*key);
+        self.held = self.desired.listeners.keys().filter(held).copied().collect();
+    }
+
+    /// Puts files in place, which the program has been told of by other ways.
+    pub(crate) fn save(&mut self) -> Result<(), Error> {
+        let set = self.write(&self.wanted.clone())?;
+        self.install(&set)
+    }
+
+    fn write(&mut self, wanted: &P::Wanted) -> Result<PathBuf, Error> {
+        let written = self.folder.write(&P::files(wanted));
+        written.map_err(|cause| trouble(format!("writing {}'s files", P::NAME), cause))
+    }
+
+    fn install(&self, set: &std::path::Path) -> Result<(), Error> {
+        let installed = self.folder.install(set);
+        installed.map_err(|cause| trouble(format!("putting {}'s files in place", P::NAME), cause))
+    }
+
+    /// Puts files in place that the program accepts: what it refuses is found, told and left out.
+    pub(super) async fn checked(&mut self, program: &P) -> Result<(), Error> {
+        let wanted = self.wanted.clone();
+        let Some(why) = self.refuses(&wanted, true).await? else { return Ok(()) };
+        let refused = |why| trouble(format!("checking {}'s files", P::NAME), why);
+        tracing::warn!(why, "{} refuses its files; what it refuses is looked for", P::NAME);
+        let all = suspects::all(&self.desired, &self.excluded);
+        let (none, _) = self.trial(program, &suspects::only(&self.excluded, &all, &[]))?;
+        if let Some(why) = self.refuses(&none, false).await? {
+            return Err(refused(why));
+        }
+        let mut search = Search::among(all.clone());
+        while let Some(part) = search.next() {
+            let (some, _) = self.trial(program, &suspects::only(&self.excluded, &all, part))?;
+            search.tried(self.refuses(&some, false).await?);
+        }
+        for (suspect, why) in search.found {
+            tracing::warn!(?suspect, why, "left out");
+            suspects::leave_out(&mut self.excluded, &suspect, why);
+            if let Suspect::Consumer(consumer) = suspect {
+                let asked = suspects::asks(&self.desired, &consumer);
+                self.asked.insert(consumer, asked);
+            }
+        }
+        self.render(program)?;
+        let wanted = self.wanted.clone();
+        self.refuses(&wanted, true).await?.map_or(Ok(()), |why| Err(refused(why)))
+    }
+
+    /// What the program has against this; if nothing and it is to be kept, it is in place.
+    async fn refuses(&mut self, wanted: &P::Wanted, keep: bool) -> Result<Option<String>, Error> {
+        let set = self.write(wanted)?;
+        let said = process::check(&self.setup.program, P::CHECK, &set.join(P::CONFIG)).await;
+        if keep && matches!(said, Ok(None)) {
+            return self.install(&set).map(|()| None);
+        }
+        self.folder.discard(&set);
+        let said = said.map_err(|cause| trouble(format!("checking {}'s files", P::NAME), cause))?;
+        Ok(said.map(|said| P::complaint(&said).chars().take(300).collect()))
+    }
+}
+
+fn try_binding<P: Program>(key: &ListenerKey) -> io::Result<()> {
+    match key.transport {
+        Transport::Tcp => {
+            let v4 = key.address.is_ipv4();
+            let socket = if v4 { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            socket.set_reuseaddr(true)?;
+            socket.set_reuseport(P::REUSES_PORTS)?;
+            socket.bind(key.socket())
+        }
+        Transport::Udp if P::CARRIES_UDP => std::net::UdpSocket::bind(key.socket()).map(drop),
+        Transport::Udp | Transport::Sctp => Ok(()),
+    }
+}

@@ -1,0 +1,64 @@
+//! What the agent holds: a handle to the task that keeps a program in step. Updates go in, reports come out;
+//! what the program is told, reloads and restarts are the task's.
+
+use super::common::Common;
+use super::hopeless;
+use super::work::{Program, Worker};
+use crate::{Driver, Error};
+use bowline_core::update::{Report, Update};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// What the task is asked.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// Bring this into force.
+    Apply(Box<Update>, oneshot::Sender<Result<Report, Error>>),
+    /// Let go of the program within this time.
+    Drain(Duration, oneshot::Sender<()>),
+}
+
+/// A program that is driven.
+#[derive(Debug)]
+pub struct Driven {
+    name: &'static str,
+    requests: mpsc::Sender<Request>,
+    report: watch::Receiver<Report>,
+}
+
+impl Driven {
+    /// Begins to drive a program.
+    pub(crate) fn begin<P: Program>(common: Common<P>, program: P) -> Self {
+        let (requests, waiting) = mpsc::channel(1);
+        let (reports, report) = watch::channel(Report::default());
+        tokio::spawn(Worker::new(common, program, reports).run(waiting));
+        Self { name: P::NAME, requests, report }
+    }
+}
+
+impl Driver for Driven {
+    async fn apply(&mut self, update: &Update) -> Result<Report, Error> {
+        let gone = || hopeless(format!("driving {}", self.name), "its task has ended");
+        let (answer, answered) = oneshot::channel();
+        let request = Request::Apply(Box::new(update.clone()), answer);
+        self.requests.send(request).await.map_err(|_| gone())?;
+        let report = answered.await.map_err(|_| gone())??;
+        // What the task says at the same time is told with this.
+        self.report.mark_unchanged();
+        Ok(report)
+    }
+
+    async fn changed(&mut self) -> Report {
+        match self.report.changed().await {
+            Ok(()) => self.report.borrow_and_update().clone(),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    async fn drain(&mut self, grace: Duration) {
+        let (answer, answered) = oneshot::channel();
+        if self.requests.send(Request::Drain(grace, answer)).await.is_ok() {
+            let _ = answered.await;
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Processes of any program: asking one something, letting it check a file, starting it, and telling it to end.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::{Child, Command};
+
+/// How long a check may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// All that a program prints when it is asked this.
+pub(crate) async fn ask(program: &Path, question: &str) -> io::Result<String> {
+    let output = Command::new(program).arg(question).stdin(Stdio::null()).output().await?;
+    let printed = [output.stdout, output.stderr].concat();
+    Ok(String::from_utf8_lossy(&printed).into_owned())
+}
+
+/// What a program says against a file; nothing if it would load it.
+pub(crate) async fn check(
+    program: &Path,
+    args: &[&str],
+    config: &Path,
+) -> io::Result<Option<String>> {
+    let mut command = Command::new(program);
+    command.args(args).arg(config).stdin(Stdio::null()).kill_on_drop(true);
+    let output = match tokio::time::timeout(PATIENCE, command.output()).await {
+        Ok(output) => output?,
+        Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "the check takes too long")),
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    Ok((!output.status.success()).then(|| said.into_owned()))
+}
+
+/// Starts a program that outlives us if we are killed, so that traffic goes on; who comes after us finds it.
+pub(crate) fn start(program: &Path, args: &[&str], config: &Path) -> io::Result<Child> {
+    let mut command = Command::new(program);
+    command.args(args).arg(config);
+    command.stdin(Stdio::null()).process_group(0).kill_on_drop(false).spawn()
+}
+
+/// Whether it has not ended.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
+}
+
+/// Sends a signal, if there is somebody to send it to.
+pub(crate) fn signal(pid: u32, signal: Signal) -> bool {
+    i32::try_from(pid).is_ok_and(|pid| pid > 1 && kill(Pid::from_raw(pid), signal).is_ok())
+}

@@ -1,0 +1,376 @@
+//! The task that keeps a program in step: takes updates, loads it when it must and may, looks after the process,
+//! and asks what it has. Clocks and the order of things are here; what a program is and can is its [`Program`].
+
+use super::common::Common;
+use super::driven::Request;
+use super::{process, trouble};
+use crate::Error;
+use crate::desired::Desired;
+use crate::program::Excluded;
+use bowline_core::update::{Refusal, Report, Update};
+use nix::sys::signal::Signal;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// How often a program is asked whether it is still the same.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often addresses that could not be bound are tried again.
+const BIND: Duration = Duration::from_secs(2);
+/// How long a program may take until it says that it has loaded what it was given.
+pub(crate) const LOADING: Duration = Duration::from_secs(60);
+/// How often it is asked meanwhile.
+pub(crate) const SOON: Duration = Duration::from_millis(10);
+
+/// What a look at a program shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// The one that is known, with what it was given.
+    Same,
+    /// The one that is known, which is to be brought in step.
+    Astray,
+    /// Another one, or one where there was none.
+    Other,
+    /// One that runs and cannot be asked: it is to be loaded with another socket.
+    Deaf,
+    /// None, as before.
+    Nobody,
+}
+
+/// What differs between programs. Each keeps what it knows of the one that runs.
+pub(crate) trait Program: Send + Sync + Sized + 'static {
+    /// How it is called.
+    const NAME: &'static str;
+    /// Its main file.
+    const CONFIG: &'static str;
+    /// How it is asked to check a file.
+    const CHECK: &'static [&'static str];
+    /// The signal by which it finishes what it has, and ends.
+    const FINISH: Signal;
+    /// Whether several processes of it bind one address.
+    const REUSES_PORTS: bool;
+    /// Whether it carries UDP.
+    const CARRIES_UDP: bool;
+    /// All that it is to have.
+    type Wanted: Clone + Debug + Default + Send + Sync;
+
+    /// From what is desired to what it is to have, and what it will not do. Pure.
+    fn render(
+        &self,
+        desired: &Desired,
+        excluded: &Excluded,
+    ) -> Result<(Self::Wanted, Vec<Refusal>), String>;
+
+    /// What it is to have, as files.
+    fn files(wanted: &Self::Wanted) -> BTreeMap<String, Vec<u8>>;
+
+    /// What its check complains about, in what it printed.
+    fn complaint(said: &str) -> String;
+
+    /// Whether it runs, and can be told something.
+    fn runs(&self) -> bool;
+
+    /// Finds one that runs though it is not known yet, and takes it over.
+    fn find(
+        &mut self,
+        common: &mut Common<Self>,
+    ) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// Starts it with the files that are in place, unless one runs.
+    fn start(
+        &mut self,
+        common: &mut Common<Self>,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Tells the one that runs what it can be told of a change, or of whatever there is; what it cannot be told
+    /// makes a reload due.
+    fn tell(
+        &mut self,
+        common: &mut Common<Self>,
+        update: Option<&Update>,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Before files are rendered to be loaded.
+    fn prepare(&mut self, _common: &mut Common<Self>) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// Whether the one that runs has all that is wanted.
+    fn has(&self, _wanted: &Self::Wanted) -> bool {
+        false
+    }
+
+    /// Makes the one that runs load the files that are in place, or starts it with them, and waits for it.
+    fn load(&mut self, common: &mut Common<Self>)
+    -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Whether it is there and has what it was given. An error: it is there no more.
+    fn look(
+        &mut self,
+        common: &mut Common<Self>,
+    ) -> impl Future<Output = Result<Seen, Error>> + Send;
+
+    /// When it wants to be tended.
+    fn tend_at(&self, _common: &Common<Self>) -> Option<Instant> {
+        None
+    }
+
+    /// What else is to be done for it from time to time.
+    fn tend(
+        &mut self,
+        _common: &mut Common<Self>,
+    ) -> impl Future<Output = Result<(), Error>> + Send {
+        std::future::ready(Ok(()))
+    }
+
+    /// It is not there any more.
+    fn lost(&mut self, common: &mut Common<Self>);
+
+    /// Nothing more is asked of us.
+    fn leave(&mut self, _common: &mut Common<Self>) {}
+
+    /// The pid of the process that is to end when it is let go.
+    fn master(&self, common: &Common<Self>) -> impl Future<Output = Option<u32>> + Send;
+}
+
+#[derive(Debug)]
+pub(super) struct Worker<P: Program> {
+    common: Common<P>,
+    program: P,
+    /// Whether it is known what is wanted.
+    begun: bool,
+    reports: watch::Sender<Report>,
+    look_at: Instant,
+    bind_at: Instant,
+}
+
+impl<P: Program> Worker<P> {
+    pub(super) fn new(common: Common<P>, program: P, reports: watch::Sender<Report>) -> Self {
+        let now = Instant::now();
+        Self { common, program, begun: false, reports, look_at: now, bind_at: now }
+    }
+
+    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+        // Who knows what is wanted may be away for long.
+        if let Err(error) = self.resume().await {
+            tracing::warn!(%error, "{} waits until it is known what is wanted", P::NAME);
+        }
+        loop {
+            let next = self.next();
+            let ended = async {
+                match &mut self.common.child {
+                    Some(child) => child.wait().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                request = requests.recv() => match request {
+                    Some(Request::Apply(update, answer)) => {
+                        let result = self.apply(&update).await;
+                        if let Ok(report) = &result {
+                            self.reports.send_replace(report.clone());
+                        }
+                        // Who asked may be gone.
+                        let _ = answer.send(result);
+                    }
+                    Some(Request::Drain(grace, answer)) => {
+                        self.drain(grace).await;
+                        let _ = answer.send(());
+                        return;
+                    }
+                    None => return,
+                },
+                status = ended => {
+                    tracing::warn!(status = ?status.ok(), "{} has ended", P::NAME);
+                    self.common.child = None;
+                    self.program.lost(&mut self.common);
+                    self.publish();
+                }
+                () = sleep_until(next) => {
+                    if let Err(error) = self.tick().await {
+                        tracing::warn!(%error, "{} is not in step", P::NAME);
+                    }
+                    self.publish();
+                }
+            }
+        }
+    }
+
+    /// When there is something to do by itself.
+    fn next(&self) -> Instant {
+        let restart_at = self.common.restart_at;
+        if !self.begun {
+            return restart_at.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+        }
+        let at = restart_at.map_or(self.look_at, |restart| restart.min(self.look_at));
+        if !self.program.runs() {
+            return at;
+        }
+        let bind_at = (!self.common.excluded.listeners.is_empty()).then_some(self.bind_at);
+        let reload_at = self.common.reload.is_some().then(|| self.common.reload_at());
+        let others = [bind_at, reload_at, self.program.tend_at(&self.common)];
+        others.into_iter().flatten().fold(at, Instant::min)
+    }
+
+    fn report(&self) -> Report {
+        let waiting = self.common.reload.is_some() || !self.program.runs();
+        Report { refused: self.common.refused.clone(), waiting }
+    }
+
+    fn publish(&self) {
+        let report = self.report();
+        self.reports.send_if_modified(|before| {
+            let changed = *before != report;
+            *before = report;
+            changed
+        });
+    }
+
+    async fn apply(&mut self, update: &Update) -> Result<Report, Error> {
+        self.begun = true;
+        self.common.desired.apply(update);
+        self.common.forget_exclusions();
+        if self.program.runs() {
+            self.step(Some(update)).await?;
+        } else if self.common.restart_at.is_none() {
+            self.arrive().await?;
+        }
+        Ok(self.report())
+    }
+
+    /// Tells the one that runs what is new, and loads it anew if that is due and may be.
+    async fn step(&mut self, update: Option<&Update>) -> Result<(), Error> {
+        self.program.tell(&mut self.common, update).await?;
+        self.load_if_due().await
+    }
+
+    async fn load_if_due(&mut self) -> Result<(), Error> {
+        let due = self.program.runs() && self.common.reload.is_some();
+        if due && self.common.reload_at() <= Instant::now() { self.load().await } else { Ok(()) }
+    }
+
+    /// The first update, or the first after the program has ended. It may run already, from an agent before us.
+    async fn arrive(&mut self) -> Result<(), Error> {
+        self.common.render(&self.program)?;
+        if self.program.find(&mut self.common).await? {
+            tracing::info!("{} runs already", P::NAME);
+            self.common.restart_at = None;
+            return self.step(None).await;
+        }
+        if !self.common.setup.exec {
+            self.common.try_binding();
+            self.common.render(&self.program)?;
+            self.common.checked(&self.program).await?;
+            let cause = "nobody answers; start it with the files that were just written";
+            return Err(trouble(format!("asking {}", P::NAME), cause));
+        }
+        let loaded = self.load().await;
+        if loaded.is_err() {
+            self.resume().await?;
+        }
+        loaded
+    }
+
+    /// Starts the program with the files that are in place, the last that it accepted: while it is not known what
+    /// is wanted, or while that cannot be written, this is what traffic can have.
+    async fn resume(&mut self) -> Result<(), Error> {
+        let common = &mut self.common;
+        if !common.setup.exec || common.child.is_some() || !common.folder.config().exists() {
+            return Ok(());
+        }
+        self.program.start(common).await
+    }
+
+    async fn tick(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        if self.common.restart_at.is_some_and(|at| at <= now) {
+            self.common.restart_at = None;
+            let arrived = if self.begun { self.arrive().await } else { self.resume().await };
+            if !self.program.runs() {
+                self.common.restart_later();
+            }
+            return arrived;
+        }
+        if self.look_at <= now {
+            self.look_at = now + LOOK;
+            self.look().await?;
+        }
+        if !self.program.runs() {
+            return Ok(());
+        }
+        if self.bind_at <= now && !self.common.excluded.listeners.is_empty() {
+            self.bind_at = now + BIND;
+            let before = self.common.excluded.listeners.clone();
+            self.common.try_binding();
+            if before != self.common.excluded.listeners {
+                self.common.reload.get_or_insert_with(|| "addresses can be bound".to_owned());
+                self.step(None).await?;
+            }
+        }
+        self.load_if_due().await?;
+        self.program.tend(&mut self.common).await
+    }
+
+    async fn look(&mut self) -> Result<(), Error> {
+        let seen = match self.program.look(&mut self.common).await {
+            Ok(seen) => seen,
+            Err(error) => {
+                self.program.lost(&mut self.common);
+                return Err(error);
+            }
+        };
+        match seen {
+            Seen::Same => self.common.restart.worked(),
+            Seen::Nobody => {}
+            Seen::Astray => self.step(None).await?,
+            Seen::Deaf if self.common.reload_at() <= Instant::now() => self.load().await?,
+            Seen::Deaf => {}
+            Seen::Other => {
+                self.program.lost(&mut self.common);
+                self.arrive().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes, checks, puts in place, and loads: by a reload, or by starting the program.
+    async fn load(&mut self) -> Result<(), Error> {
+        self.common.reloaded = Some(Instant::now());
+        self.common.try_binding();
+        self.bind_at = Instant::now() + BIND;
+        self.program.prepare(&mut self.common).await;
+        self.common.render(&self.program)?;
+        if !self.program.has(&self.common.wanted) {
+            self.common.checked(&self.program).await?;
+            self.program.load(&mut self.common).await?;
+        }
+        self.common.has_loaded();
+        self.common.reload = None;
+        Ok(())
+    }
+
+    /// Lets go: what we started ends, what was there stays.
+    async fn drain(&mut self, grace: Duration) {
+        self.program.leave(&mut self.common);
+        if !self.common.setup.exec {
+            return;
+        }
+        let Some(master) = self.program.master(&self.common).await else { return };
+        process::signal(master, P::FINISH);
+        let child = &mut self.common.child;
+        let gone = async {
+            if let Some(child) = child {
+                let _ = child.wait().await;
+            }
+            while process::is_alive(master) {
+                sleep(SOON).await;
+            }
+        };
+        if tokio::time::timeout(grace, gone).await.is_err() {
+            process::signal(master, Signal::SIGTERM);
+        }
+    }
+}
