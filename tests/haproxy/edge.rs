@@ -1,13 +1,24 @@
 //! A stage whose agent drives HAProxy, and what can be seen of that HAProxy from outside.
 
-use crate::stage::{Stage, play_with};
-use bowline_testing::{Dial, eventually};
+use crate::play::try_signal;
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+/// How its metrics begin.
+pub(crate) const METRICS: &str = "bowline_haproxy_";
+/// The flag that names the program.
+pub(crate) const PROGRAM_FLAG: &str = "--haproxy-program";
+/// Whether a shell script in its place is asked for a check.
+pub(crate) const IS_CHECK: &str = "[ \"$1\" = -c ]";
+/// The socket by which the agent knows it.
+pub(crate) const SOCKET: &str = "admin.sock";
+/// Whether it learns of members while it runs.
+pub(crate) const LEARNS: bool = true;
+/// What clients send who meet no failure whatever changes.
+pub(crate) const UNHARMED: &[&str] = &[];
 
 /// Where the HAProxy of a load balancer has its files. Short: sockets have short names.
 pub(crate) fn folder(lb: &str) -> PathBuf {
@@ -30,41 +41,7 @@ pub(crate) fn args(lb: &str) -> Vec<String> {
     args.into_iter().map(str::to_owned).collect()
 }
 
-/// HAProxy outlives an agent that is killed, as stages end theirs: it is ended with the test.
-#[derive(Default)]
-struct Left(Mutex<Option<String>>);
-
-impl Drop for Left {
-    fn drop(&mut self) {
-        let Some(lb) = self.0.lock().ok().and_then(|mut lb| lb.take()) else { return };
-        if let Some(pid) = try_master(&lb) {
-            signal(pid, "TERM");
-        }
-        let _ = std::fs::remove_dir_all(folder(&lb));
-    }
-}
-
-/// Runs a test on a stage whose agent drives HAProxy.
-pub(crate) fn play(test: impl AsyncFnOnce(&mut Stage)) {
-    let left = Left::default();
-    let args = |lb: &str| {
-        *left.0.lock().expect("no panic") = Some(lb.to_owned());
-        args(lb)
-    };
-    play_with(&args, test);
-}
-
-/// Sends a signal to a process that this test started.
-pub(crate) fn signal(pid: u32, name: &str) {
-    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
-    assert!(sent.expect("kill").success(), "kill -{name} {pid}");
-}
-
 /// What HAProxy answers at one of its sockets.
-pub(crate) fn ask(lb: &str, socket: &str, message: &str) -> Result<String, String> {
-    ask_at(&folder(lb).join(socket), message)
-}
-
 fn ask_at(socket: &Path, message: &str) -> Result<String, String> {
     let asking = || -> std::io::Result<String> {
         let mut stream = UnixStream::connect(socket)?;
@@ -82,7 +59,7 @@ fn ask_at(socket: &Path, message: &str) -> Result<String, String> {
 fn processes(lb: &str) -> String {
     let until = Instant::now() + Duration::from_secs(10);
     loop {
-        match ask(lb, "master.sock", "show proc") {
+        match ask_at(&folder(lb).join("master.sock"), "show proc") {
             Ok(answer) => return answer,
             Err(why) if Instant::now() >= until => panic!("no master: {why}"),
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
@@ -91,7 +68,7 @@ fn processes(lb: &str) -> String {
 }
 
 /// Pids of its workers, without those that only finish what they have.
-pub(crate) fn workers(lb: &str) -> Vec<u32> {
+pub(crate) fn workers(lb: &str) -> BTreeSet<u32> {
     let answer = processes(lb);
     let worker = |line: &str| {
         let mut words = line.split_whitespace();
@@ -101,16 +78,6 @@ pub(crate) fn workers(lb: &str) -> Vec<u32> {
     answer.lines().take_while(|line| !line.starts_with("# old")).filter_map(worker).collect()
 }
 
-/// The pid of its master.
-pub(crate) fn master(lb: &str) -> u32 {
-    processes(lb);
-    try_master(lb).expect("a master")
-}
-
-fn try_master(lb: &str) -> Option<u32> {
-    master_in(&folder(lb))
-}
-
 /// The pid of the master whose socket is in this folder, if it answers.
 pub(crate) fn master_in(folder: &Path) -> Option<u32> {
     let answer = ask_at(&folder.join("master.sock"), "show proc").ok()?;
@@ -118,15 +85,14 @@ pub(crate) fn master_in(folder: &Path) -> Option<u32> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Waits until no request is answered by anybody but these, and each of them answers.
-pub(crate) async fn answered_by(dial: &Dial, host: &str, names: &[&str]) {
-    eventually(&format!("{host} is answered by {names:?}"), || async {
-        let mut seen = std::collections::BTreeSet::new();
-        for _ in 0..names.len() * 6 {
-            seen.insert(dial.get(host, "/").await?.echo()?.name);
-        }
-        let want: std::collections::BTreeSet<_> = names.iter().map(|&it| it.to_owned()).collect();
-        if seen == want { Ok(()) } else { Err(format!("{seen:?}")) }
-    })
-    .await;
+/// Those of its processes that outlive a change of members, hosts and certificates.
+pub(crate) fn steady(lb: &str) -> BTreeSet<u32> {
+    workers(lb)
+}
+
+/// Ends it without a word. Its master ends with its worker.
+pub(crate) fn kill(lb: &str) {
+    for worker in workers(lb) {
+        try_signal(worker, "KILL");
+    }
 }

@@ -1,5 +1,6 @@
 //! The HAProxy driver end to end: real HAProxy, started by a real agent, carries real traffic. The stage is
-//! the one of `tests/traffic`; only what a client meets, or what HAProxy's process list shows, is proof.
+//! the one of `tests/traffic`, most tests are those of `tests/program`;
+//! only what a client meets, or what HAProxy's process list shows, is proof.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -8,10 +9,17 @@
 )]
 
 mod edge;
+#[path = "../program/faults.rs"]
 mod faults;
+#[path = "../program/load.rs"]
 mod load;
+mod own;
+#[path = "../program/play.rs"]
+mod play;
 mod readme;
+#[path = "../program/rules.rs"]
 mod rules;
+#[path = "../program/spread.rs"]
 mod spread;
 #[path = "../traffic/stage.rs"]
 #[allow(dead_code, reason = "shared with the traffic tests; each uses its part")]

@@ -1,14 +1,24 @@
 //! A stage whose agent drives nginx, and what can be seen of that nginx from outside.
 
-use crate::stage::{Stage, play_with};
-use bowline_testing::{Dial, eventually};
+use crate::play::{master, signal, try_signal};
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+/// How its metrics begin.
+pub(crate) const METRICS: &str = "bowline_nginx_";
+/// The flag that names the program.
+pub(crate) const PROGRAM_FLAG: &str = "--nginx-program";
+/// Whether a shell script in its place is asked for a check.
+pub(crate) const IS_CHECK: &str = "[ \"$3\" = -t ]";
+/// The socket by which the agent knows it.
+pub(crate) const SOCKET: &str = "status.sock";
+/// Whether it learns of members while it runs.
+pub(crate) const LEARNS: bool = false;
+/// What clients send who meet no failure whatever changes.
+pub(crate) const UNHARMED: &[&str] = &["-H", "Connection: close"];
 
 /// Where the nginx of a load balancer has its files. Short: sockets have short names.
 pub(crate) fn folder(lb: &str) -> PathBuf {
@@ -25,39 +35,9 @@ pub(crate) fn args(lb: &str) -> Vec<String> {
     args.into_iter().map(str::to_owned).collect()
 }
 
-/// nginx outlives an agent that is killed, as stages end theirs: it is ended with the test.
-#[derive(Default)]
-struct Left(Mutex<Option<String>>);
-
-impl Drop for Left {
-    fn drop(&mut self) {
-        let Some(lb) = self.0.lock().ok().and_then(|mut lb| lb.take()) else { return };
-        if let Some(pid) = try_master(&lb) {
-            signal(pid, "TERM");
-        }
-        let _ = std::fs::remove_dir_all(folder(&lb));
-    }
-}
-
-/// Runs a test on a stage whose agent drives nginx.
-pub(crate) fn play(test: impl AsyncFnOnce(&mut Stage)) {
-    let left = Left::default();
-    let args = |lb: &str| {
-        *left.0.lock().expect("no panic") = Some(lb.to_owned());
-        args(lb)
-    };
-    play_with(&args, test);
-}
-
-/// Sends a signal to a process that this test started.
-pub(crate) fn signal(pid: u32, name: &str) {
-    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
-    assert!(sent.expect("kill").success(), "kill -{name} {pid}");
-}
-
 /// The process that answers at the status socket.
-fn answering(lb: &str) -> Option<u32> {
-    let mut stream = UnixStream::connect(folder(lb).join("status.sock")).ok()?;
+fn answering(socket: &Path) -> Option<u32> {
+    let mut stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").ok()?;
     let mut answer = String::new();
@@ -73,25 +53,16 @@ fn parent(pid: u32) -> Option<u32> {
     status(pid).lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
 }
 
-fn try_master(lb: &str) -> Option<u32> {
-    parent(answering(lb)?).filter(|pid| title(*pid).starts_with("nginx: master"))
+/// The pid of the master whose socket is in this folder, if it answers.
+pub(crate) fn master_in(folder: &Path) -> Option<u32> {
+    let sockets = [SOCKET, "status-2.sock"].map(|name| folder.join(name));
+    let answering = sockets.iter().find_map(|socket| answering(socket))?;
+    parent(answering).filter(|pid| title(*pid).starts_with("nginx: master"))
 }
 
 fn title(pid: u32) -> String {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).into_owned()
-}
-
-/// The pid of its master.
-pub(crate) fn master(lb: &str) -> u32 {
-    let until = Instant::now() + Duration::from_secs(20);
-    loop {
-        match try_master(lb) {
-            Some(pid) => return pid,
-            None if Instant::now() >= until => panic!("no master"),
-            None => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
 }
 
 /// Pids of its workers, without those that only finish what they have.
@@ -103,15 +74,17 @@ pub(crate) fn workers(lb: &str) -> BTreeSet<u32> {
     mine.filter(|pid| !title(*pid).contains("shutting down")).collect()
 }
 
-/// Waits until no request is answered by anybody but these, and each of them answers.
-pub(crate) async fn answered_by(dial: &Dial, host: &str, names: &[&str]) {
-    let want: BTreeSet<_> = names.iter().map(|&it| it.to_owned()).collect();
-    eventually(&format!("{host} is answered by {names:?}"), || async {
-        let mut seen = BTreeSet::new();
-        for _ in 0..names.len() * 6 {
-            seen.insert(dial.get(host, "/").await?.echo()?.name);
-        }
-        if seen == want { Ok(()) } else { Err(format!("{seen:?}")) }
-    })
-    .await;
+/// Those of its processes that outlive a change of members, hosts and certificates.
+pub(crate) fn steady(lb: &str) -> BTreeSet<u32> {
+    BTreeSet::from([master(lb)])
+}
+
+/// Ends it without a word.
+pub(crate) fn kill(lb: &str) {
+    let workers = workers(lb);
+    // First, so that it replaces none of them.
+    signal(master(lb), "KILL");
+    for worker in workers {
+        try_signal(worker, "KILL");
+    }
 }

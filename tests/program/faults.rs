@@ -1,9 +1,14 @@
-//! What goes wrong around HAProxy: traffic flows on what is there, and everything converges without help.
+//! What goes wrong around the program: traffic flows on what is there, and everything converges without help.
 
-use crate::edge::{args, folder, master, master_in, play, signal, workers};
-use crate::stage::{PROGRAM, Stage, TARGET, agent_kubeconfig, http, serves, start_agent_with};
+use crate::edge::{
+    IS_CHECK, LEARNS, METRICS, PROGRAM_FLAG, SOCKET, args, folder, kill, master_in, steady, workers,
+};
+use crate::play::{master, play, signal};
+use crate::stage::{
+    PROGRAM, Stage, TARGET, agent_kubeconfig, answers, http, serves, start_agent_with,
+};
 use bowline_testing::objects::{self, Endpoint};
-use bowline_testing::{Backend, Bowline, Call, Dial, Flavour, Link, eventually};
+use bowline_testing::{Authority, Backend, Bowline, Call, Dial, Flavour, Link, eventually};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -19,18 +24,19 @@ async fn served(stage: &Stage) -> Backend {
     a
 }
 
-/// What docs/metrics.md says of HAProxy.
+/// What docs/metrics.md says of it.
 fn documented() -> BTreeSet<String> {
     let page = include_str!("../../docs/metrics.md");
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `bowline_haproxy_"));
-    rows.filter_map(|rest| Some(format!("bowline_haproxy_{}", rest.split_once('`')?.0))).collect()
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let names = rows.filter_map(|rest| Some(rest.split_once('`')?.0.to_owned()));
+    names.filter(|name| name.starts_with(METRICS)).collect()
 }
 
 /// What the agent shows of it.
 async fn shown(stage: &Stage) -> BTreeSet<String> {
     let dial = Dial::to(stage.agent.admin.ip(), stage.agent.admin.port());
     let text = dial.get("localhost", "/metrics").await.expect("metrics").text();
-    let lines = text.lines().filter(|line| line.starts_with("bowline_haproxy_"));
+    let lines = text.lines().filter(|line| line.starts_with(METRICS));
     lines.filter_map(|line| Some(line.split_once([' ', '{'])?.0.to_owned())).collect()
 }
 
@@ -50,12 +56,11 @@ fn script(stage: &Stage, lines: &str) -> PathBuf {
 }
 
 #[test]
-fn haproxy_that_is_killed_comes_back_with_what_is_wanted_now() {
+fn a_program_that_is_killed_comes_back_with_what_is_wanted_now() {
     play(async |stage| {
         let _a = served(stage).await;
         let before = master(&stage.lb);
-        let worker = workers(&stage.lb)[0];
-        signal(worker, "KILL");
+        signal(master(&stage.lb), "KILL");
         let b = http("b").await;
         stage.served_by("web", &[&b]).await;
         serves(&stage.dial(80), "web.example", "/", "b").await;
@@ -68,7 +73,7 @@ fn haproxy_that_is_killed_comes_back_with_what_is_wanted_now() {
 fn a_socket_that_is_removed_is_made_again_and_traffic_flows_meanwhile() {
     play(async |stage| {
         let _a = served(stage).await;
-        std::fs::remove_file(folder(&stage.lb).join("admin.sock")).expect("a socket");
+        std::fs::remove_file(folder(&stage.lb).join(SOCKET)).expect("a socket");
         serves(&stage.dial(80), "web.example", "/", "a").await;
         let b = http("b").await;
         stage.served_by("web", &[&b]).await;
@@ -77,19 +82,24 @@ fn a_socket_that_is_removed_is_made_again_and_traffic_flows_meanwhile() {
 }
 
 #[test]
-fn an_agent_that_is_killed_leaves_haproxy_serving_and_the_next_one_takes_it_over() {
+fn an_agent_that_is_killed_leaves_the_program_serving_and_the_next_one_takes_it_over() {
     play(async |stage| {
         let _a = served(stage).await;
-        let before = (master(&stage.lb), workers(&stage.lb));
+        let before = (master(&stage.lb), steady(&stage.lb));
         stage.agent.process.end();
         serves(&stage.dial(80), "web.example", "/", "a").await;
         let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        let running = workers(&stage.lb);
         start(stage, &kubeconfig, &args(&stage.lb));
         stage.agent.ready().await;
+        serves(&stage.dial(80), "web.example", "/", "a").await;
+        // Some may have been about to end when the agent was killed.
+        let now = workers(&stage.lb);
+        assert!(now.is_subset(&running), "nothing needed a reload: {running:?}, {now:?}");
         let b = http("b").await;
         stage.served_by("web", &[&b]).await;
         serves(&stage.dial(80), "web.example", "/", "b").await;
-        assert_eq!((master(&stage.lb), workers(&stage.lb)), before);
+        assert_eq!((master(&stage.lb), steady(&stage.lb)), before);
     });
 }
 
@@ -102,10 +112,10 @@ fn an_agent_that_is_killed_between_writing_and_renaming_leaves_the_files_of_befo
         let folder = folder(&stage.lb);
         let (hold, held) = (folder.join("hold"), folder.join("held"));
         let mut args = args(&stage.lb);
-        let at = args.iter().position(|arg| arg == "--haproxy-program").expect("a program") + 1;
-        let haproxy = std::mem::take(&mut args[at]);
+        let at = args.iter().position(|arg| arg == PROGRAM_FLAG).expect("a program") + 1;
+        let program = std::mem::take(&mut args[at]);
         let slow = format!(
-            "[ \"$1\" = -c ] && while [ -e {0} ]; do touch {1}; sleep 0.1; done\nexec {haproxy} \"$@\"",
+            "{IS_CHECK} && while [ -e {0} ]; do touch {1}; sleep 0.1; done\nexec {program} \"$@\"",
             hold.display(),
             held.display()
         );
@@ -136,7 +146,7 @@ fn an_agent_that_is_killed_between_writing_and_renaming_leaves_the_files_of_befo
         .await;
         stage.agent.process.kill();
         assert_eq!((sets().len(), current()), (2, before));
-        // Whoever starts HAProxy now starts it with whole files.
+        // Whoever starts it now starts it with whole files.
         signal(master(&stage.lb), "TERM");
         std::fs::remove_file(&hold).expect("removed");
         start(stage, &kubeconfig, &args);
@@ -146,7 +156,7 @@ fn an_agent_that_is_killed_between_writing_and_renaming_leaves_the_files_of_befo
     });
 }
 
-/// An HAProxy that outlives its agent and has its folder to itself: it is ended with the test.
+/// A program that outlives its agent and has its folder to itself: it is ended with the test.
 struct Hidden(PathBuf);
 
 impl Drop for Hidden {
@@ -162,7 +172,7 @@ fn a_full_disk_stops_no_traffic_and_what_waited_for_it_follows() {
     play(async |stage| {
         let _a = served(stage).await;
         stage.agent.stop();
-        // A disk of one megabyte, which only the agent and its HAProxy see.
+        // A disk of one megabyte, which only the agent and its program see.
         let disk = folder(&stage.lb);
         let program = script(
             stage,
@@ -186,10 +196,11 @@ fn a_full_disk_stops_no_traffic_and_what_waited_for_it_follows() {
         let mut file = std::fs::File::create(&filler).expect("a file");
         while file.write_all(&[7; 4096]).is_ok() {}
         drop(file);
-        // Members need no file.
+        // Members need no file where they can be told.
         let b = http("b").await;
         stage.served_by("web", &[&b]).await;
-        serves(&web, "web.example", "/", "b").await;
+        let meanwhile = if LEARNS { "b" } else { "a" };
+        serves(&web, "web.example", "/", meanwhile).await;
         // A pool does: the load balancer's status says that it waits, or why.
         stage.behind("more", &[&b]).await;
         stage.ingress("more", &[("more.example", "/", "Prefix", "more")]).await;
@@ -201,18 +212,18 @@ fn a_full_disk_stops_no_traffic_and_what_waited_for_it_follows() {
             if told && tried { Ok(()) } else { Err(status) }
         })
         .await;
-        serves(&web, "web.example", "/", "b").await;
-        // With nothing but the files of before HAProxy comes back, and learns what has changed.
+        serves(&web, "web.example", "/", meanwhile).await;
+        // With nothing but the files of before it comes back, and learns what has changed.
         let before = master_in(&hidden.0).expect("a master");
         signal(before, "KILL");
-        eventually("another HAProxy", || async {
+        eventually("another master", || async {
             match master_in(&hidden.0) {
                 Some(now) if now != before => Ok(()),
                 other => Err(format!("{other:?}")),
             }
         })
         .await;
-        serves(&web, "web.example", "/", "b").await;
+        serves(&web, "web.example", "/", meanwhile).await;
 
         std::fs::remove_file(&filler).expect("removed");
         serves(&web, "more.example", "/", "b").await;
@@ -220,7 +231,7 @@ fn a_full_disk_stops_no_traffic_and_what_waited_for_it_follows() {
         let log = stage.agent.process.log();
         let complaints = log.lines().filter(|line| line.contains("No space left")).count();
         assert!((1..200).contains(&complaints), "{complaints} complaints");
-        // It ends its HAProxy when it is asked to, and leaves the stage to one that others can see.
+        // It ends its program when it is asked to, and leaves the stage to one that others can see.
         assert_eq!(stage.agent.stop(), Some(0));
         start(stage, &kubeconfig, &crate::edge::args(&stage.lb));
         stage.agent.ready().await;
@@ -258,7 +269,7 @@ fn the_api_may_be_away_and_come_back_without_its_history() {
         let link = Link::new(&stage.cluster, &kubeconfig).await;
         start(stage, &link.kubeconfig, &args(&stage.lb));
         let (a, b) = (served(stage).await, http("b").await);
-        let before = workers(&stage.lb);
+        let before = steady(&stage.lb);
         link.cut();
         let cut = Instant::now();
         forget_history(stage).await;
@@ -270,12 +281,12 @@ fn the_api_may_be_away_and_come_back_without_its_history() {
         }
         link.mend();
         serves(&stage.dial(80), "web.example", "/", "b").await;
-        assert_eq!(workers(&stage.lb), before);
+        assert_eq!(steady(&stage.lb), before);
     });
 }
 
 #[test]
-fn with_the_api_away_haproxy_is_started_with_the_files_of_before() {
+fn with_the_api_away_the_program_is_started_with_the_files_of_before() {
     play(async |stage| {
         stage.agent.stop();
         let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
@@ -285,7 +296,7 @@ fn with_the_api_away_haproxy_is_started_with_the_files_of_before() {
         link.cut();
         // As when the machine starts anew.
         stage.agent.process.kill();
-        signal(master(&stage.lb), "KILL");
+        kill(&stage.lb);
         eventually("nobody serves", || async {
             match stage.dial(80).tcp().await {
                 Ok(_) => Err("a connection".to_owned()),
@@ -300,5 +311,29 @@ fn with_the_api_away_haproxy_is_started_with_the_files_of_before() {
         link.mend();
         serves(&stage.dial(80), "web.example", "/", "b").await;
         stage.agent.ready().await;
+    });
+}
+
+#[test]
+fn what_the_program_refuses_is_left_out_and_told_and_the_others_are_served() {
+    play(async |stage| {
+        let _a = served(stage).await;
+        let authority = Authority::new();
+        let (good, other) = (authority.issue(&["bad.example"]), authority.issue(&["x.example"]));
+        let mut mixed = good.clone();
+        mixed.key = other.key;
+        stage.apply(objects::tls_secret("bad", &mixed)).await;
+        let rules = [("bad.example", "/", "Prefix", "web")];
+        let mut ingress = objects::ingress("bad", &stage.lb, &rules);
+        ingress["spec"]["tls"] = json!([{"hosts": ["bad.example"], "secretName": "bad"}]);
+        stage.apply(ingress).await;
+        stage.ingress("later", &[("later.example", "/", "Prefix", "web")]).await;
+        serves(&stage.dial(80), "later.example", "/", "a").await;
+        stage.told("Ingress", "bad", "BadCertificate").await;
+        answers(&stage.dial(80), "bad.example", "/", 308).await;
+
+        stage.apply(objects::tls_secret("bad", &good)).await;
+        let dial = stage.dial(443).tls(&authority.trusted(&[]), "bad.example");
+        serves(&dial, "bad.example", "/", "a").await;
     });
 }

@@ -1,7 +1,8 @@
 //! Who gets which request: each algorithm's distribution and each persistence, by real traffic.
 
-use crate::edge::{answered_by, play, workers};
-use crate::stage::{Stage, TARGET, annotate, http, lead_to, names, serves, tcp};
+use crate::edge::workers;
+use crate::play::{answered_by, count, play, serves_somebody};
+use crate::stage::{TARGET, annotate, http, lead_to, names, serves, tcp};
 use bowline_testing::{Backend, Dial, Request, eventually, net, objects};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,11 +20,6 @@ fn algorithms_spread_and_persistence_keeps() {
             stage.ingress(algorithm, &[(&host, "/", "Prefix", algorithm)]).await;
         }
         let dial = stage.dial(80);
-        let count = |names: Vec<String>| {
-            let mut counts = BTreeMap::new();
-            names.into_iter().for_each(|name| *counts.entry(name).or_insert(0) += 1);
-            counts
-        };
         for algorithm in ["round-robin", "least-connections"] {
             let host = format!("{algorithm}.example");
             answered_by(&dial, &host, &["a", "b", "c"]).await;
@@ -61,14 +57,6 @@ fn algorithms_spread_and_persistence_keeps() {
         let counts = count(names(&dial, "by-source-ip.example", 12).await);
         assert_eq!(counts.len(), 1, "{counts:?}");
     });
-}
-
-/// Waits until a host is served by anybody.
-async fn serves_somebody(stage: &Stage, host: &str) {
-    eventually(&format!("{host} is served"), || async {
-        stage.dial(80).get(host, "/").await?.echo().map(drop)
-    })
-    .await;
 }
 
 #[test]

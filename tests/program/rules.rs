@@ -1,13 +1,11 @@
-//! Each kind of rule, algorithm and persistence, as clients of nginx meet it.
+//! Each kind of rule and listener, as clients of the program meet it.
 
-use crate::edge::{answered_by, master, play};
-use crate::stage::{
-    TARGET, annotate, answers, http, is_closed, lead_to, leads_to, names, serves, tcp,
-};
+use crate::edge::steady;
+use crate::play::play;
+use crate::stage::{TARGET, answers, http, is_closed, lead_to, leads_to, serves, tcp};
 use bowline_testing::objects::{self, Endpoint};
-use bowline_testing::{Authority, Backend, Request, eventually, net};
+use bowline_testing::{Authority, Request, eventually, net};
 use serde_json::json;
-use std::collections::BTreeMap;
 
 #[test]
 fn requests_go_by_host_and_path_as_an_ingress_says() {
@@ -63,8 +61,13 @@ fn requests_go_by_host_and_path_as_an_ingress_says() {
         let mut socket = dial.websocket("web.example", "/").await.expect("a WebSocket");
         assert_eq!(socket.ask("hello").await.as_deref(), Ok("a:hello"));
 
-        let log = stage.agent.process.log();
-        assert!(log.contains("\"host\":\"web.example\""), "{log}");
+        // One more host on a pool that is known.
+        let before = steady(&stage.lb);
+        let rules = [("web.example", "/", "Prefix", "a"), ("more.example", "/m", "Prefix", "a")];
+        stage.ingress("web", &rules).await;
+        serves(&dial, "more.example", "/m", "a").await;
+        answers(&dial, "x.wild.example", "/w", 404).await;
+        assert_eq!(steady(&stage.lb), before);
     });
 }
 
@@ -91,13 +94,14 @@ fn each_host_shows_its_own_certificate_and_the_newest_one() {
         let answer = stage.dial(80).get("one.example", "/p?q=1").await.expect("an answer");
         assert_eq!((answer.status, answer.header("location")), (308, "https://one.example/p?q=1"));
 
-        let before = dial("one.example").certificate().await.expect("one");
+        let before = (steady(&stage.lb), dial("one.example").certificate().await.expect("one"));
         stage.apply(objects::tls_secret("one", &authority.issue(&["one.example"]))).await;
         eventually("the new certificate", || async {
             let shown = dial("one.example").certificate().await?;
-            if shown != before { Ok(()) } else { Err("the old one".to_owned()) }
+            if shown != before.1 { Ok(()) } else { Err("the old one".to_owned()) }
         })
         .await;
+        assert_eq!(steady(&stage.lb), before.0);
     });
 }
 
@@ -115,99 +119,7 @@ fn connections_are_passed_through_to_who_may_have_them() {
         stage.served_by("closed", &[&a]).await;
         leads_to(&stage.dial(6000).from(inside), "a").await;
         is_closed(&stage.dial(6000).from(outside)).await;
-
-        // nginx has another version of it only: members are told in that one, and so is the Service.
-        let told = tcp("told").await;
-        let mut service = objects::service("told", &stage.lb, &[(6001, TARGET)]);
-        annotate(&mut service, "bowline.dev/proxy-protocol", "v2");
-        stage.apply(service).await;
-        stage.served_by("told", &[&told]).await;
-        let message = stage.told("Service", "told", "NotSupported").await;
-        assert!(message.contains("version 1"), "{message}");
-        eventually("a member that is told of the client", || async {
-            let line = stage.dial(6001).line().await;
-            let said = line?.ask("x").await?;
-            if said.starts_with("PROXY TCP4 ") { Ok(()) } else { Err(said) }
-        })
-        .await;
-
-        let pod = net::pod4();
-        let _udp = Backend::udp("u", pod, 5353).await;
-        stage.apply(objects::udp_service("dns", &stage.lb, 53, 5353)).await;
-        stage.apply(objects::slice("dns", ("", 5353, "UDP"), &[Endpoint::ready(pod)])).await;
-        eventually("an answer over UDP", || async {
-            match stage.dial(53).datagram("x").await?.as_str() {
-                "u:x" => Ok(()),
-                other => Err(other.to_owned()),
-            }
-        })
-        .await;
     });
-}
-
-#[test]
-fn algorithms_spread_and_persistence_keeps() {
-    play(async |stage| {
-        let (a, b, c) = (http("a").await, http("b").await, http("c").await);
-        for algorithm in ["round-robin", "least-connections", "source-ip"] {
-            let mut service = objects::cluster_service(algorithm, 80, TARGET);
-            annotate(&mut service, "bowline.dev/algorithm", algorithm);
-            stage.apply(service).await;
-            stage.served_by(algorithm, &[&a, &b, &c]).await;
-            let host = format!("{algorithm}.example");
-            stage.ingress(algorithm, &[(&host, "/", "Prefix", algorithm)]).await;
-        }
-        let dial = stage.dial(80);
-        let count = |names: Vec<String>| {
-            let mut counts = BTreeMap::new();
-            names.into_iter().for_each(|name| *counts.entry(name).or_insert(0) += 1);
-            counts
-        };
-        for algorithm in ["round-robin", "least-connections"] {
-            let host = format!("{algorithm}.example");
-            answered_by(&dial, &host, &["a", "b", "c"]).await;
-            let counts = count(names(&dial, &host, 60).await);
-            assert!(
-                counts.len() == 3 && counts.values().all(|it| (15..=25).contains(it)),
-                "{counts:?}"
-            );
-        }
-        serves_somebody(stage, "source-ip.example").await;
-        let counts = count(names(&dial, "source-ip.example", 30).await);
-        assert_eq!(counts.len(), 1, "{counts:?}");
-
-        for by in ["cookie", "source-ip"] {
-            let mut service = objects::cluster_service(&format!("by-{by}"), 80, TARGET);
-            annotate(&mut service, "bowline.dev/persistence", by);
-            stage.apply(service).await;
-            stage.served_by(&format!("by-{by}"), &[&a, &b, &c]).await;
-            let host = format!("by-{by}.example");
-            stage
-                .ingress(&format!("by-{by}"), &[(&host, "/", "Prefix", &format!("by-{by}"))])
-                .await;
-            serves_somebody(stage, &host).await;
-        }
-        let first = dial.get("by-cookie.example", "/").await.expect("an answer");
-        let cookie = first.header("set-cookie").split(';').next().expect("a cookie").to_owned();
-        let name = first.echo().expect("an echo").name;
-        for _ in 0..10 {
-            let again = Request::get("by-cookie.example", "/").header("cookie", &cookie);
-            let echo = dial.send(again).await.and_then(|it| it.echo()).expect("an answer");
-            assert_eq!(echo.name, name);
-        }
-        let counts = count(names(&dial, "by-cookie.example", 12).await);
-        assert_eq!(counts.len(), 3, "who brings no cookie goes anywhere: {counts:?}");
-        let counts = count(names(&dial, "by-source-ip.example", 12).await);
-        assert_eq!(counts.len(), 1, "{counts:?}");
-    });
-}
-
-/// Waits until a host is served by anybody.
-async fn serves_somebody(stage: &crate::stage::Stage, host: &str) {
-    eventually(&format!("{host} is served"), || async {
-        stage.dial(80).get(host, "/").await?.echo().map(drop)
-    })
-    .await;
 }
 
 #[test]
@@ -216,7 +128,7 @@ fn a_member_that_ends_keeps_what_it_has_and_gets_nothing_new() {
         let (a, b) = (tcp("a").await, tcp("b").await);
         stage.service("db", 5432, &[&a, &b]).await;
         lead_to(&stage.dial(5432), &["a", "b"]).await;
-        let before = master(&stage.lb);
+        let before = steady(&stage.lb);
         let mut line = stage.dial(5432).line().await.expect("a connection");
         let (held, other) = if line.name == "a" { (&a, &b) } else { (&b, &a) };
         let ending = [Endpoint::ready(other.at.ip()), Endpoint::terminating(held.at.ip())];
@@ -228,6 +140,6 @@ fn a_member_that_ends_keeps_what_it_has_and_gets_nothing_new() {
         assert_eq!(line.ask("drains").await.as_deref(), Ok("drains"));
         stage.served_by("db", &[&a, &b]).await;
         lead_to(&stage.dial(5432), &["a", "b"]).await;
-        assert_eq!(master(&stage.lb), before);
+        assert_eq!(steady(&stage.lb), before);
     });
 }

@@ -1,0 +1,84 @@
+//! A stage whose agent drives the program of this binary's `edge`, and words for what is seen through it.
+
+use crate::edge::{args, folder, master_in};
+use crate::stage::{Stage, play_with};
+use bowline_testing::{Dial, eventually};
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// A program outlives an agent that is killed, as stages end theirs: it is ended with the test.
+#[derive(Default)]
+struct Left(Mutex<Option<String>>);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let Some(lb) = self.0.lock().ok().and_then(|mut lb| lb.take()) else { return };
+        if let Some(pid) = master_in(&folder(&lb)) {
+            signal(pid, "TERM");
+        }
+        let _ = std::fs::remove_dir_all(folder(&lb));
+    }
+}
+
+/// Runs a test on a stage whose agent drives the program.
+pub(crate) fn play(test: impl AsyncFnOnce(&mut Stage)) {
+    let left = Left::default();
+    let args = |lb: &str| {
+        *left.0.lock().expect("no panic") = Some(lb.to_owned());
+        args(lb)
+    };
+    play_with(&args, test);
+}
+
+/// Sends a signal to a process that this test started; whether it was still there.
+pub(crate) fn try_signal(pid: u32, name: &str) -> bool {
+    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+    sent.expect("kill").success()
+}
+
+/// The same with one that must be there.
+pub(crate) fn signal(pid: u32, name: &str) {
+    assert!(try_signal(pid, name), "kill -{name} {pid}");
+}
+
+/// The pid of its master. One that has just reloaded is away for a moment.
+pub(crate) fn master(lb: &str) -> u32 {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        match master_in(&folder(lb)) {
+            Some(pid) => return pid,
+            None if Instant::now() >= until => panic!("no master"),
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// Waits until no request is answered by anybody but these, and each of them answers.
+pub(crate) async fn answered_by(dial: &Dial, host: &str, names: &[&str]) {
+    let want: BTreeSet<_> = names.iter().map(|&it| it.to_owned()).collect();
+    eventually(&format!("{host} is answered by {names:?}"), || async {
+        let mut seen = BTreeSet::new();
+        for _ in 0..names.len() * 6 {
+            seen.insert(dial.get(host, "/").await?.echo()?.name);
+        }
+        if seen == want { Ok(()) } else { Err(format!("{seen:?}")) }
+    })
+    .await;
+}
+
+/// Waits until a host is served by anybody.
+pub(crate) async fn serves_somebody(stage: &Stage, host: &str) {
+    eventually(&format!("{host} is served"), || async {
+        stage.dial(80).get(host, "/").await?.echo().map(drop)
+    })
+    .await;
+}
+
+/// How often each of these names stands there.
+pub(crate) fn count(names: Vec<String>) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    names.into_iter().for_each(|name| *counts.entry(name).or_insert(0) += 1);
+    counts
+}
