@@ -45,7 +45,7 @@ pub(super) struct Agent {
     driver: Carrier,
 
     /// Address to report for a load balancer without addresses of its own; may be repeated
-    #[arg(long = "address", value_name = "IP")]
+    #[arg(long = "address", value_name = "IP", requires = "load_balancer")]
     addresses: Vec<IpAddr>,
 
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub(super) struct Agent {
 
 /// What carries the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Carrier {
+pub(super) enum Carrier {
     /// The proxy in this program
     Builtin,
     /// HAProxy 2.6 or newer
@@ -131,7 +131,6 @@ impl Agent {
                 Ok(templates::run(client, options, publisher, context))
             });
         };
-        anyhow::ensure!(!options.once, "--once is for templates without a load balancer");
         role::run(self.admin.admin, async |context| {
             let client = self.connect.client().await?;
             let driver = Templates::new(publisher, &options.domain);

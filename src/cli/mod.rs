@@ -17,13 +17,14 @@ mod program;
 mod proxy;
 mod role;
 mod say;
+mod sense;
 mod signals;
 mod status;
 mod template;
 mod up;
 
 use crate::visible::visible;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use say::complain;
 use std::process::ExitCode;
 
@@ -81,7 +82,13 @@ fn told(error: &anyhow::Error) -> String {
 
 /// Runs the command that was asked for.
 pub(crate) fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let mut command = Cli::command();
+    let given = command.get_matches_mut();
+    let cli = match sense::check(&mut command, &given).and_then(|()| Cli::from_arg_matches(&given))
+    {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
     if let Err(error) = cli.log.start(cli.command.log_level()) {
         complain(error);
         return ExitCode::from(2);

@@ -76,7 +76,7 @@ pub(super) struct TemplateFlags {
     settle: u64,
 
     /// Write and notify once, then end; with a failure where something failed
-    #[arg(long, requires = "templates")]
+    #[arg(long, requires = "templates", conflicts_with = "load_balancer")]
     once: bool,
 }
 
