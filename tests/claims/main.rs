@@ -9,5 +9,6 @@
 
 mod binding;
 mod letting_go;
+mod on_up;
 mod seats;
 mod stage;

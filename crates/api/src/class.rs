@@ -96,6 +96,11 @@ pub struct LoadBalancerClassSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::label_name")]
     pub namespace: Option<String>,
+    /// The AddressPool that load balancers get their addresses from. Left out: the Service of the proxies
+    /// gets one from whoever serves Services without a class in the cluster; in bowline up, one on loopback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::object_name")]
+    pub address_pool: Option<String>,
     /// What happens to a load balancer when its claim is deleted. Delete (the default): it is deleted.
     /// Recycle: its configuration is wiped and it can be claimed again. Retain: it waits for a person.
     #[serde(default = "delete")]

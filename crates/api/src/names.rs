@@ -95,6 +95,9 @@ pub const ANNOTATION_DEFAULT_LOAD_BALANCER: &str = "bowline.dev/default-load-bal
 /// Annotation of a LoadBalancer that a class made: the claim that it was made for, as namespace/name/uid.
 pub const ANNOTATION_PROVISIONED_FOR: &str = "bowline.dev/provisioned-for";
 
+/// Annotation of a LoadBalancer that a class made: the namespace in which its proxies run.
+pub const ANNOTATION_PROXY_NAMESPACE: &str = "bowline.dev/proxy-namespace";
+
 /// Annotation of what was taken over from another product: the object that it was there.
 pub const ANNOTATION_IMPORTED_FROM: &str = "bowline.dev/imported-from";
 
@@ -114,6 +117,15 @@ const LONGEST_LABEL: usize = 63;
 /// The Lease in which the agent of a load balancer reports.
 pub fn agent_lease(load_balancer: &str) -> String {
     const PREFIX: &str = "bowline-agent-";
+    format!("{PREFIX}{}", fitted(load_balancer, LONGEST_NAME - PREFIX.len()))
+}
+
+/// The ClusterRole by which proxies that classes make read their members. The installation ships it.
+pub const CLUSTER_ROLE_PROXY: &str = "bowline-proxy";
+
+/// The Role and the bindings of the agents of a load balancer that a class made.
+pub fn proxy_rights(load_balancer: &str) -> String {
+    const PREFIX: &str = "bowline-proxy-";
     format!("{PREFIX}{}", fitted(load_balancer, LONGEST_NAME - PREFIX.len()))
 }
 

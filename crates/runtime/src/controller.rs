@@ -27,6 +27,7 @@ use crate::metrics::Phase;
 use crate::observe::Change;
 use crate::random;
 use crate::roles::{Context, ControllerOptions, RoleError};
+use bowline_api::convert::Ground;
 use bowline_api::source::{BareMetalType, LoadBalancerSource};
 use bowline_core::backoff::Backoff;
 use bowline_core::dns::{Event as NameEvent, Name, Report};
@@ -127,8 +128,12 @@ async fn decide(
     };
     let grace = i64::try_from(options.address_grace.as_secs()).unwrap_or(i64::MAX);
     let addresses = bowline_core::addresses::Config { grace };
+    let ground = match options.local_ports {
+        Some((http_port, https_port)) => Ground::Machine { http_port, https_port },
+        None => Ground::Cluster { namespace: options.namespace.clone() },
+    };
     let controller = Controller {
-        state: State::new(config, addresses),
+        state: State::new(config, addresses).on(ground),
         writer: Writer { client, namespace: options.namespace },
         leadership,
         announcements,

@@ -59,6 +59,9 @@ pub struct ControllerOptions {
     pub dns: Option<DnsOptions>,
     /// For how long somebody who moved to another address is still served at the old one.
     pub address_grace: Duration,
+    /// The ports at which Ingresses are served, in clear text and over TLS, on load balancers that classes
+    /// make and that this machine serves. None: they are served by proxies in the cluster.
+    pub local_ports: Option<(u16, u16)>,
     /// Whether controllers choose a leader. Off, all of them write; every write is safe with that.
     pub election: bool,
     /// Who this process is among the controllers: unique.
@@ -74,6 +77,7 @@ impl Default for ControllerOptions {
             default_load_balancer: None,
             dns: None,
             address_grace: Duration::from_secs(60),
+            local_ports: None,
             election: true,
             identity: identity(),
         }

@@ -4,14 +4,18 @@
 use crate::cli::proxy::Proxies;
 use crate::running::sweep;
 use bowline_api::LoadBalancer;
+use bowline_api::names;
 use bowline_api::source::LoadBalancerSource;
 use bowline_drivers::builtin::Builtin;
 use bowline_runtime::agent;
 use bowline_runtime::roles::{AgentOptions, Context, RoleError};
 use futures::StreamExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -30,6 +34,8 @@ pub(super) struct Agents {
     grace: Duration,
     proxies: Proxies,
     running: BTreeMap<String, Running>,
+    /// The addresses that load balancers have.
+    taken: BTreeMap<String, Vec<IpAddr>>,
 }
 
 struct Running {
@@ -46,7 +52,15 @@ impl Agents {
         proxies: Proxies,
     ) -> Self {
         context.readiness.awaits(LISTED);
-        Self { client, context, namespace, grace, proxies, running: BTreeMap::new() }
+        Self {
+            client,
+            context,
+            namespace,
+            grace,
+            proxies,
+            running: BTreeMap::new(),
+            taken: BTreeMap::new(),
+        }
     }
 
     /// Runs agents until the context says stop; returns when all have drained.
@@ -65,16 +79,21 @@ impl Agents {
                 None => break,
                 Some(Err(error)) => tracing::warn!("cannot watch LoadBalancers: {error}"),
                 Some(Ok(watcher::Event::Init)) => seen.clear(),
-                Some(Ok(watcher::Event::InitApply(object))) => {
-                    seen.push(object.name_any());
-                    self.apply(&object);
-                }
+                Some(Ok(watcher::Event::InitApply(object))) => seen.push(object),
                 Some(Ok(watcher::Event::InitDone)) => {
-                    sweep(&mut self.running, &seen, |agent| agent.stop.send(true));
+                    let names: Vec<_> = seen.iter().map(|object| object.name_any()).collect();
+                    sweep(&mut self.running, &names, |agent| agent.stop.send(true));
+                    self.taken.retain(|name, _| names.contains(name));
+                    // An address that somebody has is nobody else's: first all of them are known.
+                    seen.iter().for_each(|object| self.note(object));
+                    seen.drain(..).for_each(|object| self.apply(&object));
                     context.readiness.reached(LISTED);
                 }
-                Some(Ok(watcher::Event::Apply(object))) => self.apply(&object),
-                Some(Ok(watcher::Event::Delete(object))) => self.stop(&object.name_any()),
+                Some(Ok(watcher::Event::Apply(object))) => {
+                    self.note(&object);
+                    self.apply(&object);
+                }
+                Some(Ok(watcher::Event::Delete(object))) => self.stop(&object),
             }
         }
         for agent in self.running.values() {
@@ -97,6 +116,7 @@ impl Agents {
         let context = Context { shutdown, ..self.context.clone() };
         let options = AgentOptions {
             namespace: self.namespace.clone(),
+            addresses: self.address(object),
             grace: self.grace,
             ..AgentOptions::new(name.clone())
         };
@@ -111,11 +131,77 @@ impl Agents {
         self.running.insert(name, Running { stop, task });
     }
 
-    fn stop(&mut self, name: &str) {
-        if let Some(agent) = self.running.remove(name) {
-            let _ = agent.stop.send(true);
+    /// Notes which addresses a load balancer has.
+    fn note(&mut self, object: &LoadBalancer) {
+        let shown = object.status.iter().flat_map(|status| &status.ingress);
+        let shown = shown.filter_map(|point| point.ip);
+        let all: Vec<_> = object.spec.addresses.iter().copied().chain(shown).collect();
+        if !all.is_empty() {
+            self.taken.insert(object.name_any(), all);
         }
     }
+
+    /// The address that the agent of a load balancer reports: for one that a class made without a pool the
+    /// one that it has, or one on loopback that nobody has. What is reported is in its status from then on.
+    fn address(&mut self, object: &LoadBalancer) -> Vec<IpAddr> {
+        let LoadBalancer { metadata, spec, .. } = object;
+        let marks = metadata.annotations.as_ref();
+        let made = marks.is_some_and(|all| all.contains_key(names::ANNOTATION_PROVISIONED_FOR));
+        if !made || !spec.addresses.is_empty() || spec.address_pool.is_some() {
+            return Vec::new();
+        }
+        let name = object.name_any();
+        if let Some(had) = self.taken.get(&name) {
+            return had.clone();
+        }
+        let taken: BTreeSet<_> = self.taken.values().flatten().copied().collect();
+        let free = free_loopback(&taken);
+        self.taken.insert(name, free.into_iter().collect());
+        free.into_iter().collect()
+    }
+
+    /// A load balancer is gone: its agent stops, and what the agent reported is forgotten.
+    fn stop(&mut self, object: &LoadBalancer) {
+        let name = object.name_any();
+        self.taken.remove(&name);
+        let Some(agent) = self.running.remove(&name) else { return };
+        let _ = agent.stop.send(true);
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        tokio::spawn(async move {
+            let _ = agent.task.await;
+            if let Err(error) = forget(&leases, &names::agent_lease(&name)).await {
+                tracing::warn!(load_balancer = name, %error, "cannot delete the Lease of its agent");
+            }
+        });
+    }
+}
+
+/// Deletes the Lease of an agent that is gone, unless another one has it by now.
+async fn forget(leases: &Api<Lease>, name: &str) -> Result<(), kube::Error> {
+    let Some(lease) = leases.get_opt(name).await? else { return Ok(()) };
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+    if holder.is_some_and(|holder| !holder.is_empty()) {
+        return Ok(());
+    }
+    let preconditions =
+        Some(Preconditions { resource_version: lease.resource_version(), uid: lease.uid() });
+    let params = DeleteParams { preconditions, ..DeleteParams::default() };
+    match leases.delete(name, &params).await {
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        deleted => deleted.map(drop),
+    }
+}
+
+/// The first address for load balancers that classes make, and how many there are. Linux has all of them
+/// on loopback without being told.
+const FIRST: Ipv4Addr = Ipv4Addr::new(127, 1, 0, 1);
+const MOST: u32 = 0xfffe;
+
+/// An address on loopback that nobody has. None: there is none left.
+fn free_loopback(taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+    let first = u32::from(FIRST);
+    let mut all = (first..first + MOST).map(|it| IpAddr::V4(it.into()));
+    all.find(|address| !taken.contains(address))
 }
 
 /// Runs an agent until it is asked to stop; one that ends before that is started again.
@@ -147,6 +233,12 @@ async fn keep_up<R>(
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn the_first_address_is_given_that_nobody_has() {
+        let taken = [IpAddr::from([127, 1, 0, 1]), IpAddr::from([127, 1, 0, 2])].into();
+        assert_eq!(free_loopback(&taken), Some(IpAddr::from([127, 1, 0, 3])));
+    }
 
     #[tokio::test]
     async fn an_agent_that_fails_or_panics_is_started_again() {

@@ -48,6 +48,11 @@ impl Local {
         Ok(())
     }
 
+    /// The ports of load balancers that classes make: those that one has that is made now.
+    pub(super) fn ports(&self) -> (u16, u16) {
+        (self.http_port.unwrap_or(HTTP_PORT), self.https_port.unwrap_or(HTTPS_PORT))
+    }
+
     /// What the flags say about one that is there.
     fn changes(&self) -> Value {
         let mut spec = json!({});

@@ -60,6 +60,7 @@ impl Roles {
             ),
             dns: Some(up.dns.options()?),
             address_grace: up.address_grace.time(),
+            local_ports: Some(up.local.ports()),
             ..ControllerOptions::default()
         };
         let controller = controller::run(client.clone(), options, context.clone());

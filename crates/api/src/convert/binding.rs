@@ -152,11 +152,60 @@ pub fn class(class: &LoadBalancerClass) -> Class {
             .idle_timeout
             .map(|it| i64::try_from(std::time::Duration::from(it).as_secs()).unwrap_or(i64::MAX)),
         allowed: allowed(&spec.allowed_namespaces),
+        unmakable: unmakable(&spec.source).map(Into::into),
+    }
+}
+
+/// Why nothing is made of a source. None: something is.
+fn unmakable(source: &ClassSource) -> Option<&'static str> {
+    match source {
+        ClassSource::Builtin(_) | ClassSource::BareMetalLoadBalancer(_) => None,
+        ClassSource::Template(_) => {
+            Some("what a template configures is not known here: make the LoadBalancer yourself")
+        }
+        ClassSource::External(_) => Some("this build has no driver for external"),
+        ClassSource::AwsLoadBalancer(_) => Some("this build has no driver for awsLoadBalancer"),
+        ClassSource::GceLoadBalancer(_) => Some("this build has no driver for gceLoadBalancer"),
+    }
+}
+
+/// Where load balancers that classes make are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ground {
+    /// In a cluster, by proxies behind a Service.
+    Cluster {
+        /// Where proxies run if the class does not say.
+        namespace: String,
+    },
+    /// On this machine, where Ingresses are served at these ports.
+    Machine {
+        /// In clear text.
+        http_port: u16,
+        /// Over TLS.
+        https_port: u16,
+    },
+}
+
+impl Default for Ground {
+    fn default() -> Self {
+        Self::Cluster { namespace: names::NAMESPACE.to_owned() }
     }
 }
 
 /// The LoadBalancer that a class makes for a claim.
-pub fn provisioned(new: &NewLoadBalancer, class: &LoadBalancerClassSpec) -> LoadBalancer {
+pub fn provisioned(
+    new: &NewLoadBalancer,
+    class: &LoadBalancerClassSpec,
+    ground: &Ground,
+) -> LoadBalancer {
+    let (http_port, https_port, namespace) = match ground {
+        Ground::Cluster { namespace } => {
+            (80, 443, Some(class.namespace.as_ref().unwrap_or(namespace)))
+        }
+        Ground::Machine { http_port, https_port } => (*http_port, *https_port, None),
+    };
+    // Behind a Service it is the Service that has the address.
+    let address_pool = class.address_pool.clone().filter(|_| namespace.is_none());
     let tie = new.tie();
     let (claim, claim_uid) = &new.claim;
     let spec = LoadBalancerSpec {
@@ -167,9 +216,9 @@ pub fn provisioned(new: &NewLoadBalancer, class: &LoadBalancerClassSpec) -> Load
         },
         class_name: Some(new.class.to_string()),
         addresses: Vec::new(),
-        address_pool: None,
-        http_port: 80,
-        https_port: 443,
+        address_pool,
+        http_port,
+        https_port,
         reclaim_policy: match new.reclaim {
             Reclaim::Retain => ReclaimPolicy::Retain,
             Reclaim::Recycle => ReclaimPolicy::Recycle,
@@ -183,10 +232,12 @@ pub fn provisioned(new: &NewLoadBalancer, class: &LoadBalancerClassSpec) -> Load
         source: source(&class.source, &new.name),
     };
     let mark = format!("{claim}/{claim_uid}");
+    let place = namespace.map(|it| (names::ANNOTATION_PROXY_NAMESPACE.to_owned(), it.clone()));
+    let marks = [(names::ANNOTATION_PROVISIONED_FOR.to_owned(), mark)].into_iter().chain(place);
     LoadBalancer {
         metadata: ObjectMeta {
             name: Some(new.name.to_string()),
-            annotations: Some([(names::ANNOTATION_PROVISIONED_FOR.to_owned(), mark)].into()),
+            annotations: Some(marks.collect()),
             finalizers: Some(finalizers(&[], &tie)),
             ..ObjectMeta::default()
         },
@@ -449,7 +500,7 @@ mod tests {
     #[test]
     fn what_a_class_makes_is_the_claims_from_the_beginning() {
         let class: LoadBalancerClass = object(
-            "{metadata: {name: gold}, spec: {bareMetalLoadBalancer: {type: Haproxy}, reclaimPolicy: Retain}}",
+            "{metadata: {name: gold}, spec: {bareMetalLoadBalancer: {type: Haproxy}, reclaimPolicy: Retain, addressPool: p}}",
         );
         let new = NewLoadBalancer {
             name: "lbc-c1".into(),
@@ -459,7 +510,16 @@ mod tests {
             reclaim: Reclaim::Retain,
             claim: (ObjectKey::new("shop", "web"), "c1".into()),
         };
-        let made = provisioned(&new, &class.spec);
+        let machine = Ground::Machine { http_port: 8080, https_port: 8443 };
+        let made = provisioned(&new, &class.spec, &machine);
+        let ports = (made.spec.http_port, made.spec.https_port);
+        assert_eq!((ports, made.spec.address_pool.as_deref()), ((8080, 8443), Some("p")));
+        let cluster = Ground::Cluster { namespace: "bowline-system".to_owned() };
+        let made = provisioned(&new, &class.spec, &cluster);
+        let ports = (made.spec.http_port, made.spec.https_port);
+        assert_eq!((ports, &made.spec.address_pool), ((80, 443), &None));
+        let place = made.metadata.annotations.as_ref().unwrap();
+        assert_eq!(place[names::ANNOTATION_PROXY_NAMESPACE], "bowline-system");
         let known = bindable(&made);
         assert_eq!((known.tie, known.provisioned_for), (new.tie(), Some(new.claim)));
         assert_eq!((known.capacity, known.class), (new.capacity, Some(new.class)));

@@ -191,4 +191,6 @@ pub struct Class {
     pub idle_timeout: Option<Timestamp>,
     /// Whose claims it makes load balancers for.
     pub allowed: AllowedNamespaces,
+    /// Why this build makes nothing of its source. None: it does.
+    pub unmakable: Option<Arc<str>>,
 }

@@ -30,6 +30,8 @@ pub enum Unmade {
     Deleting(Arc<str>),
     /// Its namespace may not use the class.
     NotAllowed(Arc<str>),
+    /// This build makes nothing of the class's source, for this reason.
+    NoDriver(Arc<str>, Arc<str>),
     /// Something else has the name.
     NameTaken(Arc<str>),
     /// The one that was made before is being removed.
@@ -47,6 +49,7 @@ impl fmt::Display for Unmade {
             Self::Missing(class) => write!(f, "class {class} does not exist"),
             Self::Deleting(class) => write!(f, "class {class} is being deleted"),
             Self::NotAllowed(class) => write!(f, "class {class} is not for this namespace"),
+            Self::NoDriver(class, why) => write!(f, "class {class} cannot: {why}"),
             Self::NameTaken(name) => write!(f, "another load balancer is called {name}"),
             Self::Removing(name) => write!(f, "{name} is still being removed"),
         }
@@ -103,9 +106,10 @@ impl Binder {
                 labels.is_some_and(|(labels, _)| selector.matches(labels))
             }
         };
-        match allowed {
-            true => Ok(class),
-            false => Err(Unmade::NotAllowed(class.name.clone())),
+        match &class.unmakable {
+            _ if !allowed => Err(Unmade::NotAllowed(class.name.clone())),
+            Some(why) => Err(Unmade::NoDriver(class.name.clone(), why.clone())),
+            None => Ok(class),
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::observe::Change;
 use crate::watch::Seen;
 use addresses::Pooled;
 use binding::Bindings;
+use bowline_api::convert::Ground;
 use bowline_api::names;
 use bowline_core::addresses::HolderRef;
 use bowline_core::announce::{Announcement, Severity};
@@ -243,6 +244,12 @@ impl State {
             #[cfg(test)]
             walks: 0,
         }
+    }
+
+    /// The same, where load balancers that classes make are served there.
+    pub(super) fn on(mut self, ground: Ground) -> Self {
+        self.bindings.ground = ground;
+        self
     }
 
     /// Whether everything has been heard once: before that nothing is written.

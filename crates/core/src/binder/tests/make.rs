@@ -67,6 +67,7 @@ pub(super) fn class(name: &str) -> Class {
         reclaim: Reclaim::Delete,
         idle_timeout: None,
         allowed: AllowedNamespaces::All,
+        unmakable: None,
     }
 }
 

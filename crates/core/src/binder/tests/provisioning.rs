@@ -40,12 +40,14 @@ fn nothing_is_made_where_it_is_not_wanted_or_not_allowed() {
     let selects = asking("shop/selects", |ask| ask.selector = label("a", "b"));
     let missing = asking("shop/missing", |ask| ask.class = ClassWish::Named("gold".into()));
     let private = asking("shop/private", |ask| ask.class = ClassWish::Named("private".into()));
-    let mut api = Api::new([], [never, named, selects, missing, private])
+    let cloud = asking("shop/cloud", |ask| ask.class = ClassWish::Named("cloud".into()));
+    let mut api = Api::new([], [never, named, selects, missing, private, cloud])
         .with_class(default_class())
         .with_class(Class {
             allowed: AllowedNamespaces::Selector(label("team", "a")),
             ..class("private")
-        });
+        })
+        .with_class(Class { unmakable: Some("no driver".into()), ..class("cloud") });
     api.run();
     assert!(api.store.lbs.is_empty());
     let unmade = |name| api.machine.unmade(&key(name));
@@ -54,6 +56,8 @@ fn nothing_is_made_where_it_is_not_wanted_or_not_allowed() {
     assert_eq!(unmade("shop/selects"), Some(Unmade::Selector));
     assert_eq!(unmade("shop/missing"), Some(Unmade::Missing("gold".into())));
     assert_eq!(unmade("shop/private"), Some(Unmade::NotAllowed("private".into())));
+    let unmakable = Unmade::NoDriver("cloud".into(), "no driver".into());
+    assert_eq!(unmade("shop/cloud"), Some(unmakable));
     let labels = [("team".into(), "a".into())].into();
     api.tell(Event::Apply(Box::new(Object::Namespace(Namespace { name: "shop".into(), labels }))));
     api.run();

@@ -36,6 +36,8 @@ pub(super) struct Bindings {
     leads: bool,
     /// Seconds since 1970.
     clock: i64,
+    /// Where load balancers that classes make are served.
+    pub(super) ground: convert::Ground,
 }
 
 impl Bindings {
@@ -193,7 +195,9 @@ impl State {
         };
         if let Op::Create(new) = &write.op {
             let class = self.bindings.classes.get(&new.class);
-            let Some(object) = class.map(|class| convert::provisioned(new, class)) else {
+            let Some(object) =
+                class.map(|class| convert::provisioned(new, class, &self.bindings.ground))
+            else {
                 self.answered(Whom::LoadBalancer(Arc::clone(lb)), write.id, &Answer::Failed);
                 return Next::Later(now);
             };
