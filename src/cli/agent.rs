@@ -10,6 +10,7 @@ use super::role::{self, AdminFlag, GraceFlag};
 use super::template::TemplateFlags;
 use anyhow::Context as _;
 use bowline_drivers::builtin::Builtin;
+use bowline_drivers::elsewhere::Elsewhere;
 use bowline_drivers::template::Templates;
 use bowline_runtime::agent;
 use bowline_runtime::roles::{AgentOptions, RoleError};
@@ -47,6 +48,11 @@ pub(super) struct Agent {
     /// Address to report for a load balancer without addresses of its own; may be repeated
     #[arg(long = "address", value_name = "IP", requires = "load_balancer")]
     addresses: Vec<IpAddr>,
+
+    /// Listen at this address of the machine instead of those of the load balancer, as in a Pod behind a
+    /// Service; one of each family, with commas or repeated
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    listen: Vec<IpAddr>,
 
     #[command(flatten)]
     grace: GraceFlag,
@@ -105,16 +111,19 @@ impl Agent {
             let running: Running = match self.driver {
                 Carrier::Builtin => {
                     let proxy = self.proxy.proxies(&context.metrics).start(&load_balancer);
-                    Box::pin(agent::run(client, options, Builtin::new(proxy), context))
+                    let driver = Elsewhere::new(Builtin::new(proxy), self.listen);
+                    Box::pin(agent::run(client, options, driver, context))
                 }
                 Carrier::Haproxy => {
                     let log = self.proxy.wants_access_log();
                     let driver = self.haproxy.driver(&self.program, log, &context.metrics).await?;
+                    let driver = Elsewhere::new(driver, self.listen);
                     Box::pin(agent::run(client, options, driver, context))
                 }
                 Carrier::Nginx => {
                     let log = self.proxy.wants_access_log();
                     let driver = self.nginx.driver(&self.program, log, &context.metrics).await?;
+                    let driver = Elsewhere::new(driver, self.listen);
                     Box::pin(agent::run(client, options, driver, context))
                 }
             };

@@ -4,6 +4,7 @@ use super::class::ClassFlag;
 use super::connect::Connect;
 use super::dns::DnsFlags;
 use super::role::{self, AddressGraceFlag, AdminFlag};
+use bowline_api::proxies::Images;
 use bowline_runtime::roles::ControllerOptions;
 use bowline_runtime::{controller, metallb};
 
@@ -55,6 +56,9 @@ pub(super) struct Controller {
     import_metallb: Option<String>,
 
     #[command(flatten)]
+    images: ImageFlags,
+
+    #[command(flatten)]
     dns: DnsFlags,
 
     #[command(flatten)]
@@ -65,6 +69,34 @@ pub(super) struct Controller {
 
     #[command(flatten)]
     connect: Connect,
+}
+
+/// What the proxies run from that classes make.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Proxies that classes make")]
+struct ImageFlags {
+    /// Image of the built-in proxy: Bowline's own [default: bowline, of this version]
+    #[arg(long, value_name = "IMAGE")]
+    proxy_image: Option<String>,
+
+    /// Image with HAProxy and Bowline's binary [default: bowline-haproxy, of this version]
+    #[arg(long, value_name = "IMAGE")]
+    haproxy_image: Option<String>,
+
+    /// Image with nginx and Bowline's binary [default: bowline-nginx, of this version]
+    #[arg(long, value_name = "IMAGE")]
+    nginx_image: Option<String>,
+}
+
+impl ImageFlags {
+    fn images(self) -> Images {
+        let Images { builtin, haproxy, nginx } = Images::default();
+        Images {
+            builtin: self.proxy_image.unwrap_or(builtin),
+            haproxy: self.haproxy_image.unwrap_or(haproxy),
+            nginx: self.nginx_image.unwrap_or(nginx),
+        }
+    }
 }
 
 impl Controller {
@@ -79,6 +111,7 @@ impl Controller {
                 election: self.leader_elect,
                 dns: Some(self.dns.options()?),
                 address_grace: self.address_grace.time(),
+                images: self.images.images(),
                 ..ControllerOptions::default()
             };
             let stopped = context.clone();

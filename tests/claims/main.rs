@@ -10,5 +10,6 @@
 mod binding;
 mod letting_go;
 mod on_up;
+mod proxies;
 mod seats;
 mod stage;

@@ -64,6 +64,25 @@ impl Site {
         agent
     }
 
+    /// The agent of a load balancer that a class made, with the rights that were made for it, in a Pod with
+    /// this address.
+    pub(crate) async fn made_agent(&self, lb: &str, pod: &str) -> Bowline {
+        let kubeconfig = self.cluster.kubeconfig_of(lb).await;
+        let args = ["--load-balancer", lb, "--listen", pod];
+        let program = Path::new(PROGRAM);
+        let mut agent = Bowline::start(&self.cluster, program, &kubeconfig, "agent", &args);
+        agent.ready().await;
+        agent
+    }
+
+    pub(crate) async fn class(&self, name: &str, spec: Value) {
+        let class = json!({
+            "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancerClass",
+            "metadata": {"name": name}, "spec": spec,
+        });
+        self.cluster.apply("", &class).await;
+    }
+
     /// A load balancer with these fields beside a source.
     pub(crate) async fn lb(&self, name: &str, spec: Value) -> Value {
         let mut object = objects::load_balancer(name, &[]);
@@ -173,7 +192,7 @@ pub(crate) fn reason<'a>(object: &'a Value, type_: &str) -> Option<&'a str> {
     condition(object, type_)?["reason"].as_str()
 }
 
-fn message(object: &Value, type_: &str) -> String {
+pub(crate) fn message(object: &Value, type_: &str) -> String {
     let message = condition(object, type_).and_then(|it| it["message"].as_str());
     message.unwrap_or_default().to_owned()
 }

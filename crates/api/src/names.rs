@@ -33,6 +33,8 @@ pub const CONDITION_BOUND: &str = "Bound";
 pub const CONDITION_RECLAIMED: &str = "Reclaimed";
 /// Condition of LoadBalancers that a class made: since when nobody uses it.
 pub const CONDITION_IDLE: &str = "Idle";
+/// Condition of LoadBalancers that a class made in a cluster: whether what serves it is there.
+pub const CONDITION_PROVISIONED: &str = "Provisioned";
 /// Condition of LoadBalancers: whether the present plan is in force there.
 pub const CONDITION_PROGRAMMED: &str = "Programmed";
 /// Condition of Services: whether a load balancer serves them. With our domain, because the conditions of
@@ -120,10 +122,7 @@ pub fn agent_lease(load_balancer: &str) -> String {
     format!("{PREFIX}{}", fitted(load_balancer, LONGEST_NAME - PREFIX.len()))
 }
 
-/// The ClusterRole by which proxies that classes make read their members. The installation ships it.
-pub const CLUSTER_ROLE_PROXY: &str = "bowline-proxy";
-
-/// The Role and the bindings of the agents of a load balancer that a class made.
+/// The Role, and its binding, of the agents of a load balancer that a class made.
 pub fn proxy_rights(load_balancer: &str) -> String {
     const PREFIX: &str = "bowline-proxy-";
     format!("{PREFIX}{}", fitted(load_balancer, LONGEST_NAME - PREFIX.len()))

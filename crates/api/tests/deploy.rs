@@ -154,6 +154,11 @@ fn whoever_is_referred_to_is_there() {
     for (role, subjects) in bindings {
         bound.insert((role.kind, role.name));
         for subject in subjects.into_iter().flatten() {
+            if subject.kind == "Group" {
+                let ours = format!("system:serviceaccounts:{}", names::NAMESPACE);
+                assert_eq!(subject.name, ours, "all who run in our namespace");
+                continue;
+            }
             assert_eq!(subject.namespace.as_deref(), Some(names::NAMESPACE));
             assert!(accounts.contains(&subject.name), "{subject:?}");
         }
@@ -210,13 +215,21 @@ fn nobody_may_do_more_than_this() {
             vec![
                 "list,watch,create,update,delete plans.bowline.dev".to_owned(),
                 "create,patch,delete secrets".to_owned(),
-                "get,list,watch,create leases.coordination.k8s.io".to_owned(),
-                format!("patch leases.coordination.k8s.io {}", names::LEASE_CONTROLLER),
+                "get,list,watch,create,patch,delete leases.coordination.k8s.io".to_owned(),
+                "get,create,patch,delete roles,rolebindings.rbac.authorization.k8s.io".to_owned(),
             ],
         ),
         (
             "bowline-import-metallb",
             vec!["list ipaddresspools.metallb.io".to_owned(), "list pods".to_owned()],
+        ),
+        (
+            "bowline-provisioner",
+            vec![
+                "get,create,patch,delete serviceaccounts,services".to_owned(),
+                "get,create,patch,delete deployments.apps".to_owned(),
+                "get,create,patch,delete poddisruptionbudgets.policy".to_owned(),
+            ],
         ),
         (
             "cluster bowline-agent",
@@ -244,10 +257,18 @@ fn nobody_may_do_more_than_this() {
                 "patch services/status".to_owned(),
                 "patch ingresses/status.networking.k8s.io".to_owned(),
                 "patch loadbalancers/status,loadbalancerclaims/status.bowline.dev".to_owned(),
+                "list,watch deployments.apps".to_owned(),
                 "create,patch events".to_owned(),
             ],
         ),
         ("cluster bowline-import-metallb", vec!["get,create addresspools.bowline.dev".to_owned()]),
+        (
+            "cluster bowline-proxy",
+            vec![
+                "list,watch endpointslices.discovery.k8s.io".to_owned(),
+                "list,watch nodes".to_owned(),
+            ],
+        ),
         (
             "cluster bowline-template",
             vec![

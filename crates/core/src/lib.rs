@@ -9,6 +9,8 @@
 //!
 //!  claims, load balancers ─▶ binder ─▶ claimRef, status, what to make     leader
 //!
+//!  parts of what a class made, as found ─▶ provision ─▶ the next step  leader
+//!
 //!  consumers, capacity ─▶ admission ─▶ seats in LoadBalancer status       leader
 //!
 //!  plan + slices + nodes + certificates ─▶ resolver ─▶ update ─▶ a driver  agent
@@ -35,6 +37,7 @@ pub mod outcome;
 pub mod plan;
 pub mod planner;
 pub mod programmed;
+pub mod provision;
 pub mod resolver;
 pub mod resources;
 pub mod shard;

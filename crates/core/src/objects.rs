@@ -23,6 +23,8 @@ pub enum Placement {
     Default,
     /// The one of this name.
     LoadBalancer(Arc<str>),
+    /// None: it is the door of a load balancer itself.
+    Nowhere,
     /// The one that this claim of its namespace is bound to.
     Claim(Arc<str>),
     /// The one with this source, as JSON (the older spelling of an Ingress).

@@ -6,9 +6,11 @@
 #[cfg(feature = "builtin")]
 pub mod builtin;
 pub mod desired;
+pub mod elsewhere;
 pub mod haproxy;
 pub mod nginx;
 pub mod program;
+pub mod provision;
 #[cfg(test)]
 mod samples;
 pub mod template;

@@ -14,6 +14,7 @@ mod certificates;
 mod inputs;
 mod packed;
 mod plans;
+mod provision;
 mod record;
 mod render;
 mod shown;
@@ -133,7 +134,7 @@ async fn decide(
         None => Ground::Cluster { namespace: options.namespace.clone() },
     };
     let controller = Controller {
-        state: State::new(config, addresses).on(ground),
+        state: State::new(config, addresses).on(ground, options.images),
         writer: Writer { client, namespace: options.namespace },
         leadership,
         announcements,

@@ -6,6 +6,7 @@ use crate::dns::{DnsError, DnsOptions};
 use crate::metrics::Metrics;
 use crate::observe::Changes;
 use bowline_api::names;
+use bowline_api::proxies::Images;
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -62,6 +63,8 @@ pub struct ControllerOptions {
     /// The ports at which Ingresses are served, in clear text and over TLS, on load balancers that classes
     /// make and that this machine serves. None: they are served by proxies in the cluster.
     pub local_ports: Option<(u16, u16)>,
+    /// What proxies in the cluster run from.
+    pub images: Images,
     /// Whether controllers choose a leader. Off, all of them write; every write is safe with that.
     pub election: bool,
     /// Who this process is among the controllers: unique.
@@ -78,6 +81,7 @@ impl Default for ControllerOptions {
             dns: None,
             address_grace: Duration::from_secs(60),
             local_ports: None,
+            images: Images::default(),
             election: true,
             identity: identity(),
         }

@@ -8,12 +8,13 @@ use super::read::{
 };
 use super::tuning::{On, SOURCE_IP_SECONDS, tuning};
 use crate::annotations::{self, BACKEND_TIMEOUT, IP_PER_POD, SOURCE_RANGES, VIP};
-use crate::names::{CLASS_IP_PER_POD, CLASS_LOAD_BALANCER};
-use bowline_core::objects::{self, Exposure, Family, ServiceClass};
+use crate::names::{CLASS_IP_PER_POD, CLASS_LOAD_BALANCER, GROUP, VERSION};
+use bowline_core::objects::{self, Exposure, Family, Placement, ServiceClass};
 use bowline_core::outcome::{Problem, Reason, quote};
 use bowline_core::plan::{Persistence, PersistenceKey, Timeouts};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -45,7 +46,10 @@ pub fn service(service: &Service) -> objects::Service {
         families: families(spec),
         local_only: spec.external_traffic_policy.as_deref() == Some("Local"),
         source_ranges: source_ranges(spec, all),
-        placement: unclear.map_or_else(|| placement(all, SERVICE_PLACEMENT), Err),
+        placement: match unclear.map_or_else(|| placement(all, SERVICE_PLACEMENT), Err) {
+            Ok(Placement::Default) if is_door(meta) => Ok(Placement::Nowhere),
+            placement => placement,
+        },
         vips: vips(spec, all),
         address: wish(meta, spec, all),
         tuning: tuning(all, On::Service(affinity), &mut problems),
@@ -56,6 +60,13 @@ pub fn service(service: &Service) -> objects::Service {
         requests: requests(all),
         problems,
     }
+}
+
+/// Whether it is the Service in front of a load balancer that a class made: it goes behind no other.
+fn is_door(meta: &ObjectMeta) -> bool {
+    let ours = format!("{GROUP}/{VERSION}");
+    let owners = meta.owner_references.iter().flatten();
+    owners.into_iter().any(|it| it.kind == "LoadBalancer" && it.api_version == ours)
 }
 
 pub(super) fn exposure(spec: &ServiceSpec) -> Exposure {

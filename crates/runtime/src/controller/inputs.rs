@@ -20,6 +20,7 @@ use bowline_core::binder::Class;
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::plan::Fragment;
 use bowline_core::planner::{Event, Kind, Object};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressLoadBalancerIngress};
@@ -56,6 +57,8 @@ pub(super) enum Heard {
     ExternalIp(Seen<Box<Shown<ExternalIpShown>>>),
     /// LoadBalancerClasses, and what each makes.
     Class(Seen<(Class, Arc<LoadBalancerClassSpec>)>),
+    /// Deployments of proxies, by the load balancer that they serve.
+    Proxies(Seen<Arc<str>>),
     /// Nodes with their addresses.
     Node(Seen<(Arc<str>, Vec<IpAddr>)>),
 }
@@ -371,10 +374,24 @@ pub(super) fn follow(
     inputs.everywhere("ExternalIP", |seen: Seen<ExternalIP>| {
         Heard::ExternalIp(seen.map(|it| Box::new(Shown::<ExternalIpShown>::of(&it))))
     });
+    if options.local_ports.is_none() {
+        let ours = Selection::labels(names::LABEL_LOAD_BALANCER.to_owned());
+        let api: Api<Deployment> = Api::all(client.clone());
+        inputs.start(api, "Deployment", ours, |seen: Seen<Deployment>| {
+            Some(Heard::Proxies(seen.map(|it| served_by(&it.metadata))))
+        });
+    }
     inputs.everywhere("Node", |seen: Seen<Node>| {
         Heard::Node(seen.map(|node| (node.name_any().into(), convert::node_addresses(&node))))
     });
     inputs.watches
+}
+
+/// The load balancer that an object of ours serves; empty where it says none.
+fn served_by(meta: &ObjectMeta) -> Arc<str> {
+    let kind = LoadBalancer::kind(&());
+    let owner = meta.owner_references.iter().flatten().find(|it| it.kind == kind);
+    owner.map_or("", |it| it.name.as_str()).into()
 }
 
 struct Inputs<'a> {

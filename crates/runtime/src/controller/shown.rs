@@ -5,6 +5,7 @@ use crate::watch::is_older;
 use bowline_api::address_pool::{AddressPool, AddressPoolStatus};
 use bowline_api::external_ip::{ExternalIP, ExternalIPStatus};
 use bowline_api::load_balancer::LoadBalancerStatus;
+use bowline_api::proxies::Made;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClaimStatus, convert};
 use bowline_core::addresses::Claim;
 use bowline_core::key::ObjectKey;
@@ -70,6 +71,8 @@ pub(super) struct LoadBalancerShown {
     /// Who has a seat on it. None: it counts none.
     pub(super) seating: Option<admission::LoadBalancer>,
     pub(super) finalizers: Vec<String>,
+    /// What a class made in the cluster. None: it did not.
+    pub(super) made: Option<Made>,
 }
 
 impl Shown<LoadBalancerShown> {
@@ -79,6 +82,7 @@ impl Shown<LoadBalancerShown> {
             driven: super::has_driver(&load_balancer.spec.source),
             known: convert::bindable(load_balancer),
             seating: convert::seating(load_balancer),
+            made: Made::of(load_balancer),
             finalizers: load_balancer.metadata.finalizers.clone().unwrap_or_default(),
         };
         Self::new(&load_balancer.metadata, shown)

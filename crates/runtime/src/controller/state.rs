@@ -5,6 +5,7 @@ mod addresses;
 mod binding;
 mod hear;
 mod next;
+mod provision;
 mod seats;
 
 #[cfg(test)]
@@ -25,6 +26,7 @@ use addresses::Pooled;
 use binding::Bindings;
 use bowline_api::convert::Ground;
 use bowline_api::names;
+use bowline_api::proxies::Images;
 use bowline_core::addresses::HolderRef;
 use bowline_core::announce::{Announcement, Severity};
 use bowline_core::binder::{self, Subject};
@@ -37,6 +39,7 @@ use bowline_core::status::{self, Known, Undone, Waiting};
 use bowline_core::update::ListenerKey;
 use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
 use k8s_openapi::jiff::Timestamp;
+use provision::Provisions;
 use seats::Seats;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -69,6 +72,8 @@ pub(super) enum Target {
     Claim(ObjectKey),
     /// What is behind a LoadBalancer whose claim is gone.
     Job(Arc<str>),
+    /// What serves a LoadBalancer that a class made.
+    Provision(Arc<str>),
     /// An Address object.
     Address(IpAddr),
     /// The Secret with what the cookies of a load balancer are signed with.
@@ -169,6 +174,7 @@ pub(super) struct State {
     pooled: Pooled,
     bindings: Bindings,
     seats: Seats,
+    provisions: Provisions,
     history: History,
     services: Board<ObjectKey, ServiceShown>,
     ingresses: Board<ObjectKey, Vec<IngressLoadBalancerIngress>>,
@@ -217,6 +223,7 @@ impl State {
             pooled: Pooled::new(addresses),
             bindings: Bindings::default(),
             seats: Seats::default(),
+            provisions: Provisions::default(),
             history: History::default(),
             services: Board::default(),
             ingresses: Board::default(),
@@ -247,8 +254,9 @@ impl State {
     }
 
     /// The same, where load balancers that classes make are served there.
-    pub(super) fn on(mut self, ground: Ground) -> Self {
+    pub(super) fn on(mut self, ground: Ground, images: Images) -> Self {
         self.bindings.ground = ground;
+        self.provisions.images = images;
         self
     }
 
@@ -377,6 +385,7 @@ impl State {
         for name in names {
             self.touch(&name);
         }
+        self.touch_provisions();
     }
 
     /// Time has passed: Leases may have ended.
@@ -431,6 +440,7 @@ impl State {
             | Target::Subject(_)
             | Target::Leaver(..)
             | Target::Binding(_)
+            | Target::Provision(_)
             | Target::Job(_) => None,
             Target::Cookies(lb) => self.cookies.get(lb).map(|shown| &*shown.version),
         };
@@ -510,6 +520,12 @@ impl State {
                 let known = binder::Object::Claim(shown.status.known.clone());
                 self.bindings.tell(binder::Event::Apply(Box::new(known)));
                 self.put_claim(*shown);
+            }
+            (Target::Provision(lb), Written::Provisioned(after)) => {
+                self.provisioned(lb, *after, now);
+            }
+            (Target::Job(lb), Written::Deprovisioned(id, result)) => {
+                self.removed(lb, id, result, now);
             }
             (_, Written::LookedFor(subject, version)) => self.looked_for(subject, version),
             (Target::Binding(lb), Written::Seats(id, answer)) => self.seated(lb, id, &answer),

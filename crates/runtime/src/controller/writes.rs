@@ -5,11 +5,13 @@ use super::binding::{Answer, Step};
 use super::certificates::{CertificatesWrite, Fetched};
 use super::inputs::{CookiesSeen, Status};
 use super::plans::PlanWrite;
+use super::provision::Provisioned;
 use super::shown::{
     ClaimShown, CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown, Shown,
 };
 use crate::patience::answer;
 use crate::random;
+use bowline_api::proxies::{Made, Wish};
 use bowline_api::{LoadBalancer, Plan, convert, names};
 use bowline_core::addresses::{self, HolderRef};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
@@ -58,6 +60,10 @@ pub(super) enum Write {
     Claim(ObjectKey, Value),
     /// Whether something exists that seems to be gone.
     LookFor(binder::Subject),
+    /// What serves a load balancer that a class made.
+    Provision(Box<Wish>),
+    /// The removal of that.
+    Deprovision(binder::Id, Box<Made>),
     /// Certificates by hash, from one of the Secrets that should have each.
     Fetch(Vec<(Arc<str>, Vec<ObjectKey>)>),
 }
@@ -111,6 +117,10 @@ pub(super) enum Written {
     Claim(Box<Shown<ClaimShown>>),
     /// The version of what was looked for. None: it is gone.
     LookedFor(binder::Subject, Option<addresses::Version>),
+    /// How what serves a load balancer is.
+    Provisioned(Box<Provisioned>),
+    /// Whether all of it is gone, or why not.
+    Deprovisioned(binder::Id, Result<bool, String>),
     /// Certificates that were found, and those that were not.
     Fetched(Fetched, Vec<(Arc<str>, Vec<ObjectKey>)>),
 }
@@ -186,6 +196,8 @@ impl Writer {
             Write::BindClaim(id, key, step) => Ok(self.bind_claim(id, &key, step).await),
             Write::Claim(key, patch) => self.claim(&key, patch).await,
             Write::LookFor(subject) => self.look_for(subject).await,
+            Write::Provision(wish) => Ok(self.provision(*wish).await),
+            Write::Deprovision(id, made) => Ok(self.deprovision(id, *made).await),
             Write::Fetch(wanted) => Ok(self.fetch(wanted).await?),
         }
     }

@@ -64,6 +64,19 @@ impl Bindings {
         self.leads = leads;
     }
 
+    /// What a class says.
+    pub(super) fn class(&self, name: &str) -> Option<Arc<LoadBalancerClassSpec>> {
+        self.classes.get(name).cloned()
+    }
+
+    /// Bowline's own namespace, as proxies in the cluster know it.
+    pub(super) fn own_namespace(&self) -> String {
+        match &self.ground {
+            convert::Ground::Cluster { namespace } => namespace.clone(),
+            convert::Ground::Machine { .. } => names::NAMESPACE.to_owned(),
+        }
+    }
+
     /// What the planner is told of objects that concern bindings, too.
     pub(super) fn hear(&mut self, event: &Event, status: Option<&Status>) {
         use bowline_core::planner::Kind as Planned;
@@ -113,6 +126,7 @@ impl State {
             Seen::Apply((class, spec)) => {
                 bindings.classes.insert(Arc::clone(&class.name), spec);
                 bindings.tell(Told::Apply(Box::new(Thing::Class(class))));
+                self.touch_provisions();
             }
             Seen::Delete((class, _)) => {
                 bindings.classes.remove(&class.name);
@@ -302,6 +316,11 @@ impl State {
         let same = known.is_some_and(|it| it.uid == job.uid && it.tie.uid() == job.claim.as_ref());
         let wiped = self.planner.consumers(lb).next().is_none()
             && self.plans.get(lb).is_none_or(Plans::is_empty);
+        let (id, made) = (job.id, self.balancers.get(lb).and_then(|it| it.status.made.as_ref()));
+        // Proxies that are removed need not say that they have nothing to do.
+        if same && wiped && job.kind == binder::JobKind::Deprovision && made.is_some() {
+            return self.next_removal(lb, id, now);
+        }
         let verdict = self.verdict(lb, now);
         let result = match (same, wiped, status::waiting(verdict.as_ref())) {
             (false, ..) => Err("it is another one by now".into()),
@@ -315,10 +334,21 @@ impl State {
             ) => Ok(()),
             (true, true, Some(why)) => Err(why.message(lb).into()),
         };
-        let id = job.id;
-        self.bindings.jobs.remove(lb);
-        self.bindings.tell(Told::Finished { id, result });
+        self.finish_job(lb, id, result);
         Next::Later(now)
+    }
+
+    /// A job was done, or why not.
+    pub(super) fn finish_job(
+        &mut self,
+        lb: &Arc<str>,
+        id: binder::Id,
+        result: Result<(), Arc<str>>,
+    ) {
+        if self.bindings.jobs.get(lb).is_some_and(|job| job.id == id) {
+            self.bindings.jobs.remove(lb);
+            self.bindings.tell(Told::Finished { id, result });
+        }
     }
 
     pub(super) fn looked_for(&mut self, subject: Subject, version: Option<Version>) {

@@ -17,6 +17,8 @@ impl State {
             Heard::ExternalIp(seen) => self.hear_external_ip(seen),
             Heard::Node(seen) => self.hear_node(seen),
             Heard::Class(seen) => self.hear_class(seen),
+            Heard::Proxies(Seen::Apply(lb) | Seen::Delete(lb)) => self.touch_provision(&lb),
+            Heard::Proxies(Seen::Begin | Seen::Done) => {}
         }
     }
 
@@ -30,6 +32,7 @@ impl State {
             (Event::Done(Kind::Service), _) => self.services.done(),
             (Event::Delete(Kind::Service, key), _) => {
                 self.services.remove(key);
+                self.touch_door(key);
                 self.pooled.touch(ConsumerKind::Service, key);
             }
             (Event::Begin(Kind::Ingress), _) => self.ingresses.begin(),
@@ -62,6 +65,7 @@ impl State {
         match (object, status) {
             (Object::Service(service), Status::Service(shown)) => {
                 self.services.put(service.key.clone(), shown);
+                self.touch_door(&service.key);
                 self.pooled.touch(ConsumerKind::Service, &service.key);
                 self.dirty.insert(Target::Consumer(ConsumerKind::Service, service.key.clone()));
             }
@@ -112,6 +116,7 @@ impl State {
         self.behind.remove(name);
         self.lacking.remove(name);
         self.written.remove(name);
+        self.forget_provision(name);
         self.touch(name);
     }
 
@@ -119,6 +124,7 @@ impl State {
         self.dirty.insert(Target::Cookies(Arc::clone(name)));
         self.dirty.insert(Target::Certificates(Arc::clone(name)));
         self.dirty.insert(Target::Plans(Arc::clone(name)));
+        self.dirty.insert(Target::Provision(Arc::clone(name)));
         self.dirty.insert(Target::LoadBalancer(Arc::clone(name)));
     }
 

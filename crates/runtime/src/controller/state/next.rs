@@ -28,6 +28,7 @@ impl State {
             Target::Binding(lb) => self.next_binding(lb, now, clock),
             Target::Claim(key) => self.next_claim(key, now, clock),
             Target::Job(lb) => self.next_job(lb, now),
+            Target::Provision(lb) => self.next_provision(lb, now),
             Target::Address(address) => self.next_address(*address),
             Target::Pool(name) => self.next_pool(name, clock),
             Target::ExternalIp(key) => self.next_external_ip(key, clock),
@@ -328,7 +329,17 @@ impl State {
         if again.is_some() {
             want.assume_running();
         }
-        let rendered = render::load_balancer(want, shown, clock);
+        let mut rendered = render::load_balancer(want, shown, clock);
+        if let Some(standing) = self.standing(lb) {
+            let type_ = names::CONDITION_PROVISIONED;
+            let before = &rendered.conditions;
+            rendered.conditions =
+                render::with_condition(before, type_, &standing, shown.generation, clock);
+            if !standing.holds && rendered.phase == Some(LoadBalancerPhase::Pending) {
+                // Before it is there nothing else can be done about it.
+                rendered.message = Some(standing.message.to_string());
+            }
+        }
         if rendered == *before {
             return again.map_or(Next::Nothing, Next::Later);
         }

@@ -1,0 +1,464 @@
+//! The objects that serve a load balancer which a class made in a cluster: copies of a proxy with an agent
+//! beside each, a Service in front of them, and the rights of the agents. It renders them and compares what it
+//! rendered with what is there; it neither reads nor writes any. The leader's provisioner calls it.
+
+use crate::class::LoadBalancerClassSpec;
+use crate::source::{BareMetalType, LoadBalancerSource};
+use crate::{LoadBalancer, names};
+use bowline_core::plan::Transport;
+use bowline_core::provision::Rollout;
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The port of an agent's probes and metrics in its Pod.
+const ADMIN: u16 = 9180;
+/// The folder that a proxy and its agent share.
+const FOLDER: &str = "/run/bowline";
+/// Secrets with certificates that an agent may read; most load balancers have one.
+const SECRETS: u32 = 8;
+/// Ports of a Service; the API takes no more that are worth it.
+const MOST_PORTS: usize = 200;
+
+/// An object of a load balancer, in the order of making.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// The Lease in which agents report. They make it; it goes with the rest.
+    Lease,
+    /// The ServiceAccount of the agents.
+    Account,
+    /// The Role with what they may do in our own namespace.
+    Rights,
+    /// The RoleBinding that gives it to them.
+    Grant,
+    /// The PodDisruptionBudget.
+    Budget,
+    /// The Deployment with the proxies.
+    Proxies,
+    /// The Service in front of them.
+    Door,
+}
+
+impl Part {
+    /// All of them, in the order of making.
+    pub const ALL: [Self; 7] = [
+        Self::Lease,
+        Self::Account,
+        Self::Rights,
+        Self::Grant,
+        Self::Budget,
+        Self::Proxies,
+        Self::Door,
+    ];
+
+    /// Group and version, kind, and plural of the kind.
+    pub fn kind(self) -> (&'static str, &'static str, &'static str) {
+        const RBAC: &str = "rbac.authorization.k8s.io/v1";
+        match self {
+            Self::Lease => ("coordination.k8s.io/v1", "Lease", "leases"),
+            Self::Account => ("v1", "ServiceAccount", "serviceaccounts"),
+            Self::Rights => (RBAC, "Role", "roles"),
+            Self::Grant => (RBAC, "RoleBinding", "rolebindings"),
+            Self::Budget => ("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+            Self::Proxies => ("apps/v1", "Deployment", "deployments"),
+            Self::Door => ("v1", "Service", "services"),
+        }
+    }
+}
+
+/// What proxies run from. Each image has Bowline's binary in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Images {
+    /// Bowline alone.
+    pub builtin: String,
+    /// With HAProxy.
+    pub haproxy: String,
+    /// With nginx.
+    pub nginx: String,
+}
+
+impl Default for Images {
+    fn default() -> Self {
+        let named = |name: &str| format!("{name}:{}", env!("CARGO_PKG_VERSION"));
+        Self {
+            builtin: named("bowline"),
+            haproxy: named("bowline-haproxy"),
+            nginx: named("bowline-nginx"),
+        }
+    }
+}
+
+/// A program that carries traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// The proxy that is built in.
+    Builtin,
+    /// HAProxy.
+    Haproxy,
+    /// nginx.
+    Nginx,
+}
+
+/// A load balancer that a class made in a cluster: what of it decides how it is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Its name.
+    pub name: String,
+    /// Its uid: what belongs to one of the same name is not its own.
+    pub uid: String,
+    /// Where its proxies run.
+    pub namespace: String,
+    /// What its objects are called there.
+    pub service: String,
+    /// What carries its traffic.
+    pub program: Program,
+    /// The ports of its Ingresses.
+    pub ports: (u16, u16),
+    /// Whether it is being deleted.
+    pub deleting: bool,
+}
+
+impl Made {
+    /// What a LoadBalancer says. None: no class made it in a cluster.
+    pub fn of(load_balancer: &LoadBalancer) -> Option<Self> {
+        let LoadBalancer { metadata, spec, .. } = load_balancer;
+        let marks = metadata.annotations.as_ref()?;
+        marks.get(names::ANNOTATION_PROVISIONED_FOR)?;
+        let namespace = marks.get(names::ANNOTATION_PROXY_NAMESPACE)?.clone();
+        let name = load_balancer.name_any();
+        let (program, service) = match &spec.source {
+            LoadBalancerSource::Builtin(_) => (Program::Builtin, name.clone()),
+            LoadBalancerSource::BareMetalLoadBalancer(it) => {
+                let program = match it.type_ {
+                    BareMetalType::Haproxy => Program::Haproxy,
+                    BareMetalType::Nginx => Program::Nginx,
+                };
+                (program, it.service_name.clone())
+            }
+            _ => return None,
+        };
+        Some(Self {
+            uid: load_balancer.uid().unwrap_or_default(),
+            ports: (spec.http_port, spec.https_port),
+            deleting: metadata.deletion_timestamp.is_some(),
+            name,
+            namespace,
+            service,
+            program,
+        })
+    }
+
+    /// The namespace and the name of a part. `own` is Bowline's namespace.
+    pub fn place(&self, part: Part, own: &str) -> (String, String) {
+        match part {
+            Part::Lease => (own.to_owned(), names::agent_lease(&self.name)),
+            Part::Rights | Part::Grant => (own.to_owned(), names::proxy_rights(&self.name)),
+            Part::Account | Part::Budget | Part::Proxies | Part::Door => {
+                (self.namespace.clone(), self.service.clone())
+            }
+        }
+    }
+
+    /// Whether an object is this load balancer's.
+    pub fn owns(&self, object: &Value) -> bool {
+        let owners = object["metadata"]["ownerReferences"].as_array();
+        owners.into_iter().flatten().any(|owner| owner["uid"] == self.uid.as_str())
+    }
+}
+
+/// What all parts should be like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Whose.
+    pub made: Made,
+    /// Bowline's own namespace.
+    pub own: String,
+    /// Copies of the proxy.
+    pub replicas: i32,
+    /// The pool of the Service's address.
+    pub address_pool: Option<String>,
+    /// What listeners are open on it beside those of Ingresses.
+    pub listeners: BTreeSet<(u16, Transport)>,
+    /// What proxies run from.
+    pub images: Images,
+}
+
+impl Wish {
+    /// What a class says, for a load balancer with these listeners.
+    pub fn new(
+        made: Made,
+        own: &str,
+        class: &LoadBalancerClassSpec,
+        listeners: BTreeSet<(u16, Transport)>,
+        images: Images,
+    ) -> Self {
+        Self {
+            made,
+            own: own.to_owned(),
+            replicas: class.replicas,
+            address_pool: class.address_pool.clone(),
+            listeners,
+            images,
+        }
+    }
+
+    /// A part as it should be. None: it is not ours to make.
+    pub fn object(&self, part: Part) -> Option<Value> {
+        let body = match part {
+            Part::Lease => return None,
+            Part::Account => json!({"automountServiceAccountToken": true}),
+            Part::Rights => self.rights(),
+            Part::Grant => self.grant(),
+            Part::Budget => json!({"spec": {
+                "maxUnavailable": 1, "selector": {"matchLabels": self.labels()},
+            }}),
+            Part::Proxies => self.proxies(),
+            Part::Door => self.door(),
+        };
+        let (version, kind, _) = part.kind();
+        let (namespace, name) = self.made.place(part, &self.own);
+        let mut metadata = json!({
+            "name": name,
+            "namespace": namespace,
+            "labels": self.labels(),
+            "ownerReferences": [{
+                "apiVersion": format!("{}/{}", names::GROUP, names::VERSION),
+                "kind": "LoadBalancer", "name": self.made.name, "uid": self.made.uid,
+                "controller": true,
+            }],
+        });
+        if let (Part::Door, Some(pool)) = (part, &self.address_pool) {
+            metadata["annotations"] = json!({crate::annotations::ADDRESS_POOL.name: pool});
+        }
+        let mut object = json!({"apiVersion": version, "kind": kind, "metadata": metadata});
+        if let (Some(object), Value::Object(body)) = (object.as_object_mut(), body) {
+            object.extend(body);
+        }
+        Some(object)
+    }
+
+    /// The change that makes a part so that is there already. What can be said only once is left out.
+    pub fn change(&self, part: Part) -> Option<Value> {
+        let mut object = self.object(part)?;
+        if let Some(spec) = object["spec"].as_object_mut() {
+            spec.remove("loadBalancerClass");
+            if part == Part::Proxies {
+                spec.remove("selector");
+            }
+        }
+        if let Some(object) = object.as_object_mut() {
+            object.remove("roleRef");
+        }
+        Some(object)
+    }
+
+    fn labels(&self) -> BTreeMap<&'static str, String> {
+        let whose = names::load_balancer_label(&self.made.name);
+        [
+            ("app.kubernetes.io/name", "bowline-proxy".to_owned()),
+            (names::LABEL_LOAD_BALANCER, whose),
+        ]
+        .into()
+    }
+
+    fn grant(&self) -> Value {
+        let role = names::proxy_rights(&self.made.name);
+        json!({
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+            "subjects": [{
+                "kind": "ServiceAccount",
+                "name": self.made.service, "namespace": self.made.namespace,
+            }],
+        })
+    }
+
+    /// What the agents may do in our own namespace: follow Plans, report in their own Lease, and read the
+    /// Secrets of this load balancer and of no other. That is why it is not a role that the installation
+    /// ships: such a one cannot name what does not exist yet. No server lets the leader give what it has not.
+    fn rights(&self) -> Value {
+        let name = &self.made.name;
+        let certificates = (0..SECRETS).map(|index| names::certificates_secret(name, index));
+        let secrets: Vec<_> =
+            [names::cookies_secret(name)].into_iter().chain(certificates).collect();
+        json!({"rules": [
+            {"apiGroups": [names::GROUP], "resources": ["plans"], "verbs": ["list", "watch"]},
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+            {
+                "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+                "resourceNames": [names::agent_lease(name)], "verbs": ["get", "patch"],
+            },
+            {
+                "apiGroups": [""], "resources": ["secrets"],
+                "resourceNames": secrets, "verbs": ["get", "list", "watch"],
+            },
+        ]})
+    }
+
+    fn proxies(&self) -> Value {
+        let labels = self.labels();
+        let mut pod = json!({
+            "serviceAccountName": self.made.service,
+            "terminationGracePeriodSeconds": 30,
+            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+            // Not on one node where there are two; on one where there is one.
+            "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+                "weight": 100,
+                "podAffinityTerm": {
+                    "topologyKey": "kubernetes.io/hostname",
+                    "labelSelector": {"matchLabels": &labels},
+                },
+            }]}},
+        });
+        match self.made.program {
+            Program::Builtin => pod["containers"] = json!([self.agent(&[])]),
+            Program::Haproxy => self.beside(&mut pod, "haproxy", &format!(
+                "until [ -e {FOLDER}/current/haproxy.cfg ]; do sleep 0.2; done; exec haproxy -W \
+                 -S {FOLDER}/master.sock,mode,600,level,admin -f {FOLDER}/current/haproxy.cfg"
+            )),
+            Program::Nginx => {
+                // The agent tells nginx by a signal.
+                pod["shareProcessNamespace"] = json!(true);
+                self.beside(&mut pod, "nginx", &format!(
+                    "until [ -e {FOLDER}/current/nginx.conf ]; do sleep 0.2; done; exec nginx \
+                     -e stderr -g 'daemon off;' -c {FOLDER}/current/nginx.conf"
+                ));
+            }
+        }
+        json!({"spec": {
+            "replicas": self.replicas,
+            "selector": {"matchLabels": &labels},
+            "template": {"metadata": {"labels": &labels}, "spec": pod},
+        }})
+    }
+
+    fn image(&self) -> &str {
+        match self.made.program {
+            Program::Builtin => &self.images.builtin,
+            Program::Haproxy => &self.images.haproxy,
+            Program::Nginx => &self.images.nginx,
+        }
+    }
+
+    /// A proxy with the agent as its sidecar: a container that restarts and is started first. Both see one
+    /// folder.
+    fn beside(&self, pod: &mut Value, program: &str, command: &str) {
+        let shared = json!([{"name": "run", "mountPath": FOLDER}]);
+        let mut agent =
+            self.agent(&[format!("--driver={program}"), format!("--{program}-folder={FOLDER}")]);
+        agent["restartPolicy"] = json!("Always");
+        agent["volumeMounts"] = shared.clone();
+        pod["initContainers"] = json!([agent]);
+        pod["containers"] = json!([{
+            "name": program,
+            "image": self.image(),
+            "command": ["/bin/sh", "-c", command],
+            "resources": {
+                "requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "512Mi"},
+            },
+            "securityContext": security(),
+            "volumeMounts": shared,
+        }]);
+        pod["volumes"] =
+            json!([{"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}]);
+    }
+
+    fn agent(&self, more: &[String]) -> Value {
+        let args = [
+            "agent".to_owned(),
+            format!("--load-balancer={}", self.made.name),
+            format!("--namespace={}", self.own),
+            "--listen=$(POD_IPS)".to_owned(),
+            format!("--admin=0.0.0.0:{ADMIN}"),
+            "--log-format=json".to_owned(),
+        ];
+        let probe = |path: &str, seconds: u32| json!({"httpGet": {"path": path, "port": ADMIN}, "periodSeconds": seconds});
+        json!({
+            "name": "agent",
+            "image": self.image(),
+            "command": ["/usr/local/bin/bowline"],
+            "args": args.iter().chain(more).collect::<Vec<_>>(),
+            "env": [
+                {"name": "POD_IPS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIPs"}}},
+            ],
+            "ports": [{"name": "admin", "containerPort": ADMIN, "protocol": "TCP"}],
+            "livenessProbe": probe("/livez", 10),
+            "readinessProbe": probe("/readyz", 5),
+            "resources": {
+                "requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "256Mi"},
+            },
+            "securityContext": security(),
+        })
+    }
+
+    /// Clients reach the proxies by it, and are seen as who they are.
+    fn door(&self) -> Value {
+        let (http, https) = self.made.ports;
+        let all = [(http, Transport::Tcp), (https, Transport::Tcp)];
+        let all: BTreeSet<_> = all.into_iter().chain(self.listeners.iter().copied()).collect();
+        let port = |(port, transport): (u16, Transport)| {
+            let (short, protocol) = match transport {
+                Transport::Tcp => ("tcp", "TCP"),
+                Transport::Udp => ("udp", "UDP"),
+                Transport::Sctp => ("sctp", "SCTP"),
+            };
+            let name = format!("{short}-{port}");
+            json!({"name": name, "port": port, "targetPort": port, "protocol": protocol})
+        };
+        let mut spec = json!({
+            "type": "LoadBalancer",
+            "externalTrafficPolicy": "Local",
+            "selector": self.labels(),
+            "ports": all.into_iter().take(MOST_PORTS).map(port).collect::<Vec<_>>(),
+        });
+        if self.address_pool.is_some() {
+            spec["loadBalancerClass"] = json!(names::CLASS_LOAD_BALANCER);
+        }
+        json!({"spec": spec})
+    }
+}
+
+/// Ports below 1024 need the capability, and only root gets one in a container.
+fn security() -> Value {
+    json!({
+        "runAsUser": 0,
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
+    })
+}
+
+/// Whether everything that should be so is so. What the API or others added stands, but for members of lists.
+pub fn covers(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(key, wanted)| covers(found.get(key).unwrap_or(&Value::Null), wanted)),
+        (Value::Array(found), Value::Array(wanted)) => {
+            found.len() == wanted.len()
+                && found.iter().zip(wanted).all(|(found, wanted)| covers(found, wanted))
+        }
+        _ => found == wanted,
+    }
+}
+
+/// How far the proxies are, by their Deployment.
+pub fn rollout(deployment: &Value) -> Rollout {
+    let number = |value: &Value| value.as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or(0);
+    let (spec, status) = (&deployment["spec"], &deployment["status"]);
+    let wanted = spec["replicas"].as_u64().map_or(1, |_| number(&spec["replicas"]));
+    let current = status["observedGeneration"] == deployment["metadata"]["generation"];
+    // Those of a template from before are not what is wanted.
+    let ready = number(&status["readyReplicas"]).min(number(&status["updatedReplicas"]));
+    let conditions = status["conditions"].as_array();
+    let bad = |it: &&Value| match it["type"].as_str() {
+        Some("ReplicaFailure") => it["status"] == "True",
+        Some("Progressing") => it["status"] == "False",
+        _ => false,
+    };
+    let stuck = conditions.into_iter().flatten().find(bad).filter(|_| current);
+    let stuck = stuck.map(|it| it["message"].as_str().unwrap_or("it does not progress").into());
+    Rollout { wanted, ready: if current { ready } else { 0 }, stuck }
+}
+
+#[cfg(test)]
+mod tests;
