@@ -239,6 +239,7 @@ fn load_balancer() -> LoadBalancer {
         claim: None,
         counted: false,
         regex_hosts: false,
+        enforce_limits: false,
         nodes: false,
         external: false,
         source: "{}".into(),
@@ -344,6 +345,7 @@ fn fragment(i: usize) -> Fragment {
             source_ranges: Vec::new(),
             timeouts: Timeouts::default(),
             health_check: None,
+            limits: None,
         }],
     }
 }

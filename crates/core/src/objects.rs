@@ -346,6 +346,8 @@ pub struct LoadBalancer {
     pub counted: bool,
     /// Whether rules may have regular expressions as hosts.
     pub regex_hosts: bool,
+    /// Whether consumers are held to what they requested.
+    pub enforce_limits: bool,
     /// Whether its members are nodes instead of Pods.
     pub nodes: bool,
     /// Whether it is an `external` one: `lb.zcloud.cn/vip` goes to the only one.

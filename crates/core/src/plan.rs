@@ -296,6 +296,23 @@ pub struct Pool {
     /// they answer again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
+    /// What its traffic is held to. Left out: to nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+}
+
+/// What a consumer is held to, over all the pools that say so together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Limits {
+    /// Who.
+    pub consumer: ConsumerRef,
+    /// Requests, or connections that nobody looks into, per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_per_second: Option<u64>,
+    /// Bits per second towards clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bits_per_second: Option<u64>,
 }
 
 fn is_false(flag: &bool) -> bool {

@@ -21,7 +21,7 @@ use bowline_core::update::{
 use bowline_drivers::Driver as _;
 use bowline_drivers::desired::Desired;
 use bowline_drivers::haproxy::render::{Settings, render};
-use bowline_drivers::haproxy::{Counters, Options, drive};
+use bowline_drivers::haproxy::{Counters, Options, Version, drive};
 use bowline_drivers::program::{Driven, Excluded};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -184,7 +184,7 @@ fn write(folder: &Path, desired: &Desired, before: &mut BTreeMap<String, Vec<u8>
         admin_socket: folder.join("admin.sock"),
         peers_socket: folder.join("peers.sock"),
         access_log: false,
-        adds_backends: false,
+        version: Version(2, 6),
     };
     let wanted = render(desired, &Excluded::default(), &settings).expect("settings").wanted;
     let files = wanted.files();
@@ -359,6 +359,7 @@ fn pool(name: &str, backend_ms: Option<u32>) -> Change<Arc<str>, Arc<Pool>> {
         source_ranges: Vec::new(),
         timeouts: Timeouts { backend_ms, ..Timeouts::default() },
         health_check: None,
+        limits: None,
     };
     Change::Put(name.into(), Arc::new(pool))
 }

@@ -1,8 +1,12 @@
-//! The built-in proxy as a driver: updates are applied in memory, so they cannot fail as a whole.
+//! The built-in proxy as a driver: updates are applied in memory, so they cannot fail as a whole. What the proxy
+//! cannot do for a pool is told here.
 
 use crate::{Driver, Error};
-use bowline_core::update::{Report, Update};
+use bowline_core::key::ConsumerRef;
+use bowline_core::outcome::{Problem, Reason};
+use bowline_core::update::{Change, Extent, Refusal, Report, Update};
 use bowline_proxy::Proxy;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -12,25 +16,61 @@ use tokio::sync::watch;
 pub struct Builtin {
     proxy: Arc<Proxy>,
     report: watch::Receiver<Report>,
+    /// Who is to be held to limits, by pool.
+    limited: BTreeMap<Arc<str>, ConsumerRef>,
 }
 
 impl Builtin {
     /// Drives this proxy.
     pub fn new(proxy: Arc<Proxy>) -> Self {
-        Self { report: proxy.report(), proxy }
+        Self { report: proxy.report(), proxy, limited: BTreeMap::new() }
+    }
+
+    fn hear(&mut self, update: &Update) {
+        if update.complete {
+            self.limited.clear();
+        }
+        for change in &update.pools {
+            let (pool, limits) = match change {
+                Change::Put(name, pool) => (name, pool.limits.as_ref()),
+                Change::Remove(name) => (name, None),
+            };
+            match limits {
+                Some(limits) => drop(self.limited.insert(pool.clone(), limits.consumer.clone())),
+                None => drop(self.limited.remove(pool)),
+            }
+        }
+    }
+
+    fn told(&mut self) -> Report {
+        let mut report = self.report.borrow_and_update().clone();
+        let mut consumers: Vec<_> = self.limited.values().cloned().collect();
+        consumers.sort_unstable();
+        consumers.dedup();
+        report.refused.extend(consumers.into_iter().map(|consumer| Refusal {
+            consumer,
+            problem: Problem::new(
+                Reason::NotSupported,
+                "the built-in proxy holds nobody to what was requested; HAProxy does",
+            ),
+            extent: Extent::Part,
+        }));
+        report.refused.sort_unstable();
+        report
     }
 }
 
 impl Driver for Builtin {
     async fn apply(&mut self, update: &Update) -> Result<Report, Error> {
         self.proxy.apply(update).await;
+        self.hear(update);
         // What was bound since is in it as well, and counts as told.
-        Ok(self.report.borrow_and_update().clone())
+        Ok(self.told())
     }
 
     async fn changed(&mut self) -> Report {
         match self.report.changed().await {
-            Ok(()) => self.report.borrow_and_update().clone(),
+            Ok(()) => self.told(),
             Err(_) => std::future::pending().await,
         }
     }

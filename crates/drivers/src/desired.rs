@@ -106,6 +106,7 @@ mod tests {
             source_ranges: Vec::new(),
             timeouts: Timeouts::default(),
             health_check: None,
+            limits: None,
         })
     }
 

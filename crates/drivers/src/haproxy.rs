@@ -22,3 +22,4 @@ pub mod wanted;
 mod work;
 
 pub use driver::{Counters, Options, drive};
+pub use version::Version;

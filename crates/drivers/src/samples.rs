@@ -44,6 +44,7 @@ pub(crate) fn pool(name: &str) -> Pool {
         source_ranges: Vec::new(),
         timeouts: Timeouts::default(),
         health_check: None,
+        limits: None,
     }
 }
 

@@ -9,8 +9,8 @@
 
 mod common;
 
-use bowline_core::plan::Host;
-use bowline_core::update::{Report, Update};
+use bowline_core::plan::{Host, Limits, Pool};
+use bowline_core::update::{Change, Report, Update};
 use bowline_drivers::Driver as _;
 use bowline_drivers::haproxy::{Counters, Options, drive};
 use common::{
@@ -234,4 +234,33 @@ async fn a_haproxy_that_somebody_else_runs_is_driven_and_left_running() {
         std::process::Command::new("kill").arg(pid.to_string()).status().unwrap();
     }
     haproxy.wait().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_is_held_to_its_requests_and_the_rest_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = backend("a").await;
+    let (port, mut update) = first(&[a]).await;
+    let limits =
+        Limits { consumer: consumer("a"), requests_per_second: Some(5), bits_per_second: None };
+    let Change::Put(name, free) = pool("held") else { panic!("a pool") };
+    let held = Pool { limits: Some(limits), ..(*free).clone() };
+    update.pools.push(Change::Put(name, held.into()));
+    update.members.push(members("held", &[a]));
+    update.sites.push(site(exact("held.example"), "/", "held", "held"));
+    let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
+    let report = driver.apply(&update).await.unwrap();
+    assert_eq!(settled(&mut driver, report).await, Report::default());
+    answers(port, "a.example", "/", 200, "a").await;
+    let (mut served, mut refused) = (0, 0);
+    for _ in 0..100 {
+        match get(port, "held.example", "/").await.unwrap().0 {
+            200 => served += 1,
+            429 => refused += 1,
+            other => panic!("{other}"),
+        }
+        assert_eq!(get(port, "a.example", "/").await.unwrap().0, 200);
+    }
+    assert!(served >= 5 && refused > 0, "{served} were served, {refused} refused");
+    driver.drain(Duration::from_secs(5)).await;
 }

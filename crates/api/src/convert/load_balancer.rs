@@ -30,6 +30,7 @@ pub fn load_balancer(load_balancer: &LoadBalancer) -> objects::LoadBalancer {
         claim,
         counted: spec.capacity.is_some() || spec.require_requests,
         regex_hosts: spec.regex_hosts,
+        enforce_limits: spec.enforce_limits,
         nodes: matches!(&spec.source, LoadBalancerSource::External(source) if source.backends == Backends::Nodes),
         external: matches!(spec.source, LoadBalancerSource::External(_)),
         source: canonical(&spec.source),
@@ -102,6 +103,7 @@ mod tests {
             claim: None,
             counted: false,
             regex_hosts: false,
+            enforce_limits: false,
             nodes: false,
             external: false,
             source: "{\"builtin\":{}}".into(),
@@ -128,6 +130,7 @@ mod tests {
             allowed: objects::AllowedNamespaces::All,
             claim: Some((ObjectKey::new("shop", "web"), Some("c1".into()))),
             regex_hosts: true,
+            enforce_limits: false,
             nodes: true,
             external: true,
             source: concat!(

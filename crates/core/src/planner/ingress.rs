@@ -177,7 +177,7 @@ where
             );
             return Err(target.problem(Reason::NoNodePort, what));
         }
-        Ok(pools::for_ingress(&self.ingress.key, &self.ingress.tuning, service, port, target))
+        Ok(pools::for_ingress(self.ingress, service, port, target))
     }
 }
 

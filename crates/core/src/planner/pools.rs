@@ -1,14 +1,16 @@
 //! Pools of Service ports, as a Service's own listeners and the rules of an Ingress need them.
 
 use super::build::Target;
-use crate::key::ObjectKey;
-use crate::objects::{Service, ServicePort, Tuning};
+use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use crate::objects::{Ingress, Service, ServicePort, Tuning};
 use crate::outcome::Problem;
 use crate::plan::{
-    Backends, NodeBackends, PersistenceKey, Pool, ServicePortRef, Speaks, Transport, ingress_pool,
-    service_pool,
+    Backends, Limits, NodeBackends, PersistenceKey, Pool, ServicePortRef, Speaks, Transport,
+    ingress_pool, service_pool,
 };
+use crate::resources::Amounts;
 use ipnet::IpNet;
+use std::sync::Arc;
 
 /// Whether members of this port can be reached: nodes need a node port.
 pub(super) fn reachable(port: &ServicePort, target: Target<'_>) -> bool {
@@ -24,6 +26,7 @@ pub(super) fn for_listener(service: &Service, port: &ServicePort, target: Target
     if pool.persistence.is_some_and(|it| it.by == PersistenceKey::Cookie) {
         pool.persistence = service.affinity;
     }
+    pool.limits = limits(ConsumerKind::Service, key, &service.uid, &service.requests, target);
     if port.transport != Transport::Tcp {
         pool.proxy_protocol = false;
         pool.health_check = None;
@@ -33,14 +36,14 @@ pub(super) fn for_listener(service: &Service, port: &ServicePort, target: Target
 
 /// The pool of a Service port behind an Ingress; what the Ingress does not say, the Service does.
 pub(super) fn for_ingress(
-    ingress: &ObjectKey,
-    tuning: &Tuning,
+    ingress: &Ingress,
     service: &Service,
     port: &ServicePort,
     target: Target<'_>,
 ) -> Pool {
-    let name = ingress_pool(&ingress.namespace, &ingress.name, &service.key.name, &port.name);
-    let tuning = tuning.clone();
+    let key = &ingress.key;
+    let name = ingress_pool(&key.namespace, &key.name, &service.key.name, &port.name);
+    let tuning = ingress.tuning.clone();
     let own = service.tuning.clone();
     let merged = Tuning {
         algorithm: tuning.algorithm.or(own.algorithm),
@@ -50,11 +53,31 @@ pub(super) fn for_ingress(
         health_check: tuning.health_check.or(own.health_check),
     };
     let speaks = if port.h2c { Speaks::H2c } else { Speaks::Http1 };
-    Pool { speaks, ..pool(name, service, port, target, &merged) }
+    let limits = limits(ConsumerKind::Ingress, key, &ingress.uid, &ingress.requests, target);
+    Pool { speaks, limits, ..pool(name, service, port, target, &merged) }
+}
+
+/// What a consumer is held to, where its load balancer does so. Requests that cannot be read are told by who
+/// admits it; they hold it to nothing.
+fn limits(
+    kind: ConsumerKind,
+    key: &ObjectKey,
+    uid: &Arc<str>,
+    requests: &Result<Amounts, Problem>,
+    target: Target<'_>,
+) -> Option<Limits> {
+    let requests =
+        requests.as_ref().ok().filter(|it| target.lb.enforce_limits && !it.is_empty())?;
+    let ObjectKey { namespace, name } = key.clone();
+    Some(Limits {
+        consumer: ConsumerRef { kind, namespace, name, uid: uid.clone() },
+        requests_per_second: requests.iops,
+        bits_per_second: requests.bandwidth,
+    })
 }
 
 fn pool(
-    name: std::sync::Arc<str>,
+    name: Arc<str>,
     service: &Service,
     port: &ServicePort,
     target: Target<'_>,
@@ -83,6 +106,7 @@ fn pool(
         source_ranges: ranges(service).unwrap_or_default(),
         timeouts: service.timeouts.get(&port.name).copied().unwrap_or_default(),
         health_check: tuning.health_check.clone(),
+        limits: None,
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) fn pool(service: &str, backends: Backends) -> Pool {
         source_ranges: Vec::new(),
         timeouts: Timeouts::default(),
         health_check: None,
+        limits: None,
     }
 }
 

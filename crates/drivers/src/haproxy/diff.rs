@@ -394,6 +394,7 @@ impl Observed {
 mod tests {
     use super::super::render::tests::settings;
     use super::super::render::{Settings, render};
+    use super::super::version::Version;
     use super::*;
     use crate::desired::Desired;
     use crate::program::Excluded;
@@ -408,7 +409,8 @@ mod tests {
 
     /// What a HAProxy is to have that can be told of backends, or cannot.
     fn wanted_by(desired: &Desired, adds_backends: bool) -> Wanted {
-        let settings = Settings { adds_backends, ..settings(Path::new("/run")) };
+        let version = if adds_backends { Version(3, 4) } else { Version(2, 6) };
+        let settings = Settings { version, ..settings(Path::new("/run")) };
         render(desired, &Excluded::default(), &settings).expect("settings").wanted
     }
 

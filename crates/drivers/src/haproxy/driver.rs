@@ -1,6 +1,6 @@
 //! How HAProxy is driven: what the agent may choose, what is counted, and how it begins.
 
-use super::version;
+use super::version::{self, Version};
 use super::work::Proxy;
 use crate::Error;
 use crate::program::common::{Common, Setup};
@@ -64,6 +64,6 @@ pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error
         min_reload_interval: options.min_reload_interval,
     };
     let common = Common::open(setup, counters.program)?;
-    let adds_backends = version::adds_backends(found);
-    Ok(Driven::begin(common, Proxy::new(options, adds_backends, counters.commands)))
+    let version = Version::read(found);
+    Ok(Driven::begin(common, Proxy::new(options, version, counters.commands)))
 }

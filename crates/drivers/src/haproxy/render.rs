@@ -6,13 +6,14 @@ mod frontend;
 mod routes;
 
 use super::text::{BadText, Word};
+use super::version::Version;
 use super::wanted::{Body, COMMON, Section, Servers, Wanted};
 use crate::desired::Desired;
 use crate::program::{Excluded, pem};
 use backend::Mode;
 use bowline_core::key::ConsumerRef;
 use bowline_core::outcome::{Problem, Reason, quote};
-use bowline_core::plan::{Action, ListenerProtocol, Pool, Serves};
+use bowline_core::plan::{Action, Limits, ListenerProtocol, Pool, Serves};
 use bowline_core::update::{Extent, ListenerKey, Refusal, ResolvedListener};
 use routes::Routes;
 use sha2::{Digest, Sha256};
@@ -29,8 +30,8 @@ pub struct Settings {
     pub peers_socket: PathBuf,
     /// Whether it prints a line for each request.
     pub access_log: bool,
-    /// Whether it can be told of new backends while it runs.
-    pub adds_backends: bool,
+    /// Which HAProxy it is.
+    pub version: Version,
 }
 
 /// What HAProxy is to have, and what of the plan is not in it.
@@ -146,7 +147,7 @@ impl Render<'_> {
         kind: Option<String>,
     ) -> Result<(), BadText> {
         let section = Section::Backend(name);
-        let Some(kind) = kind.filter(|_| self.settings.adds_backends) else {
+        let Some(kind) = kind.filter(|_| self.settings.version.adds_backends()) else {
             return self.insert_proxy(section, text);
         };
         let kind = Word::section(&kind)?;
@@ -158,9 +159,22 @@ impl Render<'_> {
 
     /// A section that starts from what all have in common. Where there are kinds this must be said.
     fn insert_proxy(&mut self, section: Section, text: String) -> Result<(), BadText> {
-        let from = self.settings.adds_backends.then(|| Word::name(COMMON)).transpose()?;
+        let from = self.settings.version.adds_backends().then(|| Word::name(COMMON)).transpose()?;
         self.wanted.sections.insert(section, Body { from, text });
         Ok(())
+    }
+
+    /// Where the traffic of a consumer is counted, and what it cannot be held to.
+    fn limits(&mut self, limits: &Limits) {
+        let version = self.settings.version;
+        // Digits are always a name.
+        let _ = Word::section(&backend::counted(limits))
+            .and_then(|name| self.insert_backend(name, backend::counts(version), None));
+        if limits.bits_per_second.is_some() && !version.shapes_bandwidth() {
+            let message = "it is not held to its network-bandwidth: HAProxy can do so from 2.7 on";
+            let (reason, extent) = (Reason::NotSupported, Extent::Part);
+            self.refuse(&limits.consumer, reason, message.to_owned(), extent);
+        }
     }
 
     fn exclusions(&mut self) {
@@ -325,14 +339,17 @@ impl Render<'_> {
     }
 
     fn backends(&mut self) {
-        let desired = self.desired;
+        let (desired, version) = (self.desired, self.settings.version);
         for (pool, (name, mode)) in std::mem::take(&mut self.pools) {
             let Some(config) = desired.pools.get(&pool) else { continue };
-            let text = backend::text(config, mode, desired.cookie_secret.as_ref());
+            let text = backend::text(config, mode, desired.cookie_secret.as_ref(), version);
             let kind = backend::is_of_a_kind(config, mode);
             let kind = kind.then(|| format!("kind:{}", short_hash(&[text.as_bytes()])));
             if self.insert_backend(name.clone(), text, kind).is_err() {
                 continue;
+            }
+            if let Some(limits) = &config.limits {
+                self.limits(limits);
             }
             if !config.source_ranges.is_empty() {
                 let ranges = config.source_ranges.iter().map(Word::range).collect();

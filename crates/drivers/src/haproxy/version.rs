@@ -1,28 +1,38 @@
-//! Which HAProxy can be driven.
+//! Which HAProxy it is: what it can do depends on it.
+
+/// The first two numbers of a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub u32, pub u32);
 
 /// The oldest HAProxy that can be told of servers without experiments.
-const OLDEST: (u32, u32) = (2, 6);
-/// The oldest HAProxy that can be told of backends while it runs.
-const ADDS_BACKENDS: (u32, u32) = (3, 4);
+const OLDEST: Version = Version(2, 6);
+
+impl Version {
+    /// A version as HAProxy writes it.
+    pub fn read(written: &str) -> Self {
+        let mut numbers = written.split(['.', '-']).map(|it| it.parse::<u32>().unwrap_or(0));
+        Self(numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    }
+
+    /// Whether it can be told of backends while it runs.
+    pub fn adds_backends(self) -> bool {
+        self >= Self(3, 4)
+    }
+
+    /// Whether it can hold somebody to a bandwidth.
+    pub fn shapes_bandwidth(self) -> bool {
+        self >= Self(2, 7)
+    }
+}
 
 /// The version in what `haproxy -v` prints, if it is new enough; else why not.
 pub(super) fn usable(printed: &str) -> Result<&str, String> {
     let version = printed.split_whitespace().skip_while(|word| *word != "version").nth(1);
     let version = version.ok_or_else(|| format!("no version in {:?}", printed.lines().next()))?;
-    if numbers(version) < OLDEST {
+    if Version::read(version) < OLDEST {
         return Err(format!("HAProxy {version} cannot be told of servers while it runs; 2.6 can"));
     }
     Ok(version)
-}
-
-/// Whether a HAProxy of this version can be told of backends while it runs.
-pub(super) fn adds_backends(version: &str) -> bool {
-    numbers(version) >= ADDS_BACKENDS
-}
-
-fn numbers(version: &str) -> (u32, u32) {
-    let mut numbers = version.split(['.', '-']).map(|it| it.parse::<u32>().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -37,9 +47,12 @@ mod tests {
         assert_eq!(usable(&printed("3.4-dev1")), Ok("3.4-dev1"));
         assert!(usable(&printed("2.4.1")).is_err());
         assert!(usable("").is_err());
-        assert_eq!(
-            ["2.6.12", "3.3.9", "3.4.0", "4.0"].map(adds_backends),
-            [false, false, true, true]
-        );
+        let can = |version| {
+            let version = Version::read(version);
+            (version.shapes_bandwidth(), version.adds_backends())
+        };
+        assert_eq!(can("2.6.12"), (false, false));
+        assert_eq!(can("2.8.3-1"), (true, false));
+        assert_eq!(can("3.4.0"), (true, true));
     }
 }

@@ -10,6 +10,7 @@ use super::driver::Options;
 use super::render::{self, Settings};
 use super::socket::Socket;
 use super::text::Word;
+use super::version::Version;
 use super::wanted::{Body, CONFIG, Section, Wanted};
 use crate::Error;
 use crate::desired::Desired;
@@ -65,14 +66,14 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    pub(super) fn new(options: Options, adds_backends: bool, commands: Counter) -> Self {
+    pub(super) fn new(options: Options, version: Version, commands: Counter) -> Self {
         let now = Instant::now();
         Self {
             settings: Settings {
                 admin_socket: options.admin_socket.clone(),
                 peers_socket: options.folder.join("peers.sock"),
                 access_log: options.access_log,
-                adds_backends,
+                version,
             },
             commands,
             admin: Socket::new(&options.admin_socket),

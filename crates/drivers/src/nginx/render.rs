@@ -73,6 +73,7 @@ pub fn render(
         http: Upstreams::default(),
         stream: Upstreams::default(),
         keys: BTreeMap::new(),
+        zones: BTreeSet::new(),
     };
     render.exclusions();
     render.certificates();
@@ -83,6 +84,7 @@ pub fn render(
         // Writing into a String cannot fail.
         let _ = write!(tail, "\n    # {name}\n{map}");
     }
+    tail.extend(render.zones.iter().map(String::as_str));
     tail.push_str(&http);
     tail.push_str("}\n");
     if !stream.is_empty() {
@@ -106,6 +108,8 @@ struct Render<'a> {
     stream: Upstreams,
     /// What clients with a cookie are known by, by pool.
     keys: BTreeMap<Word, String>,
+    /// Where requests of who is held to limits are counted.
+    zones: BTreeSet<String>,
 }
 
 impl Render<'_> {
@@ -214,6 +218,11 @@ impl Render<'_> {
             (_, Err(why)) => (Reason::BadValue, format!("the pool {} {why}", quote(pool))),
             (Some(config), Ok(name)) => {
                 self.tell(&resolved.consumer, config);
+                if config.limits.as_ref().is_some_and(|it| it.requests_per_second.is_some()) {
+                    let message = "nginx holds nobody to a number of connections a second";
+                    let consumer = &resolved.consumer;
+                    self.refuse(consumer, Reason::NotSupported, message.into(), Extent::Part);
+                }
                 return self.passed_through(key, config, &name);
             }
         };
@@ -246,6 +255,11 @@ impl Render<'_> {
         }
         if pool.proxy_protocol {
             told.push("nginx tells members of clients in version 1 of the PROXY protocol only");
+        }
+        if pool.limits.as_ref().is_some_and(|it| it.bits_per_second.is_some()) {
+            told.push(
+                "it is not held to its network-bandwidth: nginx counts each connection alone",
+            );
         }
         for message in told {
             self.refuse(consumer, Reason::NotSupported, message.to_owned(), Extent::Part);

@@ -336,6 +336,7 @@ mod planned {
             source_ranges: ranges.iter().map(|range| range.parse().unwrap()).collect(),
             timeouts: Timeouts::default(),
             health_check: None,
+            limits: None,
         })
     }
 

@@ -109,6 +109,7 @@ pub(crate) fn pool(name: &str) -> Change<Arc<str>, Arc<Pool>> {
         source_ranges: Vec::new(),
         timeouts: Timeouts::default(),
         health_check: None,
+        limits: None,
     };
     Change::Put(name.into(), Arc::new(pool))
 }

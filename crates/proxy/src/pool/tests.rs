@@ -30,6 +30,7 @@ pub(crate) fn config_with(name: &str, change: impl FnOnce(&mut plan::Pool)) -> A
         source_ranges: Vec::new(),
         timeouts: Timeouts::default(),
         health_check: None,
+        limits: None,
     };
     change(&mut pool);
     Arc::new(pool)

@@ -88,6 +88,7 @@ pub(super) fn lb(name: &str) -> LoadBalancer {
         claim: None,
         counted: false,
         regex_hosts: false,
+        enforce_limits: false,
         nodes: false,
         external: false,
         source: r#"{"builtin":{}}"#.into(),

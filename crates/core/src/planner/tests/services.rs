@@ -1,14 +1,15 @@
 //! Services: who is ours, where it goes, which ports it has.
 
 use super::make::*;
-use crate::key::ConsumerKind;
+use crate::key::{ConsumerKind, ConsumerRef};
 use crate::objects::{Exposure, Family, LoadBalancer, Placement, Service, ServiceClass, Tuning};
 use crate::outcome::{Problem, Reason};
 use crate::plan::{
-    Algorithm, Backends, HealthCheck, Listener, ListenerProtocol, NodeBackends, Persistence,
-    PersistenceKey, Pool, Serves, ServicePortRef, Speaks, Timeouts, Transport,
+    Algorithm, Backends, HealthCheck, Limits, Listener, ListenerProtocol, NodeBackends,
+    Persistence, PersistenceKey, Pool, Serves, ServicePortRef, Speaks, Timeouts, Transport,
 };
 use crate::planner::{Config, Event, Planner};
+use crate::resources::Amounts;
 
 fn with(config: Config, service: Service) -> Planner {
     planner(config, vec![lb("lb").into(), service.into()])
@@ -267,6 +268,7 @@ fn a_pool_is_as_its_service_is_tuned() {
         source_ranges: vec!["10.1.0.0/16".parse().unwrap(), "10.2.0.0/16".parse().unwrap()],
         timeouts: Timeouts { backend_ms: Some(500), ..Timeouts::default() },
         health_check: x.tuning.health_check,
+        limits: None,
     };
     let udp = Pool {
         name: "service/a/x/p53".into(),
@@ -278,6 +280,30 @@ fn a_pool_is_as_its_service_is_tuned() {
     };
     assert_eq!(*pools, [udp, tcp]);
     assert_eq!(reasons(&planner, ConsumerKind::Service, "a/x"), []);
+}
+
+#[test]
+fn consumers_are_held_to_their_requests_where_the_load_balancer_does_so() {
+    let requests = Amounts { bandwidth: Some(8_000), iops: Some(20) };
+    let x = Service { requests: Ok(requests), ..service("a/x", &[80, 81]) };
+    let uid = x.uid.clone();
+    let mut planner = with(Config::default(), x);
+    let limits = |planner: &mut Planner| -> Vec<_> {
+        planner.take();
+        let pools = planner.fragments("lb").flat_map(|it| it.pools.clone());
+        pools.map(|pool| pool.limits).collect()
+    };
+    assert_eq!(limits(&mut planner), [None, None]);
+    apply(&mut planner, LoadBalancer { enforce_limits: true, ..lb("lb") });
+    let (namespace, name) = ("a".into(), "x".into());
+    let held = Limits {
+        consumer: ConsumerRef { kind: ConsumerKind::Service, namespace, name, uid },
+        requests_per_second: Some(20),
+        bits_per_second: Some(8_000),
+    };
+    assert_eq!(limits(&mut planner), [Some(held.clone()), Some(held)]);
+    apply(&mut planner, LoadBalancer { enforce_limits: false, ..lb("lb") });
+    assert_eq!(limits(&mut planner), [None, None]);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! A pool as a section: how its members are chosen, asked and checked.
 
 use super::super::text::{BadText, Word};
+use super::super::version::Version;
 use super::{ranges_file, short_hash};
-use bowline_core::plan::{Algorithm, Persistence, PersistenceKey, Pool, Speaks};
+use bowline_core::plan::{Algorithm, Limits, Persistence, PersistenceKey, Pool, Speaks};
 use bowline_core::update::CookieSecret;
 use std::fmt::Write as _;
 
@@ -44,16 +45,22 @@ pub(super) fn has_table(pool: &Pool) -> bool {
 }
 
 /// Whether nothing in the section of a pool is its alone, so that others can have the same one. A table of
-/// clients, a cookie, ranges and a request with a name in it belong to one pool.
+/// clients, a cookie, ranges, limits and a request with a name in it belong to one pool.
 pub(super) fn is_of_a_kind(pool: &Pool, mode: Mode) -> bool {
     mode == Mode::Http
         && pool.persistence.is_none()
         && pool.source_ranges.is_empty()
+        && pool.limits.is_none()
         && asked(pool).is_none()
 }
 
 /// The section of a pool, without its servers.
-pub(super) fn text(pool: &Pool, mode: Mode, secret: Option<&CookieSecret>) -> String {
+pub(super) fn text(
+    pool: &Pool,
+    mode: Mode,
+    secret: Option<&CookieSecret>,
+    version: Version,
+) -> String {
     let mut lines = Vec::new();
     match mode {
         Mode::Http => lines.push("mode http".to_owned()),
@@ -91,8 +98,60 @@ pub(super) fn text(pool: &Pool, mode: Mode, secret: Option<&CookieSecret>) -> St
             ranges_file(pool)
         ));
     }
+    if let Some(limits) = &pool.limits {
+        limit(&mut lines, limits, mode, version);
+    }
     check(&mut lines, pool);
     lines.iter().map(|line| format!("    {line}\n")).collect()
+}
+
+/// The section with the one entry that all pools of a consumer are counted in.
+pub(super) fn counted(limits: &Limits) -> String {
+    let consumer = &limits.consumer;
+    let kind = consumer.kind.to_string();
+    let parts = [&kind, &*consumer.namespace, &*consumer.name, &*consumer.uid];
+    format!("limit:{}", short_hash(&parts.map(str::as_bytes)))
+}
+
+/// What is counted there.
+pub(super) fn counts(version: Version) -> String {
+    let bytes = if version.shapes_bandwidth() { ",bytes_out_rate(1s)" } else { "" };
+    format!(
+        "    stick-table type integer size 1 expire 10s store http_req_rate(1s),conn_rate(1s){bytes}\n"
+    )
+}
+
+/// Holds traffic to limits: what is too much is refused before it is counted, so that as much as is allowed
+/// goes on, however much is tried.
+fn limit(lines: &mut Vec<String>, limits: &Limits, mode: Mode, version: Version) {
+    let table = counted(limits);
+    if let Some(most) = limits.requests_per_second {
+        match mode {
+            Mode::Http => lines.push(format!(
+                "http-request return status 429 content-type text/plain hdr Cache-Control no-store hdr \
+                 Retry-After 1 string 'More is asked than was agreed.' if {{ \
+                 int(1),table_http_req_rate({table}) ge {most} }}"
+            )),
+            Mode::Tcp => lines.push(format!(
+                "tcp-request content reject if {{ int(1),table_conn_rate({table}) ge {most} }}"
+            )),
+        }
+    }
+    let bits = limits.bits_per_second.filter(|_| version.shapes_bandwidth());
+    match mode {
+        Mode::Http => lines.push(format!("http-request track-sc0 int(1) table {table}")),
+        Mode::Tcp => lines.push(format!("tcp-request content track-sc0 int(1) table {table}")),
+    }
+    if let Some(bits) = bits {
+        // HAProxy's numbers end at 4 GB a second.
+        let bytes = (bits / 8).clamp(1, u64::from(u32::MAX));
+        let on = match mode {
+            Mode::Http => "http-response",
+            Mode::Tcp => "tcp-response content",
+        };
+        lines.push(format!("filter bwlim-out held limit {bytes} key int(1) table {table}"));
+        lines.push(format!("{on} set-bandwidth-limit held"));
+    }
 }
 
 fn persist(

@@ -6,7 +6,7 @@ mod hostile;
 use super::*;
 use crate::samples::{consumer, everything, ingress, member, pool, prefix, web};
 use bowline_core::key::ConsumerKind;
-use bowline_core::plan::Host;
+use bowline_core::plan::{Host, Limits};
 use std::path::Path;
 use std::process::Command;
 
@@ -15,7 +15,7 @@ pub(in super::super) fn settings(folder: &Path) -> Settings {
         admin_socket: folder.join("admin.sock"),
         peers_socket: folder.join("peers.sock"),
         access_log: true,
-        adds_backends: false,
+        version: Version(2, 6),
     }
 }
 
@@ -69,7 +69,7 @@ fn pools_that_are_alike_share_a_kind_where_haproxy_can_be_told_of_more() {
         desired.put_site(Host::Exact(name[3..].into()), None, "n", vec![prefix("/", name)]);
         desired.put_pool(pool(name), &[member(1)]);
     }
-    let settings = Settings { adds_backends: true, ..settings(Path::new("/run/bowline")) };
+    let settings = Settings { version: Version(3, 4), ..settings(Path::new("/run/bowline")) };
     let wanted = render(&desired, &Excluded::default(), &settings).expect("settings").wanted;
     haproxy_says(&wanted).unwrap_or_else(|why| panic!("{why}\n{}", wanted.config()));
     let body = |name: &str| {
@@ -79,6 +79,37 @@ fn pools_that_are_alike_share_a_kind_where_haproxy_can_be_told_of_more() {
     assert_eq!(body("in:one").text, "");
     let named = "\nbackend in:one from kind:";
     assert!(wanted.config().contains(named), "{}", wanted.config());
+}
+
+#[test]
+fn a_consumer_is_held_to_its_limits_over_all_its_pools_as_far_as_haproxy_can() {
+    let mut desired = everything();
+    let who = consumer(ConsumerKind::Ingress, "held");
+    for name in ["in/one", "in/two"] {
+        let limits = Limits {
+            consumer: who.clone(),
+            requests_per_second: Some(20),
+            bits_per_second: Some(8_000_000),
+        };
+        desired.put_site(Host::Exact(name[3..].into()), None, "n", vec![prefix("/", name)]);
+        desired.put_pool(Pool { limits: Some(limits), ..pool(name) }, &[member(1)]);
+    }
+    let at = |version| {
+        let settings = Settings { version, ..settings(Path::new("/run/bowline")) };
+        render(&desired, &Excluded::default(), &settings).expect("settings")
+    };
+    let old = at(Version(2, 6));
+    haproxy_says(&old.wanted).unwrap_or_else(|why| panic!("{why}\n{}", old.wanted.config()));
+    let told: Vec<_> = old.refused.iter().filter(|it| it.consumer == who).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    let config = old.wanted.config();
+    assert_eq!(config.matches("\nbackend limit:").count(), 1);
+    assert_eq!(config.matches(" ge 20 }\n").count(), 2);
+    assert!(!config.contains("bwlim"));
+
+    let new = at(Version(2, 8));
+    assert_eq!(new.refused.iter().find(|it| it.consumer == who), None);
+    assert_eq!(new.wanted.config().matches("filter bwlim-out held limit 1000000 ").count(), 2);
 }
 
 #[test]

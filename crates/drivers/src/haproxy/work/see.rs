@@ -54,7 +54,7 @@ impl Proxy {
             observed.sections.clone_from(&wanted.sections);
             observed.ranges.clone_from(&wanted.ranges);
         }
-        if self.settings.adds_backends {
+        if self.settings.version.adds_backends() {
             // One that was told of backends and then started again has those of its files.
             let there = readback::backends(&self.admin.ask("show backend\n").await?);
             observed.sections.retain(|section, _| match section {

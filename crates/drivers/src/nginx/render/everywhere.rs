@@ -94,6 +94,8 @@ pub(super) fn after_mark(settings: &Settings) -> Result<String, BadText> {
         "reset_timedout_connection on",
         "large_client_header_buffers 4 16k",
         "client_max_body_size 0",
+        "limit_req_status 429",
+        "limit_req_log_level info",
         "ssl_protocols TLSv1.2 TLSv1.3",
         "proxy_http_version 1.1",
         "proxy_buffering off",

@@ -116,9 +116,31 @@ pub(super) fn ranges(pool: &Pool) -> Vec<String> {
     lines
 }
 
+/// The most requests a second that nginx can count.
+const MOST: u64 = 1_000_000;
+
+/// The zone that all pools of a consumer are counted in, and how many requests a second they may have.
+fn held(pool: &Pool) -> Option<(String, u64)> {
+    let limits = pool.limits.as_ref()?;
+    let (consumer, kind) = (&limits.consumer, limits.consumer.kind.to_string());
+    let parts = [&kind, &*consumer.namespace, &*consumer.name, &*consumer.uid];
+    let zone = format!("limit-{}", short_hash(&parts.map(str::as_bytes)));
+    Some((zone, limits.requests_per_second?.clamp(1, MOST)))
+}
+
+/// Where requests to a pool are counted, if they are.
+pub(super) fn zone(pool: &Pool) -> Option<String> {
+    let (zone, most) = held(pool)?;
+    Some(format!("    limit_req_zone \"all\" zone={zone}:32k rate={most}r/s;\n"))
+}
+
 /// What a location says that leads to a pool.
 pub(super) fn http(pool: &Pool, name: &Word) -> Vec<String> {
     let mut lines = ranges(pool);
+    if let Some((zone, most)) = held(pool) {
+        // What comes within a second too early waits, and more is refused.
+        lines.push(format!("limit_req zone={zone} burst={most}"));
+    }
     let kind = match pool.speaks {
         Speaks::Http1 => "proxy",
         Speaks::H2c => "grpc",

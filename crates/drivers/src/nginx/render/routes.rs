@@ -189,6 +189,7 @@ fn forward(
     if let Some(key) = pool::key(pool) {
         render.keys.insert(name.clone(), key);
     }
+    render.zones.extend(pool::zone(pool));
     Ok(pool::http(pool, &name))
 }
 

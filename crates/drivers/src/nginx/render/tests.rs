@@ -8,8 +8,8 @@ use crate::samples::{
 };
 use bowline_core::key::ConsumerKind;
 use bowline_core::plan::{
-    Action, CertificateRef, Host, PathKind, Persistence, PersistenceKey, Redirect, Rule, SiteTls,
-    ValueKind, ValueMatch,
+    Action, CertificateRef, Host, Limits, PathKind, Persistence, PersistenceKey, Redirect, Rule,
+    SiteTls, ValueKind, ValueMatch,
 };
 use bowline_core::update::{Certificate, Member, MemberState, ResolvedSite, SiteKey};
 use proptest::prelude::*;
@@ -78,6 +78,28 @@ fn sample() -> Desired {
     );
     desired.put_pool(pool("service/shop/dns/"), &[member(7)]);
     desired
+}
+
+#[test]
+fn a_consumer_is_held_to_its_requests_over_all_its_pools_and_not_to_bandwidth() {
+    let mut desired = everything();
+    let who = consumer(ConsumerKind::Ingress, "n");
+    for name in ["in/one", "in/two"] {
+        let limits = Limits {
+            consumer: who.clone(),
+            requests_per_second: Some(20),
+            bits_per_second: Some(8_000),
+        };
+        desired.put_site(Host::Exact(name[3..].into()), None, "n", vec![prefix("/", name)]);
+        desired.put_pool(Pool { limits: Some(limits), ..pool(name) }, &[member(1)]);
+    }
+    nginx_says(&desired).unwrap_or_else(|why| panic!("{why}"));
+    let rendered = rendered(&desired);
+    let tail = &rendered.wanted.tail;
+    assert_eq!(tail.matches("limit_req_zone ").count(), 1);
+    assert_eq!(tail.matches("burst=20;").count(), 2);
+    let told = rendered.refused.iter().find(|it| it.consumer == who && it.extent == Extent::Part);
+    assert!(told.is_some(), "{:?}", rendered.refused);
 }
 
 #[test]
