@@ -5,9 +5,9 @@
 use bowline_core::ObjectKey;
 use bowline_core::addresses::{
     Addresses, AllocateTo, Answer, Ask, Changes, Claim, Config, Event, Families, HolderKind,
-    HolderRef, Kind, Labels, Object, Op, Pool, Range, Record, Version, Write, Written,
+    HolderRef, Kind, Labels, Object, Op, Pool, Range, Record, Write, Written,
 };
-use bowline_core::objects::Family;
+use bowline_core::objects::{Family, Version};
 use std::error::Error;
 use std::fs;
 use std::time::Duration;

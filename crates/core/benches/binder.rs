@@ -3,12 +3,12 @@
 //! each of its three writes is answered and echoed by the watch.
 
 use bowline_core::ObjectKey;
-use bowline_core::addresses::{Scope, Version};
+use bowline_core::addresses::Scope;
 use bowline_core::binder::{
     Ask, Binder, Claim, ClassWish, Event, Kind, LoadBalancer, Object, Op, Phase, Reclaim, Tie,
     Write, Written,
 };
-use bowline_core::objects::{LabelSelector, Operator, Requirement};
+use bowline_core::objects::{LabelSelector, Operator, Requirement, Version};
 use bowline_core::resources::Amounts;
 use std::collections::BTreeMap;
 use std::error::Error;

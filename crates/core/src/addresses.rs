@@ -60,7 +60,7 @@ pub use claim::{Ask, Claim, Families, Labels, Scope, Sharing};
 pub use machine::Addresses;
 pub use pool::{AllocateTo, Pool};
 pub use range::{Range, RangeError};
-pub use record::{AddressState, Content, Holder, HolderKind, HolderRef, Port, Record, Version};
+pub use record::{AddressState, Content, Holder, HolderKind, HolderRef, Port, Record};
 pub use report::{Counts, Guard, PoolReport, PoolUse};
 pub use serving::Serving;
 pub use told::from_name;
@@ -68,7 +68,7 @@ pub use verdict::{Decision, Draining, Granted, Notice, NoticeKind, Reason, Verdi
 pub use wish::{Policy, Wish};
 
 use crate::key::ObjectKey;
-use crate::objects::{Namespace, Timestamp};
+use crate::objects::{Namespace, Timestamp, Version};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -30,9 +30,8 @@ mod tests;
 pub use machine::Admission;
 pub use plan::MOST_SEATS;
 
-use crate::addresses::Version;
 use crate::key::ConsumerRef;
-use crate::objects::Timestamp;
+use crate::objects::{Timestamp, Version};
 use crate::outcome::Problem;
 use crate::resources::{Amounts, Totals};
 use std::sync::Arc;

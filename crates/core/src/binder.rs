@@ -48,8 +48,8 @@ pub use object::{
 pub use provision::{Unmade, provisioned_name};
 pub use report::{Binding, ClaimReport, Phase, Reason, Report};
 
-use crate::addresses::Version;
 use crate::key::ObjectKey;
+use crate::objects::Version;
 use std::sync::Arc;
 
 /// Kinds that the machine is told of.

@@ -15,6 +15,21 @@ use std::sync::Arc;
 /// Seconds since 1970, as `metadata.creationTimestamp` has them.
 pub type Timestamp = i64;
 
+/// A resourceVersion.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Version(pub Arc<str>);
+
+impl Version {
+    /// Whether it is surely older than another. Since Kubernetes 1.35 versions of a kind can be
+    /// compared as numbers; where they are none, a watch is believed to tell news.
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        match (self.0.parse::<u128>(), other.0.parse::<u128>()) {
+            (Ok(this), Ok(other)) => this < other,
+            _ => false,
+        }
+    }
+}
+
 /// Which load balancer a Service or Ingress asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
@@ -417,4 +432,18 @@ pub struct Node {
     pub addresses: Vec<IpAddr>,
     /// Whether it is ready and not excluded from load balancers.
     pub usable: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers_and_others_not_at_all() {
+        let version = |text: &str| Version(text.into());
+        assert!(version("9").is_older_than(&version("10")));
+        assert!(!version("10").is_older_than(&version("9")));
+        assert!(!version("9").is_older_than(&version("9")));
+        assert!(!version("a").is_older_than(&version("b")));
+    }
 }

@@ -3,7 +3,7 @@
 //! makes them (`drivers::provision`) observes, takes the step and observes again. So it does not matter where
 //! somebody before was killed.
 
-use crate::addresses::Version;
+use crate::objects::Version;
 use std::sync::Arc;
 
 /// Which one of its name a part is.

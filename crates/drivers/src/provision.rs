@@ -88,7 +88,7 @@ async fn walk<T: Provisioner>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bowline_core::addresses::Version;
+    use bowline_core::objects::Version;
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 

@@ -13,10 +13,10 @@ use crate::translate::is_object_name;
 use bowline_core::ObjectKey;
 use bowline_core::addresses::{
     AddressState, AllocateTo, Content, Holder, HolderKind, HolderRef, Policy, Pool, Port, Range,
-    Record, Version, Wish,
+    Record, Wish,
 };
 use bowline_core::dns::Name;
-use bowline_core::objects::{LabelSelector, Operator, Requirement, Timestamp};
+use bowline_core::objects::{LabelSelector, Operator, Requirement, Timestamp, Version};
 use bowline_core::outcome::Problem;
 use bowline_core::plan::Transport;
 use k8s_openapi::api::core::v1::{Node, ServiceSpec};

@@ -13,14 +13,14 @@ use crate::selector::AllowedNamespaces;
 use crate::source::{BareMetalSource, ClassSource, CloudSource, LoadBalancerSource};
 use crate::{LoadBalancer, LoadBalancerClaim, LoadBalancerClass, names};
 use bowline_core::ObjectKey;
-use bowline_core::addresses::{Scope, Version};
+use bowline_core::addresses::Scope;
 use bowline_core::admission::{self, Seat};
 use bowline_core::binder::{
     Ask, Binding, Claim, ClaimRef, ClaimReport, Class, ClassWish, LoadBalancer as Known,
     NewLoadBalancer, Phase, Reason, Reclaim, Report, Tie,
 };
 use bowline_core::key::{ConsumerKind, ConsumerRef};
-use bowline_core::objects;
+use bowline_core::objects::{self, Version};
 use bowline_core::outcome::Problem;
 use bowline_core::resources::Amounts;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

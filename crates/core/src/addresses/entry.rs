@@ -3,8 +3,8 @@
 
 use super::WriteId;
 use super::pool::Pool;
-use super::record::{AddressState, Content, Version, Who};
-use crate::objects::Timestamp;
+use super::record::{AddressState, Content, Who};
+use crate::objects::{Timestamp, Version};
 use std::net::IpAddr;
 use std::sync::Arc;
 

@@ -4,11 +4,11 @@
 use super::claim::Claim;
 use super::entry::User;
 use super::machine::{Addresses, same_labels};
-use super::record::{Age, Record, Version, Who};
+use super::record::{Age, Record, Who};
 use super::seat::Seat;
 use super::{Event, HolderKind, Kind, Object};
 use crate::key::ObjectKey;
-use crate::objects::Timestamp;
+use crate::objects::{Timestamp, Version};
 use std::net::IpAddr;
 use std::sync::Arc;
 

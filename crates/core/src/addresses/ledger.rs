@@ -4,9 +4,9 @@
 
 use super::entry::{Entry, Hold, Mark, User};
 use super::pools::Pools;
-use super::record::{AddressState, Content, Holder, HolderRef, Version};
+use super::record::{AddressState, Content, Holder, HolderRef};
 use super::waiters::{Wait, Waiters};
-use crate::objects::Family;
+use crate::objects::{Family, Version};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::replace;

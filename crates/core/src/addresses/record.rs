@@ -3,7 +3,7 @@
 //! objects and back.
 
 use crate::key::ObjectKey;
-use crate::objects::Timestamp;
+use crate::objects::{Timestamp, Version};
 use crate::plan::Transport;
 use std::fmt;
 use std::net::IpAddr;
@@ -149,33 +149,4 @@ pub struct Record {
     pub version: Version,
     /// What it says.
     pub content: Content,
-}
-
-/// A resourceVersion.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Version(pub Arc<str>);
-
-impl Version {
-    /// Whether it is surely older than another. Since Kubernetes 1.35 versions of a kind can be
-    /// compared as numbers; where they are none, a watch is believed to tell news.
-    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
-        match (self.0.parse::<u128>(), other.0.parse::<u128>()) {
-            (Ok(this), Ok(other)) => this < other,
-            _ => false,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_compared_as_numbers_and_others_not_at_all() {
-        let version = |text: &str| Version(text.into());
-        assert!(version("9").is_older_than(&version("10")));
-        assert!(!version("10").is_older_than(&version("9")));
-        assert!(!version("9").is_older_than(&version("9")));
-        assert!(!version("a").is_older_than(&version("b")));
-    }
 }

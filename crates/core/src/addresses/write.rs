@@ -3,9 +3,9 @@
 
 use super::entry::Sent;
 use super::machine::{Addresses, Deadline};
-use super::record::{AddressState, Content, Holder, Record, Version};
+use super::record::{AddressState, Content, Holder, Record};
 use super::{Kind, Op, Write, WriteId, Written};
-use crate::objects::Timestamp;
+use crate::objects::{Timestamp, Version};
 use std::mem::take;
 use std::net::IpAddr;
 

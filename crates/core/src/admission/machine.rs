@@ -3,9 +3,8 @@
 
 use super::plan::{Age, Plan, Wants, plan};
 use super::{Changes, Decision, Kind, LoadBalancer, Seat, Write, WriteId};
-use crate::addresses::Version;
 use crate::key::ConsumerRef;
-use crate::objects::Timestamp;
+use crate::objects::{Timestamp, Version};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;

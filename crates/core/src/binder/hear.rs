@@ -5,9 +5,8 @@ use super::machine::{Binder, ClaimSlot, drop_from};
 use super::object::{Claim, LoadBalancer, Object};
 use super::report::ClaimReport;
 use super::{Event, Kind, Subject};
-use crate::addresses::Version;
 use crate::key::ObjectKey;
-use crate::objects::Timestamp;
+use crate::objects::{Timestamp, Version};
 use std::sync::Arc;
 
 impl Binder {

@@ -1,9 +1,9 @@
 //! What the binder knows of objects: small values, already read into types. `bowline-api` makes them.
 
 use super::report::{ClaimReport, Report};
-use crate::addresses::{Labels, Scope, Version};
+use crate::addresses::{Labels, Scope};
 use crate::key::ObjectKey;
-use crate::objects::{AllowedNamespaces, LabelSelector, Namespace, Timestamp};
+use crate::objects::{AllowedNamespaces, LabelSelector, Namespace, Timestamp, Version};
 use crate::outcome::Problem;
 use crate::resources::Amounts;
 use std::sync::Arc;

@@ -4,9 +4,8 @@
 use super::machine::{Binder, Deadline, Flight, RESTATE, Sent};
 use super::object::{Claim, LoadBalancer, Object};
 use super::{Id, Job, JobKind, Op, Target, Write, Written};
-use crate::addresses::Version;
 use crate::key::ObjectKey;
-use crate::objects::Timestamp;
+use crate::objects::{Timestamp, Version};
 use std::sync::Arc;
 
 /// Failed writes are repeated after 1, 2, 4 … seconds, and at last every 32.

@@ -5,8 +5,8 @@
 use super::writes::{Writer, Written, params, patch_params};
 use crate::patience::answer;
 use bowline_api::proxies::{Made, Part, Wish, covers, rollout};
-use bowline_core::addresses::Version;
 use bowline_core::binder;
+use bowline_core::objects::Version;
 use bowline_core::provision::{Found, Mark, Standing};
 use bowline_drivers::provision::{Progress, Provisioner, Trouble, make, remove};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, Preconditions};

@@ -116,7 +116,7 @@ pub(super) enum Written {
     /// A claim is so now.
     Claim(Box<Shown<ClaimShown>>),
     /// The version of what was looked for. None: it is gone.
-    LookedFor(binder::Subject, Option<addresses::Version>),
+    LookedFor(binder::Subject, Option<bowline_core::objects::Version>),
     /// How what serves a load balancer is.
     Provisioned(Box<Provisioned>),
     /// Whether all of it is gone, or why not.

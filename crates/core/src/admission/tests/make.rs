@@ -1,8 +1,8 @@
 //! Builders, and an API that carries out what the machine says.
 
-use crate::addresses::Version;
 use crate::admission::*;
 use crate::key::{ConsumerKind, ConsumerRef};
+use crate::objects::Version;
 use crate::resources::Amounts;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 //! leaders at once.
 
 use super::make::*;
-use crate::addresses::Version;
 use crate::admission::*;
+use crate::objects::Version;
 use crate::resources::{Amounts, Resource, Totals};
 use proptest::prelude::*;
 use proptest::sample::Index;

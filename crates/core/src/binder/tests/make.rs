@@ -1,9 +1,9 @@
 //! Builders, and an API that carries out what the machine says as a real one would.
 
-use crate::addresses::{Scope, Version};
+use crate::addresses::Scope;
 use crate::binder::*;
 use crate::key::ObjectKey;
-use crate::objects::{AllowedNamespaces, LabelSelector, Operator, Requirement, Timestamp};
+use crate::objects::{AllowedNamespaces, LabelSelector, Operator, Requirement, Timestamp, Version};
 use crate::resources::Amounts;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -6,11 +6,11 @@ use crate::controller::binding::{Answer, Found, Step};
 use crate::controller::shown::{ClaimShown, Shown};
 use bowline_api::LoadBalancerClassSpec;
 use bowline_api::convert;
-use bowline_core::addresses::Version;
 use bowline_core::binder::{
     self, Binder, Binding, Changes, ClaimReport, Class, Event as Told, Job, Kind, Object as Thing,
     Op, Report as Standing, Subject, Tie,
 };
+use bowline_core::objects::Version;
 use bowline_core::status::Condition as Said;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
