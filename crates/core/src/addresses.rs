@@ -32,6 +32,7 @@
 mod choose;
 mod claim;
 mod entry;
+mod external_ip;
 mod grant;
 mod hear;
 mod ledger;
@@ -57,12 +58,13 @@ mod write;
 mod tests;
 
 pub use claim::{Ask, Claim, Families, Labels, Scope, Sharing};
+pub use external_ip::{ExternalIpPhase, ExternalIpStatus};
 pub use machine::Addresses;
 pub use pool::{AllocateTo, Pool};
 pub use range::{Range, RangeError};
 pub use record::{AddressState, Content, Holder, HolderKind, HolderRef, Port, Record};
 pub use report::{Counts, Guard, PoolReport, PoolUse};
-pub use serving::Serving;
+pub use serving::{Inherited, Serving};
 pub use told::from_name;
 pub use verdict::{Decision, Draining, Granted, Notice, NoticeKind, Reason, Verdict};
 pub use wish::{Policy, Wish};

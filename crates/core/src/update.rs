@@ -5,6 +5,7 @@
 //! added or changed, in the order certificates, cookie secret, pools, members, sites, listeners; then what is removed,
 //! in the reverse order. An update whose hash is all that changed means "this is now applied".
 
+use crate::hash::PlanHash;
 use crate::key::ConsumerRef;
 use crate::outcome::Problem;
 use crate::plan::{Host, Listener, ListenerProtocol, Pool, Rule, SiteTls};
@@ -193,6 +194,14 @@ pub struct Report {
     pub waiting: bool,
 }
 
+impl Report {
+    /// The plan that is in force when a driver says this of one that it was given: while it waits, the
+    /// one before.
+    pub fn in_force(&self, before: Option<PlanHash>, given: PlanHash) -> Option<PlanHash> {
+        if self.waiting { before } else { Some(given) }
+    }
+}
+
 /// That a driver cannot do something for somebody.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Refusal {
@@ -225,5 +234,19 @@ pub enum Extent {
 impl Extent {
     fn is_all(&self) -> bool {
         *self == Self::All
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn while_a_driver_waits_the_plan_before_is_in_force() {
+        let [before, given] = [1, 2].map(|n| format!("{n:064x}").parse::<PlanHash>().unwrap());
+        let said = |waiting| Report { waiting, ..Report::default() };
+        assert_eq!(said(true).in_force(Some(before), given), Some(before));
+        assert_eq!(said(true).in_force(None, given), None, "nothing was in force before");
+        assert_eq!(said(false).in_force(Some(before), given), Some(given));
     }
 }

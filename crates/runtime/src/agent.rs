@@ -342,9 +342,7 @@ impl<D: Driver> Agent<D> {
 
     fn applied(&mut self, update: &Update, said: bowline_core::update::Report) {
         let report = self.with_lacking(&said);
-        let waiting = said.waiting;
-        self.said = said;
-        self.given = Some(update.hash);
+        (self.said, self.given) = (said, Some(update.hash));
         let changes = self.tally.count(update, &report);
         self.context.metrics.members(&self.load_balancer, self.tally.members());
         for change in changes {
@@ -355,9 +353,10 @@ impl<D: Driver> Agent<D> {
             self.context.changes.tell(change);
         }
         let failed = self.failed;
+        let said = &self.said;
         self.report.send_if_modified(|before| {
             let now = Report {
-                hash: if waiting { before.hash } else { Some(update.hash) },
+                hash: said.in_force(before.hash, update.hash),
                 error: before.error.clone().filter(|_| failed),
                 refused: report.refused,
                 unlisted: 0,
@@ -367,7 +366,7 @@ impl<D: Driver> Agent<D> {
             *before = now;
             different
         });
-        if !waiting {
+        if !self.said.waiting {
             self.context.readiness.reached(&self.first_plan);
         }
     }

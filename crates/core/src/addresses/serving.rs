@@ -3,6 +3,7 @@
 //! it of plans and of what Leases prove; what it says goes to the machine as [`super::Event::Serving`]
 //! and holds back releases.
 
+use super::machine::Addresses;
 use super::record::HolderRef;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,6 +19,16 @@ pub struct Serving {
     /// For whom a load balancer may still serve something that is no longer planned, by the change that
     /// took it away: an agent that is away costs one look, however many there are.
     leaving: BTreeMap<Arc<str>, BTreeMap<u64, BTreeSet<HolderRef>>>,
+}
+
+/// Who may be served, whoever planned it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Inherited {
+    /// Where, and who.
+    pub places: Vec<(HolderRef, Arc<str>)>,
+    /// Those of whom Plans of a load balancer say so: an agent proves nothing of them before it has
+    /// applied ours.
+    pub planned: BTreeMap<Arc<str>, BTreeSet<HolderRef>>,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +70,7 @@ impl Serving {
     }
 
     /// A load balancer may serve these, whoever planned it, until it has applied the plan of this change.
-    pub fn inherit(
+    fn inherit(
         &mut self,
         holder: HolderRef,
         load_balancer: Arc<str>,
@@ -67,6 +78,36 @@ impl Serving {
         change: u64,
     ) {
         self.leave((holder, load_balancer), addresses, change);
+    }
+
+    /// All that load balancers may serve when a leader begins: what Addresses say is on them, and what Plans
+    /// hold of what their holders have, until a load balancer has applied the plan of this change.
+    pub fn inherit_all<'a>(
+        &mut self,
+        machine: &Addresses,
+        plans: impl IntoIterator<Item = (HolderRef, &'a Arc<str>, &'a [IpAddr])>,
+        change: u64,
+    ) -> Inherited {
+        let mut places = BTreeMap::<Place, BTreeSet<IpAddr>>::new();
+        for (holder, load_balancer, address) in machine.places() {
+            let place = (holder.clone(), load_balancer.clone());
+            places.entry(place).or_default().insert(address);
+        }
+        let mut planned = BTreeMap::<Arc<str>, BTreeSet<HolderRef>>::new();
+        for (holder, load_balancer, addresses) in plans {
+            let held = machine.addresses_of(&holder);
+            let mut held = addresses.iter().copied().filter(|it| held.contains(it)).peekable();
+            if held.peek().is_some() {
+                let place = (holder.clone(), load_balancer.clone());
+                places.entry(place).or_default().extend(held);
+                planned.entry(load_balancer.clone()).or_default().insert(holder);
+            }
+        }
+        let all = places.keys().cloned().collect();
+        for ((holder, load_balancer), addresses) in places {
+            self.inherit(holder, load_balancer, addresses.into_iter().collect(), change);
+        }
+        Inherited { places: all, planned }
     }
 
     /// What is taken away a second time waits for the later change only: who comes and goes while an agent

@@ -5,7 +5,7 @@ use super::*;
 use crate::controller::shown::Shown;
 use crate::controller::writes::Amend;
 use bowline_api::external_ip::{ExternalIPPhase, ExternalIPStatus};
-use bowline_core::addresses::{Decision, Guard};
+use bowline_core::addresses::{Decision, ExternalIpPhase, ExternalIpStatus, Guard};
 use serde_json::json;
 
 impl State {
@@ -91,25 +91,30 @@ fn status(
     clock: Timestamp,
 ) -> ExternalIPStatus {
     let before = &shown.status.status;
-    let Some(decision) = decision else {
-        // Nothing is decided yet, or nothing is left of it.
-        return match shown.status.deleting {
-            true => ExternalIPStatus { ips: Vec::new(), ..before.clone() },
-            false => before.clone(),
-        };
+    let said = ExternalIpStatus {
+        addresses: before.ips.clone(),
+        phase: before.phase.map(|phase| match phase {
+            ExternalIPPhase::Pending => ExternalIpPhase::Pending,
+            ExternalIPPhase::Assigned => ExternalIpPhase::Assigned,
+            ExternalIPPhase::Forwarding => ExternalIpPhase::Forwarding,
+        }),
+        condition: None,
     };
-    let ips: Vec<_> = decision.addresses.iter().map(|it| it.address).collect();
-    let phase = match before.phase {
-        _ if ips.is_empty() => ExternalIPPhase::Pending,
-        Some(ExternalIPPhase::Forwarding) => ExternalIPPhase::Forwarding,
-        _ => ExternalIPPhase::Assigned,
+    let now = ExternalIpStatus::of(decision, said, shown.status.deleting);
+    let conditions = match &now.condition {
+        Some(condition) => render::with_condition(
+            &before.conditions,
+            names::CONDITION_ASSIGNED,
+            condition,
+            shown.generation,
+            clock,
+        ),
+        None => before.conditions.clone(),
     };
-    let conditions = render::with_condition(
-        &before.conditions,
-        names::CONDITION_ASSIGNED,
-        &decision.condition(None),
-        shown.generation,
-        clock,
-    );
-    ExternalIPStatus { ips, phase: Some(phase), conditions, pod_ips: before.pod_ips.clone() }
+    let phase = now.phase.map(|phase| match phase {
+        ExternalIpPhase::Pending => ExternalIPPhase::Pending,
+        ExternalIpPhase::Assigned => ExternalIPPhase::Assigned,
+        ExternalIpPhase::Forwarding => ExternalIPPhase::Forwarding,
+    });
+    ExternalIPStatus { ips: now.addresses, phase, conditions, pod_ips: before.pod_ips.clone() }
 }

@@ -14,6 +14,11 @@ fn holder_of(consumer: &ConsumerRef) -> Option<HolderRef> {
     Some(HolderRef { key: key(consumer), kind, uid: Arc::clone(&consumer.uid) })
 }
 
+fn consumer_of(holder: HolderRef) -> Option<ConsumerRef> {
+    let HolderRef { key: ObjectKey { namespace, name }, kind, uid } = holder;
+    Some(ConsumerRef { kind: kind_of(kind)?, namespace, name, uid })
+}
+
 impl State {
     /// A load balancer is to serve a Service at these addresses from this change on.
     pub(in crate::controller::state) fn serve(
@@ -55,31 +60,19 @@ impl State {
         }
         self.pooled.inherited = true;
         let change = self.change + 1;
-        let mut places = BTreeMap::<(HolderRef, Arc<str>), BTreeSet<IpAddr>>::new();
-        for (holder, lb, address) in self.pooled.machine.places() {
-            places.entry((holder.clone(), Arc::clone(lb))).or_default().insert(address);
-        }
-        let mut found = BTreeMap::<Arc<str>, BTreeSet<ConsumerRef>>::new();
-        for (lb, consumer, addresses) in self.planner.recorded() {
-            let Some(holder) = holder_of(consumer) else { continue };
-            let held = self.pooled.machine.addresses_of(&holder);
-            let mut held = addresses.iter().copied().filter(|it| held.contains(it)).peekable();
-            if held.peek().is_some() {
-                places.entry((holder, Arc::clone(lb))).or_default().extend(held);
-                found.entry(Arc::clone(lb)).or_default().insert(consumer.clone());
-            }
-        }
-        for (lb, consumers) in found {
+        let plans = self.planner.recorded();
+        let plans = plans.filter_map(|(lb, who, at)| Some((holder_of(who)?, lb, at)));
+        let inherited = self.pooled.serving.inherit_all(&self.pooled.machine, plans, change);
+        for (lb, holders) in inherited.planned {
+            let consumers = holders.into_iter().filter_map(consumer_of).collect();
             if let Some(plans) = self.plans.get_mut(&lb) {
                 plans.doubt(&consumers, change);
             }
         }
-        for ((holder, lb), addresses) in places {
+        for (holder, lb) in inherited.places {
             if self.balancers.get(&lb).is_some() {
-                self.met.insert(Arc::clone(&lb));
+                self.met.insert(lb);
             }
-            let addresses = addresses.into_iter().collect();
-            self.pooled.serving.inherit(holder.clone(), lb, addresses, change);
             self.tell_served(holder);
         }
     }
