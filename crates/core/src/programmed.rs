@@ -3,7 +3,7 @@
 //! still counts for those that did not change since.
 
 use crate::hash::PlanHash;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,38 @@ const REMEMBERED_WRITTEN: usize = 4096;
 /// The last hashes of each plan, each with the number of the change that led to it.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    plans: BTreeMap<Arc<str>, VecDeque<(PlanHash, u64)>>,
+    plans: BTreeMap<Arc<str>, Past>,
     /// Those that were written.
-    written: BTreeMap<Arc<str>, VecDeque<(PlanHash, u64)>>,
+    written: BTreeMap<Arc<str>, Past>,
+}
+
+/// The last hashes of one load balancer, and where each was last seen: an agent that is away is judged in
+/// one look, however much has changed since.
+#[derive(Clone, Debug, Default)]
+struct Past {
+    hashes: VecDeque<(PlanHash, u64)>,
+    newest: HashMap<PlanHash, u64>,
+}
+
+impl Past {
+    fn push(&mut self, hash: PlanHash, change: u64, most: usize) {
+        match self.hashes.back_mut() {
+            Some((last, number)) if *last == hash => *number = change.max(*number),
+            _ => self.hashes.push_back((hash, change)),
+        }
+        let newest = self.newest.entry(hash).or_default();
+        *newest = change.max(*newest);
+        if self.hashes.len() > most
+            && let Some((old, change)) = self.hashes.pop_front()
+            && self.newest.get(&old) == Some(&change)
+        {
+            self.newest.remove(&old);
+        }
+    }
+
+    fn last(&self) -> Option<(PlanHash, u64)> {
+        self.hashes.back().copied()
+    }
 }
 
 /// What a Lease says.
@@ -106,13 +135,7 @@ impl History {
     /// Notes the hash of a plan after a change. Changes are numbered upwards.
     pub fn record(&mut self, load_balancer: &Arc<str>, hash: PlanHash, change: u64) {
         let plans = self.plans.entry(load_balancer.clone()).or_default();
-        match plans.back_mut() {
-            Some((last, number)) if *last == hash => *number = change,
-            _ => plans.push_back((hash, change)),
-        }
-        if plans.len() > REMEMBERED {
-            plans.pop_front();
-        }
+        plans.push(hash, change, REMEMBERED);
     }
 
     /// Notes the hash of what is written while the plan of now is not, or not wholly: all changes up to
@@ -120,15 +143,9 @@ impl History {
     pub fn record_written(&mut self, load_balancer: &str, hash: PlanHash, change: u64) {
         let Some((name, plans)) = self.plans.get_key_value(load_balancer) else { return };
         // The plan of now is written wholly.
-        let change = plans.back().filter(|(now, _)| *now == hash).map_or(change, |(_, last)| *last);
+        let change = plans.last().filter(|(now, _)| *now == hash).map_or(change, |(_, last)| last);
         let written = self.written.entry(Arc::clone(name)).or_default();
-        match written.back_mut() {
-            Some((last, number)) if *last == hash => *number = change.max(*number),
-            _ => written.push_back((hash, change)),
-        }
-        if written.len() > REMEMBERED_WRITTEN {
-            written.pop_front();
-        }
+        written.push(hash, change, REMEMBERED_WRITTEN);
     }
 
     /// Forgets a load balancer.
@@ -164,12 +181,9 @@ impl History {
         let plans = self.plans.get(load_balancer);
         let hash = claim.and_then(|claim| claim.hash);
         // The newest of equal plans: what is in force does not depend on how it came about.
-        let newest = |plans: Option<&VecDeque<(PlanHash, u64)>>| {
-            let found = plans.into_iter().flatten().rev().find(|(seen, _)| Some(*seen) == hash);
-            found.map(|(_, change)| *change)
-        };
+        let newest = |past: Option<&Past>| past?.newest.get(&hash?).copied();
         let applied = newest(plans).max(newest(self.written.get(load_balancer)));
-        let now = plans.and_then(|plans| plans.back()).map(|(hash, _)| *hash);
+        let now = plans.and_then(Past::last).map(|(hash, _)| hash);
         let pending = match (now, claim) {
             (None, _) => Some(Pending::NoPlan),
             (_, None) => Some(Pending::NoAgent),
@@ -243,6 +257,23 @@ mod tests {
         }
         let verdict = history.judge("lb", Some(&claim(1)));
         assert_eq!(verdict, pending(Pending::AgentBehind, Some(1)));
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_nothing_behind_and_what_came_again_is_still_known() {
+        let mut history = history(&[1, 2, 3]);
+        history.record(&"lb".into(), hash(1), 4);
+        for n in 5..1026 {
+            history.record(&"lb".into(), hash(n), n.into());
+        }
+        let sizes = |it: &History| (it.plans["lb"].hashes.len(), it.plans["lb"].newest.len());
+        assert_eq!(sizes(&history), (1024, 1024));
+        let expected = pending(Pending::AgentBehind, Some(4));
+        assert_eq!(history.judge("lb", Some(&claim(1))), expected);
+        history.record(&"lb".into(), hash(2000), 1026);
+        assert_eq!(sizes(&history), (1024, 1024));
+        let expected = pending(Pending::AgentBehind, None);
+        assert_eq!(history.judge("lb", Some(&claim(2))), expected);
     }
 
     #[test]
