@@ -202,6 +202,41 @@ fn may_share(one: &Value, other: &Value) -> bool {
         && !ports(other).is_empty()
 }
 
+/// Those of one Address who may not hold it together.
+fn clashes(record: &Value) -> Vec<String> {
+    let holders = record["spec"]["holders"].as_array().cloned().unwrap_or_default();
+    let mut clashes = Vec::new();
+    for (at, one) in holders.iter().enumerate() {
+        for other in holders[at + 1..].iter().filter(|other| !may_share(one, other)) {
+            clashes.push(format!("{} has {one} and {other}", record["metadata"]["name"]));
+        }
+    }
+    clashes
+}
+
+/// Looks at every version of every Address until all is over: one moment in which two hold what they may
+/// not share is one too many. Returns how many it has seen.
+async fn watch(cluster: &Cluster, over: &AtomicBool) -> usize {
+    let (_, list) = cluster.get(&path("Address", "", "")).await;
+    let mut version = text(&list["metadata"]["resourceVersion"]).to_owned();
+    let mut seen = 0;
+    // What happened before it was over is told by the watch that begins after it.
+    let mut last = false;
+    while !last {
+        last = over.load(Ordering::Relaxed);
+        let all = path("Address", "", "");
+        let watch = format!("{all}?watch=1&timeoutSeconds=2&resourceVersion={version}");
+        for event in cluster.http(Call::new("GET", watch)).await.json_lines() {
+            assert!(event["type"] != "ERROR", "the watch is not whole: {event}");
+            let clashes = clashes(&event["object"]);
+            assert!(clashes.is_empty(), "at {}: {clashes:#?}", event["object"]["metadata"]);
+            version = text(&event["object"]["metadata"]["resourceVersion"]).to_owned();
+            seen += 1;
+        }
+    }
+    seen
+}
+
 /// What is wrong with what the API shows.
 async fn faults(cluster: &Cluster, namespace: &str) -> Vec<String> {
     let services = items(cluster, "Service", namespace).await;
@@ -221,15 +256,10 @@ async fn faults(cluster: &Cluster, namespace: &str) -> Vec<String> {
             Some(pool) => *counts.entry(text(&pool["metadata"]["name"])).or_default() += 1,
             None => faults.push(format!("{address} is in no pool")),
         }
-        let holders = record["spec"]["holders"].as_array().cloned().unwrap_or_default();
-        if holders.is_empty() {
+        if record["spec"]["holders"].as_array().is_none_or(Vec::is_empty) {
             faults.push(format!("{address} has no holder"));
         }
-        for (at, one) in holders.iter().enumerate() {
-            for other in holders[at + 1..].iter().filter(|other| !may_share(one, other)) {
-                faults.push(format!("{address} has {one} and {other}"));
-            }
-        }
+        faults.extend(clashes(record));
         for holder in record["spec"]["holders"].as_array().into_iter().flatten() {
             let uid = text(&holder["uid"]);
             if !live.contains(uid) {
@@ -327,9 +357,17 @@ fn killed_at_any_moment_of_churn_controllers_give_nothing_twice_move_nobody_and_
             over.store(true, Ordering::Relaxed);
         };
         let kills = kill(&cluster, controller, &dice, size.kills, &over);
-        let ((), controller) = futures::join!(edits, kills);
-        let took = converge(&cluster, &namespace, size.patience).await;
-        println!("all is well {took:?} after the last start");
+        let quiet = AtomicBool::new(false);
+        let all = async {
+            let ((), controller) = futures::join!(edits, kills);
+            let took = converge(&cluster, &namespace, size.patience).await;
+            println!("all is well {took:?} after the last start");
+            quiet.store(true, Ordering::Relaxed);
+            controller
+        };
+        let (controller, seen) = futures::join!(all, watch(&cluster, &quiet));
+        println!("saw {seen} versions of Addresses");
+        assert!(seen > 0, "the watch has told nothing");
         site = Site { cluster, namespace, controller };
         // Whom nothing concerned nobody has written to.
         assert_eq!(versions(&site, "Service", &bystanders).await, services);

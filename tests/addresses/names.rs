@@ -1,9 +1,9 @@
 //! Addresses from DNS names, with a real BIND; `nsupdate` plays external-dns.
 
 use crate::stage::{Site, play};
-use bowline_testing::objects::{self, path};
-use bowline_testing::{Bind, Call, net};
-use serde_json::{Value, json};
+use bowline_testing::objects;
+use bowline_testing::{Bind, net};
+use serde_json::json;
 
 const FROM_DNS: &str = "AddressFromDNS";
 const NAME: &str = "myglobal.example.test";
@@ -59,7 +59,7 @@ fn a_name_that_changes_never_leaves_a_service_on_a_load_balancer_without_an_addr
         });
         site.service("web", annotations).await;
         site.shows("web", &[&old]).await;
-        let version = site.read("web").await["metadata"]["resourceVersion"].clone();
+        let version = site.version("web").await;
         // While the agent sleeps nobody listens at the new one.
         agent.process.signal("STOP");
         bind.set(NAME, "A", 1, &[&new]);
@@ -67,15 +67,7 @@ fn a_name_that_changes_never_leaves_a_service_on_a_load_balancer_without_an_addr
         site.shows("web", &[&old]).await;
         agent.process.signal("CONT");
         site.shows("web", &[&new]).await;
-        let version = version.as_str().expect("a version");
-        let services = path("Service", &site.namespace, "");
-        let watch = format!("{services}?watch=1&timeoutSeconds=1&resourceVersion={version}");
-        let events = site.cluster.http(Call::new("GET", watch)).await.json_lines();
-        let shown = events.iter().map(|it| it["object"]["status"]["loadBalancer"].clone());
-        let mut shown: Vec<Value> = shown.collect();
-        shown.dedup();
-        let point = |address: &str| json!({"ingress": [{"ip": address, "ipMode": "Proxy"}]});
-        assert_eq!(shown, [point(&old), point(&new)]);
+        assert_eq!(site.has_shown(&version).await, [[old], [new]]);
     });
 }
 
@@ -163,6 +155,7 @@ fn two_clusters_that_see_different_answers_keep_a_vip_and_agree_in_the_end() {
         other.service("web", annotations()).await;
         one.shows("web", &["192.0.2.5"]).await;
         other.shows("web", &["192.0.2.5"]).await;
+        let since = [one.version("web").await, other.version("web").await];
         // One server knows it earlier than the other.
         bind.set(NAME, "A", 1, &["192.0.2.6"]);
         one.shows("web", &["192.0.2.6", "192.0.2.5"]).await;
@@ -170,6 +163,11 @@ fn two_clusters_that_see_different_answers_keep_a_vip_and_agree_in_the_end() {
         other_bind.set(NAME, "A", 1, &["192.0.2.6"]);
         other.shows("web", &["192.0.2.6", "192.0.2.5"]).await;
         one.shows("web", &["192.0.2.6", "192.0.2.5"]).await;
+        // Neither was without, or had another one, in between.
+        let both: [&[&str]; 2] = [&["192.0.2.5"], &["192.0.2.6", "192.0.2.5"]];
+        for (site, since) in [&one, &other].into_iter().zip(&since) {
+            assert_eq!(site.has_shown(since).await, both);
+        }
     });
 }
 

@@ -108,6 +108,28 @@ impl Site {
         .await
     }
 
+    /// The version of a Service, from which [`Site::has_shown`] tells what happened.
+    pub(crate) async fn version(&self, name: &str) -> String {
+        let service = self.read(name).await;
+        service["metadata"]["resourceVersion"].as_str().expect("a version").to_owned()
+    }
+
+    /// All that the statuses of Services have shown since a version, in order, as a watch tells it.
+    pub(crate) async fn has_shown(&self, version: &str) -> Vec<Vec<String>> {
+        let services = path("Service", &self.namespace, "");
+        let watch = format!("{services}?watch=1&timeoutSeconds=1&resourceVersion={version}");
+        let events = self.cluster.http(Call::new("GET", watch)).await.json_lines();
+        let shown = events.iter().map(|event| {
+            assert!(event["type"] != "ERROR", "{event}");
+            let points = event["object"]["status"]["loadBalancer"]["ingress"].as_array();
+            let ips = points.into_iter().flatten().filter_map(|it| it["ip"].as_str());
+            ips.map(str::to_owned).collect()
+        });
+        let mut shown: Vec<Vec<String>> = shown.collect();
+        shown.dedup();
+        shown
+    }
+
     /// Waits until a condition of a Service has this reason; returns its message.
     pub(crate) async fn says(&self, name: &str, condition: &str, reason: &str) -> String {
         eventually(&format!("{condition} of {name} is {reason}"), || async {
