@@ -146,7 +146,7 @@ impl View<'_> {
                 plan.drops.push((address, cause));
                 continue;
             }
-            let rank = self.rank(claim, address);
+            let rank = self.rank(seat, address);
             let best = &mut best[family as usize];
             if best.as_ref().is_none_or(|(other, _)| rank < *other) {
                 *best = Some((rank, address));
@@ -156,8 +156,11 @@ impl View<'_> {
     }
 
     /// The lowest is what somebody keeps of several. It follows from objects alone, so that two leaders
-    /// who see the same never give up one each: what was recorded and no longer is comes behind what is.
-    fn rank(&self, claim: &Claim, address: IpAddr) -> (bool, bool, bool, i64, IpAddr) {
+    /// who see the same never give up one each: what was recorded and no longer is comes behind what is,
+    /// and what nobody knows of behind what its status shows.
+    fn rank(&self, seat: &Seat, address: IpAddr) -> (bool, bool, bool, bool, i64, IpAddr) {
+        let claim = &*seat.claim;
+        let shown = claim.status.contains(&address) || seat.written.contains(&address);
         let held = self.ledger.held(address);
         let draining = held.is_some_and(|it| matches!(it.state, AddressState::Draining { .. }));
         let holder = held.and_then(|it| it.holder(&claim.holder.uid));
@@ -165,6 +168,7 @@ impl View<'_> {
             !self.is_asked_for(claim, address),
             draining,
             !self.ledger.is_recorded(address, &claim.holder.uid),
+            !shown,
             holder.map_or(i64::MAX, |it| it.since),
             address,
         )

@@ -36,6 +36,8 @@ pub(super) struct Sent {
     pub(super) gone: Option<Version>,
     /// A list that came meanwhile did not have the object.
     pub(super) unseen: bool,
+    /// It was sent in doubt whether the object is still there: if it is not, the watch may never tell.
+    pub(super) unsure: bool,
 }
 
 #[derive(Debug, Default)]

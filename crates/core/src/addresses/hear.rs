@@ -43,6 +43,7 @@ impl Addresses {
                 if let Some(seat) = self.seats.get_mut(&holder.who())
                     && *seat.uid() == holder.uid
                 {
+                    seat.written.clone_from(&addresses);
                     seat.unacked = addresses;
                     if self.ledger.is_leaving(&holder.uid) {
                         self.dirty.insert(seat.claim.age());
@@ -265,13 +266,19 @@ impl Addresses {
         self.tombstones.remove(&address);
         let entry = self.ledger.entries.entry(address).or_default();
         entry.epoch = self.epochs[Kind::Address as usize];
-        if let Some((_, known)) = &entry.recorded
-            && (version == *known || version.is_older_than(known))
-        {
+        let known = entry.recorded.as_ref().map(|(_, known)| known);
+        if known.is_some_and(|known| version.is_older_than(known)) {
             return;
         }
+        // It is there, or the watch will tell of its end.
+        (entry.doubt, entry.answered_in_list) = (false, false);
         if let Some(sent) = &mut entry.sent {
-            sent.unseen = false;
+            (sent.unseen, sent.unsure) = (false, false);
+            // What came after its end is not gone with it.
+            sent.gone.take_if(|gone| !version.is_older_than(gone));
+        }
+        if known == Some(&version) {
+            return;
         }
         let idle = entry.sent.is_none();
         let as_meant = entry.held.as_ref() == Some(&content);

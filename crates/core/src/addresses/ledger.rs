@@ -50,6 +50,14 @@ impl Ledger {
         recorded.is_some_and(|(content, _)| content.has(uid))
     }
 
+    /// Whether a write is under way after which the API has an address recorded for somebody. Until it is
+    /// known what became of that, nobody can say which of several it has.
+    pub(super) fn is_being_recorded(&self, address: IpAddr, uid: &str) -> bool {
+        let sent = self.entries.get(&address).and_then(|entry| entry.sent.as_ref());
+        let wrote = sent.and_then(|sent| sent.wrote.as_ref());
+        wrote.is_some_and(|content| content.has(uid)) && !self.is_recorded(address, uid)
+    }
+
     /// Whether somebody is about to give something up.
     pub(super) fn is_leaving(&self, uid: &str) -> bool {
         self.holds(uid).iter().any(|hold| hold.leave.is_some())

@@ -24,6 +24,8 @@ pub(super) struct Seat {
     /// The traffic under which it was last let share.
     pub(super) accepted: Option<(bool, Labels)>,
     pub(super) published: Option<Arc<Decision>>,
+    /// What was last written to its status, which the watch may be yet to tell.
+    pub(super) written: Vec<IpAddr>,
     /// Addresses that were published before, and that its status may still come to show.
     pub(super) unacked: Vec<IpAddr>,
 }
@@ -40,6 +42,7 @@ impl Seat {
             waits: Vec::new(),
             accepted: None,
             published: None,
+            written: Vec::new(),
             unacked: Vec::new(),
         }
     }

@@ -253,6 +253,7 @@ impl Addresses {
             .filter(|hold| hold.leave.is_some_and(|until| until <= now))
             .map(|hold| hold.address)
             .filter(|it| !seat.shows(*it) && !self.is_served(&claim.holder.uid, *it))
+            .filter(|it| !self.ledger.is_being_recorded(*it, &claim.holder.uid))
             .collect();
         ended.into_iter().for_each(|address| self.release(address, &claim.holder.uid, now));
     }

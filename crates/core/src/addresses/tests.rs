@@ -3,10 +3,12 @@
 mod causes;
 mod cloud;
 mod cost;
+mod leader;
 pub(super) mod make;
 mod moves;
 mod names;
 mod order;
+mod places;
 mod pools;
 mod properties;
 mod record;

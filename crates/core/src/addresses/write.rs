@@ -61,8 +61,8 @@ impl Addresses {
             Op::Delete { version } => (None, Some(version.clone())),
         };
         if let Some(entry) = self.ledger.entries.get_mut(&address) {
-            entry.sent = Some(Sent { id, wrote, base, gone: None, unseen: false });
-            entry.doubt = false;
+            let unsure = std::mem::take(&mut entry.doubt);
+            entry.sent = Some(Sent { id, wrote, base, gone: None, unseen: false, unsure });
         }
         Write { id, address, op }
     }
@@ -130,16 +130,17 @@ impl Addresses {
             return self.failed(address, &sent, now);
         }
         (entry.failures, entry.retry_at) = (0, 0);
+        let gone = |it: &Version| sent.gone.as_ref().is_some_and(|gone| it.is_older_than(gone));
         match (result, sent.wrote.clone()) {
-            (Written::Ok(version), Some(_))
-                if sent.gone.as_ref().is_some_and(|gone| version.is_older_than(gone)) =>
-            {
+            // The watch has told of the end of what the answer speaks of.
+            (Written::Ok(version), Some(_)) if gone(&version) => self.conflict(address, None, now),
+            (Written::Conflict(Some(newest)), _) if gone(&newest.version) => {
                 self.conflict(address, None, now);
             }
             (Written::Ok(version), Some(content)) => self.wrote(address, content, version),
             (Written::Ok(_), None) => self.deleted(address, &sent),
             (Written::Conflict(newest), _) => {
-                self.bury_record(address, newest.is_none() && !sent.unseen);
+                self.bury_record(address, newest.is_none() && !sent.unseen && !sent.unsure);
                 self.conflict(address, newest, now);
             }
             (Written::Failed, _) => {}

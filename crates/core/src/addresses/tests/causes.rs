@@ -15,6 +15,8 @@ use std::rc::Rc;
 pub(super) struct Causes {
     views: Vec<Rc<World>>,
     holds: BTreeMap<(Arc<str>, IpAddr), Hold>,
+    /// What a status has shown since it was given. Nobody knows of anything else.
+    shown: BTreeSet<(Arc<str>, IpAddr)>,
     /// What somebody ever had: it may be made again.
     had: BTreeSet<(Arc<str>, IpAddr)>,
     tainted: BTreeSet<Arc<str>>,
@@ -84,6 +86,12 @@ impl Causes {
         self.tainted.contains(uid)
     }
 
+    /// A leader writes a status.
+    pub(super) fn shown(&mut self, uid: &Arc<str>, addresses: &[IpAddr]) {
+        let held = addresses.iter().map(|it| (uid.clone(), *it));
+        self.shown.extend(held.filter(|it| self.holds.contains_key(it)));
+    }
+
     /// Somebody deleted an Address.
     pub(super) fn vandalised(&mut self, record: &Record) {
         for Holder { holder, .. } in &record.content.holders {
@@ -109,7 +117,12 @@ impl Causes {
         let (before, after) = (uids(before), uids(after));
         for uid in before.difference(&after) {
             let hold = self.holds.remove(&(uid.clone(), address));
-            let spare = self.beside(uid, address).next().is_some();
+            if !self.shown.remove(&(uid.clone(), address)) {
+                continue;
+            }
+            // A spare one is no loss: of one leader one that was shown, too.
+            let known = |it: IpAddr| !gain.alone || self.shown.contains(&(uid.clone(), it));
+            let spare = self.beside(uid, address).any(|(it, _)| known(it));
             // One who has not heard of a deletion may think that it has another one.
             let vandal = self.vandalised.iter().any(|(it, _)| it == uid);
             let cause =
@@ -125,7 +138,9 @@ impl Causes {
             let again = draining
                 || self.vandalised.contains(&hold)
                 || !gain.alone && self.had.contains(&hold);
-            for (other, hold) in self.beside(uid, address).filter(known).filter(|_| !again) {
+            let shown = |(other, _): &(IpAddr, &Hold)| self.shown.contains(&(uid.clone(), *other));
+            let others = self.beside(uid, address).filter(known).filter(shown);
+            for (other, hold) in others.filter(|_| !again) {
                 let cause = self.may_lose(uid, other, hold, gain);
                 prop_assert!(cause, "{uid} has {other} and is given {address} without a cause");
             }
@@ -166,7 +181,9 @@ impl Causes {
             return true;
         }
         let edited = |view: &World, uid: &str| {
-            let sharing = |view: &World| view.claim_of(uid).map(|it| it.sharing.clone());
+            let sharing = |view: &World| {
+                view.claim_of(uid).map(|it| (it.sharing.clone(), it.load_balancer.clone()))
+            };
             sharing(view) != sharing(&hold.view)
         };
         // Its own edit; where nobody knows whose edit it was, also that of one who has it, too.

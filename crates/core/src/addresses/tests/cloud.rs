@@ -2,8 +2,10 @@
 //! hear of each kind when its watch tells it, write when they can, and are killed. Every write of a
 //! leader is judged as it is carried out: by [`super::causes`], against what that leader had heard.
 
-use super::causes::{Causes, Chosen, Gain};
+use super::causes::{Causes, Gain};
+use super::leader::{CLAIMS, Decided, Leader, NODES, POOLS, RECORDS};
 use super::make::*;
+use super::places::{PLACES, Places};
 use super::steps::{
     ANY, Fate, NAMES, Step, WATCHES, at_six, at_two, claim, first_pool, other_pools,
 };
@@ -11,6 +13,7 @@ use crate::addresses::*;
 use crate::key::ObjectKey;
 use crate::objects::{Family, Timestamp};
 use proptest::prelude::*;
+use proptest::sample::Index;
 use proptest::test_runner::TestCaseError;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -33,7 +36,7 @@ impl World {
         &self.answers[usize::from(name != NAMES[0])]
     }
 
-    fn hear(&mut self, event: &Event) {
+    pub(super) fn hear(&mut self, event: &Event) {
         match event {
             Event::Apply(object) => match &**object {
                 Object::Pool(pool) => _ = self.pools.insert(pool.name.clone(), pool.clone()),
@@ -53,52 +56,6 @@ impl World {
     }
 }
 
-const POOLS: usize = 0;
-const CLAIMS: usize = 1;
-const RECORDS: usize = 2;
-const NODES: usize = 3;
-
-/// A leader, what its watches have told, and what it has not done yet.
-pub(super) struct Leader {
-    pub(super) machine: Addresses,
-    view: Rc<World>,
-    heard: [usize; WATCHES],
-    writes: Vec<(Write, Decided)>,
-    /// What had been heard when somebody was first to have an address: writes are repeated.
-    chosen: BTreeMap<(Arc<str>, IpAddr), Chosen>,
-    /// The newest decision of each whose status has not been written.
-    decisions: BTreeMap<HolderRef, Option<Arc<Decision>>>,
-}
-
-/// What a leader knew when it decided on a write.
-#[derive(Clone, Debug)]
-struct Decided {
-    view: Rc<World>,
-    /// How much of what happened to Addresses it had heard.
-    records: usize,
-    /// Of these it believes nothing before its own writes are answered, also those that are yet to come.
-    in_flight: Rc<[IpAddr]>,
-}
-
-impl Leader {
-    /// What somebody is recorded to have and is not to have: to be written as soon as that can be.
-    fn given_up(&self) -> impl Iterator<Item = IpAddr> {
-        let entries = self.machine.ledger.entries.iter();
-        let left = entries.filter(|(_, entry)| {
-            let mut recorded = entry.recorded.iter().flat_map(|(it, _)| &it.holders);
-            let held = |uid: &str| entry.held.as_ref().is_some_and(|held| held.has(uid));
-            recorded.any(|it| !held(&it.holder.uid))
-        });
-        left.map(|(address, _)| *address)
-    }
-}
-
-fn leader(world: Rc<World>) -> Leader {
-    let machine = Addresses::new(Config { grace: GRACE });
-    let (heard, writes, chosen) = ([0; WATCHES], Vec::new(), BTreeMap::new());
-    Leader { machine, view: world, heard, writes, chosen, decisions: BTreeMap::new() }
-}
-
 /// The API, and leaders that work on it.
 pub(super) struct Cloud {
     pub(super) now: Timestamp,
@@ -107,6 +64,8 @@ pub(super) struct Cloud {
     pub(super) world: Rc<World>,
     logs: [Vec<Event>; WATCHES],
     pub(super) leaders: Vec<Leader>,
+    /// Load balancers with agents. With two leaders nobody is behind one: that is not promised.
+    places: Option<Places>,
     causes: Causes,
     uids: u64,
 }
@@ -115,7 +74,7 @@ fn apply(object: Object) -> Event {
     Event::Apply(Box::new(object))
 }
 
-fn node(address: Option<IpAddr>) -> Event {
+pub(super) fn node(address: Option<IpAddr>) -> Event {
     apply(Object::Node { name: "n".into(), addresses: address.into_iter().collect() })
 }
 
@@ -139,7 +98,7 @@ pub(super) fn list(world: &World, records: &BTreeMap<IpAddr, Record>) -> Vec<Eve
     events
 }
 
-fn resolved(world: &World) -> [Event; 2] {
+pub(super) fn resolved(world: &World) -> [Event; 2] {
     let [one, other] = world.answers.clone();
     [(NAMES[0], one), (NAMES[1], other)]
         .map(|(name, answer)| Event::Resolved { name: name.into(), answer })
@@ -158,7 +117,8 @@ impl Cloud {
             now: 1_000,
             version: 0,
             records: BTreeMap::new(),
-            leaders: (0..leaders).map(|_| leader(world.clone())).collect(),
+            leaders: (0..leaders).map(|_| Leader::new(world.clone())).collect(),
+            places: (leaders == 1).then(Places::default),
             world,
             logs: Default::default(),
             causes: Causes::default(),
@@ -170,19 +130,15 @@ impl Cloud {
 
     /// A leader dies, and another one reads everything.
     fn kill(&mut self, at: usize) {
-        self.leaders[at] = leader(self.world.clone());
+        self.leaders[at] = Leader::new(self.world.clone());
         self.causes.killed();
-        self.relist(at);
+        (0..WATCHES).for_each(|watch| self.relist(at, watch));
+        self.causes.seen(&self.leaders[at].view);
     }
 
-    fn relist(&mut self, at: usize) {
-        let leader = &mut self.leaders[at];
-        leader.view = self.world.clone();
-        leader.heard = self.logs.each_ref().map(Vec::len);
-        for event in list(&self.world, &self.records) {
-            leader.machine.handle(event, self.now);
-        }
-        self.causes.seen(&leader.view);
+    fn relist(&mut self, at: usize, watch: usize) {
+        let log = self.logs[watch].len();
+        self.leaders[at].list(watch, &self.world, &self.records, log);
     }
 
     /// Something changes, and the watch of its kind has it.
@@ -259,15 +215,12 @@ impl Cloud {
                 }
             }
             Step::Hear(at, watch, count) => self.hear(at, watch, count),
-            Step::Relist(at) => self.relist(at),
+            Step::Relist(at, watch) => self.relist(at, watch),
             Step::Take(at) => _ = self.take(at),
-            Step::Write(at, which, fate) => {
-                let writes = &mut self.leaders[at].writes;
-                if !writes.is_empty() {
-                    let (write, decided) = writes.swap_remove(which.index(writes.len()));
-                    self.write(at, &write, &decided, fate)?;
-                }
-            }
+            Step::Perform(at, which) => self.perform_one(at, which)?,
+            Step::Answer(at, which, fate) => self.answer(at, which, fate),
+            Step::Apply(at) => self.places.iter_mut().for_each(|it| it.apply(at)),
+            Step::Leave(at) => self.places.iter_mut().for_each(|it| it.leave(at)),
             Step::Show(at, which) => {
                 let decisions = &mut self.leaders[at].decisions;
                 if !decisions.is_empty() {
@@ -291,43 +244,24 @@ impl Cloud {
     }
 
     fn hear(&mut self, at: usize, watch: usize, count: usize) {
-        let leader = &mut self.leaders[at];
-        let from = leader.heard[watch];
-        let until = from.saturating_add(count).min(self.logs[watch].len());
-        for event in &self.logs[watch][from..until] {
-            Rc::make_mut(&mut leader.view).hear(event);
-            leader.machine.handle(event.clone(), self.now);
-            self.causes.seen(&leader.view);
+        for _ in 0..count {
+            if !self.leaders[at].hear(watch, &self.logs[watch], self.now) {
+                return;
+            }
+            self.causes.seen(&self.leaders[at].view);
         }
-        leader.heard[watch] = until;
     }
 
     /// True: there was nothing to do.
     fn take(&mut self, at: usize) -> bool {
         let leader = &mut self.leaders[at];
-        let given_up: Vec<IpAddr> = leader.given_up().collect();
+        let agents = self.places.as_mut().filter(|_| leader.machine.synced());
+        let mut idle = !agents.as_ref().is_some_and(|it| leader.follow(it, self.now));
+        let decided = leader.decided();
         let changes = leader.machine.take(self.now);
-        let idle =
+        idle &=
             changes.writes.is_empty() && changes.decisions.is_empty() && changes.confirm.is_empty();
-        let in_flight = leader.writes.iter().map(|(write, _)| write.address);
-        let in_flight = in_flight.chain(given_up).collect();
-        let (view, records) = (leader.view.clone(), leader.heard[RECORDS]);
-        let decided = Decided { view, records, in_flight };
-        // What is chosen while another write of that address is under way is written after it.
-        let wanted = leader.view.claims.values().map(|it| it.holder.clone());
-        let wanted: Vec<_> = wanted
-            .flat_map(|it| {
-                leader.machine.addresses_of(&it).into_iter().map(move |at| (it.uid.clone(), at))
-            })
-            .collect();
-        let written = changes.writes.iter().filter_map(|write| match &write.op {
-            Op::Create(content) | Op::Update { content, .. } => Some((write.address, content)),
-            Op::Delete { .. } => None,
-        });
-        let written = written.flat_map(|(address, content)| {
-            content.holders.iter().map(move |it| (it.holder.uid.clone(), address))
-        });
-        for chosen in wanted.into_iter().chain(written) {
+        for chosen in leader.wanted(&changes) {
             let chosen = leader.chosen.entry(chosen);
             chosen.or_insert_with(|| self.causes.choose(&leader.view));
         }
@@ -335,6 +269,7 @@ impl Cloud {
             leader.writes.push((write, decided.clone()));
         }
         leader.decisions.extend(changes.decisions);
+        idle &= !agents.is_some_and(|it| leader.plan(it, self.now));
         for holder in changes.confirm {
             let exists = self.world.claims.values().any(|it| it.holder == holder);
             leader.machine.handle(Event::Confirmed { holder, exists }, self.now);
@@ -342,22 +277,63 @@ impl Cloud {
         idle
     }
 
-    fn write(
+    /// A write reaches the API, in time or late.
+    fn perform_one(&mut self, at: usize, which: Index) -> Result<(), TestCaseError> {
+        let Leader { writes, late, .. } = &mut self.leaders[at];
+        let all = writes.len() + late.len();
+        if all == 0 {
+            return Ok(());
+        }
+        match which.index(all).checked_sub(writes.len()) {
+            Some(which) => {
+                let (write, decided) = late.swap_remove(which);
+                self.perform(at, &write, &decided)?;
+            }
+            None => {
+                let (write, decided) = writes.swap_remove(which.index(all));
+                self.perform_in_time(at, &write, &decided)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn perform_in_time(
         &mut self,
         at: usize,
         write: &Write,
         decided: &Decided,
-        fate: Fate,
     ) -> Result<(), TestCaseError> {
-        let result = match fate {
-            Fate::Lost => Written::Failed,
-            Fate::Answered | Fate::AnswerLost => self.perform(at, write, decided)?,
-        };
-        let result = if matches!(fate, Fate::AnswerLost) { Written::Failed } else { result };
-        let event = Event::Written { id: write.id, result };
-        self.leaders[at].machine.handle(event, self.now);
-        self.causes.seen(&self.leaders[at].view);
+        // What was sent before it is not under way any more.
+        self.leaders[at].late.retain(|(late, _)| late.address != write.address);
+        let result = self.perform(at, write, decided)?;
+        self.leaders[at].answers.push((write.id, write.address, result));
         Ok(())
+    }
+
+    /// A leader is told how a write ended, or that nobody knows.
+    fn answer(&mut self, at: usize, which: Index, fate: Fate) {
+        let Leader { writes, answers, late, .. } = &mut self.leaders[at];
+        let (id, result) = match fate {
+            Fate::Answered | Fate::AnswerLost if !answers.is_empty() => {
+                let (id, _, result) = answers.swap_remove(which.index(answers.len()));
+                (id, if matches!(fate, Fate::Answered) { result } else { Written::Failed })
+            }
+            Fate::Lost | Fate::Late if !writes.is_empty() => {
+                let (write, decided) = writes.swap_remove(which.index(writes.len()));
+                let id = write.id;
+                if matches!(fate, Fate::Late) {
+                    late.push((write, decided));
+                }
+                (id, Written::Failed)
+            }
+            _ => return,
+        };
+        self.answered(at, id, result);
+    }
+
+    fn answered(&mut self, at: usize, id: WriteId, result: Written) {
+        self.leaders[at].machine.handle(Event::Written { id, result }, self.now);
+        self.causes.seen(&self.leaders[at].view);
     }
 
     fn perform(
@@ -401,8 +377,15 @@ impl Cloud {
     }
 
     fn show(&mut self, at: usize, holder: HolderRef, decision: Option<Arc<Decision>>) {
-        let shown: Vec<IpAddr> = decision.as_deref().map(shown_by).unwrap_or_default();
         let there = self.world.claims.get(&holder.key).filter(|it| it.holder == holder);
+        let leader = &self.leaders[at];
+        let known = leader.view.claims.get(&holder.key).filter(|it| it.holder == holder);
+        let mut shown = Vec::new();
+        if let (Some(there), Some(known)) = (there, known) {
+            let (decision, places) = (decision.as_deref(), self.places.as_ref());
+            shown = leader.status(known, decision, &there.status, places);
+        }
+        self.causes.shown(&holder.uid, &shown);
         if let Some(old) = there.filter(|it| it.status != shown) {
             let claim = Claim { status: shown.clone(), ..old.clone() };
             self.put(claim);
@@ -421,14 +404,27 @@ impl Cloud {
                 (0..WATCHES).for_each(|watch| self.hear(at, watch, usize::MAX));
                 idle &= self.take(at);
                 // Also what was left to do before.
-                idle &= self.leaders[at].writes.is_empty() && self.leaders[at].decisions.is_empty();
-                for (write, decided) in std::mem::take(&mut self.leaders[at].writes) {
-                    self.write(at, &write, &decided, Fate::Answered)?;
+                let Leader { writes, answers, decisions, late, .. } = &mut self.leaders[at];
+                idle &= writes.is_empty() && answers.is_empty() && decisions.is_empty();
+                idle &= late.is_empty();
+                for (write, decided) in std::mem::take(late) {
+                    self.perform(at, &write, &decided)?;
                     self.check()?;
+                }
+                for (write, decided) in std::mem::take(&mut self.leaders[at].writes) {
+                    self.perform_in_time(at, &write, &decided)?;
+                    self.check()?;
+                }
+                for (id, _, result) in std::mem::take(&mut self.leaders[at].answers) {
+                    self.answered(at, id, result);
                 }
                 for (holder, decision) in std::mem::take(&mut self.leaders[at].decisions) {
                     self.show(at, holder, decision);
                 }
+            }
+            if let Some(places) = &mut self.places {
+                idle &= places.are_current();
+                (0..PLACES.len()).for_each(|at| places.apply(at));
             }
             let all = self.logs.each_ref().map(Vec::len);
             if idle && self.leaders.iter().all(|it| it.heard == all) {
@@ -446,8 +442,9 @@ impl Cloud {
     /// A status that is not as the first leader says is written again, as its controller would.
     fn repair(&mut self) -> bool {
         let wrong = self.world.claims.values().filter_map(|claim| {
-            let decision = self.leaders[0].machine.decision(&claim.holder);
-            let shown: Vec<_> = decision.map(shown_by).unwrap_or_default();
+            let leader = &self.leaders[0];
+            let decision = leader.machine.decision(&claim.holder);
+            let shown = leader.status(claim, decision, &claim.status, self.places.as_ref());
             let decision = decision.cloned().map(Arc::new);
             (shown != claim.status).then(|| (claim.holder.clone(), decision))
         });
@@ -483,6 +480,11 @@ impl Cloud {
                 let shown = &claim.status;
                 prop_assert!(shown.iter().all(|it| held.contains(it)), "{claim:?} has {held:?}");
             }
+        }
+        for (holder, address) in self.places.iter().flat_map(Places::served) {
+            let held = self.causes.is_tainted(&holder.uid)
+                || self.records.get(&address).is_some_and(|it| it.content.has(&holder.uid));
+            prop_assert!(held, "{address} is served for {holder:?}, who does not have it");
         }
         Ok(())
     }

@@ -467,13 +467,138 @@ fn an_answer_that_comes_while_a_list_is_told_is_looked_at_again_once_and_at_its_
     world.tell(Event::Begin(Kind::Address));
     world.tell(Event::Written { id: write.id, result });
     assert_eq!(world.machine.take(world.now).writes, [], "the list goes on");
-    let record = world.records[&write.address].clone();
-    world.tell(Event::Recorded(record));
     world.tell(Event::Done(Kind::Address));
     let again = world.machine.take(world.now).writes.remove(0);
     let result = world.perform(&again);
     world.tell(Event::Written { id: again.id, result });
     assert_eq!(world.machine.take(world.now).writes, []);
+}
+
+#[test]
+fn an_answer_that_comes_before_its_object_in_a_list_needs_no_second_look() {
+    let (mut world, write) = edited_and_back();
+    world.put(Claim { sharing: sharing("k", &[80]), ..world.claim("shop/web").clone() });
+    let result = world.perform(&write);
+    world.tell(Event::Begin(Kind::Address));
+    world.tell(Event::Written { id: write.id, result });
+    world.tell(Event::Recorded(world.records[&write.address].clone()));
+    world.tell(Event::Done(Kind::Address));
+    assert_eq!(world.machine.take(world.now).writes, []);
+}
+
+#[test]
+fn nothing_is_left_of_an_object_whose_end_was_before_a_list_and_is_never_told() {
+    let mut world = world();
+    world.put(service("shop/web"));
+    let write = world.machine.take(world.now).writes.remove(0);
+    let result = world.perform(&write);
+    world.records.clear();
+    world.relist();
+    world.tell(Event::Written { id: write.id, result });
+    world.remove("shop/web");
+    let write = world.machine.take(world.now).writes.remove(0);
+    let result = world.perform(&write);
+    assert_eq!(result, Written::Conflict(None));
+    world.tell(Event::Written { id: write.id, result });
+    world.run();
+    assert!(world.machine.is_empty(), "{:?}", world.machine);
+}
+
+#[test]
+fn an_answer_does_not_end_what_somebody_else_made_after_the_object_that_it_speaks_of() {
+    let mut world = world();
+    world.put(service("shop/web"));
+    let write = world.machine.take(world.now).writes.remove(0);
+    let address = write.address;
+    let result = world.perform(&write);
+    world.tell(Event::Recorded(world.records[&address].clone()));
+    let mut record = world.records.remove(&address).unwrap();
+    world.tell(Event::Unrecorded { address, version: Some(Version("7".into())) });
+    record.version = Version("8".into());
+    record.content.holders[0].holder = service("shop/other").holder;
+    world.tell(Event::Recorded(record.clone()));
+    world.tell(Event::Written { id: write.id, result });
+    assert_eq!(world.machine.address(address), Some(&record.content));
+}
+
+#[test]
+fn what_was_in_the_way_and_is_gone_as_the_watch_has_told_is_not_believed() {
+    let mut world = world();
+    world.put(service("shop/web"));
+    let create = world.machine.take(world.now).writes.remove(0);
+    // It is carried out, and nobody hears of it.
+    world.perform(&create);
+    world.tell(Event::Written { id: create.id, result: Written::Failed });
+    world.now += 1;
+    let again = world.machine.take(world.now).writes.remove(0);
+    let result = world.perform(&again);
+    assert_eq!(result, Written::Conflict(Some(world.records[&again.address].clone())));
+    world.tell(Event::Recorded(world.records[&again.address].clone()));
+    world.records.clear();
+    world.tell(Event::Unrecorded { address: again.address, version: Some(Version("7".into())) });
+    world.tell(Event::Written { id: again.id, result });
+    world.run();
+    assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/web".into()])]);
+}
+
+/// An Address that another leader made for a Service.
+fn recorded_for(holder: &HolderRef, address: &str, since: i64, version: &str) -> Record {
+    let holder =
+        Holder { holder: holder.clone(), ports: Vec::new(), key: None, load_balancer: None, since };
+    let (pool, state) = (Some("p".into()), AddressState::Active);
+    let content = Content { pool, holders: vec![holder], state };
+    Record { address: ip(address), version: Version(version.into()), content }
+}
+
+#[test]
+fn who_is_given_two_by_two_leaders_keeps_the_one_that_both_choose_though_a_write_was_under_way() {
+    let mut world = world();
+    world.put(service("shop/web"));
+    let create = world.machine.take(world.now).writes.remove(0);
+    assert_eq!(create.address, ip("192.0.2.0"));
+    // The other leader has made another one. Which of the two stays depends on what becomes of ours.
+    let holder = service("shop/web").holder;
+    let theirs = recorded_for(&holder, "192.0.2.1", world.now, "7");
+    world.records.insert(theirs.address, theirs.clone());
+    world.tell(Event::Recorded(theirs.clone()));
+    assert_eq!(world.machine.take(world.now).writes, []);
+    let result = world.perform(&create);
+    world.tell(Event::Written { id: create.id, result });
+    // As the other leader will: the lower of two of one age.
+    world.run();
+    assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/web".into()])]);
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.0"]));
+}
+
+#[test]
+fn of_several_that_are_recorded_the_one_that_is_shown_is_kept() {
+    let mut world = world();
+    world.with([service("shop/web")]);
+    let holder = service("shop/web").holder;
+    // A write that was given up long ago has come late, or a leader died between two writes.
+    let late = recorded_for(&holder, "192.0.2.1", 1, "7");
+    world.records.insert(late.address, late);
+    world.restart();
+    world.run();
+    assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/web".into()])]);
+}
+
+#[test]
+fn a_leader_that_begins_counts_as_served_what_addresses_and_plans_say() {
+    let mut world = world();
+    let on_edge = Claim { load_balancer: Some("edge".into()), ..service("shop/a") };
+    world.with([on_edge, service("shop/b")]);
+    let [a, b] = ["shop/a", "shop/b"].map(|key| service(key).holder);
+    let (edge, core) = (Arc::<str>::from("edge"), Arc::<str>::from("core"));
+    // Of what a Plan says only that counts which is recorded for the same Service.
+    let (some, none) = (ips(&["192.0.2.1", "192.0.2.9"]), ips(&["192.0.2.9"]));
+    let plans = [(b.clone(), &core, &some[..]), (a.clone(), &core, &none[..])];
+    let mut serving = Serving::default();
+    let found = serving.inherit_all(&world.machine, plans, 1);
+    let places = vec![(a.clone(), edge), (b.clone(), core.clone())];
+    assert_eq!(found, Inherited { places, planned: [(core, [b.clone()].into())].into() });
+    assert_eq!(serving.of(&a), served("edge", "192.0.2.0"));
+    assert_eq!(serving.of(&b), served("core", "192.0.2.1"));
 }
 
 #[test]

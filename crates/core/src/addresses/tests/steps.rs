@@ -2,6 +2,7 @@
 //! steps that are drawn from it.
 
 use super::make::*;
+use super::places::PLACES;
 use crate::addresses::*;
 use crate::objects::{Family, Timestamp};
 use proptest::prelude::*;
@@ -31,11 +32,17 @@ pub(super) enum Step {
     Vandal(Index),
     /// A watch of a leader tells some of what it has not told.
     Hear(usize, usize, usize),
-    /// A leader's watches start over.
-    Relist(usize),
+    /// A watch of a leader starts over: what it tells next are the pages of a list.
+    Relist(usize, usize),
     Take(usize),
     /// A leader's write reaches the API.
-    Write(usize, Index, Fate),
+    Perform(usize, Index),
+    /// A leader is told how a write ended.
+    Answer(usize, Index, Fate),
+    /// The agent of a load balancer comes, or catches up with its Plan.
+    Apply(usize),
+    /// The agent of a load balancer goes.
+    Leave(usize),
     /// A leader writes a status.
     Show(usize, Index),
     Kill(usize),
@@ -47,7 +54,10 @@ pub(super) enum Fate {
     Answered,
     /// Carried out, and nobody hears of it.
     AnswerLost,
+    /// It comes to nothing.
     Lost,
+    /// It is given up, and carried out later, if ever.
+    Late,
 }
 
 #[derive(Clone, Debug)]
@@ -58,11 +68,21 @@ pub(super) struct Wish {
     key: u8,
     port: u16,
     local: bool,
+    place: u8,
 }
 
 fn wish() -> impl Strategy<Value = Wish> {
-    (0u8..16, 0u8..8, 0u8..8, 0u8..4, 80u16..83, prop::bool::weighted(0.1)).prop_map(
-        |(ask, last, families, key, port, local)| Wish { ask, last, families, key, port, local },
+    let local = prop::bool::weighted(0.1);
+    (0u8..16, 0u8..8, 0u8..8, 0u8..4, 80u16..83, local, 0u8..6).prop_map(
+        |(ask, last, families, key, port, local, place)| Wish {
+            ask,
+            last,
+            families,
+            key,
+            port,
+            local,
+            place,
+        },
     )
 }
 
@@ -105,6 +125,7 @@ pub(super) fn claim(at: usize, wish: &Wish) -> Claim {
         2 => Families::One(Family::V6),
         _ => Families::One(Family::V4),
     };
+    claim.load_balancer = PLACES.get(usize::from(wish.place)).map(|it| (*it).into());
     if wish.key < 3 {
         claim.sharing = sharing(["k", "k", "l"][usize::from(wish.key)], &[wish.port]);
         claim.sharing.as_mut().unwrap().local_only = wish.local;
@@ -171,20 +192,25 @@ pub(super) fn step(leaders: usize) -> impl Strategy<Value = Step> {
     let fate = prop_oneof![
         6 => Just(Fate::Answered),
         1 => Just(Fate::AnswerLost),
-        1 => Just(Fate::Lost)
+        1 => Just(Fate::Lost),
+        1 => Just(Fate::Late),
     ];
     let hear = (leader.clone(), 0..WATCHES, 1usize..6);
     prop_oneof![
         8 => edit(),
         10 => hear.prop_map(|(leader, watch, count)| Step::Hear(leader, watch, count)),
         6 => leader.clone().prop_map(Step::Take),
-        6 => (leader.clone(), any::<Index>(), fate).prop_map(|(at, which, fate)| Step::Write(at, which, fate)),
+        6 => (leader.clone(), any::<Index>()).prop_map(|(at, which)| Step::Perform(at, which)),
+        7 => (leader.clone(), any::<Index>(), fate).prop_map(|(at, which, fate)| Step::Answer(at, which, fate)),
         4 => (leader.clone(), any::<Index>()).prop_map(|(at, which)| Step::Show(at, which)),
-        1 => leader.clone().prop_map(Step::Relist),
+        1 => (leader.clone(), 0..WATCHES).prop_map(|(at, watch)| Step::Relist(at, watch)),
         1 => leader.prop_map(Step::Kill),
+        3 => (0..PLACES.len()).prop_map(Step::Apply),
+        1 => (0..PLACES.len()).prop_map(Step::Leave),
         1 => (1i64..40).prop_map(Step::Pass),
     ]
 }
 
 /// What is asked for where only the holder counts.
-pub(super) const ANY: Wish = Wish { ask: 15, last: 0, families: 9, key: 9, port: 80, local: false };
+pub(super) const ANY: Wish =
+    Wish { ask: 15, last: 0, families: 9, key: 9, port: 80, local: false, place: 9 };

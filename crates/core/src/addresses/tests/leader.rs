@@ -1,0 +1,222 @@
+//! A leader of the cloud: a machine, what its watches and lists have told it, and what it has begun. A
+//! write of it is sent, performed and answered at three different times, or not at all.
+
+use super::causes::Chosen;
+use super::cloud::{World, node, resolved};
+use super::make::*;
+use super::places::{Places, Planned, place_of};
+use super::steps::WATCHES;
+use crate::addresses::*;
+use crate::objects::Timestamp;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+pub(super) const POOLS: usize = 0;
+pub(super) const CLAIMS: usize = 1;
+pub(super) const RECORDS: usize = 2;
+pub(super) const NODES: usize = 3;
+
+/// The kinds that a watch tells of.
+const KINDS: [&[Kind]; WATCHES] = [
+    &[Kind::Pool, Kind::Namespace],
+    &[Kind::Service, Kind::LoadBalancer, Kind::ExternalIp],
+    &[Kind::Address],
+    &[Kind::Node],
+];
+
+/// A leader, what its watches have told, and what it has not done yet.
+pub(super) struct Leader {
+    pub(super) machine: Addresses,
+    pub(super) view: Rc<World>,
+    pub(super) heard: [usize; WATCHES],
+    lists: [List; WATCHES],
+    /// How much of what happened to Addresses it has been told, by a list or the watch.
+    records: usize,
+    /// Sent, and not performed.
+    pub(super) writes: Vec<(Write, Decided)>,
+    /// Performed, and not answered.
+    pub(super) answers: Vec<(WriteId, IpAddr, Written)>,
+    /// Given up, and yet under way.
+    pub(super) late: Vec<(Write, Decided)>,
+    /// What had been heard when somebody was first to have an address: writes are repeated.
+    pub(super) chosen: BTreeMap<(Arc<str>, IpAddr), Chosen>,
+    /// The newest decision of each whose status has not been written.
+    pub(super) decisions: BTreeMap<HolderRef, Option<Arc<Decision>>>,
+    pub(super) planned: Planned,
+}
+
+/// A list that is being told, page by page: what was there when it began.
+#[derive(Default)]
+struct List {
+    pages: VecDeque<Event>,
+    world: Option<Rc<World>>,
+}
+
+/// What a leader knew when it decided on a write.
+#[derive(Clone, Debug)]
+pub(super) struct Decided {
+    pub(super) view: Rc<World>,
+    /// How much of what happened to Addresses it had heard.
+    pub(super) records: usize,
+    /// Of these it believes nothing before its own writes are answered, also those that are yet to come.
+    pub(super) in_flight: Rc<[IpAddr]>,
+}
+
+impl Leader {
+    /// One that has been told of nothing.
+    pub(super) fn new(world: Rc<World>) -> Self {
+        Self {
+            machine: Addresses::new(Config { grace: GRACE }),
+            view: world,
+            heard: [0; WATCHES],
+            lists: Default::default(),
+            records: 0,
+            writes: Vec::new(),
+            answers: Vec::new(),
+            late: Vec::new(),
+            chosen: BTreeMap::new(),
+            decisions: BTreeMap::new(),
+            planned: Planned::default(),
+        }
+    }
+
+    /// A watch starts over: all that there is now is told, and then what is behind it in the log.
+    pub(super) fn list(
+        &mut self,
+        watch: usize,
+        world: &Rc<World>,
+        records: &BTreeMap<IpAddr, Record>,
+        log: usize,
+    ) {
+        let apply = |object| Event::Apply(Box::new(object));
+        let mut pages: VecDeque<Event> = KINDS[watch].iter().copied().map(Event::Begin).collect();
+        match watch {
+            POOLS => pages.extend(world.pools.values().cloned().map(|it| apply(Object::Pool(it)))),
+            CLAIMS => {
+                pages.extend(world.claims.values().cloned().map(|it| apply(Object::Claim(it))));
+                pages.extend(resolved(world));
+            }
+            RECORDS => pages.extend(records.values().cloned().map(Event::Recorded)),
+            _ => pages.push_back(node(world.node)),
+        }
+        pages.extend(KINDS[watch].iter().copied().map(Event::Done));
+        self.lists[watch] = List { pages, world: Some(world.clone()) };
+        self.heard[watch] = log;
+    }
+
+    /// The next that a watch tells.
+    pub(super) fn hear(&mut self, watch: usize, log: &[Event], now: Timestamp) -> bool {
+        let listed = self.lists[watch].pages.pop_front();
+        let event = match &listed {
+            Some(event) => event,
+            None => {
+                let Some(event) = log.get(self.heard[watch]) else { return false };
+                self.heard[watch] += 1;
+                event
+            }
+        };
+        let view = Rc::make_mut(&mut self.view);
+        view.hear(event);
+        self.machine.handle(event.clone(), now);
+        if matches!(event, Event::Done(_))
+            && let Some(world) = self.lists[watch].world.take()
+        {
+            // Who was not in the list is gone.
+            match watch {
+                POOLS => view.pools = world.pools.clone(),
+                CLAIMS => view.claims = world.claims.clone(),
+                _ => {}
+            }
+        }
+        if self.lists[RECORDS].pages.is_empty() {
+            self.records = self.heard[RECORDS];
+        }
+        true
+    }
+
+    /// Addresses of which it has sent a write that has not been answered.
+    fn unanswered(&self) -> impl Iterator<Item = IpAddr> {
+        let sent = self.writes.iter().map(|(write, _)| write.address);
+        sent.chain(self.answers.iter().map(|(_, address, _)| *address))
+    }
+
+    /// What somebody is recorded to have and is not to have: to be written as soon as that can be.
+    fn given_up(&self) -> impl Iterator<Item = IpAddr> {
+        let entries = self.machine.ledger.entries.iter();
+        let left = entries.filter(|(_, entry)| {
+            let mut recorded = entry.recorded.iter().flat_map(|(it, _)| &it.holders);
+            let held = |uid: &str| entry.held.as_ref().is_some_and(|held| held.has(uid));
+            recorded.any(|it| !held(&it.holder.uid))
+        });
+        left.map(|(address, _)| *address)
+    }
+
+    /// What was known before something is decided.
+    pub(super) fn decided(&self) -> Decided {
+        let in_flight = self.unanswered().chain(self.given_up()).collect();
+        Decided { view: self.view.clone(), records: self.records, in_flight }
+    }
+
+    /// Everybody who is to have something, and what.
+    pub(super) fn wanted(&self, changes: &Changes) -> Vec<(Arc<str>, IpAddr)> {
+        let claims = self.view.claims.values().map(|it| it.holder.clone());
+        // What is chosen while another write of that address is under way is written after it.
+        let wanted = claims.flat_map(|it| {
+            self.machine.addresses_of(&it).into_iter().map(move |at| (it.uid.clone(), at))
+        });
+        let written = changes.writes.iter().filter_map(|write| match &write.op {
+            Op::Create(content) | Op::Update { content, .. } => Some((write.address, content)),
+            Op::Delete { .. } => None,
+        });
+        let written = written.flat_map(|(address, content)| {
+            content.holders.iter().map(move |it| (it.holder.uid.clone(), address))
+        });
+        wanted.chain(written).collect()
+    }
+
+    /// What agents have done, as far as the machine is to know. True: there is news.
+    pub(super) fn follow(&mut self, places: &Places, now: Timestamp) -> bool {
+        let news = self.planned.follow(&self.machine, places);
+        let any = !news.is_empty();
+        news.into_iter().for_each(|event| self.machine.handle(event, now));
+        any
+    }
+
+    /// Plans what was decided; and whose status is not as it should be by now is to be written. True:
+    /// something is planned otherwise.
+    pub(super) fn plan(&mut self, places: &mut Places, now: Timestamp) -> bool {
+        let served = self.view.claims.values().filter_map(|claim| {
+            let grant = self.machine.decision(&claim.holder)?.grant();
+            Some((place_of(claim)?, claim.holder.clone(), grant.served()))
+        });
+        let served = served.filter(|(_, _, addresses)| !addresses.is_empty());
+        let news = self.planned.plan(served, places);
+        let any = !news.is_empty();
+        news.into_iter().for_each(|event| self.machine.handle(event, now));
+        for claim in self.view.claims.values().filter(|it| place_of(it).is_some()) {
+            let decision = self.machine.decision(&claim.holder);
+            if self.status(claim, decision, &claim.status, Some(places)) != claim.status {
+                let decision = decision.cloned().map(Arc::new);
+                self.decisions.entry(claim.holder.clone()).or_insert(decision);
+            }
+        }
+        any
+    }
+
+    /// What a status should show, given what it shows.
+    pub(super) fn status(
+        &self,
+        claim: &Claim,
+        decision: Option<&Decision>,
+        written: &[IpAddr],
+        places: Option<&Places>,
+    ) -> Vec<IpAddr> {
+        let Some(decision) = decision else { return Vec::new() };
+        match (place_of(claim), places) {
+            (Some(at), Some(places)) => {
+                self.planned.status(at, &claim.holder, decision, written, places)
+            }
+            _ => shown_by(decision),
+        }
+    }
+}
