@@ -7,10 +7,11 @@ use crate::binder::fit::{free, suits};
 use crate::binder::*;
 use crate::key::ObjectKey;
 use crate::objects::Timestamp;
+use crate::provision::{Found, Mark, Step as Next, to_have, to_lose};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestCaseError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const CLAIMS: [&str; 4] = ["shop/a", "shop/b", "bank/c", "bank/d"];
@@ -35,6 +36,10 @@ enum Step {
     Write(usize, Index, Fate),
     Work(usize, Index, bool),
     Confirm(usize, Index),
+    /// A leader makes so many parts of what serves a load balancer, and goes on to something else.
+    Provision(usize, Index, usize),
+    /// The API collects what belongs to nobody.
+    Collect,
     Kill(usize),
     Pass(Timestamp),
 }
@@ -80,6 +85,8 @@ fn step(leaders: usize) -> impl Strategy<Value = Step> {
         10 => (leader.clone(), index(), fate).prop_map(|(at, which, fate)| Step::Write(at, which, fate)),
         3 => (leader.clone(), index(), prop::bool::weighted(0.8)).prop_map(|(at, which, ok)| Step::Work(at, which, ok)),
         3 => (leader.clone(), index()).prop_map(|(at, which)| Step::Confirm(at, which)),
+        5 => (leader.clone(), index(), 1usize..4).prop_map(|(at, which, count)| Step::Provision(at, which, count)),
+        1 => Just(Step::Collect),
         1 => leader.prop_map(Step::Kill),
         2 => (1i64..80).prop_map(Step::Pass),
     ]
@@ -104,7 +111,12 @@ struct Leader {
     writes: Vec<Write>,
     jobs: Vec<Job>,
     asks: Vec<Subject>,
+    /// Load balancers as the watch told them.
+    seen: BTreeMap<Arc<str>, LoadBalancer>,
 }
+
+/// What is made for a load balancer.
+const PARTS: [u8; 3] = [0, 1, 2];
 
 struct Cloud {
     now: Timestamp,
@@ -114,6 +126,8 @@ struct Cloud {
     /// What is told of classes and consumers.
     rest: Vec<Event>,
     leaders: Vec<Leader>,
+    /// Parts of what serves load balancers, by name, and the uid of the load balancer that each belongs to.
+    parts: BTreeMap<(Arc<str>, u8), Arc<str>>,
     /// Load balancers that a person deleted, and claims of which a person cleared the claimRef: those
     /// may be lost.
     meddled: bool,
@@ -132,6 +146,7 @@ impl Cloud {
             wanted: BTreeMap::new(),
             rest: Vec::new(),
             leaders: Vec::new(),
+            parts: BTreeMap::new(),
             meddled: false,
         };
         (0..leaders).for_each(|at| cloud.kill(at));
@@ -159,7 +174,8 @@ impl Cloud {
     /// A leader dies, and another one reads everything.
     fn kill(&mut self, at: usize) {
         let (writes, jobs, asks) = (Vec::new(), Vec::new(), Vec::new());
-        let leader = Leader { machine: self.fresh(), heard: self.told(), writes, jobs, asks };
+        let (machine, seen) = (self.fresh(), self.store.lbs.clone());
+        let leader = Leader { machine, heard: self.told(), writes, jobs, asks, seen };
         match self.leaders.get_mut(at) {
             Some(old) => *old = leader,
             None => self.leaders.push(leader),
@@ -268,6 +284,14 @@ impl Cloud {
                     self.confirm(at, subject);
                 }
             }
+            Step::Provision(at, which, count) => {
+                let made: Vec<_> = self.made(at);
+                if !made.is_empty() {
+                    let lb = made[which.index(made.len())].clone();
+                    (0..count).for_each(|_| _ = self.provision(&lb, to_have));
+                }
+            }
+            Step::Collect => self.collect(),
             Step::Kill(at) => self.kill(at),
             Step::Pass(seconds) => self.now += seconds,
         }
@@ -280,8 +304,49 @@ impl Cloud {
         let until = (leader.heard[kind] + count).min(log.len());
         for event in &log[leader.heard[kind]..until] {
             leader.machine.handle(event.clone(), self.now);
+            match event {
+                Event::Apply(object) => {
+                    if let Object::LoadBalancer(lb) = &**object {
+                        leader.seen.insert(lb.name.clone(), lb.clone());
+                    }
+                }
+                Event::Delete { kind: Kind::LoadBalancer, key, .. } => {
+                    leader.seen.remove(&key.name);
+                }
+                _ => {}
+            }
         }
         leader.heard[kind] = until;
+    }
+
+    /// Load balancers that a class made and that are to be served, as a leader knows them.
+    fn made(&self, at: usize) -> Vec<LoadBalancer> {
+        let seen = self.leaders[at].seen.values();
+        seen.filter(|lb| lb.provisioned_for.is_some() && !lb.deleting).cloned().collect()
+    }
+
+    /// Takes one step towards all parts of a load balancer or none. Whether there was one to take.
+    fn provision(&mut self, lb: &LoadBalancer, next: fn(&[(u8, Found)]) -> Next<u8>) -> bool {
+        let mark = Mark { uid: "".into(), version: lb.version.clone() };
+        let found = PARTS.map(|part| match self.parts.get(&(lb.name.clone(), part)) {
+            None => (part, Found::Missing),
+            Some(owner) if *owner == lb.uid => (part, Found::Same(mark.clone())),
+            Some(_) => (part, Found::Foreign),
+        });
+        match next(&found) {
+            Next::Create(part) => {
+                self.parts.insert((lb.name.clone(), part), lb.uid.clone());
+                true
+            }
+            Next::Delete(part, _) => self.parts.remove(&(lb.name.clone(), part)).is_some(),
+            _ => false,
+        }
+    }
+
+    /// What names an owner that is not there any more goes.
+    fn collect(&mut self) {
+        let live: BTreeSet<_> = self.store.lbs.values().map(|lb| lb.uid.clone()).collect();
+        self.parts.retain(|_, owner| live.contains(owner));
     }
 
     fn take(&mut self, at: usize) -> bool {
@@ -347,6 +412,11 @@ impl Cloud {
             let lives = self.store.claims.values().any(|claim| Some(&claim.uid) == uid);
             prop_assert!(!lives, "{:?} while {:?} lives", job, uid);
             prop_assert!(lb.deleting || job.kind == JobKind::Recycle);
+            if job.kind == JobKind::Deprovision {
+                let lb = lb.clone();
+                // One that fails has done a part of it.
+                while self.provision(&lb, to_lose) && ok {}
+            }
         }
         let result = if ok { Ok(()) } else { Err("it does not answer".into()) };
         self.leaders[at].machine.handle(Event::Finished { id: job.id, result }, self.now);
@@ -376,7 +446,11 @@ impl Cloud {
                     idle = false;
                     self.confirm(at, subject);
                 }
+                for lb in self.made(at) {
+                    idle &= !self.provision(&lb, to_have);
+                }
             }
+            self.collect();
             let told = self.told();
             if idle && self.leaders.iter().all(|it| it.heard == told) {
                 let next = self.leaders.iter().filter_map(|it| it.machine.wake_at()).min();
@@ -396,6 +470,15 @@ impl Cloud {
         for claim in self.store.claims.values() {
             self.check_claim(claim)?;
         }
+        let made = self.store.lbs.values();
+        let made = made.filter(|lb| lb.provisioned_for.is_some() && !lb.deleting);
+        let parts = |lb: &LoadBalancer| PARTS.map(|part| ((lb.name.clone(), part), lb.uid.clone()));
+        let expected: BTreeMap<_, _> = made.flat_map(parts).collect();
+        let lasting = self.store.lbs.values().filter(|lb| lb.deleting);
+        let lasting: BTreeSet<_> = lasting.map(|lb| lb.uid.clone()).collect();
+        let mut left = self.parts.clone();
+        left.retain(|_, owner| !lasting.contains(owner));
+        prop_assert_eq!(left, expected, "parts and load balancers that classes made");
         // Somebody who reads everything anew has nothing to do.
         let mut fresh = self.fresh();
         let changes = fresh.take(self.now);
