@@ -7,7 +7,7 @@ use super::claim::{Ask, Claim, Families};
 use super::entry::Hold;
 use super::grant::terms;
 use super::machine::{Addresses, Deadline};
-use super::record::{AddressState, Age, Content, Holder, HolderRef, Who};
+use super::record::{AddressState, Age, Content, Holder, HolderKind, HolderRef, Who};
 use super::seat::Seat;
 use super::verdict::{Cause, Notice, NoticeKind};
 use super::waiters::Wait;
@@ -335,13 +335,17 @@ impl Addresses {
     }
 
     /// On which load balancer somebody is recorded who keeps an address and is to be on this one: where
-    /// it was, until nothing serves it there any more. Else the next leader could not know that.
+    /// it was, until nothing serves it there any more. Else the next leader could not know that. A load
+    /// balancer is on none.
     fn recorded_at<'a>(
         &'a self,
         address: IpAddr,
         mine: &'a Holder,
         to: Option<&'a Arc<str>>,
     ) -> Option<&'a Arc<str>> {
+        if mine.holder.kind == HolderKind::LoadBalancer {
+            return None;
+        }
         let mut old = self.served_at(&mine.holder.uid, address).filter(|it| Some(*it) != to);
         let was = mine.load_balancer.as_ref().filter(|was| old.clone().any(|it| it == *was));
         was.or_else(|| old.next()).or(to)

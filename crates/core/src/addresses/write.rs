@@ -117,7 +117,8 @@ impl Addresses {
         let Some(entry) = self.ledger.entries.get_mut(&address) else { return };
         let Some(sent) = entry.sent.take_if(|sent| sent.id == id) else { return };
         entry.epoch = self.epochs[Kind::Address as usize];
-        entry.doubt |= sent.unseen;
+        // What failed has told nothing either.
+        entry.doubt |= sent.unseen || sent.unsure && matches!(result, Written::Failed);
         entry.answered_in_list |= self.listing_addresses;
         if matches!(result, Written::Failed) {
             entry.retry_at = now + (1 << entry.failures.min(LONGEST_RETRY));

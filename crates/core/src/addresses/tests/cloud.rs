@@ -517,8 +517,12 @@ impl Cloud {
         }
         for record in self.records.values() {
             for holder in &record.content.holders {
-                let mut claims = self.world.claims.values();
-                prop_assert!(claims.any(|it| it.holder == holder.holder));
+                let claim = self.world.claim_of(&holder.holder.uid);
+                prop_assert!(claim.is_some(), "{record:?}");
+                // One whose wish cannot be read stays where it was.
+                let place = claim.filter(|it| it.ask.is_ok()).map(|it| &it.load_balancer);
+                let there = place.is_none_or(|place| *place == holder.load_balancer);
+                prop_assert!(there, "{claim:?} is not where it is recorded: {record:?}");
             }
         }
         Ok(())

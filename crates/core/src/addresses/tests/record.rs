@@ -602,6 +602,30 @@ fn a_leader_that_begins_counts_as_served_what_addresses_and_plans_say() {
 }
 
 #[test]
+fn a_second_look_that_failed_is_taken_again() {
+    let mut world = world();
+    world.put(service("shop/web"));
+    let write = world.machine.take(world.now).writes.remove(0);
+    let result = world.perform(&write);
+    world.records.clear();
+    world.relist();
+    world.tell(Event::Written { id: write.id, result });
+    let look = world.machine.take(world.now).writes.remove(0);
+    world.tell(Event::Written { id: look.id, result: Written::Failed });
+    world.pass(1);
+    assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/web".into()])]);
+}
+
+#[test]
+fn a_load_balancer_is_not_recorded_as_being_on_itself() {
+    let mut world = world();
+    world.with([load_balancer("edge", "p")]);
+    let holder = world.claim("edge").holder.clone();
+    world.tell(Event::Serving { holder, places: served("edge", "192.0.2.0") });
+    assert_eq!(world.machine.take(world.now).writes, []);
+}
+
+#[test]
 fn an_older_end_that_a_watch_tells_does_not_bring_back_what_is_gone() {
     let mut world = world();
     world.with([service("shop/web")]);
