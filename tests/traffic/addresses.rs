@@ -115,7 +115,7 @@ fn an_address_that_is_not_the_load_balancers_is_refused() {
         annotate(&mut service, "bowline.dev/vip", "192.0.2.77");
         stage.apply(service).await;
         stage.served_by("web", &[&a]).await;
-        let message = stage.told("Service", "web", "AddressNotAvailable").await;
+        let message = stage.told("Service", "web", "NotInPool").await;
         assert!(message.contains("192.0.2.77"), "{message}");
         is_closed(&stage.dial(5000)).await;
     });

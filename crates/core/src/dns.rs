@@ -240,4 +240,6 @@ pub struct Report {
     pub answers: Answers,
     /// How long after this report the name is looked up again, at the earliest.
     pub next_check: Duration,
+    /// While it fails it is looked up again within this time, however often it has failed.
+    pub retried_within: Duration,
 }

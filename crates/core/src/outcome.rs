@@ -57,12 +57,41 @@ pub enum Reason {
     TooManyConsumers,
     /// Its seat is being recorded: a moment, and nothing that anybody has to be told of.
     SeatPending,
+    /// Its address is being recorded: likewise.
+    Recording,
+    /// Its DNS name is being looked up: likewise.
+    NamePending,
+    /// The AddressPool that it names does not exist.
+    PoolNotFound,
+    /// The AddressPool overlaps an older one, or is being deleted.
+    PoolNotUsed,
+    /// Its namespace has as many addresses of the AddressPool as it may have.
+    QuotaReached,
+    /// The address that it asks for is in no AddressPool, or not in the one that it names.
+    NotInPool,
+    /// Somebody else has the address that it asks for.
+    AddressTaken,
+    /// It asks for an address of a family that it does not have.
+    WrongFamily,
+    /// There is no AddressPool for those who name none.
+    NoPool,
+    /// No AddressPool that it may use has a free address.
+    PoolsExhausted,
+    /// Its DNS name could not be looked up.
+    NameFailed,
+    /// Its DNS name resolves to no address that it may have.
+    NameUnusable,
 }
 
 impl Reason {
     /// Whether it is about tuning only: what it concerns is served all the same, with the default.
     pub fn is_warning(self) -> bool {
         matches!(self, Self::BadTuning)
+    }
+
+    /// Whether it is over in a moment: nobody is told of it by an Event, nor is it counted.
+    pub fn is_passing(self) -> bool {
+        matches!(self, Self::SeatPending | Self::Recording | Self::NamePending)
     }
 }
 

@@ -38,7 +38,7 @@ mod who;
 #[cfg(test)]
 mod tests;
 
-pub use claims::Grant;
+pub use claims::{Grant, NOT_RECORDED};
 pub use index::Planner;
 pub use placement::{Ask, Asked, By, NotOurs, Why};
 pub use recorded::Record;

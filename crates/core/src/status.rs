@@ -4,7 +4,7 @@
 
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::objects::Family;
-use crate::outcome::{Outcome, Problem, Reason, State};
+use crate::outcome::{Outcome, Problem, State};
 use crate::programmed::{Pending, Phase, Verdict};
 use crate::update::{Extent, ListenerKey, Refusal};
 use std::collections::BTreeSet;
@@ -393,7 +393,7 @@ pub fn refusals(outcome: &Outcome) -> impl Iterator<Item = (ConsumerRef, Problem
         State::Planned { .. } => None,
     };
     let parts = outcome.problems.iter().filter(|problem| !problem.reason.is_warning());
-    let told = |problem: &&Problem| problem.reason != Reason::SeatPending;
+    let told = |problem: &&Problem| !problem.reason.is_passing();
     whole
         .into_iter()
         .chain(parts)

@@ -3,6 +3,7 @@
 
 use super::claim::{Ask, Claim, Families};
 use super::ledger::Ledger;
+use super::pools::Slot;
 use super::record::{AddressState, Who};
 use super::seat::Seat;
 use super::verdict::{Cause, Reason, Refusal, Verdict, family_name};
@@ -46,7 +47,7 @@ pub(super) struct View<'a> {
 impl View<'_> {
     pub(super) fn plan(&self, seat: &Seat) -> Plan {
         let claim = &*seat.claim;
-        let families = self.families(claim);
+        let families = self.wanted(claim);
         let mut plan = Plan { families, ..Plan::default() };
         if claim.wants_nothing() {
             return plan;
@@ -73,9 +74,9 @@ impl View<'_> {
                         }
                         self.fill(seat, pool.as_ref(), kept, current, &mut plan);
                     }
-                    Err((reason, passed)) => {
+                    Err(passed) => {
                         plan.targets = current;
-                        self.refuse(claim, reason, &[passed], &mut plan);
+                        self.refuse(claim, &[passed], &mut plan);
                     }
                 }
             }
@@ -101,7 +102,7 @@ impl View<'_> {
     }
 
     /// The families that somebody wants, the first one first.
-    fn families(&self, claim: &Claim) -> &'static [Family] {
+    pub(super) fn wanted(&self, claim: &Claim) -> &'static [Family] {
         use Family::{V4, V6};
         match claim.families {
             Families::One(V4) => &[V4],
@@ -196,13 +197,12 @@ impl View<'_> {
         addresses: &[IpAddr],
         named: Option<&Arc<str>>,
         plan: &Plan,
-    ) -> Result<(), (Option<Reason>, Passed)> {
+    ) -> Result<(), Passed> {
         for address in addresses {
-            let family = Family::of(*address);
-            if !plan.families.contains(&family) {
-                return Err((Some(Reason::WrongFamily), (None, Refusal::NoFamily(family))));
+            if !plan.families.contains(&Family::of(*address)) {
+                return Err((None, Refusal::WrongFamily(*address)));
             }
-            self.grantable(claim, *address, named, plan).map_err(|passed| (None, passed))?;
+            self.grantable(claim, *address, named, plan)?;
         }
         Ok(())
     }
@@ -220,7 +220,7 @@ impl View<'_> {
         plan.targets = kept;
         if plan.families.is_empty() {
             plan.targets = good;
-            return self.refuse(claim, None, &[(named.cloned(), Refusal::Empty)], plan);
+            return self.refuse(claim, &[(named.cloned(), Refusal::Empty)], plan);
         }
         self.adopt(seat, named, plan);
         let missing = unserved(plan);
@@ -242,7 +242,7 @@ impl View<'_> {
         };
         if !(served && lenient) {
             plan.targets = good;
-            return self.refuse(claim, None, &passed, plan);
+            return self.refuse(claim, &passed, plan);
         }
         plan.note = Some(format!("no {} address: {}", family_name(*first_missing), told(&passed)));
         for (target, good) in plan.targets.iter_mut().zip(good) {
@@ -398,22 +398,23 @@ impl View<'_> {
         }
     }
 
-    fn refuse(&self, claim: &Claim, reason: Option<Reason>, passed: &[Passed], plan: &mut Plan) {
+    fn refuse(&self, claim: &Claim, passed: &[Passed], plan: &mut Plan) {
         plan.waits.extend(waits(claim, passed));
-        let (reason, message) = match (reason, passed) {
-            (Some(reason), passed) => (reason, told(passed)),
-            (None, []) => {
-                (Reason::NoPool, "there is no pool for those who ask for none".to_owned())
-            }
-            (None, [(_, only)]) => (only.reason(), told(passed)),
-            (None, several) => {
-                // One reason for all, if they have one: else they are all, in effect, exhausted.
-                let reason = several[0].1.reason();
-                let same = several.iter().all(|(_, refusal)| refusal.reason() == reason);
-                (if same { reason } else { Reason::PoolsExhausted }, told(several))
-            }
+        let decides = passed.iter().map(|(_, refusal)| refusal).min_by_key(|it| it.weight());
+        plan.problem = Some(match decides {
+            Some(refusal) => Verdict::refused(refusal, told(passed)),
+            None => self.no_pool(),
+        });
+    }
+
+    /// No pool is for those who name none: what of those there are.
+    fn no_pool(&self) -> Verdict {
+        let passed: Vec<Passed> = self.ledger.pools.iter().map(Slot::passed_by_all).collect();
+        let message = match passed.is_empty() {
+            true => "there is no AddressPool".to_owned(),
+            false => format!("no AddressPool is for those who name none: {}", told(&passed)),
         };
-        plan.problem = Some(Verdict::new(reason, message));
+        Verdict::new(Reason::NoPool, message)
     }
 }
 
@@ -427,7 +428,7 @@ fn waits(claim: &Claim, passed: &[Passed]) -> Vec<Wait> {
     passed.iter().filter_map(|(pool, refusal)| refusal.waits(pool.as_ref(), claim)).collect()
 }
 
-fn told(passed: &[Passed]) -> String {
+pub(super) fn told(passed: &[Passed]) -> String {
     let mut text = String::new();
     for (at, (pool, refusal)) in passed.iter().enumerate() {
         let comma = if at == 0 { "" } else { "; " };

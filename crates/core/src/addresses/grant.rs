@@ -269,5 +269,5 @@ fn quota(slot: &Slot, claim: &Claim, more: u32, less: u32) -> Result<(), Refusal
     if namespace.is_empty() || more == 0 || held.saturating_add(more) <= quota {
         return Ok(());
     }
-    Err(Refusal::Quota { quota, moves: less > 0 })
+    Err(Refusal::Quota { quota, used: slot.held_by(namespace), moves: less > 0 })
 }

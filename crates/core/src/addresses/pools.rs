@@ -50,6 +50,12 @@ impl Slot {
         }
     }
 
+    /// Why it is not tried for those who name none.
+    pub(super) fn passed_by_all(&self) -> (Option<Arc<str>>, Refusal) {
+        let why = self.usable().err().unwrap_or(Refusal::ByName);
+        (Some(self.pool.name.clone()), why)
+    }
+
     pub(super) fn avoids(&self, address: IpAddr) -> bool {
         self.pool.avoid_buggy && is_buggy(address)
     }
@@ -158,6 +164,11 @@ impl Pools {
 
     pub(super) fn get(&self, name: &str) -> Option<&Slot> {
         self.all.get(name)
+    }
+
+    /// All of them, by name.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.all.values()
     }
 
     /// The pools that those who ask for none are given from, in order.

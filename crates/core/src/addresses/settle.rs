@@ -2,7 +2,7 @@
 //! given up when its successor is recorded, drained for a grace where there is one, and released when
 //! nothing shows or serves it any more.
 
-use super::choose::{Plan, View};
+use super::choose::{Plan, View, told};
 use super::claim::{Ask, Claim, Families};
 use super::entry::Hold;
 use super::grant::terms;
@@ -171,7 +171,11 @@ impl Addresses {
             }
             if hold.confirmed && recorded {
                 replaced[family] = Some((hold.address, cause));
-            } else if hold.confirmed && !claim.wants_nothing() {
+            } else if hold.confirmed && claim.wants_nothing() {
+                let message =
+                    format!("gave up {}: it no longer asks for an address of a pool", hold.address);
+                self.tell(&claim.holder, NoticeKind::AddressReleased, message);
+            } else if hold.confirmed {
                 let message = format!("lost {}: {cause}", hold.address);
                 self.tell(&claim.holder, NoticeKind::AddressLost, message);
             }
@@ -225,7 +229,8 @@ impl Addresses {
                 continue;
             }
             let pool = pool.as_deref().unwrap_or_default();
-            match replaced[Family::of(*address) as usize].take() {
+            let replaced = replaced[Family::of(*address) as usize].take();
+            match replaced.or_else(|| self.shown_before(claim, plan, *address)) {
                 Some((old, cause)) => {
                     let message =
                         format!("changed from {old} to {address} of pool {pool}: {cause}");
@@ -237,6 +242,20 @@ impl Addresses {
                 }
             }
         }
+    }
+
+    /// What the status of somebody shows in place of an address that it has now, where that was not from
+    /// here: its load balancer's, or another product's.
+    fn shown_before(&self, claim: &Claim, plan: &Plan, address: IpAddr) -> Option<(IpAddr, Cause)> {
+        let of_family = claim.status.iter().filter(|it| Family::of(**it) == Family::of(address));
+        let mut others = of_family.filter(|it| !plan.targets.contains(&Some(**it)));
+        let old = others.find(|it| self.ledger.hold(&claim.holder.uid, **it).is_none())?;
+        let refused = || self.view().grantable(claim, *old, None, plan).err();
+        let cause = match self.why_moved(claim, Some(address)) {
+            Cause::Spare => refused().map_or(Cause::Spare, |it| Cause::NotGranted(told(&[it]))),
+            cause => cause,
+        };
+        Some((*old, cause))
     }
 
     pub(super) fn tell(&mut self, holder: &HolderRef, kind: NoticeKind, message: String) {

@@ -58,6 +58,24 @@ pub(super) enum Why {
     Full(usize),
 }
 
+impl Why {
+    /// What would help one who asks for this address.
+    pub(super) fn remedy(&self) -> &'static str {
+        match self {
+            Self::Key => {
+                "ask for another address, or share it: same bowline.dev/allow-shared-ip, other ports"
+            }
+            Self::Port(_) | Self::Ports => "ask for another address, or use other ports",
+            Self::Traffic => {
+                "ask for another address, or use externalTrafficPolicy Cluster on both Services"
+            }
+            Self::Namespace => "ask for another address, or set the pool's sharingAcrossNamespaces",
+            Self::Elsewhere(_) => "ask for another address, or put both on one load balancer",
+            Self::Full(_) => "ask for another address",
+        }
+    }
+}
+
 impl fmt::Display for Clash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.with)?;

@@ -14,3 +14,4 @@ mod properties;
 mod record;
 mod sharing;
 mod steps;
+mod words;

@@ -65,8 +65,9 @@ pub fn from_name(
                     )
                 }
                 None => format!(
-                    "{name} cannot be looked up: {} (tried again after {again}s)",
-                    failures(&report.answers)
+                    "{name} cannot be looked up: {} ({})",
+                    failures(&report.answers),
+                    tried_again(report)
                 ),
             }
         }
@@ -86,8 +87,19 @@ pub fn from_name(
         (false, true) => told.push("no address is assigned".to_owned()),
         (false, false) => told.push(format!("{} stays", has.join(" and "))),
     }
+    told.extend(decision.verdict.remedy.filter(|_| !holds).map(str::to_owned));
     let reason = if holds { "Resolved".to_owned() } else { reason.to_string() };
     Condition { holds, reason: reason.into(), message: told.join("; ").into() }
+}
+
+/// When a name that fails is looked up again. It is told once and not for every time, so it says what holds
+/// for all of them.
+fn tried_again(report: &dns::Report) -> String {
+    let (next, most) = (report.next_check.as_secs(), report.retried_within.as_secs());
+    match next < most {
+        true => format!("tried again after {next}s, then less and less often, within {most}s"),
+        false => format!("tried again within {most}s"),
+    }
 }
 
 impl Decision {
@@ -124,15 +136,23 @@ impl Decision {
     pub fn problem(&self) -> Option<Problem> {
         use outcome::Reason as Why;
         let reason = match self.verdict.reason {
-            Reason::Assigned | Reason::Recording | Reason::Released => return None,
-            // What it has stays, and what its name says will be known in a moment.
-            Reason::NamePending if !self.addresses.is_empty() => return None,
+            Reason::Assigned | Reason::Released => return None,
+            // What it has stays, and what it is to have will be there in a moment.
+            Reason::Recording | Reason::NamePending if !self.addresses.is_empty() => return None,
+            Reason::Recording => Why::Recording,
+            Reason::NamePending => Why::NamePending,
             Reason::BadValue => Why::BadValue,
+            Reason::PoolNotFound => Why::PoolNotFound,
+            Reason::PoolNotUsed => Why::PoolNotUsed,
             Reason::NotAllowed => Why::NotAllowed,
-            Reason::AddressTaken | Reason::NotInPool | Reason::WrongFamily => {
-                Why::AddressNotAvailable
-            }
-            _ => Why::NoAddress,
+            Reason::QuotaReached => Why::QuotaReached,
+            Reason::NotInPool => Why::NotInPool,
+            Reason::AddressTaken => Why::AddressTaken,
+            Reason::WrongFamily => Why::WrongFamily,
+            Reason::NoPool => Why::NoPool,
+            Reason::PoolsExhausted => Why::PoolsExhausted,
+            Reason::NameFailed => Why::NameFailed,
+            Reason::NameUnusable => Why::NameUnusable,
         };
         Some(Problem::new(reason, self.message()))
     }
@@ -172,5 +192,53 @@ mod tests {
         assert_eq!(pending.condition(Some(before.clone())), before);
         assert_eq!(pending.problem(), None, "nothing is wrong");
         assert_eq!(&*has(Reason::NameFailed).condition(Some(before)).reason, "NameFailed");
+    }
+
+    #[test]
+    fn a_problem_and_the_condition_have_one_reason() {
+        use Reason::*;
+        let all = [
+            BadValue,
+            PoolNotFound,
+            PoolNotUsed,
+            NotAllowed,
+            QuotaReached,
+            NotInPool,
+            AddressTaken,
+            WrongFamily,
+            NoPool,
+            PoolsExhausted,
+            NamePending,
+            NameFailed,
+            NameUnusable,
+            Recording,
+        ];
+        for reason in all {
+            let decision = Decision { addresses: Vec::new(), ..has(reason) };
+            let (problem, condition) = (decision.problem().unwrap(), decision.condition(None));
+            assert_eq!(problem.reason.to_string(), &*condition.reason);
+            assert_eq!(problem.message, condition.message);
+        }
+    }
+
+    #[test]
+    fn a_name_that_fails_is_told_when_it_is_tried_again_at_the_latest() {
+        use crate::dns::{Answers, Failure, FailureKind, Report};
+        use std::time::Duration;
+        let failed = |next: u64, most: u64| {
+            let failure = Err(Failure::new(FailureKind::NxDomain, ""));
+            let report = Report {
+                answers: Answers { v4: Some(failure), v6: None },
+                next_check: Duration::from_secs(next),
+                retried_within: Duration::from_secs(most),
+            };
+            from_name("a.example", Some(&report), None, None).message.to_string()
+        };
+        assert_eq!(
+            failed(5, 66),
+            "a.example cannot be looked up: the name does not exist (NXDOMAIN) (tried again after \
+             5s, then less and less often, within 66s)"
+        );
+        assert!(failed(66, 66).ends_with("(tried again within 66s)"));
     }
 }

@@ -107,31 +107,23 @@ impl Verdict {
     pub(super) fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), remedy: remedy(reason) }
     }
+
+    /// A refusal that decides, and all that was said.
+    pub(super) fn refused(by: &Refusal, message: String) -> Self {
+        Self { reason: by.reason(), message, remedy: Some(by.remedy()) }
+    }
 }
 
+/// What helps where no single pool or address is the matter.
 fn remedy(reason: Reason) -> Option<&'static str> {
     Some(match reason {
-        Reason::Assigned | Reason::Recording | Reason::Released | Reason::NamePending => {
-            return None;
-        }
         Reason::BadValue => "correct the value; until then nothing changes",
-        Reason::PoolNotFound => "create the AddressPool, or name another one",
-        Reason::PoolNotUsed => "remove the overlap, or name another AddressPool",
-        Reason::NotAllowed => {
-            "change the pool's allocateTo, scope or allowedDomains, or name another AddressPool"
-        }
-        Reason::QuotaReached => "give up an address of this namespace, or raise perNamespaceQuota",
-        Reason::NotInPool => "ask for an address of a pool, or add it to one",
-        Reason::AddressTaken => {
-            "ask for another address, or share it: same bowline.dev/allow-shared-ip, other ports"
-        }
-        Reason::WrongFamily => "ask for an address of one of the Service's ipFamilies",
-        Reason::NoPool => "create an AddressPool with autoAssign, or name a pool",
-        Reason::PoolsExhausted => {
-            "add addresses to a pool; the oldest that waits gets the first free one"
+        Reason::NoPool => {
+            "create an AddressPool with autoAssign, or name a pool or a load balancer"
         }
         Reason::NameFailed => "check the name and the DNS servers; it is looked up again",
         Reason::NameUnusable => "make the name resolve to a free address of a pool",
+        _ => return None,
     })
 }
 
@@ -155,6 +147,8 @@ pub enum NoticeKind {
     AddressChanged,
     /// It lost an address, and may have got none in its place yet.
     AddressLost,
+    /// It no longer asks for one, and gave up what it had.
+    AddressReleased,
 }
 
 /// Why an address is taken from its holder.
@@ -172,6 +166,8 @@ pub(super) enum Cause {
     Name(Arc<str>),
     /// It has two, and one is enough.
     Spare,
+    /// Its status showed one that was not recorded for it, and that it may not have.
+    NotGranted(String),
 }
 
 impl fmt::Display for Cause {
@@ -183,6 +179,7 @@ impl fmt::Display for Cause {
             Self::Sharing(clash) => write!(f, "it can no longer share it: {clash}"),
             Self::Name(name) => write!(f, "{} resolves to another address", quote(name)),
             Self::Spare => f.write_str("it has another one"),
+            Self::NotGranted(why) => f.write_str(why),
         }
     }
 }
@@ -191,6 +188,8 @@ impl fmt::Display for Cause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     NoSuchPool,
+    /// It has no autoAssign, and was not named.
+    ByName,
     Overlaps(Arc<str>),
     Deleting,
     Unfit(Unfit),
@@ -200,9 +199,11 @@ pub(super) enum Refusal {
     /// Moves: it would give up one of its own for it.
     Quota {
         quota: u32,
+        used: u32,
         moves: bool,
     },
     Domain,
+    WrongFamily(IpAddr),
     NotInPools(IpAddr),
     NotInPool(IpAddr),
     Avoided(IpAddr),
@@ -216,6 +217,8 @@ impl Refusal {
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::NoSuchPool => Reason::PoolNotFound,
+            Self::ByName => Reason::NoPool,
+            Self::WrongFamily(_) => Reason::WrongFamily,
             Self::Overlaps(_) | Self::Deleting => Reason::PoolNotUsed,
             Self::Unfit(_) | Self::Domain => Reason::NotAllowed,
             Self::Quota { .. } => Reason::QuotaReached,
@@ -224,6 +227,57 @@ impl Refusal {
             Self::Foreign(..) | Self::Clash(..) | Self::Resting(_) | Self::Leaving(_) => {
                 Reason::AddressTaken
             }
+        }
+    }
+
+    /// Of several the lowest decides: what the most would be helped by. Pools of others come last.
+    pub(super) fn weight(&self) -> u8 {
+        match self {
+            Self::Exhausted(_) => 0,
+            Self::Quota { .. } => 1,
+            Self::Empty | Self::NoFamily(_) => 2,
+            Self::Unfit(_) => 4,
+            _ => 3,
+        }
+    }
+
+    /// What would help.
+    pub(super) fn remedy(&self) -> &'static str {
+        match self {
+            Self::NoSuchPool => "create the AddressPool, or name another one",
+            Self::ByName => "name the AddressPool, or set its autoAssign",
+            Self::Overlaps(_) => {
+                "take the addresses that both have out of one of them, or use another AddressPool"
+            }
+            Self::Deleting => "use another AddressPool",
+            Self::Unfit(Unfit::Namespace) => {
+                "add the namespace to the pool's allocateTo, or use another AddressPool"
+            }
+            Self::Unfit(Unfit::Labels) => {
+                "give the Service labels that the pool's serviceSelectors match, or use another \
+                 AddressPool"
+            }
+            Self::Unfit(Unfit::Scope) => "use an AddressPool of the load balancer's scope",
+            Self::Empty => "add addresses to it, or use another AddressPool",
+            Self::NoFamily(Family::V4) => "add IPv4 addresses to it, or use another AddressPool",
+            Self::NoFamily(Family::V6) => "add IPv6 addresses to it, or use another AddressPool",
+            Self::Exhausted(_) => {
+                "add addresses to a pool; the oldest that waits gets the first free one"
+            }
+            Self::Quota { .. } => {
+                "give up an address of this namespace, or raise the pool's perNamespaceQuota"
+            }
+            Self::Domain => "add the domain to the pool's allowedDomains, or use another name",
+            Self::WrongFamily(_) => "ask for an address of one of its ipFamilies",
+            Self::NotInPools(_) => {
+                "ask for an address of a pool or of the load balancer, or add it to a pool"
+            }
+            Self::NotInPool(_) => "ask for an address of this pool, or name the one that has it",
+            Self::Avoided(_) => "ask for another address",
+            Self::Foreign(..) => "ask for another address, or free it there",
+            Self::Clash(_, clash) => clash.why.remedy(),
+            Self::Resting(_) => "wait until its rest is over, or ask for another address",
+            Self::Leaving(_) => "wait until it is free, or ask for another address",
         }
     }
 
@@ -255,6 +309,11 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSuchPool => f.write_str("there is no such pool"),
+            Self::ByName => f.write_str("is for those who name it (autoAssign is off)"),
+            Self::WrongFamily(address) => {
+                let family = family_name(Family::of(*address));
+                write!(f, "{address} is {family}, which the Service does not have")
+            }
             Self::Overlaps(other) => {
                 write!(f, "not used, because it overlaps the older pool {}", quote(other))
             }
@@ -265,7 +324,9 @@ impl fmt::Display for Refusal {
             Self::Empty => f.write_str("has no addresses"),
             Self::NoFamily(family) => write!(f, "has no {}", family_name(*family)),
             Self::Exhausted(family) => write!(f, "no free {} address", family_name(*family)),
-            Self::Quota { quota, .. } => write!(f, "the namespace has its {quota} addresses"),
+            Self::Quota { quota, used, .. } => {
+                write!(f, "the namespace has {used} of the {quota} addresses of its quota")
+            }
             Self::Domain => f.write_str("does not allow names of this domain"),
             Self::NotInPools(address) => write!(f, "{address} is in no pool"),
             Self::NotInPool(address) => write!(f, "{address} is not in it"),

@@ -51,7 +51,21 @@ impl Config {
     }
 
     fn backoff(&self) -> Backoff {
-        Backoff::new(self.min, self.longest_retry.clamp(self.min, self.max))
+        Backoff::new(self.min, self.slowest_retry())
+    }
+
+    fn slowest_retry(&self) -> Duration {
+        self.longest_retry.clamp(self.min, self.max)
+    }
+
+    fn retried_within(&self) -> Duration {
+        let longest = self.slowest_retry();
+        longest + self.lateness(longest)
+    }
+
+    /// By how much a look-up after this time may be late.
+    fn lateness(&self, delay: Duration) -> Duration {
+        (delay / 10).min(self.most_late)
     }
 }
 
@@ -258,7 +272,8 @@ impl Schedule {
         entry.state = State::Waiting { due };
         self.due.insert((due, name.clone()));
         if answers != Answers::default() {
-            let report = Report { answers, next_check: delay };
+            let retried_within = self.config.retried_within();
+            let report = Report { answers, next_check: delay, retried_within };
             effects.push(Effect::Report { name, report });
         }
     }
@@ -303,8 +318,7 @@ impl Entry {
             ttl.unwrap_or(config.min)
         };
         // After the TTL, never before: a cache in between would give the same answer again.
-        let late = (delay / 10).min(config.most_late);
-        delay + late.mul_f64(share(config.seed, name, self.looks))
+        delay + config.lateness(delay).mul_f64(share(config.seed, name, self.looks))
     }
 }
 

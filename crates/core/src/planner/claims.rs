@@ -13,6 +13,9 @@ use crate::outcome::Problem;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+/// What is said of one whose address is about to be recorded.
+pub const NOT_RECORDED: &str = "its address is not recorded yet";
+
 /// The addresses that somebody has from pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
@@ -67,7 +70,11 @@ impl<'a> Own<'a> {
     /// What drains is served, and nobody is told of it who does not know it.
     pub(super) fn hide(&self, built: Built) -> Built {
         let mut built = built.hiding(&self.grant.draining);
-        built.problems.extend(self.grant.problem.clone());
+        if let Some(problem) = &self.grant.problem {
+            // What cannot be read is told once: by those who say what helps, too.
+            built.problems.retain(|it| !problem.message.starts_with(&*it.message));
+            built.problems.push(problem.clone());
+        }
         built
     }
 }

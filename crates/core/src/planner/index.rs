@@ -3,7 +3,7 @@
 
 use super::admitted::Admitted;
 use super::build::{Built, Target};
-use super::claims::{Grant, Has, Own, wants_own};
+use super::claims::{Grant, Has, NOT_RECORDED, Own, wants_own};
 use super::few::Edges;
 use super::ingress::{self, Around};
 use super::output::{Output, Planned};
@@ -376,18 +376,13 @@ impl Planner {
             return Ok(Has::Own(Own::new(grant)));
         }
         let problem = grant.and_then(|grant| grant.problem.as_ref());
-        let named = service.address.pool.is_some() || service.address.name.is_some();
         let unmet = match problem.or(service.address.problem.as_ref()) {
             Some(problem) => problem.clone(),
-            None => Problem::new(Reason::NoAddress, "no address of a pool is recorded yet"),
+            None => Problem::new(Reason::Recording, NOT_RECORDED),
         };
         let consumer = Who::service(&service.key).with_uid(&service.uid);
         match self.recorded.before(service, &consumer, target, &unmet) {
             Some(before) => Ok(Has::AsBefore(Box::new(before))),
-            // It is refused for want of the address, as one that no pool has heard of.
-            None if problem.is_none() && !named && service.address.problem.is_none() => {
-                Ok(Has::LoadBalancers)
-            }
             None => Err(unmet),
         }
     }

@@ -54,10 +54,6 @@ fn addresses(service: &Service, target: Target<'_>) -> Result<Vec<IpAddr>, Probl
     if target.addresses.is_empty() {
         return Err(target.problem(Reason::NoAddress, "has no address yet"));
     }
-    if let Some(vip) = vips.iter().find(|vip| !target.addresses.contains(vip)) {
-        let what = format_args!("does not have address {vip}");
-        return Err(target.problem(Reason::AddressNotAvailable, what));
-    }
     let wanted = |address: &IpAddr| match vips.is_empty() {
         true => service.families.is_empty() || service.families.contains(&Family::of(*address)),
         false => vips.contains(address),

@@ -178,10 +178,6 @@ impl<K: Hash + Eq, S> Board<K, S> {
         self.shown.get(key).map(|(_, shown)| shown)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.shown.is_empty()
-    }
-
     pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
         self.shown.keys()
     }

@@ -272,7 +272,8 @@ fn a_failure_of_one_family_is_told_beside_the_answer_of_the_other() {
     let v4 = Found::new(Family::V4, ips(&["192.0.2.9"]), Duration::from_secs(300)).unwrap();
     let v6 = Failure::new(FailureKind::ServFail, "");
     let answers = Answers { v4: Some(Ok(v4)), v6: Some(Err(v6)) };
-    let report = Report { answers, next_check: Duration::from_secs(30) };
+    let (next_check, retried_within) = (Duration::from_secs(30), Duration::from_secs(66));
+    let report = Report { answers, next_check, retried_within };
     assert_eq!(
         &*from_name(NAME, Some(&report), None, None).message,
         "web.example.com is 192.0.2.9 (TTL 300s, looked up again after 30s); IPv6: the DNS server \

@@ -93,7 +93,11 @@ fn an_invalid_request_on_a_service_with_a_good_address_changes_nothing_but_the_c
             "pool \"public\": 192.0.2.1 is held by Service shop/other, which does not share it under \
              the same key",
         ),
-        (addresses(&["2001:db8::1"]), Reason::WrongFamily, "has no IPv6"),
+        (
+            addresses(&["2001:db8::1"]),
+            Reason::WrongFamily,
+            "2001:db8::1 is IPv6, which the Service does not have",
+        ),
         (
             Ok(Ask::Pool("nope".into())),
             Reason::PoolNotFound,

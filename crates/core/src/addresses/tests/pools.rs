@@ -90,7 +90,7 @@ fn a_namespace_gets_no_more_than_its_quota_until_it_gives_one_up() {
     assert_eq!(world.has("bank/a"), ips(&["192.0.2.0"]));
     assert_eq!(
         (world.reason("shop/b"), world.message("shop/b")),
-        (Reason::QuotaReached, "pool \"p\": the namespace has its 1 addresses")
+        (Reason::QuotaReached, "pool \"p\": the namespace has 1 of the 1 addresses of its quota")
     );
     world.remove("shop/a");
     world.run();

@@ -313,7 +313,11 @@ fn one_who_has_edited_itself_away_is_not_joined_on_its_old_terms() {
     world.told();
     // The older one is decided for first.
     world.with([gone, Claim { sharing: sharing(81), ..service("shop/joins") }]);
-    assert_eq!(world.told(), ["shop/joins AddressAssigned: assigned 192.0.2.1 of pool one"]);
+    let told = [
+        "shop/leaves AddressReleased: gave up 192.0.2.0: it no longer asks for an address of a pool",
+        "shop/joins AddressAssigned: assigned 192.0.2.1 of pool one",
+    ];
+    assert_eq!(world.told(), told);
     assert_eq!(world.held(), [("192.0.2.1".into(), vec!["shop/joins".into()])]);
 }
 

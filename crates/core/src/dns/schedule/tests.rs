@@ -50,7 +50,12 @@ fn answered(id: u64, text: &str, answers: Answers) -> Event {
 }
 
 fn report(text: &str, answers: Answers, next_check: u64) -> Effect {
-    let report = Report { answers, next_check: secs(next_check) };
+    report_within(60, text, answers, next_check)
+}
+
+fn report_within(within: u64, text: &str, answers: Answers, next_check: u64) -> Effect {
+    let (next_check, retried_within) = (secs(next_check), secs(within));
+    let report = Report { answers, next_check, retried_within };
     Effect::Report { name: name(text), report }
 }
 
@@ -91,7 +96,7 @@ fn limits_can_be_set_and_must_make_sense() {
         let config = Config { most_late: Duration::ZERO, ..config.clone() };
         let mut schedule = one(config, Families::V4);
         let effects = schedule.step(answered(1, "a.example", ok(ttl)), secs(0));
-        assert_eq!(effects, [report("a.example", ok(ttl), next)]);
+        assert_eq!(effects, [report_within(10, "a.example", ok(ttl), next)]);
     }
     assert_eq!(Config::new(secs(0), secs(10)), Err(BadLimits));
     assert_eq!(Config::new(secs(11), secs(10)), Err(BadLimits));
@@ -124,7 +129,7 @@ fn retries_keep_within_the_limits_of_ttls() {
     let mut now = secs(0);
     for (id, next) in (1..).zip([20, 30, 30]) {
         let effects = schedule.step(answered(id, "a.example", timeout.clone()), now);
-        assert_eq!(effects, [report("a.example", timeout.clone(), next)]);
+        assert_eq!(effects, [report_within(30, "a.example", timeout.clone(), next)]);
         now += secs(next);
         schedule.step(Event::Tick, now);
     }
@@ -320,4 +325,28 @@ fn an_event_costs_the_same_among_1_000_and_10_000_names() {
     };
     assert_eq!(cost(1_000), cost(10_000));
     assert_eq!(cost(1_000), [2, 1, 1, 1, 0, 1]);
+}
+
+#[test]
+fn a_name_that_fails_is_looked_up_again_within_the_time_that_its_report_says() {
+    let long = Config::new(secs(120), secs(3600)).unwrap();
+    let short = Config::new(secs(1), secs(20)).unwrap();
+    for (config, within) in [(Config::default(), 66), (long, 130), (short, 22)] {
+        let mut schedule = one(config, Families::V4);
+        let (mut now, mut id, mut longest) = (Duration::ZERO, 1, Duration::ZERO);
+        for _ in 0..20 {
+            let failed =
+                Answers { v4: Some(Err(Failure::new(FailureKind::NxDomain, ""))), v6: None };
+            let effects = schedule.step(answered(id, "a.example", failed), now);
+            let Some(Effect::Report { report, .. }) = effects.first() else {
+                panic!("{effects:?}")
+            };
+            assert_eq!(report.retried_within, secs(within));
+            longest = longest.max(report.next_check);
+            now = schedule.next_wake().unwrap();
+            schedule.step(Event::Tick, now);
+            id += 1;
+        }
+        assert!(longest <= secs(within) && longest * 2 > secs(within), "{longest:?} {within}");
+    }
 }

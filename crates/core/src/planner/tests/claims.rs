@@ -83,7 +83,9 @@ fn what_a_service_that_is_not_ours_shows_is_in_use() {
 fn a_service_is_served_at_what_it_has_and_only_told_of_what_does_not_drain() {
     let objects = vec![lb("lb").into(), from_pool("a/x", "p").into()];
     let mut planner = planner(Config::default(), objects);
-    assert_eq!(service_state(&planner, "a/x"), "NoAddress by lb");
+    assert_eq!(service_state(&planner, "a/x"), "Recording by lb");
+    let outcome = planner.outcome(ConsumerKind::Service, &key("a/x")).unwrap();
+    assert_eq!(crate::status::refusals(outcome).count(), 0, "a moment is not told of");
     granted(&mut planner, "a/x", has(&["192.0.2.5"]));
     assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.5");
     let moved = Grant { draining: vec![ip("192.0.2.5")], ..has(&["192.0.2.6"]) };
@@ -99,23 +101,23 @@ fn a_service_is_served_at_what_it_has_and_only_told_of_what_does_not_drain() {
     let listeners: Vec<_> = parts[0].listeners.iter().map(|it| it.address).collect();
     assert_eq!(listeners, [ip("192.0.2.5"), ip("192.0.2.6")]);
     let refused = Grant {
-        problem: Some(Problem::new(Reason::NoAddress, "pool \"p\": no free IPv4 address")),
+        problem: Some(Problem::new(Reason::PoolsExhausted, "pool \"p\": no free IPv4 address")),
         ..Grant::default()
     };
     granted(&mut planner, "a/x", refused);
-    assert_eq!(service_state(&planner, "a/x"), "NoAddress by lb");
+    assert_eq!(service_state(&planner, "a/x"), "PoolsExhausted by lb");
 }
 
 #[test]
 fn a_request_that_is_refused_leaves_a_service_where_it_is() {
     let asks = Service { vips: Ok(vec![ip("192.0.2.9")]), ..service("a/x", &[80]) };
     let mut planner = planner(Config::default(), vec![lb("lb").into(), asks.into()]);
-    assert_eq!(service_state(&planner, "a/x"), "AddressNotAvailable by lb");
-    let problem = Some(Problem::new(Reason::AddressNotAvailable, "held by Service b/y"));
+    assert_eq!(service_state(&planner, "a/x"), "Recording by lb");
+    let problem = Some(Problem::new(Reason::AddressTaken, "held by Service b/y"));
     granted(&mut planner, "a/x", Grant { problem, ..has(&["192.0.2.5"]) });
     assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.5");
     let reasons = reasons(&planner, ConsumerKind::Service, "a/x");
-    assert_eq!(reasons, [Reason::AddressNotAvailable]);
+    assert_eq!(reasons, [Reason::AddressTaken]);
 }
 
 #[test]
@@ -195,7 +197,7 @@ fn a_service_stays_at_its_load_balancers_address_until_it_has_what_it_asks_for()
     planner.handle(Event::Recorded(Record::new("lb", 0, fragments)));
     planner.take();
     let before = planner.hash("lb");
-    let refused = Problem::new(Reason::NoAddress, "pool \"p\": no free IPv4 address");
+    let refused = Problem::new(Reason::PoolsExhausted, "pool \"p\": no free IPv4 address");
     let vip = Service { vips: Ok(vec![ip("192.0.2.9")]), ..service("a/x", &[80]) };
     for asks in [from_pool("a/x", "p"), vip] {
         apply(&mut planner, asks);
@@ -216,5 +218,22 @@ fn a_service_stays_at_its_load_balancers_address_until_it_has_what_it_asks_for()
     granted(&mut planner, "a/x", Grant::default());
     apply(&mut planner, another);
     planner.take();
-    assert_eq!(service_state(&planner, "a/x"), "NoAddress by lb", "it has never been there");
+    assert_eq!(service_state(&planner, "a/x"), "Recording by lb", "it has never been there");
+}
+
+#[test]
+fn what_cannot_be_read_is_told_once_where_the_pools_say_it_too() {
+    let objects = vec![lb("lb").into(), from_pool("a/x", "p").into()];
+    let mut planner = planner(Config::default(), objects);
+    granted(&mut planner, "a/x", has(&["192.0.2.5"]));
+    let fragments: Vec<_> = planner.fragments("lb").cloned().collect();
+    let fragments = fragments.iter().map(|fragment| &**fragment);
+    planner.handle(Event::Recorded(Record::new("lb", 0, fragments)));
+    let unreadable = Err(Problem::new(Reason::BadValue, "vip: \"x\" is no address"));
+    apply(&mut planner, Service { vips: unreadable, ..from_pool("a/x", "p") });
+    let told = Problem::new(Reason::BadValue, "vip: \"x\" is no address; correct the value");
+    granted(&mut planner, "a/x", Grant { problem: Some(told.clone()), ..has(&["192.0.2.5"]) });
+    assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.5");
+    let outcome = planner.outcome(ConsumerKind::Service, &key("a/x")).unwrap();
+    assert_eq!(outcome.problems, [told]);
 }

@@ -102,7 +102,7 @@ fn what_administrators_say_counts_more_than_what_is_recorded() {
         (two_addresses("lb"), "lb 192.0.2.2"),
         (nobodys, "NotAllowed by lb"),
         (leaving, "LoadBalancerNotFound"),
-        (lb("lb"), "AddressNotAvailable by lb"),
+        (lb("lb"), "Recording by lb"),
     ];
     for (now, expected) in cases {
         let mut planner = recorded(vec![two_addresses("lb").into(), at_one_address().into()]);

@@ -165,11 +165,11 @@ fn a_service_is_on_the_addresses_of_its_families_or_on_those_it_asks_for() {
             x(&[V4, V6], &["2001:db8::1", "192.0.2.1"]),
             "lb 192.0.2.1 2001:db8::1",
         ),
-        ("not its own", dual(), x(&[V4], &["192.0.2.1", "192.0.2.9"]), "AddressNotAvailable by lb"),
+        ("not its own", dual(), x(&[V4], &["192.0.2.1", "192.0.2.9"]), "Recording by lb"),
         ("half dual-stack", no_v6(), x(&[V4, V6], &[]), "lb 192.0.2.1"),
         ("none of the family", no_v6(), x(&[V6], &[]), "NoAddress by lb"),
         ("none yet", none(), x(&[V4], &[]), "NoAddress by lb"),
-        ("none yet, asked for", none(), x(&[V4], &["192.0.2.1"]), "NoAddress by lb"),
+        ("none yet, asked for", none(), x(&[V4], &["192.0.2.1"]), "Recording by lb"),
     ] {
         let planner = planner(Config::default(), vec![lb.into(), service.into()]);
         assert_eq!(service_state(&planner, "a/x"), expected, "{case}");

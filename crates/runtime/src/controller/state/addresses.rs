@@ -274,7 +274,7 @@ impl State {
             self.said.push(Announcement {
                 object: ConsumerRef { kind, namespace: key.namespace, name: key.name, uid }.into(),
                 severity: match notice.kind {
-                    NoticeKind::AddressAssigned => Severity::Normal,
+                    NoticeKind::AddressAssigned | NoticeKind::AddressReleased => Severity::Normal,
                     NoticeKind::AddressChanged | NoticeKind::AddressLost => Severity::Warning,
                 },
                 reason: format!("{:?}", notice.kind).into(),
@@ -290,21 +290,33 @@ impl State {
         }
     }
 
-    /// Whether a Service has its address alone: on no load balancer, and there are pools.
+    /// Whether a Service has its address alone: on no load balancer.
     pub(super) fn is_alone(&self, kind: ConsumerKind, key: &ObjectKey) -> bool {
-        kind == ConsumerKind::Service && !self.pooled.pools.is_empty() && self.planner.is_alone(key)
+        kind == ConsumerKind::Service && self.planner.is_alone(key)
     }
 
-    /// What the owner of a Service that has its address alone should be told. That a name is yet to be
-    /// looked up is none of it.
+    /// What the owner of a Service that has its address alone should be told.
     pub(super) fn problems_alone(&self, key: &ObjectKey) -> Vec<(ConsumerRef, Problem)> {
-        use bowline_core::addresses::Reason;
         let Some(holder) = self.holder(ConsumerKind::Service, key) else { return Vec::new() };
         let decision = self.pooled.machine.decision(&holder);
-        let decision = decision.filter(|it| it.verdict.reason != Reason::NamePending);
+        let problem = decision.and_then(|it| it.problem());
+        let problem = problem.filter(|it| !it.reason.is_passing());
         let HolderRef { key: ObjectKey { namespace, name }, uid, .. } = holder;
         let service = ConsumerRef { kind: ConsumerKind::Service, namespace, name, uid };
-        decision.and_then(|it| it.problem()).into_iter().map(|it| (service.clone(), it)).collect()
+        problem.into_iter().map(|it| (service.clone(), it)).collect()
+    }
+
+    /// Whether the address of a Service on a load balancer is about to be recorded: its status is written
+    /// when it is. Where that takes long the machine says so.
+    pub(super) fn is_being_recorded(&self, kind: ConsumerKind, key: &ObjectKey) -> bool {
+        use bowline_core::outcome::{Reason, State as Placed};
+        let outcome = self.planner.outcome(kind, key);
+        let passing = outcome.is_some_and(|it| match &it.state {
+            Placed::Refused { problem, .. } => problem.reason == Reason::Recording,
+            Placed::Planned { .. } => false,
+        });
+        let holder = self.holder(kind, key).filter(|_| passing);
+        holder.is_some_and(|it| self.pooled.machine.decision(&it).is_none())
     }
 
     /// What the machine knows a consumer as.

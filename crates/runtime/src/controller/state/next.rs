@@ -143,6 +143,9 @@ impl State {
         if !self.planner.has_status_address(kind, key) {
             return self.next_stranger(kind, key);
         }
+        if self.is_being_recorded(kind, key) {
+            return Next::Nothing;
+        }
         let tracked = self.tracked.get(&(kind, key.clone())).cloned().unwrap_or_default();
         let changed = tracked.changed;
         let verdict = lb.as_ref().and_then(|lb| self.verdict(lb, now));

@@ -149,6 +149,44 @@ fn a_service_alone_that_gets_no_address_is_told_so_once_and_counted() {
     assert_eq!((warnings(&mut state), refused(&state)), (vec![], 0));
 }
 
+/// Carries out the writes of Addresses.
+fn record(state: &mut State, now: Instant) {
+    while let Some((address, write)) = state.pooled.writes.pop_first() {
+        state.wrote_address(address, write.id, Answer::Ok(Version("1".into())));
+    }
+    state.settle(now);
+}
+
+#[test]
+fn an_address_that_is_being_recorded_is_no_news_on_a_load_balancer() {
+    for wish in [("bowline.dev/address-pool", "public"), ("bowline.dev/vip", "192.0.2.9")] {
+        let asks = service("web", json!({"bowline.dev/load-balancer": "edge", wish.0: wish.1}));
+        let all = [pool("192.0.2.0/24"), load_balancer(), address("192.0.2.7"), asks];
+        let (mut state, now) = heard(all, true);
+        assert_eq!((warnings(&mut state), refused(&state)), (vec![], 0), "{wish:?}");
+        let target = Target::Consumer(ConsumerKind::Service, ObjectKey::new("shop", "web"));
+        let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
+        assert!(matches!(next, Next::Nothing), "{wish:?}: {next:?}");
+        record(&mut state, now);
+        assert_eq!((warnings(&mut state), refused(&state)), (vec![], 0), "{wish:?}");
+        let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
+        assert!(matches!(next, Next::Write(..)), "{wish:?}: {next:?}");
+    }
+}
+
+#[test]
+fn a_service_alone_is_told_that_there_is_no_pool_by_one_reason() {
+    let (mut state, now) = heard([service("web", json!({}))], true);
+    let told = warnings(&mut state);
+    let [(_, reason, message)] = &told[..] else { panic!("{told:?}") };
+    let target = Target::Consumer(ConsumerKind::Service, ObjectKey::new("shop", "web"));
+    let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
+    let Next::Write(Write::Consumer(_, _, patch), _) = next else { panic!("{next:?}") };
+    let condition = &patch["status"]["conditions"][0];
+    assert_eq!((reason.as_str(), &condition["reason"]), ("NoPool", &json!("NoPool")));
+    assert_eq!(json!(message), condition["message"]);
+}
+
 #[test]
 fn who_begins_to_lead_does_not_warn_of_addresses_that_are_recorded() {
     let on_edge = service("web", json!({"bowline.dev/load-balancer": "edge"}));
@@ -183,7 +221,7 @@ fn a_look_up_concerns_a_service_only_where_it_says_something_else() {
         state.dirty.clear();
         let answers = Answers { v4: Some(answer), v6: None };
         let next_check = Duration::from_secs(next_check);
-        state.found(name.clone(), Report { answers, next_check });
+        state.found(name.clone(), Report { answers, next_check, retried_within: next_check });
         let target = Target::Consumer(ConsumerKind::Service, ObjectKey::new("shop", "web"));
         state.dirty.contains(&target)
     };
@@ -244,7 +282,8 @@ fn what_was_said_of_a_name_stays_until_a_new_leader_has_looked_it_up() {
     assert_eq!(warnings(&mut state), []);
     let failure = Err(Failure::new(FailureKind::Timeout, ""));
     let answers = Answers { v4: Some(failure), v6: None };
-    let report = Report { answers, next_check: Duration::from_secs(5) };
+    let (next_check, retried_within) = (Duration::from_secs(5), Duration::from_secs(66));
+    let report = Report { answers, next_check, retried_within };
     state.found("web.example.com".parse().unwrap(), report);
     state.settle(now);
     let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
