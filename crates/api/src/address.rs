@@ -47,9 +47,7 @@ pub fn address_of_name(name: &str) -> Option<IpAddr> {
     derive = "PartialEq",
     doc = "An Address records that one address is held, and by whom. Bowline writes it; its name is the address (IPv6 as eight groups of four digits joined by -). Deleting it by hand does not take the address away: while its holder has it, it is made again.",
     printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool", description = "The pool it is from."),
-    printcolumn(name = "Holder-Kind", type_ = "string", json_path = ".spec.holders[0].kind", description = "The kind of its first holder."),
-    printcolumn(name = "Namespace", type_ = "string", json_path = ".spec.holders[0].namespace", description = "The namespace of its first holder."),
-    printcolumn(name = "Holder", type_ = "string", json_path = ".spec.holders[0].name", description = "The name of its first holder."),
+    printcolumn(name = "Held-By", type_ = "string", json_path = ".spec.heldBy", description = "Who has it."),
     printcolumn(name = "State", type_ = "string", json_path = ".status.state", description = "Active, Draining or Resting."),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Key", type_ = "string", json_path = ".spec.holders[0].key", description = "The key under which it is shared.", priority = 1),
@@ -66,6 +64,10 @@ pub struct AddressSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
     pub holders: Vec<Holder>,
+    /// The holders in words, for tables: the first of them, and how many more there are. Only `holders` counts.
+    #[serde(default, rename = "heldBy", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(max = 1024))]
+    pub held_by: Option<String>,
 }
 
 /// An object that has an address.
@@ -146,7 +148,7 @@ pub struct AddressStatus {
     /// Active: in use. Draining: still served, but its holder is moving to another address. Resting:
     /// nobody has it, and nobody gets it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "AddressState")]
+    #[schemars(with = "AddressState", extend("default" = "Active"))]
     pub state: Option<AddressState>,
     /// When draining or resting ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]

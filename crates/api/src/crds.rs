@@ -7,7 +7,7 @@ use crate::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
-use kube::CustomResourceExt;
+use kube::{CustomResourceExt, Resource as _};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -22,12 +22,27 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         ExternalIP::crd(),
         Plan::crd(),
     ];
-    for version in all.iter_mut().flat_map(|crd| &mut crd.spec.versions) {
-        if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
+    for crd in &mut all {
+        let with_state = crd.spec.names.kind == Address::kind(&());
+        for version in &mut crd.spec.versions {
+            let schema = version.schema.as_mut().and_then(|it| it.open_api_v3_schema.as_mut());
+            let Some(schema) = schema else { continue };
             tidy(schema);
+            if with_state {
+                always_with_status(schema);
+            }
         }
     }
     all
+}
+
+/// An object that nobody has written a status of has one all the same, of defaults: an Address is Active
+/// without a second write.
+fn always_with_status(schema: &mut JSONSchemaProps) {
+    let properties = schema.properties.as_mut();
+    if let Some(status) = properties.and_then(|it| it.get_mut("status")) {
+        status.default = Some(JSON(Value::Object(Default::default())));
+    }
 }
 
 /// The definitions as one YAML text of several documents.

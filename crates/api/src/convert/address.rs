@@ -232,11 +232,22 @@ pub fn address_object(address: IpAddr, version: Option<&Version>, content: &Cont
     let spec = AddressSpec {
         pool: content.pool.as_ref().map(ToString::to_string),
         holders: content.holders.iter().map(held).collect(),
+        held_by: held_by(&content.holders),
     };
     let mut object = Address::new(&address_name(address), spec);
     object.metadata.resource_version = version.map(|version| version.0.to_string());
     object.status = Some(AddressStatus { state: Some(state), until });
     object
+}
+
+/// `Service shop/web, Service shop/api, 3 more`.
+fn held_by(holders: &[Holder]) -> Option<String> {
+    const MOST_NAMED: usize = 2;
+    let mut named: Vec<String> =
+        holders.iter().take(MOST_NAMED).map(|it| it.holder.to_string()).collect();
+    let more = holders.len().saturating_sub(MOST_NAMED);
+    named.extend((more > 0).then(|| format!("{more} more")));
+    (!named.is_empty()).then(|| named.join(", "))
 }
 
 fn port(port: &Port) -> HeldPort {
