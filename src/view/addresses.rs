@@ -67,6 +67,9 @@ pub(super) struct HolderView {
     pub(super) ports: Vec<HeldPort>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
+    /// On which load balancer a Service has it; none: on no load balancer.
+    #[serde(rename = "loadBalancer", skip_serializing_if = "Option::is_none")]
+    pub(super) load_balancer: Option<String>,
     #[serde(skip)]
     pub(super) uid: String,
 }
@@ -152,6 +155,7 @@ impl HolderView {
             name: holder.name.clone(),
             ports: holder.ports.clone(),
             key: holder.key.clone(),
+            load_balancer: holder.load_balancer.clone(),
             uid: holder.uid.clone(),
         }
     }

@@ -103,10 +103,15 @@ fn table(all: &[AddressView]) -> Vec<Vec<String>> {
     rows
 }
 
-/// `Service shop/web (key "k")`.
+/// `Service shop/web (key "k", on edge)`.
 fn holder(one: &HolderView) -> String {
-    let key = one.key.as_deref().map(|key| format!(" (key {})", quote(key))).unwrap_or_default();
-    format!("{}{key}", who(one))
+    let key = one.key.as_deref().map(|key| format!("key {}", quote(key)));
+    let on = one.load_balancer.as_deref().map(|name| format!("on {name}"));
+    let more: Vec<_> = key.into_iter().chain(on).collect();
+    match more.is_empty() {
+        true => who(one),
+        false => format!("{} ({})", who(one), more.join(", ")),
+    }
 }
 
 /// `Service shop/web`.

@@ -1,11 +1,13 @@
-//! How a Service comes by its address: what it asks for, in its own words, which Address objects say that it
-//! has one, and what the leader says about it. Decides nothing and judges nothing. Pure.
+//! How a Service comes by its address: what it asks for, in its own words, which pools were passed over and why,
+//! which Address objects say that it has one, and what the leader says about it. Decides nothing. Pure.
 
 use super::addresses::{AddressView, ConditionView, views};
+use super::explain::ProblemView;
 use super::facts::Facts;
+use super::pooled::{Pooled, Told};
 use bowline_api::annotations::{self, ADDRESS_POOL, ALLOW_SHARED_IP, ASSIGN_FROM_FQDN, VIP};
 use bowline_api::names;
-use bowline_core::key::ObjectKey;
+use bowline_core::key::{ConsumerKind, ObjectKey};
 use k8s_openapi::api::core::v1::Service;
 use serde::Serialize;
 
@@ -14,12 +16,24 @@ use serde::Serialize;
 pub(super) struct ChainView {
     /// What the Service says of addresses; nothing: any address will do.
     pub(super) asks: Vec<AskView>,
+    /// The pools that it has no address of, as they are looked at, up to the one that it has.
+    pub(super) passed: Vec<PassedView>,
     /// The Address objects that name it.
     pub(super) held: Vec<AddressView>,
+    /// Why it has what it has; none where pools may not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) verdict: Option<Told>,
     /// What the leader says: whether it has its address and, where it takes it from a name, how that went.
     pub(super) conditions: Vec<ConditionView>,
     /// Whether no load balancer carries it.
     pub(super) alone: bool,
+}
+
+/// A pool that a Service has no address of.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct PassedView {
+    pub(super) pool: String,
+    pub(super) why: String,
 }
 
 /// Something that a Service says of addresses.
@@ -60,18 +74,32 @@ impl ChainView {
         let ours = [names::CONDITION_ADDRESS_FROM_DNS, names::CONDITION_SERVICE_PROGRAMMED];
         let conditions = service.status.iter().flat_map(|status| &status.conditions).flatten();
         let conditions = conditions.filter(|it| ours.contains(&&*it.type_)).map(ConditionView::of);
-        Some(Self { asks, held, conditions: conditions.collect(), alone })
+        Some(Self {
+            asks,
+            passed: facts.pooled.iter().flat_map(|it| passed(it, key)).collect(),
+            held,
+            verdict: facts.told_of_address(ConsumerKind::Service, key),
+            conditions: conditions.collect(),
+            alone,
+        })
     }
 
-    /// Whether the Service has an address without a load balancer.
-    pub(super) fn has_address_alone(&self) -> bool {
-        self.alone && !self.held.is_empty()
+    /// What the leader says is wrong with its address.
+    pub(super) fn not_programmed(&self) -> Option<ProblemView> {
+        let condition = self.condition(names::CONDITION_SERVICE_PROGRAMMED)?;
+        let (reason, message) = (condition.reason.clone(), condition.message.clone());
+        (condition.status != "True").then_some(ProblemView { reason, message })
     }
 
     /// What the leader says of one matter.
     pub(super) fn condition(&self, type_: &str) -> Option<&ConditionView> {
         self.conditions.iter().find(|it| it.type_ == type_)
     }
+}
+
+fn passed(pooled: &Pooled, key: &ObjectKey) -> impl Iterator<Item = PassedView> {
+    let all = pooled.passed_over(ConsumerKind::Service, key).into_iter();
+    all.map(|(pool, why)| PassedView { pool: pool.to_string(), why })
 }
 
 fn asks(service: &Service) -> Vec<AskView> {

@@ -5,6 +5,7 @@ use super::chain::ChainView;
 use super::claim::ClaimView;
 use super::facts::Facts;
 use super::members::{MemberView, members};
+use super::pooled::Told;
 use super::status::{AppliedView, ConsumerName, LoadBalancerView};
 use super::words::Certificate;
 use super::{View, explain_text, why, words};
@@ -46,6 +47,9 @@ pub(crate) struct ConsumerView {
     /// One word, when it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
+    /// Whether it is refused for want of an address alone.
+    #[serde(skip)]
+    pub(super) waits: bool,
     /// How its load balancer was found, or why it has none.
     pub(super) why: String,
     /// What would help.
@@ -138,6 +142,12 @@ impl From<&Problem> for ProblemView {
     }
 }
 
+impl From<&Told> for ProblemView {
+    fn from(told: &Told) -> Self {
+        Self { reason: told.reason.clone(), message: told.message.clone() }
+    }
+}
+
 impl Explanation {
     /// Explains an object; None: there is no such object.
     pub(crate) fn of(facts: &Facts, subject: Subject, key: &ObjectKey) -> Option<Self> {
@@ -184,6 +194,7 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
         state: StateView::NotOurs,
         load_balancer: None,
         reason: None,
+        waits: false,
         why: String::new(),
         remedy: None,
         addresses: Vec::new(),
@@ -203,21 +214,43 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
     if kind == ConsumerKind::Service {
         view.address = ChainView::of(facts, key);
     }
-    view.problems = facts.problems(outcome).map(ProblemView::from).collect();
+    let told = view.address.as_ref().and_then(|chain| chain.verdict.clone());
+    let told = told.filter(|told| told.unmet);
+    // What pools say of it has its remedy beside it.
+    let of_pools = |problem: &Problem| told.as_ref().filter(|told| told.is(problem));
+    let problems = facts.problems(outcome);
+    view.problems = problems
+        .map(|it| of_pools(it).map_or_else(|| ProblemView::from(it), ProblemView::from))
+        .collect();
+    if let Some(told) = &told {
+        view.remedy = told.remedy.map(str::to_owned);
+    }
     match &outcome.state {
-        State::Refused { .. }
-            if view.address.as_ref().is_some_and(ChainView::has_address_alone) =>
+        State::Refused { load_balancer: None, problem }
+            if view.address.as_ref().is_some_and(|chain| chain.alone) =>
         {
             let held = view.address.iter().flat_map(|chain| &chain.held);
             view.addresses = held.map(|it| it.address).collect();
-            view.state = StateView::Alone;
+            view.waits = view.addresses.is_empty();
+            view.state = if view.waits { StateView::Refused } else { StateView::Alone };
+            let leader = view.address.as_ref().and_then(ChainView::not_programmed);
+            let wrong = told.as_ref().map(ProblemView::from).or(leader);
+            let wrong = wrong.or_else(|| view.waits.then(|| problem.into()));
+            view.reason = wrong.as_ref().filter(|_| view.waits).map(|it| it.reason.clone());
+            if let Some(wrong) = wrong {
+                view.problems.insert(0, wrong);
+            }
         }
         State::Refused { load_balancer, problem } => {
             view.state = StateView::Refused;
             view.load_balancer = load_balancer.as_deref().map(str::to_owned);
             view.reason = Some(problem.reason.to_string());
-            view.problems.insert(0, problem.into());
-            view.remedy = why::remedy(problem).map(str::to_owned);
+            let told = of_pools(problem);
+            view.waits = told.is_some();
+            view.problems.insert(0, told.map_or_else(|| problem.into(), ProblemView::from));
+            if told.is_none() {
+                view.remedy = why::remedy(problem).map(str::to_owned);
+            }
         }
         State::Planned { load_balancer, addresses, .. } => {
             view.state = StateView::Planned;

@@ -1,6 +1,6 @@
 //! The text of `bowline explain`. Pure.
 
-use super::addresses::AddressView;
+use super::addresses::{AddressView, ConditionView};
 use super::addresses_text::{left, told, who};
 use super::chain::{AskView, ChainView, What};
 use super::explain::{ConsumerView, ListenerView, PoolView, RecordedView, StateView};
@@ -17,6 +17,10 @@ pub(super) fn consumer(view: &ConsumerView) -> String {
     let load_balancer = view.load_balancer.as_deref();
     let headline = match (view.state, load_balancer) {
         (StateView::NotOurs, _) => format!("{whole} is not Bowline's"),
+        (StateView::Refused, Some(name)) if view.waits => {
+            format!("{whole} waits for an address on load balancer {name}")
+        }
+        (StateView::Refused, None) if view.waits => format!("{whole} waits for an address"),
         (StateView::Refused, Some(name)) => format!("{whole} was refused by load balancer {name}"),
         (StateView::Refused, None) => format!("{whole} is on no load balancer"),
         (StateView::Alone, _) => format!("{whole} has an address, and no load balancer"),
@@ -48,6 +52,10 @@ fn address(out: &mut String, chain: &ChainView, whose: &ConsumerName) {
     let asks: Vec<_> = chain.asks.iter().map(ask).collect();
     let asks = if asks.is_empty() { "any address".to_owned() } else { asks.join("; ") };
     row(out, "Asks for", &asks);
+    for (index, one) in chain.passed.iter().enumerate() {
+        let label = if index == 0 { "Passed over" } else { "" };
+        row(out, label, &format!("pool {}: {}", one.pool, one.why));
+    }
     for (index, one) in chain.held.iter().enumerate() {
         row(out, if index == 0 { "Has" } else { "" }, &held(one, whose));
     }
@@ -60,7 +68,11 @@ fn address(out: &mut String, chain: &ChainView, whose: &ConsumerName) {
     let programmed = chain.condition(names::CONDITION_SERVICE_PROGRAMMED);
     // Behind a load balancer that has its address, problems and what the agent says tell the same.
     let speaks = chain.alone || chain.held.is_empty();
-    if let Some(condition) = programmed.filter(|it| speaks && it.status != "True") {
+    let known = |it: &ConditionView| {
+        chain.verdict.as_ref().is_some_and(|told| it.message.starts_with(&told.message))
+    };
+    let programmed = programmed.filter(|it| speaks && it.status != "True" && !known(it));
+    if let Some(condition) = programmed {
         row(out, "Leader says", &told(condition));
     }
 }
@@ -79,13 +91,16 @@ fn ask(ask: &AskView) -> String {
 fn held(one: &AddressView, whose: &ConsumerName) -> String {
     let pool = one.pool.as_deref().map(|pool| format!(" of pool {pool}")).unwrap_or_default();
     let until = one.left.map(|seconds| format!(", ends {}", left(seconds))).unwrap_or_default();
-    let others = one.holders.iter().map(who).filter(|it| *it != whose.to_string());
-    let others: Vec<_> = others.collect();
+    let (own, others): (Vec<_>, Vec<_>) =
+        one.holders.iter().partition(|it| who(it) == whose.to_string());
+    let on = own.iter().find_map(|it| it.load_balancer.as_deref());
+    let on = on.map(|name| format!(", on load balancer {name}")).unwrap_or_default();
+    let others: Vec<_> = others.into_iter().map(who).collect();
     let shared = match others.is_empty() {
         true => String::new(),
         false => format!(", shared with {}", others.join(", ")),
     };
-    format!("{}{pool}: {:?}{until}{shared}", one.address, one.state)
+    format!("{}{pool}: {:?}{until}{on}{shared}", one.address, one.state)
 }
 
 fn planned(out: &mut String, view: &ConsumerView) {
@@ -167,6 +182,10 @@ pub(super) fn load_balancer(view: &LoadBalancerView) -> String {
     let addresses: Vec<String> = view.addresses.iter().map(ToString::to_string).collect();
     let addresses = if addresses.is_empty() { "none yet".to_owned() } else { addresses.join(", ") };
     row(&mut out, "Addresses", &addresses);
+    if let Some(told) = &view.waits {
+        row(&mut out, "Waits", &format!("{}: {}", told.reason, told.message));
+        row(&mut out, "What helps", told.remedy.unwrap_or("see what the leader says"));
+    }
     let ports =
         format!("HTTP {}, HTTPS {} (while it has an Ingress)", view.http_port, view.https_port);
     row(&mut out, "Ports", &ports);

@@ -1,6 +1,7 @@
 //! Lists turned into what the planner says about them, what is recorded, and what agents report. Pure.
 
 use super::list::Lists;
+use super::pooled::{Pooled, Told};
 use super::words::Certificate;
 use bowline_api::{
     Address, LoadBalancer, LoadBalancerClaim, LoadBalancerClass, Plan, convert, names,
@@ -39,6 +40,8 @@ pub(crate) struct Facts {
     pub(super) slices: Vec<objects::Slice>,
     pub(super) nodes: Vec<objects::Node>,
     pub(super) addresses: Vec<Address>,
+    /// Who has which address, and why. None: pools may not be read.
+    pub(super) pooled: Option<Pooled>,
     /// When all this was so.
     pub(super) now: Timestamp,
     /// Whether Secrets could be read; where not, nothing is said about certificates.
@@ -99,6 +102,7 @@ impl Facts {
         let mut planner = Planner::new(config);
         tell(&mut planner, &lists, &agents);
         admit(&mut planner, &lists, now);
+        let pooled = Pooled::decide(&mut planner, &lists, now);
         let wanted = planner.take().wanted;
         let controller = lists.controller().and_then(|lease| holder(lease, now));
         let key = |namespace: &Option<String>, name: &Option<String>| {
@@ -117,6 +121,7 @@ impl Facts {
             slices: lists.slices.iter().map(convert::slice).collect(),
             nodes: lists.nodes.iter().map(convert::node).collect(),
             addresses: lists.addresses,
+            pooled,
             claims: by_key(lists.claims, |it| key(&it.metadata.namespace, &it.metadata.name)),
             balancer_classes: lists.balancer_classes,
             namespaces: lists.namespaces,
@@ -137,6 +142,17 @@ impl Facts {
         outcome: &'a Outcome,
     ) -> impl Iterator<Item = &'a Problem> + 'a {
         outcome.problems.iter().filter(|problem| self.can_tell(problem.reason))
+    }
+
+    /// Whether an Address object says that one with this uid has it.
+    pub(super) fn has_address(&self, uid: &str) -> bool {
+        let mut holders = self.addresses.iter().flat_map(|it| &it.spec.holders);
+        holders.any(|holder| holder.uid == uid)
+    }
+
+    /// Why somebody has the addresses that it has. None: it asks for none, or pools may not be read.
+    pub(super) fn told_of_address(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Told> {
+        self.pooled.as_ref()?.told(kind, key)
     }
 
     /// Whether a problem of this reason is one: without Secrets every certificate seems to be missing.
@@ -281,7 +297,8 @@ fn admit(planner: &mut Planner, lists: &Lists, now: Timestamp) {
     }
 }
 
-/// The addresses that Services and load balancers have from pools, as Address objects say.
+/// The addresses that Services and load balancers have from pools, as Address objects say. Who drains is not
+/// in there: where pools may be read, the machine knows it.
 fn grants(lists: &Lists) -> BTreeMap<(ConsumerKind, ObjectKey), Grant> {
     let services = lists.services.iter().map(|it| &it.metadata.uid);
     let balancers = lists.load_balancers.iter().map(|it| &it.metadata.uid);

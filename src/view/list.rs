@@ -1,6 +1,7 @@
 //! Lists what the views are made from, once. What may not be read is noted and left out: a view with a
 //! gap that it names is worth more than none.
 
+use bowline_api::external_ip::ExternalIP;
 use bowline_api::{
     Address, AddressPool, LoadBalancer, LoadBalancerClaim, LoadBalancerClass, Plan, convert, names,
 };
@@ -30,6 +31,9 @@ pub(crate) struct Lists {
     pub(crate) plans: Vec<Plan>,
     pub(crate) leases: Vec<Lease>,
     pub(crate) addresses: Vec<Address>,
+    /// None: they may not be read, or not all that decides of addresses may.
+    pub(crate) pools: Option<Vec<AddressPool>>,
+    pub(crate) external_ips: Vec<ExternalIP>,
     /// What could not be read, and what that means; for the user.
     pub(crate) notes: Vec<String>,
 }
@@ -97,6 +101,8 @@ impl Lists {
             plans,
             leases,
             addresses,
+            pools,
+            external_ips,
         ) = tokio::try_join!(
             list::<Service>(Api::all(client.clone()), &all),
             list::<Ingress>(Api::all(client.clone()), &all),
@@ -111,6 +117,8 @@ impl Lists {
             list::<Plan>(Api::namespaced(client.clone(), namespace), &all),
             list::<Lease>(Api::namespaced(client.clone(), namespace), &all),
             list::<Address>(Api::all(client.clone()), &all),
+            list::<AddressPool>(Api::all(client.clone()), &all),
+            list::<ExternalIP>(Api::all(client.clone()), &all),
         )?;
         let ours = |one: &Namespace| one.metadata.name.as_deref() == Some(namespace);
         if namespaces.as_ref().is_some_and(|all| !all.iter().any(ours)) {
@@ -121,6 +129,11 @@ impl Lists {
         };
         if secrets.is_none() {
             note("secrets", "nothing is said about certificates");
+        }
+        let decides = addresses.is_some() && services.is_some() && load_balancers.is_some();
+        let pools = pools.filter(|_| decides);
+        if pools.is_none() {
+            note("addresspools.bowline.dev", "only the leader says why somebody has no address");
         }
         Ok(Self {
             services: services
@@ -157,6 +170,10 @@ impl Lists {
             addresses: addresses.unwrap_or_else(|| {
                 missing(&mut note, "addresses.bowline.dev", "it is unknown who has which address")
             }),
+            external_ips: external_ips.unwrap_or_else(|| {
+                missing(&mut note, "externalips.bowline.dev", "no ExternalIP is known")
+            }),
+            pools,
             secrets,
             notes,
         })

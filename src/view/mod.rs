@@ -21,6 +21,7 @@ mod facts;
 mod list;
 mod members;
 pub(crate) mod plan;
+mod pooled;
 pub(crate) mod status;
 mod status_text;
 mod why;

@@ -3,6 +3,7 @@
 
 use super::explain::{ListenerView, ProblemView, all_listeners};
 use super::facts::{Agent, Facts, Holder};
+use super::pooled::Told;
 use super::{View, status_text};
 use bowline_api::load_balancer::ClaimRef;
 use bowline_api::selector::AllowedNamespaces;
@@ -43,6 +44,9 @@ pub(crate) struct LoadBalancerView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<String>,
     pub(super) addresses: Vec<IpAddr>,
+    /// Why it does not have the addresses that it asks a pool for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) waits: Option<Told>,
     pub(super) http_port: u16,
     pub(super) https_port: u16,
     /// The claim that has it.
@@ -189,12 +193,7 @@ impl Status {
     /// What there is to say about a cluster.
     pub(crate) fn of(facts: &Facts) -> Self {
         let names = facts.load_balancers.keys();
-        let nowhere = facts.planner.outcomes().filter_map(|outcome| match &outcome.state {
-            State::Refused { load_balancer: None, problem } => {
-                Some(RefusedView { consumer: (&outcome.consumer).into(), problem: problem.into() })
-            }
-            _ => None,
-        });
+        let nowhere = facts.planner.outcomes().filter_map(|outcome| nowhere(facts, outcome));
         Self {
             controller: facts.controller.clone(),
             load_balancers: names
@@ -240,6 +239,9 @@ impl LoadBalancerView {
             phase: status.phase.map(|phase| format!("{phase:?}")),
             message: status.message,
             addresses: planner.addresses(planned),
+            waits: facts
+                .told_of_address(ConsumerKind::LoadBalancer, &ObjectKey::new("", name))
+                .filter(|told| told.unmet),
             http_port: planned.http_port,
             https_port: planned.https_port,
             claim_ref: object.spec.claim_ref.clone(),
@@ -268,6 +270,21 @@ fn refusals(facts: &Facts, outcome: &Outcome) -> Vec<RefusedView> {
             problem: (&problem).into(),
         })
         .collect()
+}
+
+/// One who is on no load balancer, unless it has its address alone and all is well with that.
+fn nowhere(facts: &Facts, outcome: &Outcome) -> Option<RefusedView> {
+    let State::Refused { load_balancer: None, problem } = &outcome.state else { return None };
+    let consumer = ConsumerName::from(&outcome.consumer);
+    let key = ObjectKey::new(consumer.namespace.as_str(), consumer.name.as_str());
+    let alone = consumer.kind == ConsumerKind::Service && facts.planner.is_alone(&key);
+    let problem = match (alone, facts.told_of_address(consumer.kind, &key)) {
+        (true, Some(told)) if !told.unmet => return None,
+        (true, Some(told)) => told.whole(),
+        (true, None) if facts.has_address(&outcome.consumer.uid) => return None,
+        (true, None) | (false, _) => problem.into(),
+    };
+    Some(RefusedView { consumer, problem })
 }
 
 fn is_zero(number: &usize) -> bool {

@@ -3,6 +3,7 @@
 mod addresses;
 mod difference;
 mod explain;
+mod pools;
 mod programs;
 mod secrets;
 mod status;

@@ -29,7 +29,8 @@ pub(super) fn words(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> Words
     match facts.planner.why(kind, key) {
         Why::NotOurs(why) => not_ours(facts, key, &why),
         Why::Asks(Ok(asked)) => Words::only(asks(&asked)),
-        Why::Asks(Err(problem)) => Words::only(&*problem.message),
+        // The problem itself is told as one.
+        Why::Asks(Err(_)) => Words::only("what it asks for cannot be read"),
     }
 }
 

@@ -4,27 +4,32 @@ use super::*;
 use crate::view::addresses::Addresses;
 use bowline_api::{Address, AddressPool};
 
-fn pool(name: &str, spec: Value, status: Value) -> AddressPool {
+pub(super) fn pool(name: &str, spec: Value, status: Value) -> AddressPool {
     object(json!({
         "apiVersion": "bowline.dev/v1alpha1", "kind": "AddressPool",
         "metadata": {"name": name}, "spec": spec, "status": status,
     }))
 }
 
-fn address(name: &str, pool: &str, holders: Value, status: Value) -> Address {
+pub(super) fn address(name: &str, pool: &str, holders: Value, status: Value) -> Address {
     object(json!({
         "apiVersion": "bowline.dev/v1alpha1", "kind": "Address", "metadata": {"name": name},
         "spec": {"pool": pool, "holders": holders}, "status": status,
     }))
 }
 
-fn holder(name: &str, key: Option<&str>) -> Value {
+pub(super) fn holder(name: &str, key: Option<&str>) -> Value {
     json!({"kind": "Service", "namespace": "demo", "name": name, "uid": name, "key": key})
 }
 
 fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
     json!({"type": type_, "status": status, "reason": reason, "message": message,
         "lastTransitionTime": "2030-01-01T00:00:00Z"})
+}
+
+fn on(load_balancer: &str, mut holder: Value) -> Value {
+    holder["loadBalancer"] = json!(load_balancer);
+    holder
 }
 
 /// A pool that is fine, one that overlaps it, one that nobody has looked at; addresses in every state.
@@ -67,7 +72,7 @@ fn some() -> (Vec<AddressPool>, Vec<Address>) {
         address(
             "203.0.113.2",
             "public",
-            json!([holder("hello", Some("k")), holder("other", Some("k"))]),
+            json!([holder("hello", Some("k")), on("edge", holder("other", Some("k")))]),
             json!({"state": "Active"}),
         ),
         address(
@@ -100,7 +105,7 @@ young   by name  IPv4    0     0       0        Overlaps
 
 ADDRESS       POOL    STATE     UNTIL     HELD BY
 203.0.113.2   public  Active    -         Service demo/hello (key \"k\"), Service
-                                          demo/other (key \"k\")
+                                          demo/other (key \"k\", on edge)
 203.0.113.11  public  Draining  in 50 s   Service demo/hello
 203.0.113.12  public  Resting   in 5 min  -
 2001:db8::1   public  Active    -         Service demo/hello
@@ -153,7 +158,9 @@ fn addresses_for_programs_have_these_fields() {
             "addresses": [
                 {
                     "address": "203.0.113.2", "pool": "public", "state": "Active",
-                    "holders": [holder("hello", Some("k")), holder("other", Some("k"))],
+                    "holders": [
+                        holder("hello", Some("k")), on("edge", holder("other", Some("k"))),
+                    ],
                 },
                 {
                     "address": "203.0.113.11", "pool": "public", "state": "Draining",
@@ -196,7 +203,7 @@ fn no_line_of_addresses_is_wider_than_a_terminal_nor_commands_it() {
 }
 
 /// A cluster without a default load balancer, whose Service `hello` says this and has this status.
-fn alone(annotations: Value, conditions: Value, addresses: Vec<Address>) -> Lists {
+pub(super) fn alone(annotations: Value, conditions: Value, addresses: Vec<Address>) -> Lists {
     let mut lists = lists();
     annotate(&mut lists.leases[0], names::ANNOTATION_DEFAULT_LOAD_BALANCER, "");
     lists.services[0].metadata.annotations = object(annotations);
@@ -243,7 +250,7 @@ fn a_service_that_waits_for_its_name_says_what_the_leader_says() {
         Vec::new(),
     );
     let text = explained(lists, Subject::Service, "demo", "hello");
-    assert!(text.starts_with("Service demo/hello is on no load balancer\n"), "{text}");
+    assert!(text.starts_with("Service demo/hello waits for an address\n"), "{text}");
     let rows = "  Asks for     what \"web.example.com\" resolves to (bowline.dev/assign-from-fqdn)
   Has          none of a pool: no Address object names it
   From DNS     False, NameFailed: web.example.com: NXDOMAIN
@@ -272,6 +279,7 @@ fn the_chain_for_programs_has_these_fields() {
                 {"what": "Address", "key": "metallb.io/loadBalancerIPs", "value": "203.0.113.9"},
                 {"what": "Address", "key": "spec.loadBalancerIP", "value": "203.0.113.9"},
             ],
+            "passed": [],
             "held": [{
                 "address": "203.0.113.9", "pool": "public", "state": "Active",
                 "holders": [{"kind": "Service", "namespace": "demo", "name": "hello", "ports": []}],

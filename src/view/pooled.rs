@@ -1,0 +1,199 @@
+//! Who has which address, and why: what the machine of `bowline_core::addresses`, which the leader runs, says
+//! of the objects that were listed. It does not look names up: of those counts what the leader says. Pure;
+//! [`super::facts`] calls it.
+
+use super::explain::ProblemView;
+use super::list::Lists;
+use bowline_api::address_pool::AddressPool;
+use bowline_api::{convert, names};
+use bowline_core::addresses::{
+    Addresses, Ask, Claim, Config, Decision, Event, HolderKind, HolderRef, Kind, Object, Reason,
+    Verdict,
+};
+use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::outcome::{self, Problem};
+use bowline_core::planner::{self, NOT_RECORDED, Planner};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// As often may the plan change what is asked for, and that the plan.
+const MOST_ROUNDS: usize = 3;
+
+/// Who has which address.
+pub(super) struct Pooled {
+    machine: Addresses,
+    /// Those who ask for addresses.
+    holders: BTreeMap<(ConsumerKind, ObjectKey), HolderRef>,
+    /// What the leader says of names.
+    said: BTreeMap<ObjectKey, Problem>,
+}
+
+/// Why somebody has what it has.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Told {
+    pub(super) reason: String,
+    pub(super) message: String,
+    /// What would help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remedy: Option<&'static str>,
+    /// Whether it does not have what it asks for.
+    pub(super) unmet: bool,
+}
+
+impl Told {
+    /// Whether a problem of the planner is this one.
+    pub(super) fn is(&self, problem: &Problem) -> bool {
+        let same = problem.reason.to_string() == self.reason;
+        self.unmet && same && problem.message.starts_with(&self.message)
+    }
+
+    /// As a problem, what helps included.
+    pub(super) fn whole(&self) -> ProblemView {
+        let helps = self.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
+        ProblemView { reason: self.reason.clone(), message: format!("{}{helps}", self.message) }
+    }
+}
+
+impl Pooled {
+    /// What the machine says of the lists; the planner is told of it. None: pools may not be read.
+    pub(super) fn decide(planner: &mut Planner, lists: &Lists, now: Timestamp) -> Option<Self> {
+        let pools = lists.pools.as_ref()?;
+        let now = now.as_second();
+        let machine = Addresses::new(Config::default());
+        let mut pooled = Self { machine, holders: BTreeMap::new(), said: BTreeMap::new() };
+        pooled.tell(pools, lists, now);
+        for _ in 0..MOST_ROUNDS {
+            for claim in claims(planner, lists) {
+                let kind = match claim.holder.kind {
+                    HolderKind::LoadBalancer => ConsumerKind::LoadBalancer,
+                    _ => ConsumerKind::Service,
+                };
+                if asks(&claim) {
+                    let who = (kind, claim.holder.key.clone());
+                    pooled.holders.insert(who, claim.holder.clone());
+                }
+                pooled.machine.handle(Event::Apply(Box::new(Object::Claim(claim))), now);
+            }
+            for kind in Kind::ALL {
+                pooled.machine.handle(Event::Done(kind), now);
+            }
+            let decisions = pooled.machine.take(now).decisions;
+            if decisions.is_empty() {
+                break;
+            }
+            for (holder, decision) in decisions {
+                let kind = match holder.kind {
+                    HolderKind::Service => ConsumerKind::Service,
+                    HolderKind::LoadBalancer => ConsumerKind::LoadBalancer,
+                    HolderKind::ExternalIp => continue,
+                };
+                let mut grant = decision.as_deref().map(Decision::grant).unwrap_or_default();
+                if let Some(said) = decision.and_then(|it| said_of_name(lists, &holder.key, &it)) {
+                    pooled.said.insert(holder.key.clone(), said.clone());
+                    grant.problem = Some(said);
+                }
+                planner.handle(planner::Event::Granted(kind, holder.key, grant));
+            }
+        }
+        Some(pooled)
+    }
+
+    fn tell(&mut self, pools: &[AddressPool], lists: &Lists, now: i64) {
+        let mut apply = |object| self.machine.handle(Event::Apply(Box::new(object)), now);
+        pools.iter().for_each(|it| apply(Object::Pool(convert::pool(it))));
+        lists.namespaces.iter().for_each(|it| apply(Object::Namespace(convert::namespace(it))));
+        for node in &lists.nodes {
+            let name = node.metadata.name.as_deref().unwrap_or_default().into();
+            apply(Object::Node { name, addresses: convert::node_addresses(node) });
+        }
+        lists.external_ips.iter().for_each(|it| apply(Object::Claim(convert::external_ip(it))));
+        for record in lists.addresses.iter().filter_map(convert::record) {
+            self.machine.handle(Event::Recorded(record), now);
+        }
+    }
+
+    /// Why somebody has what it has. None: it asks for no address of a pool.
+    pub(super) fn told(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Told> {
+        let holder = self.holder(kind, key)?;
+        if let Some(said) = self.said.get(key).filter(|_| kind == ConsumerKind::Service) {
+            let (reason, message) = (said.reason.to_string(), said.message.to_string());
+            return Some(Told { reason, message, remedy: None, unmet: true });
+        }
+        let Some(decision) = self.machine.decision(holder) else {
+            return Some(Told {
+                reason: Reason::Recording.to_string(),
+                message: NOT_RECORDED.to_owned(),
+                remedy: Some("see that a controller runs and leads: bowline status"),
+                unmet: true,
+            });
+        };
+        let Verdict { reason, message, remedy } = decision.verdict.clone();
+        let unmet = decision.problem().is_some();
+        Some(Told { reason: reason.to_string(), message, remedy, unmet })
+    }
+
+    /// The pools that somebody was passed over by, and why.
+    pub(super) fn passed_over(
+        &self,
+        kind: ConsumerKind,
+        key: &ObjectKey,
+    ) -> Vec<(Arc<str>, String)> {
+        let passed = self.holder(kind, key).map(|it| self.machine.passed_over(it));
+        passed.into_iter().flatten().map(|it| (it.pool, it.why)).collect()
+    }
+
+    fn holder(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<&HolderRef> {
+        self.holders.get(&(kind, key.clone()))
+    }
+}
+
+/// Whether pools have to do with somebody. Who cannot go to its load balancer asks for nothing.
+fn asks(claim: &Claim) -> bool {
+    match &claim.ask {
+        Ok(ask) => *ask != Ask::Nothing,
+        Err(problem) => problem.reason == outcome::Reason::BadValue,
+    }
+}
+
+/// What Services and load balancers ask of the pools, as the planner has them now.
+fn claims(planner: &Planner, lists: &Lists) -> Vec<Claim> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let services = lists.services.iter().filter_map(|it| {
+        let key = ObjectKey::new(text(&it.metadata.namespace), text(&it.metadata.name));
+        planner.service_claim(&key, shown(it))
+    });
+    let balancers = lists.load_balancers.iter().filter_map(|it| {
+        let shown = it.status.iter().flat_map(|status| &status.ingress);
+        let shown = shown.filter_map(|point| point.ip).collect();
+        planner.load_balancer_claim(&text(&it.metadata.name), shown)
+    });
+    services.chain(balancers).filter(Claim::is_news).collect()
+}
+
+/// The addresses that the status of a Service shows.
+fn shown(service: &Service) -> Vec<IpAddr> {
+    let status = service.status.as_ref().and_then(|it| it.load_balancer.as_ref());
+    let points = status.and_then(|it| it.ingress.as_ref()).into_iter().flatten();
+    points.filter_map(|point| point.ip.as_ref()?.parse().ok()).collect()
+}
+
+/// Why a Service does not have what its name says, in the leader's words: here nobody looks names up.
+fn said_of_name(lists: &Lists, key: &ObjectKey, decision: &Decision) -> Option<Problem> {
+    if decision.verdict.reason != Reason::NamePending {
+        return None;
+    }
+    let is_it = |it: &&Service| {
+        it.metadata.namespace.as_deref() == Some(&*key.namespace)
+            && it.metadata.name.as_deref() == Some(&*key.name)
+    };
+    let service = lists.services.iter().find(is_it)?;
+    let mut conditions = service.status.iter().flat_map(|it| &it.conditions).flatten();
+    let said = conditions
+        .find(|it| it.type_ == names::CONDITION_ADDRESS_FROM_DNS && it.status == "False")?;
+    let reason = serde_json::from_value(said.reason.as_str().into()).ok()?;
+    Some(Problem::new(reason, said.message.as_str()))
+}
