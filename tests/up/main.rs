@@ -9,6 +9,7 @@
 )]
 
 mod access;
+mod addresses;
 mod bowline;
 mod command_line;
 mod demo;

@@ -24,6 +24,8 @@ pub(super) struct Greeting {
     pub(super) admin: SocketAddr,
     /// Whether the demo runs.
     pub(super) demo: bool,
+    /// Whether Services that name no load balancer get an address alone.
+    pub(super) alone: bool,
 }
 
 /// A load balancer that runs in this process.
@@ -59,6 +61,9 @@ impl Greeting {
         for (index, one) in self.load_balancers.iter().enumerate() {
             row(if index == 0 { "Load balancer" } else { "" }, &one.text());
         }
+        if self.alone {
+            row("Default", "none: who names no load balancer gets an address of a pool, alone");
+        }
         row("Metrics", &format!("http://{}/metrics", self.admin));
         row("Workloads", "Deployments and StatefulSets are stored, not run");
         out.push('\n');
@@ -70,6 +75,8 @@ impl Greeting {
         let _ = writeln!(out, "  export KUBECONFIG={file}");
         let next = if self.demo {
             "kubectl -n demo delete pod hello-2   # and curl again"
+        } else if self.alone {
+            "kubectl get apool,addr,svc -A"
         } else {
             "kubectl get lb,svc,ingress -A"
         };
@@ -155,6 +162,7 @@ mod tests {
             }],
             admin: ([127, 0, 0, 1], 9180).into(),
             demo,
+            alone: false,
         }
     }
 

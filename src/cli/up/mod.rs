@@ -80,6 +80,14 @@ pub(super) struct Up {
     )]
     default_load_balancer: Option<String>,
 
+    /// Make no load balancer and have no default one: Services that name none get an address of a pool,
+    /// alone
+    #[arg(
+        long,
+        conflicts_with_all = ["default_load_balancer", "addresses", "http_port", "https_port", "demo"]
+    )]
+    no_default_load_balancer: bool,
+
     /// Bowline's own namespace: Plans and Leases are there
     #[arg(long, value_name = "NAME", default_value = names::NAMESPACE)]
     namespace: String,
@@ -124,6 +132,12 @@ impl Up {
             (None, Some(data)) => data.join("kubeconfig"),
             (None, None) => PathBuf::from("bowline.kubeconfig"),
         }
+    }
+
+    /// Where those go that name no load balancer.
+    fn default_load_balancer(&self) -> Option<String> {
+        let given = self.default_load_balancer.clone();
+        given.or_else(|| (!self.no_default_load_balancer).then(|| local::NAME.to_owned()))
     }
 
     async fn serve(self, objects: Vec<Manifest>) -> anyhow::Result<()> {
@@ -241,6 +255,7 @@ impl Up {
             load_balancers: greeting::serving(client).await,
             admin,
             demo: self.demo,
+            alone: self.no_default_load_balancer,
         };
         say(greeting.text(Paint::stdout()).trim_end());
     }

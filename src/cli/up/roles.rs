@@ -3,7 +3,6 @@
 
 use super::Up;
 use super::agents::Agents;
-use super::local;
 use crate::demo::{Kubelet, Served};
 use anyhow::{Context as _, anyhow};
 use bowline_api::names;
@@ -31,7 +30,7 @@ pub(super) struct Roles {
 impl Roles {
     /// Starts them.
     pub(super) async fn start(up: &Up, client: &Client, admin: Admin) -> anyhow::Result<Self> {
-        if up.default_load_balancer.is_none() {
+        if up.default_load_balancer.is_none() && !up.no_default_load_balancer {
             up.local.ensure(client).await?;
         }
         forget_leader(client, &up.namespace).await?;
@@ -55,9 +54,7 @@ impl Roles {
         let options = ControllerOptions {
             namespace: up.namespace.clone(),
             default_class: up.class.default_class.unwrap_or(true),
-            default_load_balancer: Some(
-                up.default_load_balancer.clone().unwrap_or_else(|| local::NAME.to_owned()),
-            ),
+            default_load_balancer: up.default_load_balancer(),
             dns: Some(up.dns.options()?),
             address_grace: up.address_grace.time(),
             local_ports: Some(up.local.ports()),
