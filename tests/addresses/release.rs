@@ -86,16 +86,3 @@ fn an_address_stays_with_a_load_balancer_until_its_agent_no_longer_serves_it() {
         site.shows("a", &[&fixed.to_string()]).await;
     });
 }
-
-#[test]
-fn a_service_that_comes_to_have_two_families_gets_its_second_address() {
-    play(async || {
-        let site = Site::new(&[]).await;
-        site.pool("public", json!({"addresses": ["192.0.2.0/30", "2001:db8::/126"]})).await;
-        site.service("a", json!({})).await;
-        site.shows("a", &["192.0.2.0"]).await;
-        let both = json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}});
-        site.patch("a", both).await;
-        site.shows("a", &["192.0.2.0", "2001:db8::"]).await;
-    });
-}

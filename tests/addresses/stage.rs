@@ -180,6 +180,15 @@ impl Site {
         .await
     }
 
+    /// The reasons of all warnings about a Service.
+    pub(crate) async fn warnings(&self, name: &str) -> Vec<String> {
+        let (_, list) = self.cluster.get(&path("Event", &self.namespace, "")).await;
+        let events = list["items"].as_array().cloned().unwrap_or_default();
+        let about = |it: &&Value| it["involvedObject"]["name"] == name && it["type"] == "Warning";
+        let reasons = events.iter().filter(about).map(|it| it["reason"].to_string());
+        reasons.collect()
+    }
+
     /// Writes something wrong into the status of a Service.
     pub(crate) async fn spoil(&self, name: &str, address: &str) {
         let wrong = json!({"status": {"loadBalancer": {"ingress": [{"ip": address}]}}});

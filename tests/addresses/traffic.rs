@@ -45,8 +45,11 @@ fn a_service_that_names_a_pool_is_served_at_an_address_of_it() {
             "bowline.dev/load-balancer": "edge", "bowline.dev/address-pool": "public",
         });
         site.service("b", annotations).await;
-        let message = site.says("b", "bowline.dev/Programmed", "NoAddress").await;
+        let message = site.says("b", "bowline.dev/Programmed", "PoolsExhausted").await;
         assert!(message.contains("pool \"public\": no free IPv4 address"), "{message}");
+        assert_eq!(site.told("b", "PoolsExhausted").await, message);
+        site.told("a", "AddressAssigned").await;
+        assert_eq!(site.warnings("a").await, [""; 0], "that it was being recorded is no news");
         let _b = backend(&site, "b").await;
         site.cluster.delete("Service", &site.namespace, "a").await;
         leads_to(own, "b").await;
