@@ -87,7 +87,12 @@ pub fn whole(quantity: &Quantity) -> Result<u64, QuantityError> {
     if !parts.is_multiple_of(decimals) {
         return Err(QuantityError::Fraction(text.to_owned()));
     }
-    u64::try_from(u128::from(integer) * unit + parts / decimals).map_err(|_| too_large())
+    let amount = u128::from(integer) * unit + parts / decimals;
+    // What cannot be said again would be recorded as something else.
+    if exact(amount).is_none() {
+        return Err(too_large());
+    }
+    u64::try_from(amount).map_err(|_| too_large())
 }
 
 /// Suffixes, the largest amount that the schema takes with each, and what one is worth.
@@ -108,17 +113,16 @@ const UNITS: [(&str, u128, u128); 11] = [
 /// An amount as a quantity that the schema takes, in the largest decimal unit that it is a multiple of. One
 /// that no quantity can say, and no single quantity is, is told as the next that can be.
 pub fn written(amount: u128) -> Quantity {
-    let exact = |(_, most, unit): &&(&str, u128, u128)| {
-        amount.is_multiple_of(*unit) && amount / unit <= *most && amount != 0
-    };
-    if amount == 0 {
-        return Quantity("0".to_owned());
-    }
-    let (suffix, most, unit) = match UNITS.iter().find(exact) {
-        Some(found) => *found,
-        None => ("Ti", 999_999, 1 << 40),
-    };
+    let (suffix, most, unit) = exact(amount).unwrap_or(("Ti", 999_999, 1 << 40));
     Quantity(format!("{}{suffix}", amount.div_ceil(unit).min(most)))
+}
+
+/// The unit in which a quantity says an amount, if one can.
+fn exact(amount: u128) -> Option<(&'static str, u128, u128)> {
+    let says = |(_, most, unit): &&(&str, u128, u128)| {
+        amount.is_multiple_of(*unit) && amount / unit <= *most && (amount != 0 || *unit == 1)
+    };
+    UNITS.iter().find(says).copied()
 }
 
 #[cfg(test)]
@@ -142,7 +146,12 @@ mod tests {
             ("1.50k", Ok(1500)),
             ("1Ki", Ok(1024)),
             ("1.5Ki", Ok(1536)),
-            ("18E", Ok(18_000_000_000_000_000_000)),
+            ("999999999999999999", Ok(999_999_999_999_999_999)),
+            ("1099Ti", Ok(1099 << 40)),
+            ("999Pi", Ok(999 << 50)),
+            ("1E", Err(QuantityError::TooLarge(text("1E")))),
+            ("1000000000000000001", Err(QuantityError::TooLarge(text("1000000000000000001")))),
+            ("18446744073709551615", Err(QuantityError::TooLarge(text("18446744073709551615")))),
             ("1.1Ki", Err(QuantityError::Fraction(text("1.1Ki")))),
             ("1.5", Err(QuantityError::Fraction(text("1.5")))),
             ("19E", Err(QuantityError::TooLarge(text("19E")))),
@@ -185,6 +194,15 @@ mod tests {
         ) {
             let amount = read(&text).unwrap();
             prop_assert_eq!(whole(&written(amount.into())), Ok(amount), "{}", text);
+        }
+
+        #[test]
+        fn an_amount_of_whatever_size_is_written_as_it_was_read_or_refused(
+            text in "[0-9]{1,20}([kMGTPE]i?)?",
+        ) {
+            if let Ok(amount) = read(&text) {
+                prop_assert_eq!(whole(&written(amount.into())), Ok(amount), "{}", text);
+            }
         }
 
         #[test]
