@@ -89,7 +89,7 @@ impl ClaimView {
         if let Some(reason) = &self.reason {
             row(&mut out, "Reason", reason);
         }
-        if let Some(message) = self.message.as_ref().filter(|_| self.load_balancer.is_some()) {
+        if let Some(message) = &self.message {
             row(&mut out, "Leader says", message);
         }
         row(&mut out, "Used by", &count(self.consumers as usize, "consumer"));
