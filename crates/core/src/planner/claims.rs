@@ -11,7 +11,6 @@ use crate::key::{ConsumerKind, ObjectKey};
 use crate::objects::{Exposure, LoadBalancer, Service};
 use crate::outcome::Problem;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 /// What is said of one whose address is about to be recorded.
 pub const NOT_RECORDED: &str = "its address is not recorded yet";
@@ -110,7 +109,7 @@ impl Planner {
         let wish = &service.address;
         let exposed = service.exposure == Exposure::LoadBalancer;
         let ours = exposed && not_ours(service, &self.config).is_none();
-        let (ask, load_balancer) = match ours {
+        let (ask, on) = match ours {
             true => self.address_ask(service),
             false => (Ok(Ask::Nothing), None),
         };
@@ -126,9 +125,10 @@ impl Planner {
             holder,
             created: service.created,
             labels: wish.labels.clone(),
-            scope: None,
+            // Whom the load balancer is for, its addresses are for.
+            scope: on.and_then(|lb| lb.scope),
             ask,
-            load_balancer,
+            load_balancer: on.map(|lb| lb.name.clone()),
             families: wish.families(service),
             sharing: wish.sharing(service),
             status,
@@ -137,7 +137,7 @@ impl Planner {
     }
 
     /// What a Service of ours asks of the pools, and on which load balancer.
-    fn address_ask(&self, service: &Service) -> (Result<Ask, Problem>, Option<Arc<str>>) {
+    fn address_ask(&self, service: &Service) -> (Result<Ask, Problem>, Option<&LoadBalancer>) {
         let asked = match ask_of_service(service, &self.config) {
             Ok(asked) if self.is_nowhere(&asked.ask) => {
                 return (service.address.ask(service), None);
@@ -154,7 +154,7 @@ impl Planner {
         });
         match placed {
             Ok(lb) if wants_own(service, &directory.addresses(lb)) => {
-                (service.address.ask(service), Some(lb.name.clone()))
+                (service.address.ask(service), Some(lb))
             }
             Ok(_) => (Ok(Ask::Nothing), None),
             Err(refusal) => (Err(refusal.problem), None),

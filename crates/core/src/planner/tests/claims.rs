@@ -237,3 +237,15 @@ fn what_cannot_be_read_is_told_once_where_the_pools_say_it_too() {
     let outcome = planner.outcome(ConsumerKind::Service, &key("a/x")).unwrap();
     assert_eq!(outcome.problems, [told]);
 }
+
+#[test]
+fn an_address_on_a_load_balancer_is_for_those_whom_the_load_balancer_is_for() {
+    use crate::addresses::Scope;
+    for scope in [Some(Scope::Intranet), Some(Scope::Internet), None] {
+        let edge = LoadBalancer { scope, ..lb("lb") };
+        let objects = vec![edge.into(), from_pool("a/pool", "p").into(), alone("a/alone").into()];
+        let planner = planner(Config::default(), objects);
+        let scope_of = |name| planner.service_claim(&key(name), Vec::new()).unwrap().scope;
+        assert_eq!((scope_of("a/pool"), scope_of("a/alone")), (scope, None));
+    }
+}
