@@ -4,6 +4,7 @@
 use super::claims::Grant;
 use super::few::Edges;
 use super::store::{Replaced, Store};
+use crate::key::ObjectKey;
 use crate::objects::LoadBalancer;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -23,6 +24,8 @@ pub(super) struct Directory {
     pub(super) store: Store<Arc<str>, LoadBalancer>,
     sources: Edges<Arc<str>, Arc<str>>,
     external: BTreeSet<Arc<str>>,
+    /// Those that name a claim.
+    claimed: Edges<ObjectKey, Arc<str>>,
     reported: FxHashMap<Arc<str>, Vec<IpAddr>>,
     granted: FxHashMap<Arc<str>, Granted>,
 }
@@ -30,6 +33,13 @@ pub(super) struct Directory {
 impl Directory {
     /// Follows a change of the store. One that is being deleted is found by its name only.
     pub(super) fn follow(&mut self, change: &Replaced<LoadBalancer>) {
+        let claim = |lb: &LoadBalancer| lb.claim.as_ref().map(|(claim, _)| claim.clone());
+        if let Some((old, claim)) = change.old.as_deref().and_then(|lb| Some((lb, claim(lb)?))) {
+            self.claimed.remove(&claim, &old.name);
+        }
+        if let Some((new, claim)) = change.new.as_deref().and_then(|lb| Some((lb, claim(lb)?))) {
+            self.claimed.insert(claim, new.name.clone());
+        }
         if let Some(old) = change.old.as_deref().filter(|lb| !lb.deleting) {
             self.sources.remove(&old.source, &old.name);
             self.external.remove(&old.name);
@@ -49,6 +59,11 @@ impl Directory {
     /// Those with this source, by name.
     pub(super) fn by_source(&self, source: &str) -> impl Iterator<Item = &Arc<LoadBalancer>> {
         self.sources.of(source).filter_map(|name| self.store.get(name))
+    }
+
+    /// Those that name this claim.
+    pub(super) fn naming(&self, claim: &ObjectKey) -> impl Iterator<Item = &Arc<LoadBalancer>> {
+        self.claimed.of(claim).filter_map(|name| self.store.get(name))
     }
 
     /// The external one, while there is exactly one.

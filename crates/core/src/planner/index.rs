@@ -19,7 +19,9 @@ use super::web::{self, Web};
 use super::who::{Age, Who};
 use super::{Changes, Config, Event, routes, service};
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
-use crate::objects::{Ingress, IngressClass, LoadBalancer, Namespace, Service, Timestamp};
+use crate::objects::{
+    Ingress, IngressClass, LoadBalancer, LoadBalancerClaim, Namespace, Service, Timestamp,
+};
 use crate::outcome::{Problem, Reason};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
@@ -218,6 +220,12 @@ impl Planner {
                 let ask = Ask::Claim(claim.key.clone());
                 let asking: Vec<_> = self.seats.asking(&ask).cloned().collect();
                 asking.into_iter().for_each(|who| self.touch(who));
+                let uid =
+                    |it: &Option<Arc<LoadBalancerClaim>>| it.as_ref().map(|it| it.uid.clone());
+                if uid(&change.old) != uid(&change.new) {
+                    let lbs: Vec<_> = self.stores.directory.naming(&claim.key).cloned().collect();
+                    lbs.iter().for_each(|lb| self.touch_load_balancer(lb));
+                }
             }
         }
     }

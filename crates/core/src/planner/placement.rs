@@ -202,7 +202,8 @@ pub(super) fn place<'a>(
     stores: &'a Stores,
 ) -> Result<&'a Arc<LoadBalancer>, Refusal> {
     let directory = &stores.directory;
-    let may_use = |lb: &LoadBalancer| allows(lb, namespace, labels);
+    let lives = |claim: &ObjectKey, uid: &str| stores.lives(claim, uid);
+    let may_use = |lb: &LoadBalancer| allows(lb, namespace, labels, lives);
     let not_found =
         |message: String| Refusal::nowhere(Problem::new(Reason::LoadBalancerNotFound, message));
     let lb = match ask {
@@ -216,11 +217,24 @@ pub(super) fn place<'a>(
             };
             Refusal::nowhere(Problem::new(Reason::ClaimNotBound, message))
         })?,
-        Ask::Source(source) => directory
-            .by_source(source)
-            .find(|lb| may_use(lb))
-            .or_else(|| directory.by_source(source).next())
-            .ok_or_else(|| not_found(format!("no load balancer is {}", quote(source))))?,
+        Ask::Source(source) => {
+            let mut usable = directory.by_source(source).filter(|lb| may_use(lb));
+            match (usable.next(), usable.next()) {
+                (Some(one), Some(other)) => {
+                    return Err(not_found(format!(
+                        "load balancers {} and {} are both {}: name the one that is meant",
+                        quote(&one.name),
+                        quote(&other.name),
+                        quote(source)
+                    )));
+                }
+                (Some(one), None) => one,
+                (None, _) => directory
+                    .by_source(source)
+                    .next()
+                    .ok_or_else(|| not_found(format!("no load balancer is {}", quote(source))))?,
+            }
+        }
         Ask::External => directory.only_external().ok_or_else(|| {
             not_found(
                 "no load balancer is asked for, there is no default, and not exactly one external"
@@ -249,14 +263,22 @@ pub(super) fn place<'a>(
     Ok(lb)
 }
 
-/// Whether a load balancer may be used from a namespace. One whose labels are not known is in no
-/// selector, not even in one that asks for a label's absence.
-pub(super) fn allows(lb: &LoadBalancer, namespace: &str, labels: Option<&Namespace>) -> bool {
-    match (&lb.claim, &lb.allowed) {
-        (Some((claim, _)), _) => &*claim.namespace == namespace,
-        (None, AllowedNamespaces::None) => false,
-        (None, AllowedNamespaces::All) => true,
-        (None, AllowedNamespaces::Selector(selector)) => {
+/// Whether a load balancer may be used from a namespace: the one of the claim that has it, for as long as
+/// that claim lives; while it is nobody's, or only reserved, one of those that it allows. A namespace whose
+/// labels are not known is in no selector, not even in one that asks for a label's absence.
+pub(super) fn allows(
+    lb: &LoadBalancer,
+    namespace: &str,
+    labels: Option<&Namespace>,
+    lives: impl FnOnce(&ObjectKey, &str) -> bool,
+) -> bool {
+    if let Some((claim, Some(uid))) = &lb.claim {
+        return &*claim.namespace == namespace && lives(claim, uid);
+    }
+    match &lb.allowed {
+        AllowedNamespaces::None => false,
+        AllowedNamespaces::All => true,
+        AllowedNamespaces::Selector(selector) => {
             labels.is_some_and(|labels| selector.matches(&labels.labels))
         }
     }

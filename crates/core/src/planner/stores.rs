@@ -106,6 +106,11 @@ impl Stores {
             && self.claims.is_listed()
     }
 
+    /// Whether there is a claim of this uid.
+    pub(super) fn lives(&self, claim: &ObjectKey, uid: &str) -> bool {
+        self.claims.get(claim).is_some_and(|claim| *claim.uid == *uid)
+    }
+
     /// The load balancer that a claim has: the one that its status names and that names it, by its uid.
     pub(super) fn of_claim(&self, claim: &ObjectKey) -> Option<&Arc<LoadBalancer>> {
         let claim = self.claims.get(claim)?;

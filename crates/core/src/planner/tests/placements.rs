@@ -38,6 +38,7 @@ fn where_a_service_goes() {
     let sourced = |name, source: &str| LoadBalancer { source: source.into(), ..lb(name) };
     let nobodys = |name| LoadBalancer { allowed: AllowedNamespaces::None, ..lb(name) };
     let leaving = |name| LoadBalancer { deleting: true, ..lb(name) };
+    let reserved = |lb| LoadBalancer { claim: Some((key("a/new"), None)), ..lb };
     let on = |name: &str| format!("{name} 192.0.2.1");
     let cases: Vec<(&str, Config, Vec<LoadBalancer>, Service, String)> = vec![
         ("named", none(), vec![lb("p"), lb("q")], named("q"), on("q")),
@@ -52,6 +53,21 @@ fn where_a_service_goes() {
             named("p"),
             "NotAllowed by p".into(),
         ),
+        (
+            "released",
+            none(),
+            vec![LoadBalancer { claim: Some((key("a/c"), Some("dead".into()))), ..lb("p") }],
+            named("p"),
+            "NotAllowed by p".into(),
+        ),
+        ("reserved", none(), vec![reserved(lb("p"))], named("p"), on("p")),
+        (
+            "reserved and for nobody",
+            none(),
+            vec![reserved(nobodys("p"))],
+            named("p"),
+            "NotAllowed by p".into(),
+        ),
         ("its claim", none(), vec![lb("o"), claimed("p", "a/c")], by_claim("c"), on("p")),
         ("others' claim", none(), vec![claimed("p", "b/c")], by_claim("c"), "ClaimNotBound".into()),
         ("a source", none(), vec![sourced("p", "1"), sourced("q", "2")], by_source("2"), on("q")),
@@ -61,6 +77,13 @@ fn where_a_service_goes() {
             vec![nobodys("p"), lb("q")],
             by_source(&lb("p").source),
             on("q"),
+        ),
+        (
+            "two of a source",
+            none(),
+            vec![lb("p"), lb("q")],
+            by_source(&lb("p").source),
+            "LoadBalancerNotFound".into(),
         ),
         (
             "a source for nobody",
@@ -331,4 +354,17 @@ fn the_planner_says_who_asked_or_why_it_leaves_something_alone() {
     }
     let none = planner(Config::default(), Vec::new());
     assert_eq!(none.why(ConsumerKind::Service, &key("a/x")), Why::NotOurs(NotOurs::Missing));
+}
+
+#[test]
+fn who_uses_a_load_balancer_by_name_leaves_it_with_the_claim_that_had_it() {
+    let objects = vec![claimed("lb", "a/c").into(), service("a/x", &[80]).into()];
+    let mut planner = planner(Config::default(), objects);
+    assert_eq!(service_state(&planner, "a/x"), "NotAllowed by lb");
+    apply(&mut planner, claim("a/c", Some("lb")));
+    planner.take();
+    assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.1");
+    planner.handle(Event::Delete(Kind::Claim, key("a/c")));
+    planner.take();
+    assert_eq!(service_state(&planner, "a/x"), "NotAllowed by lb");
 }

@@ -220,8 +220,10 @@ fn may_use(world: &World, lb: &LoadBalancer, consumer: &ConsumerRef) -> bool {
     if consumer.namespace.is_empty() {
         return consumer.name == lb.name;
     }
-    if let Some((claim, _)) = &lb.claim {
-        return claim.namespace == consumer.namespace;
+    if let Some((claim, Some(uid))) = &lb.claim {
+        let known = world.objects.get(&(Kind::Claim, claim.clone()));
+        let lives = matches!(known, Some(Object::Claim(it)) if it.uid == *uid);
+        return lives && claim.namespace == consumer.namespace;
     }
     let id = (Kind::Namespace, ObjectKey::new("", consumer.namespace.clone()));
     match (&lb.allowed, world.objects.get(&id)) {
