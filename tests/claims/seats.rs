@@ -68,20 +68,21 @@ fn nobody_gets_more_than_there_is_and_what_is_free_goes_to_who_has_waited_longes
             (it["status"]["refused"][0]["reason"] == "NoCapacity").then_some(())
         })
         .await;
+        // What is left is kept for it.
         site.consumer("third", 5003, "4G").await;
-        site.have_seats(&["first 6G", "third 4G"], "10G").await;
+        let message = site.refused("third", "NoCapacity").await;
+        assert!(message.contains("kept for one that has waited longer"), "{message}");
         // An increase that does not fit leaves the old request in force.
-        site.consumer("third", 5003, "5G").await;
-        site.told(&site.namespace, "third", "NoCapacity").await;
+        site.consumer("first", 5001, "11G").await;
+        site.told(&site.namespace, "first", "NoCapacity").await;
+        site.have_seats(&["first 6G"], "6G").await;
         // A leader that comes later finds the same.
         site.kill();
         site.revive().await;
         // Of the same second, the first by name counts as older.
         site.consumer("younger", 5004, "6G").await;
-        site.refused("younger", "NoCapacity").await;
-        site.have_seats(&["first 6G", "third 4G"], "10G").await;
         site.cluster.delete("Service", &site.namespace, "first").await;
-        site.have_seats(&["third 5G", "second 5G"], "10G").await;
+        site.have_seats(&["second 5G", "third 4G"], "9G").await;
         site.refused("younger", "NoCapacity").await;
     });
 }

@@ -16,8 +16,8 @@
 //!   once never give away more than there is.
 //! - A seat stays until its consumer has left, which a read of the API confirms: what a watch has not told
 //!   yet never costs anybody a seat. An increase that does not fit leaves the old request in force.
-//! - What becomes free is offered to those who wait, the oldest object first; who does not fit does not
-//!   stop those behind.
+//! - What becomes free is kept for the first of those who wait, the oldest object first: nobody behind it
+//!   gets any of what it lacks. One that would not fit into the empty load balancer holds up nobody.
 //! - Where no capacity is set nothing can be used up: everybody is admitted and the first 1,000 are recorded.
 
 mod hear;
@@ -102,6 +102,8 @@ pub enum Event {
     LoadBalancer(Box<LoadBalancer>),
     /// A load balancer is gone.
     LoadBalancerGone(Arc<str>),
+    /// A load balancer counts no seats, at this version.
+    Uncounted(Arc<str>, Version),
     /// Where a consumer belongs now, and nowhere else.
     Wants(Want),
     /// A consumer belongs nowhere any more.

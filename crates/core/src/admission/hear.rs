@@ -4,7 +4,7 @@ use super::machine::{Admission, Belongs, Sent};
 use super::plan::Age;
 use super::{Event, Kind, LoadBalancer, Want, WriteId, Written};
 use crate::key::ConsumerRef;
-use crate::objects::Timestamp;
+use crate::objects::{Timestamp, Version};
 use std::sync::Arc;
 
 /// Failed writes are repeated after 1, 2, 4 … seconds, and at last every 32.
@@ -24,6 +24,7 @@ impl Admission {
             }
             Event::LoadBalancer(lb) => self.record(*lb),
             Event::LoadBalancerGone(name) => self.remove(&name),
+            Event::Uncounted(name, version) => self.uncount(&name, &version),
             Event::Wants(want) => self.want(want),
             Event::Leaves(consumer) => self.leave(&consumer),
             Event::Confirmed { consumer, load_balancer, wants } => {
@@ -73,6 +74,13 @@ impl Admission {
         slot.recorded = None;
         slot.left.clear();
         self.dirty.insert(name.clone());
+    }
+
+    /// A load balancer counts no seats. An answer may be older than what a watch has told since.
+    fn uncount(&mut self, name: &Arc<str>, version: &Version) {
+        if self.version_of(name).is_none_or(|known| !version.is_older_than(known)) {
+            self.remove(name);
+        }
     }
 
     fn want(&mut self, want: Want) {
@@ -129,9 +137,12 @@ impl Admission {
         let Some(name) = self.in_flight.remove(&id) else { return };
         let epoch = self.epochs[Kind::LoadBalancer as usize];
         let Some(slot) = self.slots.get_mut(&name) else { return };
-        let Some(Sent { uid, seats, .. }) = slot.sent.take_if(|sent| sent.id == id) else { return };
+        let Some(Sent { uid, base, seats, .. }) = slot.sent.take_if(|sent| sent.id == id) else {
+            return;
+        };
         self.dirty.insert(name.clone());
-        if matches!(result, Written::Failed) {
+        // What was carried out and changed nothing did not do what it was for: it waits, too.
+        if matches!(&result, Written::Failed) || matches!(&result, Written::Ok(it) if *it == base) {
             slot.retry_at = now + (1 << slot.failures.min(LONGEST_RETRY));
             slot.failures += 1;
             return;

@@ -28,6 +28,8 @@ pub(super) struct Slot {
 pub(super) struct Sent {
     pub(super) id: WriteId,
     pub(super) uid: Arc<str>,
+    /// The version that it was decided on.
+    pub(super) base: Version,
     pub(super) seats: Vec<Seat>,
 }
 
@@ -164,7 +166,8 @@ impl Admission {
         self.next_id += 1;
         let id = WriteId(self.next_id);
         self.in_flight.insert(id, name.clone());
-        slot.sent = Some(Sent { id, uid: lb.uid.clone(), seats: plan.seats.clone() });
+        let (uid, base) = (lb.uid.clone(), lb.version.clone());
+        slot.sent = Some(Sent { id, uid, base, seats: plan.seats.clone() });
         changes.writes.push(Write {
             id,
             load_balancer: name.clone(),

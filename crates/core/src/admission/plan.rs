@@ -33,6 +33,8 @@ pub(super) struct Plan {
     pub(super) problems: FxHashMap<Arc<str>, Problem>,
     /// Those for whom there is a seat although none is recorded.
     pub(super) unrecorded: FxHashSet<Arc<str>>,
+    /// What the first who wait lack: nobody behind them gets any of it.
+    kept: [bool; Resource::ALL.len()],
 }
 
 /// Decides for one load balancer. `left` are the uids of those who have surely left it.
@@ -90,7 +92,10 @@ impl Plan {
             Ok(new) if *new == old => return,
             Ok(new) => match self.lacks(lb, new, &old) {
                 None => return self.resize(at, *new),
-                Some(problem) => problem,
+                Some(problem) => {
+                    self.keep(lb, new, &old);
+                    problem
+                }
             },
             Err(problem) => problem.clone(),
         };
@@ -100,7 +105,12 @@ impl Plan {
     fn admit(&mut self, lb: &LoadBalancer, want: &Want) {
         let uid = want.consumer.uid.clone();
         match self.admissible(lb, want) {
-            Err(problem) => _ = self.problems.insert(uid, problem),
+            Err(problem) => {
+                if let (Reason::NoCapacity, Ok(requests)) = (problem.reason, &want.requests) {
+                    self.keep(lb, requests, &Amounts::default());
+                }
+                self.problems.insert(uid, problem);
+            }
             // Only where nothing can be used up is there a seat that nobody records.
             Ok(_) if self.seats.len() >= MOST_SEATS => _ = self.unrecorded.insert(uid),
             Ok(requests) => {
@@ -142,15 +152,39 @@ impl Plan {
             let Some(capacity) = lb.capacity.of(resource) else { continue };
             let (want, has) = (u128::from(new.amount(resource)), u128::from(old.amount(resource)));
             let others = self.allocated.of(resource) - has;
-            if want > has && others + want > u128::from(capacity) {
-                let free = u128::from(capacity).saturating_sub(others);
-                let message = format!(
+            let free = u128::from(capacity).saturating_sub(others);
+            if want <= has {
+                continue;
+            }
+            let message = if want > free {
+                format!(
                     "load balancer {} has {free} of {capacity} {resource} left, and {want} is requested",
                     lb.name
-                );
-                return Some(Problem::new(Reason::NoCapacity, message));
-            }
+                )
+            } else if self.kept[resource as usize] {
+                format!(
+                    "load balancer {} has {free} of {capacity} {resource} left, kept for one that has waited longer",
+                    lb.name
+                )
+            } else {
+                continue;
+            };
+            return Some(Problem::new(Reason::NoCapacity, message));
         }
         None
+    }
+
+    /// One that waits keeps what it lacks from those behind it, if it can ever have it.
+    fn keep(&mut self, lb: &LoadBalancer, new: &Amounts, old: &Amounts) {
+        let ever = |it: Resource| lb.capacity.of(it).is_none_or(|most| new.amount(it) <= most);
+        if !Resource::ALL.into_iter().all(ever) {
+            return;
+        }
+        for it in Resource::ALL {
+            let (want, has) = (u128::from(new.amount(it)), u128::from(old.amount(it)));
+            let Some(capacity) = lb.capacity.of(it) else { continue };
+            let lacks = want > has && self.allocated.of(it) - has + want > u128::from(capacity);
+            self.kept[it as usize] |= lacks;
+        }
     }
 }

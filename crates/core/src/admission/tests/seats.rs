@@ -2,6 +2,7 @@
 
 use super::make::*;
 use crate::admission::*;
+use crate::objects::Version;
 use crate::outcome::{Problem, Reason};
 use crate::resources::{Amounts, Totals};
 
@@ -16,19 +17,29 @@ fn admitted(amount: u64) -> Option<Decision> {
 }
 
 #[test]
-fn the_oldest_are_admitted_until_it_is_full_and_who_does_not_fit_does_not_stop_the_others() {
+fn the_oldest_are_admitted_and_what_is_left_is_kept_for_the_first_who_waits() {
     let mut api = Api::new([lb("edge", bandwidth(10))]);
-    api.wants([want("d", 4, 1), want("a", 1, 6), want("b", 2, 5), want("c", 3, 3)]);
+    api.wants([want("e", 5, 0), want("a", 1, 6), want("b", 2, 5), want("c", 3, 3)]);
     let told = api.run();
-    assert_eq!(api.seats(), [seat("a", 6), seat("c", 3), seat("d", 1)]);
+    assert_eq!(api.seats(), [seat("a", 6), seat("e", 0)], "who wants none of it need not wait");
     assert_eq!(told[&consumer("a")], admitted(6));
-    assert_eq!(
-        told[&consumer("b")],
-        waiting(
-            Reason::NoCapacity,
-            "load balancer edge has 0 of 10 network-bandwidth left, and 5 is requested"
-        )
-    );
+    let left = "load balancer edge has 4 of 10 network-bandwidth left";
+    let told_of = |name| told[&consumer(name)].clone();
+    let requested = format!("{left}, and 5 is requested");
+    assert_eq!(told_of("b"), waiting(Reason::NoCapacity, &requested));
+    let kept = format!("{left}, kept for one that has waited longer");
+    assert_eq!(told_of("c"), waiting(Reason::NoCapacity, &kept));
+    api.wants([want("a", 1, 5)]);
+    api.run();
+    assert_eq!(api.seats(), [seat("a", 5), seat("e", 0), seat("b", 5)]);
+}
+
+#[test]
+fn who_would_not_fit_into_the_empty_load_balancer_holds_up_nobody() {
+    let mut api = Api::new([lb("edge", bandwidth(10))]);
+    api.wants([want("huge", 1, 11), want("a", 2, 6), want("b", 3, 4)]);
+    api.run();
+    assert_eq!(api.seats(), [seat("a", 6), seat("b", 4)]);
 }
 
 #[test]
@@ -204,4 +215,29 @@ fn work_on_one_load_balancer_causes_none_on_another() {
     api.wants([want("a", 1, 4)]);
     api.run();
     assert!(api.machine.visited() - before <= 3);
+}
+
+#[test]
+fn a_write_of_seats_that_changes_nothing_is_repeated_after_a_while() {
+    let mut api = Api::new([lb("edge", bandwidth(10))]);
+    api.wants([want("a", 1, 6)]);
+    Kind::ALL.into_iter().for_each(|kind| api.tell(Event::Done(kind)));
+    let writes = api.machine.take(NOW).writes;
+    let [Write { id, version, .. }] = &writes[..] else { panic!("{writes:?}") };
+    api.tell(Event::Written { id: *id, result: Written::Ok(version.clone()) });
+    assert_eq!(api.machine.take(NOW), Changes::default());
+    assert_eq!(api.machine.wake_at(), Some(NOW + 1));
+}
+
+#[test]
+fn an_old_answer_that_counts_no_seats_withdraws_none() {
+    let mut api = Api::new([lb("edge", bandwidth(10))]);
+    api.wants([want("a", 1, 6)]);
+    api.run();
+    api.tell(Event::Uncounted("edge".into(), Version("1".into())));
+    assert_eq!(api.run(), <_>::default());
+    assert_eq!(api.machine.decision(&consumer("a")).cloned(), admitted(6));
+    let newer = Version("1000".into());
+    api.tell(Event::Uncounted("edge".into(), newer));
+    assert_eq!(api.run(), [(consumer("a"), None)].into());
 }
