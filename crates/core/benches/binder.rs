@@ -152,6 +152,7 @@ fn lb(at: usize, capacity: Amounts, label: bool) -> LoadBalancer {
         class: None,
         capacity,
         reclaim: Reclaim::Retain,
+        shared: false,
         provisioned_for: None,
         users: Vec::new(),
         tie: Tie::default(),

@@ -119,6 +119,18 @@ pub enum Event {
         /// How.
         result: Result<(), Arc<str>>,
     },
+    /// A job was given up, because it is somebody else's to do: nobody knows how far it got.
+    Abandoned {
+        /// Which.
+        id: Id,
+    },
+    /// The namespaces that use a load balancer, whether its status says so yet or not.
+    Used {
+        /// Which load balancer.
+        load_balancer: Arc<str>,
+        /// Which namespaces; sorted.
+        namespaces: Vec<Arc<str>>,
+    },
 }
 
 /// A write or job, within one machine.
@@ -134,6 +146,8 @@ pub enum Written {
     Conflict(Option<Box<Object>>),
     /// It failed, or nobody knows. It is tried again after a while.
     Failed,
+    /// The API refuses it, and says this. It is tried again after a while, and whom it concerns is told.
+    Refused(Arc<str>),
 }
 
 /// What is to be read from the API.

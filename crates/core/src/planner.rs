@@ -38,6 +38,7 @@ mod who;
 #[cfg(test)]
 mod tests;
 
+pub use admitted::Read;
 pub use claims::{Grant, NOT_RECORDED};
 pub use index::Planner;
 pub use placement::{Ask, Asked, By, NotOurs, Why};
@@ -131,6 +132,8 @@ pub struct Changes {
     pub outcomes: Vec<(ConsumerRef, Option<Outcome>)>,
     /// Claims that others ask for than before, and how many do now; sorted.
     pub wanted: Vec<(ObjectKey, u32)>,
+    /// Load balancers that other namespaces use than before, and which do now; sorted.
+    pub users: Vec<(Arc<str>, Vec<Arc<str>>)>,
 }
 
 /// A fragment that is different.

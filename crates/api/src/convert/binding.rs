@@ -49,6 +49,7 @@ pub fn bindable(load_balancer: &LoadBalancer) -> Known {
         class: spec.class_name.as_deref().map(Into::into),
         capacity: capacity(spec),
         reclaim: reclaim(spec.reclaim_policy),
+        shared: allowed(&spec.allowed_namespaces) != objects::AllowedNamespaces::None,
         provisioned_for: provisioned_for(metadata),
         users,
         tie: Tie {
@@ -477,6 +478,7 @@ mod tests {
             class: Some("gold".into()),
             capacity: Amounts { bandwidth: None, iops: Some(1_000) },
             reclaim: Reclaim::Recycle,
+            shared: false,
             provisioned_for: Some((key.clone(), "c1".into())),
             users: vec!["a".into(), "shop".into()],
             tie: Tie {

@@ -123,11 +123,22 @@ impl Binder {
             if slot.failures == 0 {
                 return Judgement::Wait;
             }
-            let message = format!("load balancer {name} could not be made yet; it is tried again");
+            let why = slot.refused.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            let message =
+                format!("load balancer {name} could not be made yet{why}; it is tried again");
             return Judgement::Say(ClaimReport::pending(Reason::Provisioning, message));
         };
         if !lb.tie.is_of(claim) {
-            return Judgement::Wait;
+            // Who has been told where it is stays there.
+            let told = claim.report.as_ref().and_then(ClaimReport::home).is_some();
+            return match slot.refused.as_ref().filter(|_| !told) {
+                Some(why) => {
+                    let message =
+                        format!("load balancer {name} cannot be bound: {why}; it is tried again");
+                    Judgement::Say(ClaimReport::pending(Reason::Refused, message))
+                }
+                None => Judgement::Wait,
+            };
         }
         let requests = claim.ask.as_ref().map(|ask| ask.requests).unwrap_or_default();
         let message = match lb.capacity.exceeded_by(&requests) {
@@ -219,7 +230,8 @@ impl Binder {
         for tie in [tie, &lb.tie] {
             let owner = tie.claim.as_ref().map(|claim| &claim.key);
             let lives = |uid: &str| owner.is_some_and(|key| self.claim(key, uid).is_some());
-            free(claim, lb, tie, lives)?;
+            let planned = self.users.get(&lb.name).into_iter().flatten();
+            free(claim, lb, tie, lb.users.iter().chain(planned), lives)?;
         }
         Ok(())
     }

@@ -20,6 +20,8 @@ pub enum Unfit {
     Released,
     /// It is reserved for another claim.
     Reserved,
+    /// It is for use by name, and not reserved for the claim.
+    Shared,
     /// Consumers of another namespace use it by its name.
     InUse,
     /// It has another scope: this one.
@@ -49,6 +51,7 @@ impl fmt::Display for Unfit {
             Self::Taken => f.write_str("another claim has it"),
             Self::Released => f.write_str("its claim is gone, and it has not been cleared"),
             Self::Reserved => f.write_str("it is reserved for another claim"),
+            Self::Shared => f.write_str("it is for use by name, and not reserved for this claim"),
             Self::InUse => f.write_str("another namespace uses it"),
             Self::Scope(scope) => write!(f, "its scope is {scope:?}"),
             Self::Class(Some(class)) => write!(f, "its class is {class}"),
@@ -92,11 +95,13 @@ impl fmt::Display for PassedOver {
     }
 }
 
-/// What stands between a claim and a load balancer that others have, use or may not have.
-pub(super) fn free(
+/// What stands between a claim and a load balancer that others have, use or may not have. `users` are the
+/// namespaces that use it.
+pub(super) fn free<'a>(
     claim: &Claim,
     lb: &LoadBalancer,
     tie: &Tie,
+    mut users: impl Iterator<Item = &'a Arc<str>>,
     lives: impl FnOnce(&str) -> bool,
 ) -> Result<(), Unfit> {
     if lb.deleting {
@@ -111,9 +116,10 @@ pub(super) fn free(
                 None => Unfit::Reserved,
             });
         }
+        None if lb.shared => return Err(Unfit::Shared),
         None => {}
     }
-    match lb.users.iter().any(|namespace| *namespace != claim.key.namespace) {
+    match users.any(|namespace| *namespace != claim.key.namespace) {
         true => Err(Unfit::InUse),
         false => Ok(()),
     }

@@ -49,7 +49,25 @@ impl Binder {
             Event::Confirmed { subject, version } => self.confirmed(subject, version),
             Event::Written { id, result } => self.written(id, result, now),
             Event::Finished { id, result } => self.finished(id, result, now),
+            Event::Abandoned { id } => self.abandoned(id),
+            Event::Used { load_balancer, namespaces } => self.used(load_balancer, namespaces),
         }
+    }
+
+    fn used(&mut self, lb: Arc<str>, namespaces: Vec<Arc<str>>) {
+        let old = match namespaces.is_empty() {
+            true => self.users.remove(&lb),
+            false => self.users.insert(lb.clone(), namespaces),
+        };
+        if old.as_ref() == self.users.get(&lb) {
+            return;
+        }
+        // Who waits for it may have it now.
+        self.woken |= self.lbs.get(&lb).is_some_and(|slot| slot.seen.is_some());
+        if let Some(claim) = self.tie(&lb).and_then(|tie| tie.claim.clone()) {
+            self.touch_claim(&claim.key);
+        }
+        self.dirty_lbs.insert(lb);
     }
 
     fn classes_changed(&mut self) {

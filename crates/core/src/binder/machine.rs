@@ -49,6 +49,8 @@ pub(super) struct LbSlot {
     pub(super) sent: Option<Sent>,
     pub(super) failures: u32,
     pub(super) retry_at: Timestamp,
+    /// What the API said when it refused the last write.
+    pub(super) refused: Option<Arc<str>>,
     /// The uid of a claim that is surely gone.
     pub(super) dead: Option<Arc<str>>,
     pub(super) job: Option<(Id, JobKind)>,
@@ -116,6 +118,8 @@ pub struct Binder {
     pub(super) classes: BTreeMap<Arc<str>, (Class, u64)>,
     pub(super) namespaces: BTreeMap<Arc<str>, (Labels, u64)>,
     pub(super) wanted: FxHashMap<ObjectKey, (u32, u64)>,
+    /// The namespaces that use load balancers, whether that is recorded or not.
+    pub(super) users: FxHashMap<Arc<str>, Vec<Arc<str>>>,
     /// Load balancers that nobody has.
     pub(super) index: Index,
     /// Those that a claim has, by its uid.
@@ -242,6 +246,16 @@ impl Binder {
         self.wanted.get(claim).is_some_and(|(consumers, _)| *consumers > 0)
     }
 
+    /// The namespaces that use a load balancer: those that have a seat, and those who are planned there.
+    pub(super) fn users(&self, lb: &LoadBalancer) -> BTreeSet<Arc<str>> {
+        let planned = self.users.get(&lb.name).into_iter().flatten();
+        lb.users.iter().chain(planned).cloned().collect()
+    }
+
+    pub(super) fn is_used(&self, lb: &LoadBalancer) -> bool {
+        !lb.users.is_empty() || self.users.get(&lb.name).is_some_and(|users| !users.is_empty())
+    }
+
     /// Changes what is known of a load balancer, and marks all whom that touches.
     pub(super) fn amend(&mut self, name: &Arc<str>, edit: impl FnOnce(&mut LbSlot)) {
         let mut slot = self.lbs.remove(name).unwrap_or_default();
@@ -327,7 +341,8 @@ fn stands_as(old: &LoadBalancer, new: &LoadBalancer) -> bool {
         (lb.uid.clone(), lb.tie.uid().cloned(), lb.deleting, lb.scope, lb.capacity)
     };
     of(old) == of(new)
-        && (&old.labels, &old.class, &old.users) == (&new.labels, &new.class, &new.users)
+        && (&old.labels, &old.class, &old.users, old.shared)
+            == (&new.labels, &new.class, &new.users, new.shared)
 }
 
 pub(super) fn drop_from<K: std::hash::Hash + Eq, V: Ord>(

@@ -21,6 +21,17 @@ pub enum Object {
     Namespace(Namespace),
 }
 
+impl Object {
+    /// Its resourceVersion; none for what is never written.
+    pub(super) fn version(&self) -> Option<&Version> {
+        match self {
+            Self::LoadBalancer(lb) => Some(&lb.version),
+            Self::Claim(claim) => Some(&claim.version),
+            Self::Class(_) | Self::Namespace(_) => None,
+        }
+    }
+}
+
 /// What happens to a load balancer when its claim goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reclaim {
@@ -86,6 +97,8 @@ pub struct LoadBalancer {
     pub capacity: Amounts,
     /// What happens when its claim goes.
     pub reclaim: Reclaim,
+    /// Whether it is for use by name: then a claim gets it only where it is reserved for it.
+    pub shared: bool,
     /// The claim it was made for, with its uid. None: somebody else made it.
     pub provisioned_for: Option<(ObjectKey, Arc<str>)>,
     /// The namespaces of those who have a seat on it; sorted.

@@ -120,7 +120,7 @@ impl Binder {
     }
 
     fn idle_at(&self, lb: &LoadBalancer) -> Option<Timestamp> {
-        let since = lb.report.as_ref()?.idle_since.filter(|_| lb.users.is_empty())?;
+        let since = lb.report.as_ref()?.idle_since.filter(|_| !self.is_used(lb))?;
         Some(since.saturating_add(self.idle_timeout(lb)?))
     }
 
@@ -137,7 +137,7 @@ impl Binder {
         let report =
             Report { binding: Binding::Available, message: "".into(), failed: None, idle_since };
         let mut course = Course { tie, confirm: None, job: None, delete: false, report, look_at };
-        let used = !lb.users.is_empty();
+        let used = self.is_used(lb);
         let done = |kind| slot.done.as_ref() == Some(&(kind, lb.tie.uid().cloned()));
         // Whether nothing speaks against removing it.
         let mut loose = !used;
@@ -198,8 +198,9 @@ impl Binder {
         }
         let leaves = course.report.binding == Binding::Released || lb.deleting;
         if used && leaves && course.report.binding != Binding::Bound {
-            let namespaces = lb.users.join(", ");
-            course.report.message = format!("consumers in {namespaces} still use it").into();
+            let namespaces: Vec<Arc<str>> = self.users(lb).into_iter().collect();
+            let message = format!("consumers in {} still use it", namespaces.join(", "));
+            course.report.message = message.into();
         }
         if lb.deleting {
             course.leave(lb, loose, done(JobKind::Deprovision));
@@ -224,7 +225,7 @@ impl Binder {
         course: &mut Course,
     ) {
         let Some((key, uid)) = &lb.provisioned_for else { return };
-        if lb.deleting || !lb.users.is_empty() {
+        if lb.deleting || self.is_used(lb) {
             return;
         }
         match self.claim(key, uid) {
@@ -247,7 +248,7 @@ impl Binder {
             Owner::Nobody | Owner::Stray | Owner::Gone(..) => false,
         };
         let recorded = lb.report.as_ref().and_then(|report| report.idle_since);
-        (lb.users.is_empty() && !wanted).then(|| recorded.unwrap_or(now))
+        (!self.is_used(lb) && !wanted).then(|| recorded.unwrap_or(now))
     }
 }
 

@@ -28,6 +28,8 @@ pub enum Reason {
     Invalid,
     /// No load balancer fits, and none is made.
     NoMatch,
+    /// There is a load balancer for it, and the API refuses to record that.
+    Refused,
     /// A load balancer is to be made, and that has not worked yet.
     Provisioning,
     /// The load balancer that was made for it is being removed; another one is made then.
@@ -41,10 +43,11 @@ pub enum Reason {
 }
 
 impl Reason {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Bound,
         Self::Invalid,
         Self::NoMatch,
+        Self::Refused,
         Self::Provisioning,
         Self::Removing,
         Self::Idle,
@@ -100,6 +103,7 @@ impl ClaimReport {
                 }
                 Reason::Invalid
                 | Reason::NoMatch
+                | Reason::Refused
                 | Reason::LoadBalancerGone
                 | Reason::LoadBalancerTaken => Severity::Warning,
             },

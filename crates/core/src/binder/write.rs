@@ -26,6 +26,20 @@ impl Claim {
     }
 }
 
+/// What is there after a write, or why nothing came of it, where that is known. A write that was carried out
+/// and left the object as it was did not do what it was for: what would ask for it again must wait.
+fn effective(
+    result: Written,
+    base: Option<&Version>,
+) -> Result<Option<Box<Object>>, Option<Arc<str>>> {
+    match result {
+        Written::Failed => Err(None),
+        Written::Refused(why) => Err(Some(why)),
+        Written::Ok(Some(found)) if base.is_some() && found.version() == base => Err(None),
+        Written::Ok(found) | Written::Conflict(found) => Ok(found),
+    }
+}
+
 impl Binder {
     fn id(&mut self) -> Id {
         self.next_id += 1;
@@ -82,15 +96,19 @@ impl Binder {
         self.changes.writes.push(Write { id, op });
     }
 
-    /// Whether a claim is to be held: somebody uses what it has.
+    /// Whether a claim is to be held. It is from before anybody can use what it has, so that its deletion
+    /// never comes first; one that is being deleted is let go when nobody does.
     fn is_in_use(&self, key: &ObjectKey) -> bool {
         let Some(claim) = self.claims.get(key).map(|slot| &slot.seen) else { return false };
-        let home = claim.report.as_ref().and_then(|report| report.home());
-        let lb = home.and_then(|home| self.lbs.get(home)).and_then(|slot| slot.seen.as_ref());
-        let Some(lb) = lb.filter(|lb| lb.tie.is_of(claim)) else { return false };
-        let used = self.is_wanted(key) || lb.users.contains(&key.namespace);
+        let held = self.held.get(&claim.uid).into_iter().flatten();
+        let held = held.filter_map(|name| self.lbs.get(name)?.seen.as_ref());
+        let mut has = held.filter(|lb| lb.tie.is_of(claim)).peekable();
+        if !claim.deleting {
+            return has.peek().is_some();
+        }
         // A finalizer cannot be added to what is being deleted.
-        used && (claim.in_use || !claim.deleting)
+        let wanted = self.is_wanted(key) && has.peek().is_some();
+        claim.in_use && (wanted || has.any(|lb| self.users(lb).contains(&key.namespace)))
     }
 
     /// Starts a job, unless it is under way or was done.
@@ -121,6 +139,14 @@ impl Binder {
         let (load_balancer, uid) = (name.clone(), lb.uid.clone());
         let claim = lb.tie.uid().cloned();
         self.changes.jobs.push(Job { id, load_balancer, uid, claim, kind });
+    }
+
+    /// Nobody knows how far a job got: it is begun anew where it is still needed.
+    pub(super) fn abandoned(&mut self, id: Id) {
+        let Some(name) = self.jobs.remove(&id) else { return };
+        let Some(slot) = self.lbs.get_mut(&name) else { return };
+        slot.job.take_if(|(job, _)| *job == id);
+        self.dirty_lbs.insert(name);
     }
 
     pub(super) fn finished(&mut self, id: Id, result: Result<(), Arc<str>>, now: Timestamp) {
@@ -157,15 +183,16 @@ impl Binder {
         let Some(sent) = slot.sent.take_if(|sent| sent.id == id) else { return };
         self.dirty_lbs.insert(name.clone());
         slot.epoch = epoch;
-        let found = match result {
-            Written::Failed => {
+        let found = match effective(result, sent.base.as_ref()) {
+            Ok(found) => found,
+            Err(why) => {
                 slot.retry_at = now + (1 << slot.failures.min(LONGEST_RETRY));
                 slot.failures += 1;
+                slot.refused = why;
                 return self.failed(name, sent.base);
             }
-            Written::Ok(found) | Written::Conflict(found) => found,
         };
-        (slot.failures, slot.retry_at) = (0, 0);
+        (slot.failures, slot.retry_at, slot.refused) = (0, 0, None);
         if sent.tie {
             self.amend(name, |slot| (slot.want, slot.making) = (None, None));
         }
@@ -192,13 +219,10 @@ impl Binder {
         let Some(sent) = slot.sent.take_if(|sent| sent.id == id) else { return };
         slot.epoch = epoch;
         self.dirty_claims.insert(slot.seen.age());
-        let found = match result {
-            Written::Failed => {
-                slot.retry_at = now + (1 << slot.failures.min(LONGEST_RETRY));
-                slot.failures += 1;
-                return;
-            }
-            Written::Ok(found) | Written::Conflict(found) => found,
+        let Ok(found) = effective(result, sent.base.as_ref()) else {
+            slot.retry_at = now + (1 << slot.failures.min(LONGEST_RETRY));
+            slot.failures += 1;
+            return;
         };
         (slot.failures, slot.retry_at) = (0, 0);
         match found.map(|found| *found) {

@@ -2,16 +2,29 @@
 //! those who have a seat; who has one is decided by [`crate::admission`].
 
 use super::placement::{
-    Asked, Refusal, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours, place,
+    Ask, Asked, Refusal, allows, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours, place,
 };
 use super::who::Who;
 use super::{Object, Planner};
 use crate::admission::{Decision, Want};
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
-use crate::objects::LoadBalancer;
+use crate::objects::{IngressClass, LoadBalancer, LoadBalancerClaim, Namespace};
 use crate::outcome::{Problem, Reason};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
+
+/// What reads of the API say of somebody who seems to have left a load balancer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Read {
+    /// The Service or Ingress.
+    pub consumer: Object,
+    /// Its namespace.
+    pub namespace: Option<Namespace>,
+    /// The class of an Ingress.
+    pub class: Option<IngressClass>,
+    /// The claim that the load balancer names.
+    pub claim: Option<LoadBalancerClaim>,
+}
 
 /// What was told of seats, and by whom.
 #[derive(Debug, Default)]
@@ -79,14 +92,16 @@ impl Planner {
         place(&asked.ok()?.ask, &key.namespace, labels, &self.stores).ok()
     }
 
-    /// Whether an object, as a read of the API shows it, belongs on a load balancer. What it asks for where
-    /// that cannot be read is what it has.
-    pub fn belongs(&self, object: &Object, load_balancer: &str) -> bool {
-        let (asked, key) = match object {
+    /// Whether somebody, as reads of the API show it, belongs on a load balancer. What it asks for where that
+    /// cannot be read is what it has. The load balancer itself is as it is known: who acts on the answer
+    /// does so under its version.
+    pub fn belongs(&self, read: &Read, load_balancer: &str) -> bool {
+        let Some(lb) = self.stores.directory.by_name(load_balancer) else { return false };
+        let (asked, key) = match &read.consumer {
             Object::Service(it) if not_ours(it, &self.config).is_none() => {
                 (ask_of_service(it, &self.config), &it.key)
             }
-            Object::Ingress(it) => match self.stores.class_of(it) {
+            Object::Ingress(it) => match &read.class {
                 Some(class) if ingress_not_ours(it, Some(class)).is_none() => {
                     (ask_of_ingress(it, class, &self.config), &it.key)
                 }
@@ -94,7 +109,24 @@ impl Planner {
             },
             _ => return false,
         };
-        asked.is_err() || self.destination(asked, key).is_some_and(|lb| *lb.name == *load_balancer)
+        let Ok(Asked { ask, .. }) = asked else { return true };
+        let has = |claim: &ObjectKey, uid: &str| {
+            let known = read.claim.as_ref();
+            known.is_some_and(|it| it.key == *claim && *it.uid == *uid)
+        };
+        let may_use = || allows(lb, &key.namespace, read.namespace.as_ref(), has);
+        match ask {
+            Ask::Claim(claim) => match &lb.claim {
+                Some((key, Some(uid))) => *key == claim && has(key, uid),
+                _ => false,
+            },
+            Ask::Name(name) => *name == *lb.name && may_use(),
+            Ask::Source(_) | Ask::External | Ask::Nothing => {
+                let labels = read.namespace.as_ref();
+                place(&ask, &key.namespace, labels, &self.stores)
+                    .is_ok_and(|lb| *lb.name == *load_balancer)
+            }
+        }
     }
 
     /// What was decided of a consumer. None: nothing any more.

@@ -6,7 +6,7 @@ use super::placement::Refusal;
 use super::who::Who;
 use super::{Changes, FragmentChange};
 use crate::hash::PlanHash;
-use crate::key::{ConsumerRef, ObjectKey};
+use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::outcome::{Outcome, Problem, State};
 use crate::plan::Fragment;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,8 @@ pub(super) struct Output {
     planned: BTreeMap<Who, Kept>,
     by_lb: BTreeMap<Arc<str>, OnLb>,
     changes: Changes,
+    /// Load balancers that other namespaces use than before.
+    used: BTreeSet<Arc<str>>,
     /// The certificates of a load balancer that needs none.
     none: Certificates,
     /// How often the certificates of any load balancer were different.
@@ -99,6 +101,8 @@ struct OnLb {
     consumers: BTreeSet<Who>,
     /// Those of them whom it refused, in whole or in part.
     refused: BTreeSet<Who>,
+    /// How many of each namespace it serves.
+    namespaces: BTreeMap<Arc<str>, usize>,
     hash: PlanHash,
     /// How many consumers need a certificate from a Secret.
     uses: BTreeMap<(Arc<str>, ObjectKey), usize>,
@@ -141,6 +145,13 @@ impl OnLb {
     }
 }
 
+/// The namespace of one that is served, unless it is the load balancer itself.
+fn served(outcome: &Outcome) -> Option<&Arc<str>> {
+    let planned = matches!(outcome.state, State::Planned { .. });
+    let consumer = &outcome.consumer;
+    (planned && consumer.kind != ConsumerKind::LoadBalancer).then_some(&consumer.namespace)
+}
+
 /// Whether somebody was refused something.
 fn is_refused(outcome: &Outcome) -> bool {
     matches!(outcome.state, State::Refused { .. })
@@ -178,6 +189,13 @@ impl Output {
         if is_refused(&kept.planned.outcome) {
             on.refused.insert(who.clone());
         }
+        if let Some(namespace) = served(&kept.planned.outcome) {
+            let count = on.namespaces.entry(namespace.clone()).or_default();
+            *count += 1;
+            if *count == 1 {
+                self.used.insert(lb.clone());
+            }
+        }
         on.hash = on.hash.plus(kept.hash);
         let new = kept.planned.certificates.iter().filter(|certificate| on.need(certificate));
         if new.count() > 0 {
@@ -191,6 +209,15 @@ impl Output {
         let Some(on) = self.by_lb.get_mut(lb) else { return };
         on.consumers.remove(who);
         on.refused.remove(who);
+        if let Some(namespace) = served(&kept.planned.outcome)
+            && let Some(count) = on.namespaces.get_mut(namespace)
+        {
+            *count -= 1;
+            if *count == 0 {
+                on.namespaces.remove(namespace);
+                self.used.insert(lb.clone());
+            }
+        }
         on.hash = on.hash.minus(kept.hash);
         let gone = kept.planned.certificates.iter().filter(|certificate| on.release(certificate));
         if gone.count() > 0 {
@@ -239,6 +266,14 @@ impl Output {
             .fragments
             .sort_by(|a, b| (&a.load_balancer, &a.consumer).cmp(&(&b.load_balancer, &b.consumer)));
         changes.outcomes.sort_by(|a, b| a.0.cmp(&b.0));
+        changes.users = std::mem::take(&mut self.used)
+            .into_iter()
+            .map(|lb| {
+                let namespaces =
+                    self.by_lb.get(&lb).map(|on| on.namespaces.keys().cloned().collect());
+                (lb, namespaces.unwrap_or_default())
+            })
+            .collect();
         changes
     }
 

@@ -8,10 +8,10 @@ use crate::patience::answer;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, convert};
 use bowline_core::binder::{self, Id, Subject};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
-use bowline_core::objects::Version;
-use bowline_core::planner::Object;
-use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::networking::v1::Ingress;
+use bowline_core::objects::{Ingress, Version};
+use bowline_core::planner::{Object, Read};
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::networking::v1::{self as networking, IngressClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, Patch, Preconditions};
 use kube::{Error, Resource, ResourceExt as _};
@@ -64,6 +64,8 @@ pub(super) enum Answer {
     Conflict(Option<Found>),
     /// It was not, or nobody knows.
     Failed,
+    /// It was not, because the API says this.
+    Refused(Arc<str>),
 }
 
 impl Answer {
@@ -74,6 +76,7 @@ impl Answer {
             Self::Ok(found) => binder::Written::Ok(object(found)),
             Self::Conflict(found) => binder::Written::Conflict(object(found)),
             Self::Failed => binder::Written::Failed,
+            Self::Refused(why) => binder::Written::Refused(Arc::clone(why)),
         }
     }
 }
@@ -105,11 +108,13 @@ impl Writer {
         Ok(Written::Claim(Box::new(Shown::<ClaimShown>::of(&after))))
     }
 
-    /// A Service or Ingress as it is, if it is still the same one.
+    /// A Service or Ingress as it is, if it is still the same one, and all that says whether it belongs on a
+    /// load balancer that names this claim.
     pub(super) async fn leaver(
         &self,
         consumer: ConsumerRef,
         lb: Arc<str>,
+        claim: Option<ObjectKey>,
     ) -> Result<Written, Failure> {
         let (client, namespace) = (self.client.clone(), &*consumer.namespace);
         let same = |meta: &ObjectMeta| meta.uid.as_deref() == Some(&*consumer.uid);
@@ -121,14 +126,38 @@ impl Writer {
                 found.map(|it| Object::Service(convert::service(&it)))
             }
             ConsumerKind::Ingress => {
-                let api: Api<Ingress> = Api::namespaced(client, namespace);
+                let api: Api<networking::Ingress> = Api::namespaced(client, namespace);
                 let found = answer(api.get_opt(&consumer.name)).await?;
                 let found = found.filter(|it| same(&it.metadata));
                 found.map(|it| Object::Ingress(convert::ingress(&it)))
             }
             ConsumerKind::LoadBalancer => None,
         };
-        Ok(Written::Leaver(consumer, lb, found.map(Box::new)))
+        let Some(found) = found else { return Ok(Written::Leaver(consumer, lb, None)) };
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let namespace = answer(namespaces.get_opt(namespace)).await?;
+        let class = match &found {
+            Object::Ingress(Ingress { class: Some(class), .. }) => {
+                let classes: Api<IngressClass> = Api::all(self.client.clone());
+                answer(classes.get_opt(class)).await?
+            }
+            _ => None,
+        };
+        let claim = match claim {
+            Some(claim) => {
+                let claims: Api<LoadBalancerClaim> =
+                    Api::namespaced(self.client.clone(), &claim.namespace);
+                answer(claims.get_opt(&claim.name)).await?
+            }
+            None => None,
+        };
+        let read = Read {
+            consumer: found,
+            namespace: namespace.as_ref().map(convert::namespace),
+            class: class.as_ref().map(convert::ingress_class),
+            claim: claim.as_ref().map(convert::claimed),
+        };
+        Ok(Written::Leaver(consumer, lb, Some(Box::new(read))))
     }
 
     /// What the API says of something that seems to be gone.
@@ -199,5 +228,8 @@ where
         return Answer::Conflict(found.as_ref().map(shown));
     }
     tracing::warn!(name, %error, "cannot write what binds a claim");
-    Answer::Failed
+    match error {
+        Error::Api(status) if !conflict => Answer::Refused(status.message.as_str().into()),
+        _ => Answer::Failed,
+    }
 }

@@ -201,7 +201,7 @@ pub(super) fn load_balancer_patch(status: &LoadBalancerStatus, version: &str) ->
             "phase": status.phase,
             "message": status.message,
             "ingress": none_if_empty(&status.ingress),
-            "allocated": status.allocated,
+            "allocated": super::state::amounts(status.allocated.clone()),
             "consumers": none_if_empty(&status.consumers),
             "refused": none_if_empty(&status.refused),
             "conditions": none_if_empty(&status.conditions),

@@ -24,6 +24,7 @@ use crate::observe::Change;
 use crate::watch::Seen;
 use addresses::Pooled;
 use binding::Bindings;
+pub(super) use binding::amounts;
 use bowline_api::convert::Ground;
 use bowline_api::names;
 use bowline_api::proxies::Images;
@@ -33,7 +34,7 @@ use bowline_core::binder::{self, Subject};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Outcome, Problem, Reason, State as Place};
 use bowline_core::plan::Fragment;
-use bowline_core::planner::{Config, Event, Object, Planner, Record};
+use bowline_core::planner::{Config, Event, Object, Planner, Read, Record};
 use bowline_core::programmed::{Claim, History, Pending, Verdict};
 use bowline_core::status::{self, Known, Undone, Waiting};
 use bowline_core::update::ListenerKey;
@@ -311,7 +312,7 @@ impl State {
             }
             self.dirty.insert(Target::Consumer(who.0, who.1));
         }
-        self.want(changes.wanted);
+        self.want(changes.wanted, changes.users);
         for lb in balancers {
             self.touch(&lb);
             self.met.insert(lb);

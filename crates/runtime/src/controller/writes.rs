@@ -15,7 +15,7 @@ use bowline_api::proxies::{Made, Wish};
 use bowline_api::{LoadBalancer, Plan, convert, names};
 use bowline_core::addresses::{self, HolderRef};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
-use bowline_core::planner::Object;
+use bowline_core::planner::Read;
 use bowline_core::update::CookieSecret;
 use bowline_core::{admission, binder};
 use k8s_openapi::api::core::v1::{Secret, Service};
@@ -52,8 +52,8 @@ pub(super) enum Write {
     Binding(binder::Id, Arc<str>, Step),
     /// The seats on a LoadBalancer.
     Seats(admission::WriteId, Arc<str>, Step),
-    /// Whether somebody still belongs on a load balancer.
-    Leaver(ConsumerRef, Arc<str>),
+    /// Whether somebody still belongs on a load balancer, which names this claim.
+    Leaver(ConsumerRef, Arc<str>, Option<ObjectKey>),
     /// A claim, as the binder says.
     BindClaim(binder::Id, ObjectKey, Step),
     /// The status of a claim.
@@ -112,7 +112,7 @@ pub(super) enum Written {
     /// How a write of seats ended.
     Seats(admission::WriteId, Answer),
     /// Somebody who seems to have left a load balancer, as it is. None: it is gone.
-    Leaver(ConsumerRef, Arc<str>, Option<Box<Object>>),
+    Leaver(ConsumerRef, Arc<str>, Option<Box<Read>>),
     /// A claim is so now.
     Claim(Box<Shown<ClaimShown>>),
     /// The version of what was looked for. None: it is gone.
@@ -192,7 +192,7 @@ impl Writer {
                 Ok(Written::Binding(id, self.step(&name, step).await))
             }
             Write::Seats(id, name, step) => Ok(Written::Seats(id, self.step(&name, step).await)),
-            Write::Leaver(consumer, lb) => self.leaver(consumer, lb).await,
+            Write::Leaver(consumer, lb, claim) => self.leaver(consumer, lb, claim).await,
             Write::BindClaim(id, key, step) => Ok(self.bind_claim(id, &key, step).await),
             Write::Claim(key, patch) => self.claim(&key, patch).await,
             Write::LookFor(subject) => self.look_for(subject).await,

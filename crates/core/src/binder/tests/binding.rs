@@ -2,6 +2,7 @@
 
 use super::make::*;
 use crate::binder::*;
+use std::collections::BTreeSet;
 
 fn named(op: &Op) -> &'static str {
     match op {
@@ -24,7 +25,7 @@ fn names(api: &Api) -> Vec<&'static str> {
 fn a_binding_is_recorded_on_the_load_balancer_before_the_claim_says_so() {
     let mut api = Api::new([lb("edge", amounts(5, 0))], [claim("shop/web", amounts(5, 0))]);
     api.run();
-    assert_eq!(names(&api), ["Bind", "ReportClaim", "Report"]);
+    assert_eq!(names(&api), ["Bind", "GuardClaim", "Report", "ReportClaim"]);
     let edge = &api.store.lbs["edge"];
     let claim = held_by(&api.store.claims[&key("shop/web")]);
     assert_eq!(edge.tie, Tie { claim, in_use: true, cleanup: false });
@@ -39,7 +40,7 @@ fn a_controller_that_dies_after_any_write_is_replaced_by_one_that_ends_in_the_sa
         api
     };
     let end = whole();
-    for writes in 0..3 {
+    for writes in 0..4 {
         let mut store =
             Api::new([lb("edge", amounts(5, 0))], [claim("shop/web", amounts(5, 0))]).store;
         let versionless = |op: &Op, store: &Store| match op.clone() {
@@ -51,6 +52,10 @@ fn a_controller_that_dies_after_any_write_is_replaced_by_one_that_ends_in_the_sa
                 let version = store.claims[&key("shop/web")].version.clone();
                 Op::ReportClaim(Target { version, ..target }, report)
             }
+            Op::GuardClaim(target, in_use) => {
+                let version = store.claims[&key("shop/web")].version.clone();
+                Op::GuardClaim(Target { version, ..target }, in_use)
+            }
             other => other,
         };
         for op in &end.ops[..writes] {
@@ -59,7 +64,9 @@ fn a_controller_that_dies_after_any_write_is_replaced_by_one_that_ends_in_the_sa
         }
         let mut api = Api::new(store.lbs.into_values(), store.claims.into_values());
         api.run();
-        assert_eq!(names(&api), names(&end)[writes..], "after {writes}");
+        // Those of the claim and those of the load balancer do not wait for each other.
+        let sorted = |names: &[&'static str]| names.iter().copied().collect::<BTreeSet<_>>();
+        assert_eq!(sorted(&names(&api)), sorted(&names(&end)[writes..]), "after {writes}");
         assert_eq!(api.store.lbs["edge"].tie, end.store.lbs["edge"].tie);
         assert_eq!(api.report("shop/web"), end.report("shop/web"));
     }
@@ -149,7 +156,7 @@ fn a_load_balancer_that_no_watch_has_told_of_is_not_lost() {
     assert_eq!(api.report("shop/web").phase, Phase::Bound);
     api.store.logs[0].extend(event);
     api.run();
-    assert_eq!(names(&api), ["Report"]);
+    assert_eq!(names(&api), ["GuardClaim", "Report"]);
 }
 
 #[test]
@@ -237,4 +244,63 @@ fn what_was_meant_for_a_claim_that_is_gone_by_now_is_not_written_again() {
     let again = api.machine.take(NOW + 1).writes;
     assert!(!again.iter().any(|it| matches!(it.op, Op::Bind(..))), "{again:?}");
     assert_eq!(api.machine.tie("edge"), Some(&Tie::default()));
+}
+
+#[test]
+fn a_claim_is_held_from_before_anybody_can_use_it_and_let_go_when_nobody_does() {
+    let mut api = Api::new([lb("edge", amounts(5, 0))], [claim("shop/web", amounts(5, 0))]);
+    api.run();
+    assert!(api.store.claims[&key("shop/web")].in_use);
+    api.wanted("shop/web", 1);
+    api.run();
+    api.edit_claim("shop/web", |claim| claim.deleting = true);
+    api.run();
+    assert_eq!(api.home("shop/web").as_deref(), Some("edge"), "somebody uses it");
+    api.wanted("shop/web", 0);
+    api.run();
+    assert!(api.store.claims.is_empty());
+}
+
+#[test]
+fn a_write_that_changes_nothing_is_repeated_ever_less_often() {
+    let mut api = Api::new([lb("edge", amounts(5, 0))], [claim("shop/web", amounts(5, 0))]);
+    api.run();
+    // An API that does not keep what is said of the load balancer.
+    api.edit_lb("edge", |lb| lb.report = None);
+    let edge = api.store.lb("edge").unwrap();
+    api.tell(Event::Apply(edge.clone()));
+    let mut tried = Vec::new();
+    for _ in 0..5 {
+        let writes = api.machine.take(api.now).writes;
+        let [Write { id, op: Op::Report(..) }] = &writes[..] else { panic!("{writes:?}") };
+        tried.push(api.now - NOW);
+        let result = Written::Ok(Some(edge.clone()));
+        api.tell(Event::Written { id: *id, result });
+        assert_eq!(api.machine.take(api.now), Changes::default());
+        api.now = api.machine.wake_at().expect("another try");
+    }
+    assert_eq!(tried, [0, 1, 3, 7, 15]);
+}
+
+#[test]
+fn a_claim_whose_binding_the_api_refuses_is_told_why_until_it_works() {
+    let mut api = Api::new([lb("edge", amounts(5, 0))], [claim("shop/web", amounts(5, 0))]);
+    for event in api.store.logs.concat() {
+        api.tell(event);
+    }
+    Kind::ALL.into_iter().for_each(|kind| api.tell(Event::Done(kind)));
+    let writes = api.machine.take(api.now).writes;
+    let id = |op: fn(&Op) -> bool| writes.iter().find(|it| op(&it.op)).expect("the write").id;
+    let bind = id(|op| matches!(op, Op::Bind(..)));
+    api.tell(Event::Written { id: bind, result: Written::Refused("a webhook says no".into()) });
+    let told = api.machine.take(api.now).writes;
+    let message = "load balancer edge cannot be bound: a webhook says no; it is tried again";
+    let Some(Op::ReportClaim(_, report)) = told.first().map(|it| &it.op) else {
+        panic!("{told:?}")
+    };
+    assert_eq!((report.reason, &*report.message), (Reason::Refused, message));
+    let result = api.store.perform(&told[0].op).unwrap();
+    api.tell(Event::Written { id: told[0].id, result });
+    api.pass(2);
+    assert_eq!(api.home("shop/web").as_deref(), Some("edge"));
 }

@@ -31,6 +31,7 @@ pub(super) fn lb(name: &str, capacity: Amounts) -> LoadBalancer {
         class: None,
         capacity,
         reclaim: Reclaim::Retain,
+        shared: false,
         provisioned_for: None,
         users: Vec::new(),
         tie: Tie::default(),
@@ -230,6 +231,8 @@ pub(super) struct Api {
     pub(super) jobs: Vec<(Arc<str>, JobKind)>,
     /// What jobs answer.
     pub(super) fails: Option<Arc<str>>,
+    /// Whether the next job is given up.
+    pub(super) abandons: bool,
 }
 
 impl Api {
@@ -248,6 +251,7 @@ impl Api {
             ops: Vec::new(),
             jobs: Vec::new(),
             fails: None,
+            abandons: false,
         };
         Kind::ALL.into_iter().for_each(|kind| api.tell(Event::Begin(kind)));
         api
@@ -297,6 +301,10 @@ impl Api {
             }
             for job in changes.jobs {
                 self.jobs.push((job.load_balancer, job.kind));
+                if std::mem::take(&mut self.abandons) {
+                    self.tell(Event::Abandoned { id: job.id });
+                    continue;
+                }
                 let result = self.fails.clone().map_or(Ok(()), Err);
                 self.tell(Event::Finished { id: job.id, result });
             }

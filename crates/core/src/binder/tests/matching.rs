@@ -243,3 +243,40 @@ proptest! {
         prop_assert_eq!(ops(objects), ops(shuffled));
     }
 }
+
+#[test]
+fn one_for_use_by_name_is_only_for_the_claim_that_it_is_reserved_for() {
+    let shared = |name| LoadBalancer { shared: true, ..lb(name, amounts(10, 0)) };
+    let named = asking("bank/named", |ask| ask.load_balancer = Some("edge".into()));
+    let mut api = Api::new([shared("edge")], [claim("shop/web", amounts(0, 0)), named]);
+    api.run();
+    let why = "edge: it is for use by name, and not reserved for this claim";
+    let report = api.report("shop/web");
+    assert!(report.message.contains(why), "{}", report.message);
+    let report = api.report("bank/named");
+    let why = "load balancer \"edge\": it is for use by name, and not reserved for this claim";
+    assert_eq!(*report.message, *why);
+    api.edit_lb("edge", |lb| {
+        lb.tie.claim = Some(ClaimRef { key: key("shop/web"), uid: None });
+    });
+    api.run();
+    assert_eq!(api.home("shop/web").as_deref(), Some("edge"));
+}
+
+#[test]
+fn one_that_another_namespace_uses_is_not_given_away_before_that_is_recorded_either() {
+    let used = |namespaces: &[&str]| Event::Used {
+        load_balancer: "edge".into(),
+        namespaces: namespaces.iter().map(|it| (*it).into()).collect(),
+    };
+    let mut api = Api::new([lb("edge", amounts(0, 0))], []);
+    api.tell(used(&["bank"]));
+    api.run();
+    api.store.put_claim(claim("shop/web", amounts(1, 0)));
+    api.run();
+    let report = api.report("shop/web");
+    assert!(report.message.contains("edge: another namespace uses it"), "{}", report.message);
+    api.tell(used(&["shop"]));
+    api.run();
+    assert_eq!(api.home("shop/web").as_deref(), Some("edge"));
+}

@@ -41,6 +41,8 @@ enum Step {
     /// The API collects what belongs to nobody.
     Collect,
     Kill(usize),
+    /// The watches of a leader begin anew, and tell everything.
+    Relist(usize),
     Pass(Timestamp),
 }
 
@@ -87,7 +89,8 @@ fn step(leaders: usize) -> impl Strategy<Value = Step> {
         3 => (leader.clone(), index()).prop_map(|(at, which)| Step::Confirm(at, which)),
         5 => (leader.clone(), index(), 1usize..4).prop_map(|(at, which, count)| Step::Provision(at, which, count)),
         1 => Just(Step::Collect),
-        1 => leader.prop_map(Step::Kill),
+        1 => leader.clone().prop_map(Step::Kill),
+        1 => leader.prop_map(Step::Relist),
         2 => (1i64..80).prop_map(Step::Pass),
     ]
 }
@@ -128,9 +131,8 @@ struct Cloud {
     leaders: Vec<Leader>,
     /// Parts of what serves load balancers, by name, and the uid of the load balancer that each belongs to.
     parts: BTreeMap<(Arc<str>, u8), Arc<str>>,
-    /// Load balancers that a person deleted, and claims of which a person cleared the claimRef: those
-    /// may be lost.
-    meddled: bool,
+    /// Load balancers that a person deleted, changed or took away: those may be lost.
+    meddled: BTreeSet<Arc<str>>,
 }
 
 fn apply(object: Object) -> Event {
@@ -147,14 +149,14 @@ impl Cloud {
             rest: Vec::new(),
             leaders: Vec::new(),
             parts: BTreeMap::new(),
-            meddled: false,
+            meddled: BTreeSet::new(),
         };
         (0..leaders).for_each(|at| cloud.kill(at));
         cloud
     }
 
-    fn fresh(&self) -> Binder {
-        let mut machine = Binder::new();
+    /// What lists of all kinds tell.
+    fn everything(&self) -> Vec<Event> {
         let mut events: Vec<Event> = Kind::ALL.map(Event::Begin).into();
         events.extend(self.store.lbs.values().cloned().map(|it| apply(Object::LoadBalancer(it))));
         events.extend(self.store.claims.values().cloned().map(|it| apply(Object::Claim(it))));
@@ -163,7 +165,12 @@ impl Cloud {
             events.push(Event::Wanted { claim: claim.clone(), consumers: *consumers });
         }
         events.extend(Kind::ALL.map(Event::Done));
-        events.into_iter().for_each(|event| machine.handle(event, self.now));
+        events
+    }
+
+    fn fresh(&self) -> Binder {
+        let mut machine = Binder::new();
+        self.everything().into_iter().for_each(|event| machine.handle(event, self.now));
         machine
     }
 
@@ -220,14 +227,14 @@ impl Cloud {
             }
             Step::DeleteLb(which) => {
                 if let Some(mut lb) = self.some_lb(which) {
-                    self.meddled = true;
+                    self.meddled.insert(lb.name.clone());
                     lb.deleting = true;
                     self.store.put_lb(lb);
                 }
             }
             Step::Refer(which, claim) => {
                 if let Some(mut lb) = self.some_lb(which) {
-                    self.meddled = true;
+                    self.meddled.insert(lb.name.clone());
                     let key = claim.map(|at| key(CLAIMS[at]));
                     lb.tie.claim = key.map(|key| ClaimRef { key, uid: None });
                     self.store.put_lb(lb);
@@ -235,7 +242,7 @@ impl Cloud {
             }
             Step::Resize(which, size) => {
                 if let Some(mut lb) = self.some_lb(which) {
-                    self.meddled = true;
+                    self.meddled.insert(lb.name.clone());
                     lb.capacity = amounts(size, 0);
                     self.store.put_lb(lb);
                 }
@@ -254,7 +261,7 @@ impl Cloud {
             }
             Step::Use(which, namespace, used) => {
                 if let Some(mut lb) = self.some_lb(which) {
-                    self.meddled = true;
+                    self.meddled.insert(lb.name.clone());
                     let namespace: Arc<str> = NAMESPACES[namespace].into();
                     lb.users.retain(|it| *it != namespace);
                     lb.users.extend(used.then_some(namespace));
@@ -293,6 +300,12 @@ impl Cloud {
             }
             Step::Collect => self.collect(),
             Step::Kill(at) => self.kill(at),
+            Step::Relist(at) => {
+                let (events, told) = (self.everything(), self.told());
+                let leader = &mut self.leaders[at];
+                events.into_iter().for_each(|event| leader.machine.handle(event, self.now));
+                leader.heard = told;
+            }
             Step::Pass(seconds) => self.now += seconds,
         }
         Ok(())
@@ -532,7 +545,9 @@ impl Cloud {
         let lives = |uid: &str| self.store.claims.values().any(|it| *it.uid == *uid);
         let ask = claim.ask.as_ref().unwrap();
         let gets = |lb: &LoadBalancer, selected: bool| {
-            free(claim, lb, &lb.tie, lives).and_then(|()| suits(ask, lb, selected)).is_ok()
+            free(claim, lb, &lb.tie, lb.users.iter(), lives)
+                .and_then(|()| suits(ask, lb, selected))
+                .is_ok()
         };
         if claim.deleting {
             let used = home.is_some_and(|lb| lb.users.contains(&claim.key.namespace));
@@ -543,11 +558,12 @@ impl Cloud {
             Phase::Bound => {
                 let uid = home.and_then(|lb| lb.tie.uid());
                 prop_assert_eq!(uid, Some(&claim.uid), "{:?} has nothing", claim);
-                let used = home.is_some_and(|lb| lb.users.contains(&claim.key.namespace));
-                prop_assert_eq!(claim.in_use, wanted || used);
+                prop_assert!(claim.in_use, "{:?} is not held", claim);
             }
             Phase::Lost => {
-                prop_assert!(self.meddled, "{:?} was lost by nobody", claim);
+                let meddled =
+                    report.load_balancer.as_ref().is_some_and(|it| self.meddled.contains(it));
+                prop_assert!(meddled, "{:?} was lost by nobody", claim);
                 prop_assert!(home.is_none_or(|lb| !gets(lb, false)), "{:?} is there", home);
             }
             Phase::Pending => {

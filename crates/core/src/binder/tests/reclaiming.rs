@@ -84,6 +84,8 @@ fn nothing_is_wiped_or_deleted_before_a_read_says_that_the_claim_is_gone() {
 fn consumers_that_are_left_hold_it() {
     let mut api = released(Reclaim::Delete);
     api.edit_lb("edge", |lb| lb.users = vec!["shop".into()]);
+    // Somebody takes the finalizer off that holds the claim for them.
+    api.edit_claim("shop/web", |claim| claim.in_use = false);
     api.run();
     let report = api.store.lbs["edge"].report.clone().unwrap();
     assert_eq!(
@@ -152,4 +154,15 @@ fn one_of_a_claim_that_has_another_is_let_go_before_what_is_behind_it_is_removed
     }
     let jobs = api.machine.take(NOW).jobs;
     assert_eq!(jobs.iter().map(|job| job.kind).collect::<Vec<_>>(), [JobKind::Deprovision]);
+}
+
+#[test]
+fn who_stops_leading_leaves_no_failure_behind() {
+    let mut api = released(Reclaim::Recycle);
+    api.abandons = true;
+    api.run();
+    assert_eq!(api.store.lbs["edge"].tie, Tie::default());
+    assert_eq!(api.jobs.len(), 2, "it is begun anew, and at once");
+    let failed = |op: &Op| matches!(op, Op::Report(_, report) if report.failed.is_some());
+    assert!(!api.ops.iter().any(failed), "{:?}", api.ops);
 }

@@ -3,9 +3,12 @@
 use super::make::*;
 use crate::admission::{Decision, Want};
 use crate::key::ConsumerRef;
-use crate::objects::{LoadBalancer, Placement, Service};
+use crate::objects::{
+    AllowedNamespaces, ClassParameters, Ingress, IngressClass, LabelSelector, LoadBalancer,
+    LoadBalancerClaim, Operator, Placement, Requirement, Service,
+};
 use crate::outcome::{Problem, Reason};
-use crate::planner::{Config, Event, Object, Planner};
+use crate::planner::{Config, Event, Object, Planner, Read};
 use crate::resources::Amounts;
 
 const SOME: Amounts = Amounts { bandwidth: Some(7), iops: None };
@@ -24,6 +27,10 @@ fn who() -> ConsumerRef {
 
 fn want() -> Want {
     Want { consumer: who(), created: 0, load_balancer: "lb".into(), requests: Ok(SOME) }
+}
+
+fn read(service: Service) -> Read {
+    Read { consumer: service.into(), namespace: None, class: None, claim: None }
 }
 
 fn decide(planner: &mut Planner, decision: Option<Decision>) -> String {
@@ -80,11 +87,65 @@ fn who_belongs_on_a_load_balancer_is_told_when_that_changes() {
 #[test]
 fn a_read_says_whether_somebody_still_belongs_on_a_load_balancer() {
     let planner = planner(Config::default(), vec![counted("lb").into(), counted("q").into()]);
-    let to = |placement| Object::from(Service { placement, ..asks() });
-    assert!(planner.belongs(&asks().into(), "lb"));
-    assert!(!planner.belongs(&asks().into(), "q"));
+    let to = |placement| read(Service { placement, ..asks() });
+    assert!(planner.belongs(&read(asks()), "lb"));
+    assert!(!planner.belongs(&read(asks()), "q"));
     assert!(planner.belongs(&to(Ok(Placement::LoadBalancer("q".into()))), "q"));
     assert!(!planner.belongs(&to(Ok(Placement::Default)), "lb"));
     let unreadable = Problem::new(Reason::BadValue, "cannot be read");
     assert!(planner.belongs(&to(Err(unreadable)), "lb"));
+}
+
+#[test]
+fn what_a_watch_has_not_told_of_claims_namespaces_and_classes_costs_nobody_a_seat() {
+    let claimed = LoadBalancer {
+        claim: Some((key("a/c"), Some("uid-of-a/c".into()))),
+        ..counted("of-claim")
+    };
+    let requirements = vec![Requirement { key: "label".into(), operator: Operator::Exists }];
+    let selects = LoadBalancer {
+        allowed: AllowedNamespaces::Selector(LabelSelector { requirements }),
+        ..counted("selects")
+    };
+    let planner = planner(Config::default(), vec![claimed.into(), selects.into()]);
+    let to = |placement| Service { placement: Ok(placement), ..asks() };
+    let by_claim =
+        Read { claim: Some(claim("a/c", None)), ..read(to(Placement::Claim("c".into()))) };
+    assert!(planner.belongs(&by_claim, "of-claim"));
+    let by_name = to(Placement::LoadBalancer("of-claim".into()));
+    assert!(planner.belongs(&Read { claim: by_claim.claim.clone(), ..read(by_name) }, "of-claim"));
+    let another = LoadBalancerClaim { uid: "another".into(), ..claim("a/c", None) };
+    assert!(!planner.belongs(&Read { claim: Some(another), ..by_claim.clone() }, "of-claim"));
+    assert!(!planner.belongs(&Read { claim: None, ..by_claim }, "of-claim"));
+    let labelled = Read {
+        namespace: Some(namespace("a", "1")),
+        ..read(to(Placement::LoadBalancer("selects".into())))
+    };
+    assert!(planner.belongs(&labelled, "selects"));
+    assert!(!planner.belongs(&Read { namespace: None, ..labelled }, "selects"));
+    let of_class = Ingress { placement: Ok(Placement::Default), ..ingress("a/x", Vec::new()) };
+    let parameters = Ok(ClassParameters::Claim(key("a/c")));
+    let by_class = Read {
+        consumer: of_class.into(),
+        namespace: None,
+        class: Some(IngressClass { parameters, ..class("web") }),
+        claim: Some(claim("a/c", None)),
+    };
+    assert!(planner.belongs(&by_class, "of-claim"));
+    assert!(!planner.belongs(&Read { class: None, ..by_class }, "of-claim"));
+}
+
+#[test]
+fn the_namespaces_that_use_a_load_balancer_are_told_when_they_change() {
+    let mut planner = Planner::new(Config::default());
+    let mut users = |objects: Vec<Object>| {
+        objects.into_iter().for_each(|it| apply(&mut planner, it));
+        planner.take().users
+    };
+    let both = vec![service("a/x", &[80]).into(), service("b/x", &[81]).into()];
+    assert_eq!(users(both), []);
+    assert_eq!(users(vec![lb("lb").into()]), [("lb".into(), vec!["a".into(), "b".into()])]);
+    assert_eq!(users(vec![service("a/y", &[82]).into()]), []);
+    let elsewhere = Service { placement: Ok(Placement::Default), ..service("b/x", &[81]) };
+    assert_eq!(users(vec![elsewhere.into()]), [("lb".into(), vec!["a".into()])]);
 }

@@ -6,6 +6,7 @@ use crate::controller::binding::{Answer, Found, Step};
 use crate::controller::shown::{ClaimShown, Shown};
 use bowline_api::LoadBalancerClassSpec;
 use bowline_api::convert;
+use bowline_api::quantity::ResourceList;
 use bowline_core::binder::{
     self, Binder, Binding, Changes, ClaimReport, Class, Event as Told, Job, Kind, Object as Thing,
     Op, Report as Standing, Subject, Tie,
@@ -14,6 +15,9 @@ use bowline_core::objects::Version;
 use bowline_core::status::Condition as Said;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
+
+#[cfg(test)]
+mod tests;
 
 /// How often a load balancer is looked at that is still being wiped.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -55,8 +59,7 @@ impl Bindings {
                 self.tell(Told::Written { id, result: binder::Written::Failed });
             }
             for job in std::mem::take(&mut self.jobs).into_values() {
-                let result = Err("another process leads".into());
-                self.tell(Told::Finished { id: job.id, result });
+                self.tell(Told::Abandoned { id: job.id });
             }
             self.look_for.clear();
             self.news.clear();
@@ -154,8 +157,15 @@ impl State {
         }
     }
 
-    /// How many ask for claims.
-    pub(super) fn want(&mut self, wanted: Vec<(ObjectKey, u32)>) {
+    /// How many ask for claims, and which namespaces use load balancers.
+    pub(super) fn want(
+        &mut self,
+        wanted: Vec<(ObjectKey, u32)>,
+        users: Vec<(Arc<str>, Vec<Arc<str>>)>,
+    ) {
+        for (load_balancer, namespaces) in users {
+            self.bindings.tell(Told::Used { load_balancer, namespaces });
+        }
         for (claim, consumers) in wanted {
             self.bindings.tell(Told::Wanted { claim, consumers });
         }
@@ -207,6 +217,10 @@ impl State {
         let Some(write) = self.bindings.on_balancers.get(lb).cloned() else {
             return self.next_seats(lb, now);
         };
+        // One write of the object at a time: its seats come next.
+        if self.seats.has_write(lb) {
+            self.dirty.insert(Target::Binding(Arc::clone(lb)));
+        }
         if let Op::Create(new) = &write.op {
             let class = self.bindings.classes.get(&new.class);
             let Some(object) =
@@ -274,7 +288,7 @@ impl State {
                     "status": {
                         "phase": convert::claim_phase(report.phase),
                         "loadBalancerName": report.load_balancer,
-                        "capacity": convert::resource_list(&report.capacity),
+                        "capacity": amounts(convert::resource_list(&report.capacity)),
                         "ingress": ingress,
                         "conditions": conditions,
                     },
@@ -412,6 +426,13 @@ impl State {
             _ => None,
         }
     }
+}
+
+/// Amounts for a merge patch, in which null takes away what was there.
+pub(in crate::controller) fn amounts(list: Option<ResourceList>) -> Option<Value> {
+    list.map(
+        |it| json!({"network-bandwidth": it.network_bandwidth, "network-iops": it.network_iops}),
+    )
 }
 
 /// Whose write it is.

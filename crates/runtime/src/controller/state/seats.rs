@@ -41,11 +41,16 @@ impl Seats {
         self.leads = leads;
     }
 
+    /// Whether seats of a load balancer are to be recorded.
+    pub(super) fn has_write(&self, lb: &Arc<str>) -> bool {
+        self.writes.contains_key(lb)
+    }
+
     /// A load balancer is so now.
     pub(super) fn show(&mut self, shown: &LoadBalancerShown) {
         self.tell(match &shown.seating {
             Some(seating) => Told::LoadBalancer(Box::new(seating.clone())),
-            None => Told::LoadBalancerGone(Arc::clone(&shown.known.name)),
+            None => Told::Uncounted(Arc::clone(&shown.known.name), shown.known.version.clone()),
         });
     }
 
@@ -107,15 +112,11 @@ impl State {
             return Next::Later(now);
         };
         let (consumers, allocated) = convert::seats(write);
-        // In a merge patch null takes away what was there.
-        let allocated = allocated.map(|it| {
-            json!({"network-bandwidth": it.network_bandwidth, "network-iops": it.network_iops})
-        });
         let patch = json!({
             "metadata": {"resourceVersion": &*shown.version},
             "status": {
                 "consumers": (!consumers.is_empty()).then_some(consumers),
-                "allocated": allocated,
+                "allocated": amounts(allocated),
             },
         });
         let write = Write::Seats(write.id, Arc::clone(lb), Step::Status(patch));
@@ -140,7 +141,7 @@ impl State {
                 let seating = shown(found).and_then(|shown| shown.status.seating);
                 admission::Written::Conflict(seating.map(Box::new))
             }
-            Answer::Failed => admission::Written::Failed,
+            Answer::Failed | Answer::Refused(_) => admission::Written::Failed,
         };
         self.seats.tell(Told::Written { id, result });
         if let Answer::Ok(found) | Answer::Conflict(found) = answer
@@ -167,7 +168,12 @@ impl State {
     pub(super) fn next_leaver(&self, consumer: &ConsumerRef, lb: &Arc<str>) -> Next {
         let who = (consumer.clone(), Arc::clone(lb));
         match self.seats.confirm.contains(&who) {
-            true => Next::Write(Write::Leaver(who.0, who.1), Tried::default()),
+            true => {
+                let known =
+                    self.balancers.get(lb).and_then(|it| it.status.known.tie.claim.as_ref());
+                let claim = known.map(|claim| claim.key.clone());
+                Next::Write(Write::Leaver(who.0, who.1, claim), Tried::default())
+            }
             false => Next::Nothing,
         }
     }
@@ -177,10 +183,20 @@ impl State {
         &mut self,
         consumer: ConsumerRef,
         load_balancer: Arc<str>,
-        found: Option<&Object>,
+        found: Option<&Read>,
     ) {
         self.seats.confirm.remove(&(consumer.clone(), Arc::clone(&load_balancer)));
-        let wants = found.is_some_and(|object| self.planner.belongs(object, &load_balancer));
+        let claim = |it: &(ObjectKey, Option<Arc<str>>)| binder::ClaimRef {
+            key: it.0.clone(),
+            uid: it.1.clone(),
+        };
+        let planned = self.planner.load_balancer(&load_balancer);
+        let planned = planned.map(|lb| lb.claim.as_ref().map(claim));
+        let known = self.balancers.get(&load_balancer);
+        let known = known.map(|shown| shown.status.known.tie.claim.clone());
+        // While the planner does not know the load balancer as it is, nobody has left it.
+        let wants = found
+            .is_some_and(|read| planned != known || self.planner.belongs(read, &load_balancer));
         self.seats.tell(Told::Confirmed { consumer, load_balancer, wants });
     }
 }
