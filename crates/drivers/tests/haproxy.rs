@@ -8,14 +8,16 @@
 )]
 
 mod common;
+#[path = "haproxy/settings.rs"]
+mod settings;
 
-use bowline_core::plan::{Host, Limits, Pool};
+use bowline_core::plan::{Host, Limits, PathKind, Persistence, PersistenceKey, Pool};
 use bowline_core::update::{Change, Report, Update};
 use bowline_drivers::Driver as _;
 use bowline_drivers::haproxy::{Counters, Options, drive};
 use common::{
-    answers, backend, consumer, eventually, exact, first, get, listener, members, pool, settled,
-    site,
+    answers, backend, consumer, eventually, exact, first, get, listener, meanwhile, members, plain,
+    pool, put, settled, site, site_at,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -172,8 +174,18 @@ async fn what_somebody_else_changed_is_repaired_and_a_dead_haproxy_comes_back() 
     let admin = folder.path().join("admin.sock");
     ask(&admin, "clear map maps/web.hosts.map").await.unwrap();
     answers(port, "a.example", "/", 200, "a").await;
-    ask(&admin, &format!("set server p/{a} state maint")).await.unwrap();
-    answers(port, "a.example", "/", 200, "a").await;
+    let server = format!("server p/{a}");
+    let (ip, somewhere) = (a.ip(), backend("somewhere else").await.port());
+    for what in [
+        format!("set {server} state maint"),
+        format!("set {server} state drain"),
+        format!("set {server} addr {ip} port {somewhere}"),
+        "disable frontend http:web".to_owned(),
+        "shutdown frontend http:web".to_owned(),
+    ] {
+        ask(&admin, &what).await.unwrap();
+        answers(port, "a.example", "/", 200, "a").await;
+    }
 
     let (master, workers) = processes(folder.path()).await;
     for pid in workers.into_iter().chain([master]) {
@@ -262,5 +274,69 @@ async fn a_consumer_is_held_to_its_requests_and_the_rest_goes_on() {
         assert_eq!(get(port, "a.example", "/").await.unwrap().0, 200);
     }
     assert!(served >= 5 && refused > 0, "{served} were served, {refused} refused");
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_fails_while_rules_move_to_pools_that_are_not_there_yet() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (backend("a").await, backend("b").await);
+    let (port, update) = first(&[a]).await;
+    let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
+    let report = driver.apply(&update).await.unwrap();
+    settled(&mut driver, report).await;
+    answers(port, "a.example", "/x", 200, "a").await;
+    // Another Service; the same path by another rule, with another Service again.
+    for (kind, path, from, to, at, name) in [
+        (PathKind::Prefix, "/x", "p", "q", b, "b"),
+        (PathKind::Exact, "/x", "q", "r", a, "a"),
+        (PathKind::Prefix, "/", "r", "s", b, "b"),
+    ] {
+        let moved = Update {
+            pools: vec![pool(to), Change::Remove(from.into())],
+            members: vec![members(to, &[at])],
+            sites: vec![site_at(exact("a.example"), kind, path, to, "a")],
+            ..Update::default()
+        };
+        let moving = async {
+            let report = driver.apply(&moved).await.unwrap();
+            settled(&mut driver, report).await;
+            answers(port, "a.example", "/x", 200, name).await;
+        };
+        let ((), good, bad) = meanwhile(port, "a.example", "/x", moving).await;
+        assert_eq!(bad, Vec::<String>::new(), "to {to}, {good} were good");
+        assert!(good > 0);
+    }
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cookie_leads_back_to_a_member_that_came_while_haproxy_ran() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (backend("a").await, backend("b").await);
+    let (port, mut update) = first(&[a]).await;
+    let persistence = Some(Persistence { by: PersistenceKey::Cookie, timeout_seconds: 600 });
+    update.pools = vec![put(Pool { persistence, ..plain("p") })];
+    let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
+    let report = driver.apply(&update).await.unwrap();
+    settled(&mut driver, report).await;
+    answers(port, "a.example", "/", 200, "a").await;
+    let more = Update { members: vec![members("p", &[a, b])], ..Update::default() };
+    assert_eq!(driver.apply(&more).await.unwrap(), Report::default());
+    let cookie = eventually("a cookie of the new member", async || {
+        let answer = common::ask(port, "a.example", "/", "").await?;
+        let line = answer.lines().find_map(|line| line.strip_prefix("set-cookie: "));
+        let cookie = line.and_then(|line| line.split(';').next()).map(str::to_owned);
+        match cookie {
+            Some(cookie) if answer.ends_with('b') => Ok(cookie),
+            _ => Err(answer),
+        }
+    })
+    .await;
+    for _ in 0..6 {
+        let lines = format!("Cookie: {cookie}\r\n");
+        let answer = common::ask(port, "a.example", "/", &lines).await.unwrap();
+        assert!(answer.ends_with('b'), "{answer}");
+    }
     driver.drain(Duration::from_secs(5)).await;
 }

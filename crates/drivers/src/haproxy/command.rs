@@ -17,7 +17,7 @@ pub enum Command {
         /// Its hash.
         hash: Arc<str>,
         /// Chain and key.
-        pem: Pem,
+        pem: Secret,
     },
     /// A certificate is shown for a name.
     Show {
@@ -34,6 +34,8 @@ pub enum Command {
         backend: Word,
         /// The defaults that say all of it.
         kind: Word,
+        /// What will be said of its servers.
+        options: Arc<str>,
     },
     /// A server takes traffic.
     AddServer {
@@ -46,12 +48,32 @@ pub enum Command {
         /// What else is said of it.
         options: Arc<str>,
     },
+    /// Servers of a backend have the cookies that this key gives them. Those that come by command have none
+    /// before HAProxy 3.0.
+    KeyCookies {
+        /// The backend.
+        backend: Word,
+        /// The key.
+        key: Secret,
+    },
     /// A server that was in maintenance takes traffic again.
     Resume {
         /// Its backend.
         backend: Word,
         /// Where it is.
         address: SocketAddr,
+    },
+    /// A server is where its name says.
+    Place {
+        /// Its backend.
+        backend: Word,
+        /// Where it is.
+        address: SocketAddr,
+    },
+    /// A frontend takes connections again.
+    Open {
+        /// Its name.
+        frontend: Word,
     },
     /// A server has another weight.
     Weigh {
@@ -129,13 +151,13 @@ pub enum Command {
     },
 }
 
-/// A certificate with its key, which is never printed.
+/// A text with a key in it, which is never printed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Pem(pub Arc<str>);
+pub struct Secret(pub Arc<str>);
 
-impl std::fmt::Debug for Pem {
+impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Pem")
+        f.write_str("Secret")
     }
 }
 
@@ -176,7 +198,7 @@ impl Command {
                 let file = certificate_file(hash);
                 vec![Piece::Payload(format!("add ssl crt-list {list} <<\n{file} {host}\n\n"))]
             }
-            Self::AddBackend { backend, kind } => vec![
+            Self::AddBackend { backend, kind, .. } => vec![
                 Piece::Line("experimental-mode on".to_owned()),
                 Piece::Line(format!("add backend {backend} from {kind}")),
                 Piece::Line(format!("publish backend {backend}")),
@@ -191,9 +213,17 @@ impl Command {
                 pieces.extend(line(format!("enable server {name}")));
                 pieces
             }
+            Self::KeyCookies { backend, key } => {
+                line(format!("set dynamic-cookie-key backend {backend} {}", key.0))
+            }
             Self::Resume { backend, address } => {
                 line(format!("set server {} state ready", server(backend, *address)))
             }
+            Self::Place { backend, address } => {
+                let (name, ip, port) = (server(backend, *address), address.ip(), address.port());
+                line(format!("set server {name} addr {ip} port {port}"))
+            }
+            Self::Open { frontend } => line(format!("enable frontend {frontend}")),
             Self::Weigh { backend, address, weight } => {
                 line(format!("set server {} weight {weight}", server(backend, *address)))
             }
@@ -288,7 +318,10 @@ pub fn messages(commands: &[Command]) -> Vec<String> {
 }
 
 /// What HAProxy says when it has done what it was told. Everything else is a complaint.
-const FINE: [&str; 10] = [
+const FINE: [&str; 13] = [
+    "IP changed from",
+    "no need to change the addr",
+    "port changed from",
     "New backend registered.",
     "Backend published.",
     "New server registered.",

@@ -1,10 +1,10 @@
 //! Reads what HAProxy answers when it is asked what it has. Foreign text: what cannot be read is passed
 //! over, and found missing by who compares.
 
-use super::diff::{Line, Running};
+use super::diff::{Closed, Line, Running};
 use super::text::{Word, unnamed};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// What `show info` says of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,13 +35,22 @@ pub fn info(answer: &str) -> Info {
 pub fn servers(answer: &str) -> BTreeMap<Word, BTreeMap<SocketAddr, Running>> {
     /// That a server is in maintenance, by command or by file.
     const MAINTENANCE: u32 = 0x01 | 0x04 | 0x20;
+    /// That it was asked to drain: we say that by its weight.
+    const DRAIN: u32 = 0x08 | 0x10;
     let mut all: BTreeMap<Word, BTreeMap<SocketAddr, Running>> = BTreeMap::new();
     for line in answer.lines().filter(|line| !line.starts_with('#')) {
         let fields: Vec<_> = line.split(' ').collect();
-        let [_, backend, _, name, _, _, admin, weight, ..] = *fields else { continue };
+        let [_, backend, _, name, ip, _, admin, weight, ..] = *fields else { continue };
         let (Ok(backend), Some(address)) = (Word::key(backend), unnamed(name)) else { continue };
         let (Ok(admin), Ok(weight)) = (admin.parse::<u32>(), weight.parse()) else { continue };
-        let running = Running { weight, retired: admin & MAINTENANCE != 0 };
+        let port = fields.get(18).copied().unwrap_or_default();
+        let at = ip.parse::<IpAddr>().ok().zip(port.parse::<u16>().ok()).map(SocketAddr::from);
+        let running = Running {
+            weight,
+            retired: admin & MAINTENANCE != 0,
+            drains: admin & DRAIN != 0,
+            elsewhere: at != Some(address),
+        };
         all.entry(backend).or_default().insert(address, running);
     }
     all
@@ -82,6 +91,22 @@ pub fn certificates(answer: &str) -> BTreeSet<String> {
 pub fn backends(answer: &str) -> BTreeSet<Word> {
     let names = answer.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     names.filter_map(|name| Word::key(name).ok()).collect()
+}
+
+/// Reads `show stat` of frontends: those that take no connections; and of them, those that never will again.
+pub fn closed(answer: &str) -> BTreeMap<Word, Closed> {
+    let mut lines = answer.lines();
+    let columns = lines.next().unwrap_or_default().trim_start_matches("# ");
+    let column = columns.split(',').position(|name| name == "status").unwrap_or(usize::MAX);
+    let frontend = |line: &str| {
+        let name = Word::key(line.split(',').next()?).ok()?;
+        match line.split(',').nth(column)? {
+            "PAUSED" => Some((name, Closed::Paused)),
+            "STOP" => Some((name, Closed::Stopped)),
+            _ => None,
+        }
+    };
+    lines.filter_map(frontend).collect()
 }
 
 /// What `show proc` of a master says.
@@ -128,13 +153,18 @@ mod tests {
     fn answers_of_a_real_haproxy_are_read() {
         let state = "1\n# be_id be_name …\n4 pool:a 2 10.0.0.2:80 10.0.0.2 2 0 7 5 1 1 0 0 6 0 0 0 - 80 - 0 0 - - 0\n\
                      4 pool:a 3 fd00::1:80 fd00::1 0 1 1 1 1 1 0 0 6 0 0 0 - 80 - 0 0 - - 0\n\
+                     4 pool:a 4 10.0.0.3:80 10.0.0.9 2 8 1 1 1 1 0 0 6 0 0 0 - 80 - 0 0 - - 0\n\
                      5 other 1 theirs 10.0.0.2 2 0 7 5\n\n";
-        let running = |weight, retired| Running { weight, retired };
+        let running = |weight, retired| Running { retired, ..Running::of(weight) };
         let expected = BTreeMap::from([(
             Word::key("pool:a").expect("a word"),
             BTreeMap::from([
                 ("10.0.0.2:80".parse().expect("an address"), running(7, false)),
                 ("[fd00::1]:80".parse().expect("an address"), running(1, true)),
+                (
+                    "10.0.0.3:80".parse().expect("an address"),
+                    Running { drains: true, elsewhere: true, ..Running::of(1) },
+                ),
             ]),
         )]);
         assert_eq!(servers(state), expected);
@@ -150,6 +180,11 @@ mod tests {
             certificates("# filename\ncerts/a.pem\n*certs/b.pem\n\n"),
             ["certs/a.pem".to_owned()].into()
         );
+        let closed = closed(
+            "# pxname,svname,qcur,status,weight\nhttp:a,FRONTEND,,OPEN,\nhttp:b,FRONTEND,,PAUSED,\ntcp:c,FRONTEND,,STOP,\n\n",
+        );
+        let closed: Vec<_> = closed.iter().map(|(name, how)| (name.as_str(), *how)).collect();
+        assert_eq!(closed, [("http:b", Closed::Paused), ("tcp:c", Closed::Stopped)]);
         let backends = backends("# name\npool:a\n:nobody\n\n");
         assert_eq!(backends.iter().map(Word::as_str).collect::<Vec<_>>(), [":nobody", "pool:a"]);
         let info = info("Name: HAProxy\nVersion: 2.6.12\nPid: 42\ndescription: bowline-ab\n");

@@ -47,7 +47,6 @@ pub struct Rendered {
 const NOBODY: &str = ":nobody";
 const DEFAULTS: &str = "    mode http
     option dontlognull
-    option idle-close-on-response
     option redispatch 1
     retries 3
     retry-on conn-failure empty-response
@@ -87,12 +86,11 @@ pub fn render(
     Ok(Rendered { wanted: render.wanted, refused })
 }
 
-/// The name of the backend of a pool and the options of its servers, where a plan with this pool is
-/// rendered so.
+/// The name of the backend of a pool and its servers, where a plan with this pool is rendered so.
 pub fn servers(desired: &Desired, pool: &str) -> Option<(Word, Servers)> {
-    let config = desired.pools.get(pool)?;
+    desired.pools.get(pool)?;
     let name = Word::pool(pool).ok()?;
-    Some((name, Servers::new(backend::options(config).into(), desired.members(pool))))
+    Some((name, Servers::new(desired.members(pool))))
 }
 
 struct Render<'a> {
@@ -120,7 +118,8 @@ impl Render<'_> {
         );
         let mut defaults = DEFAULTS.to_owned();
         if self.settings.access_log {
-            global.push_str("    log stdout format raw local0 info\n");
+            // As long as a line with a long path gets: one that is cut is no JSON.
+            global.push_str("    log stdout len 65535 format raw local0 info\n");
             defaults.push_str("    log global\n");
         }
         // Those who have a table ask for it; without one it would only make HAProxy end later.
@@ -136,31 +135,32 @@ impl Render<'_> {
         if tables {
             self.wanted.sections.insert(Section::Peers, peers.into());
         }
-        self.insert_backend(Word::section(NOBODY)?, nobody.to_owned(), None)
+        let nobody = Body { text: nobody.to_owned(), ..Body::default() };
+        self.insert_proxy(Section::Backend(Word::section(NOBODY)?), nobody)
     }
 
     /// A backend; one of a kind says nothing itself where HAProxy can be told of another like it.
     fn insert_backend(
         &mut self,
         name: Word,
-        text: String,
+        body: Body,
         kind: Option<String>,
     ) -> Result<(), BadText> {
         let section = Section::Backend(name);
         let Some(kind) = kind.filter(|_| self.settings.version.adds_backends()) else {
-            return self.insert_proxy(section, text);
+            return self.insert_proxy(section, body);
         };
         let kind = Word::section(&kind)?;
-        self.insert_proxy(Section::Kind(kind.clone()), text)?;
-        let like_others = Body { from: Some(kind), text: String::new() };
+        self.insert_proxy(Section::Kind(kind.clone()), body.text.into())?;
+        let like_others = Body::of_a_kind(kind, body.options);
         self.wanted.sections.insert(section, like_others);
         Ok(())
     }
 
     /// A section that starts from what all have in common. Where there are kinds this must be said.
-    fn insert_proxy(&mut self, section: Section, text: String) -> Result<(), BadText> {
+    fn insert_proxy(&mut self, section: Section, body: Body) -> Result<(), BadText> {
         let from = self.settings.version.adds_backends().then(|| Word::name(COMMON)).transpose()?;
-        self.wanted.sections.insert(section, Body { from, text });
+        self.wanted.sections.insert(section, Body { from, ..body });
         Ok(())
     }
 
@@ -168,8 +168,9 @@ impl Render<'_> {
     fn limits(&mut self, limits: &Limits) {
         let version = self.settings.version;
         // Digits are always a name.
-        let _ = Word::section(&backend::counted(limits))
-            .and_then(|name| self.insert_backend(name, backend::counts(version), None));
+        let _ = Word::section(&backend::counted(limits)).and_then(|name| {
+            self.insert_proxy(Section::Backend(name), backend::counts(version).into())
+        });
         if limits.bits_per_second.is_some() && !version.shapes_bandwidth() {
             let message = "it is not held to its network-bandwidth: HAProxy can do so from 2.7 on";
             let (reason, extent) = (Reason::NotSupported, Extent::Part);
@@ -218,13 +219,14 @@ impl Render<'_> {
         }
         match Word::pool(pool) {
             Ok(name) => {
-                if self.desired.pools.get(pool).is_some_and(|it| !backend::can_check(it)) {
+                if let Some((reason, why)) =
+                    self.desired.pools.get(pool).and_then(|it| backend::unasked(it))
+                {
                     let message = format!(
-                        "the health check of pool {} cannot be written for HAProxy: members are asked for a \
-                         connection only",
+                        "the health check of pool {} {why}: members are asked for a connection only",
                         quote(pool)
                     );
-                    self.refuse(consumer, Reason::BadValue, message, Extent::Part);
+                    self.refuse(consumer, reason, message, Extent::Part);
                 }
                 self.pools.insert(pool.clone(), (name, mode));
             }
@@ -334,8 +336,8 @@ impl Render<'_> {
         let text = frontend::tcp(key, config, &name, self.settings.access_log);
         let name = format!("tcp:{}", Word::named(key.socket()));
         // An address is always a name.
-        let _ =
-            Word::section(&name).and_then(|name| self.insert_proxy(Section::Frontend(name), text));
+        let _ = Word::section(&name)
+            .and_then(|name| self.insert_proxy(Section::Frontend(name), text.into()));
     }
 
     fn backends(&mut self) {
@@ -345,7 +347,8 @@ impl Render<'_> {
             let text = backend::text(config, mode, desired.cookie_secret.as_ref(), version);
             let kind = backend::is_of_a_kind(config, mode);
             let kind = kind.then(|| format!("kind:{}", short_hash(&[text.as_bytes()])));
-            if self.insert_backend(name.clone(), text, kind).is_err() {
+            let body = Body { from: None, text, options: backend::options(config).into() };
+            if self.insert_backend(name.clone(), body, kind).is_err() {
                 continue;
             }
             if let Some(limits) = &config.limits {
@@ -355,8 +358,7 @@ impl Render<'_> {
                 let ranges = config.source_ranges.iter().map(Word::range).collect();
                 self.wanted.ranges.insert(ranges_file(config), ranges);
             }
-            let servers = Servers::new(backend::options(config).into(), desired.members(&pool));
-            self.wanted.servers.insert(name, servers);
+            self.wanted.servers.insert(name, Servers::new(desired.members(&pool)));
         }
     }
 }

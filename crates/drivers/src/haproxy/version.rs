@@ -29,10 +29,16 @@ impl Version {
 pub(super) fn usable(printed: &str) -> Result<&str, String> {
     let version = printed.split_whitespace().skip_while(|word| *word != "version").nth(1);
     let version = version.ok_or_else(|| format!("no version in {:?}", printed.lines().next()))?;
+    is_usable(version)?;
+    Ok(version)
+}
+
+/// Why a HAProxy of this version cannot be driven, if it cannot.
+pub(super) fn is_usable(version: &str) -> Result<(), String> {
     if Version::read(version) < OLDEST {
         return Err(format!("HAProxy {version} cannot be told of servers while it runs; 2.6 can"));
     }
-    Ok(version)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -47,6 +53,7 @@ mod tests {
         assert_eq!(usable(&printed("3.4-dev1")), Ok("3.4-dev1"));
         assert!(usable(&printed("2.4.1")).is_err());
         assert!(usable("").is_err());
+        assert_eq!(["2.5.9", "", "2.6.12"].map(|it| is_usable(it).is_ok()), [false, false, true]);
         let can = |version| {
             let version = Version::read(version);
             (version.shapes_bandwidth(), version.adds_backends())

@@ -54,19 +54,34 @@ pub struct Body {
     pub from: Option<Word>,
     /// Its lines.
     pub text: String,
+    /// What is said of each of its servers, with a space before it. HAProxy has no command that changes it.
+    pub options: Arc<str>,
 }
 
 impl From<String> for Body {
     fn from(text: String) -> Self {
-        Self { from: None, text }
+        Self { text, ..Self::default() }
     }
 }
+
+impl Body {
+    /// A backend like all others of its kind, with this said of its servers.
+    pub fn of_a_kind(kind: Word, options: Arc<str>) -> Self {
+        Self { from: Some(kind), text: String::new(), options }
+    }
+
+    /// The key that gives servers their cookies, if they have any.
+    pub fn cookie_key(&self) -> Option<&str> {
+        self.text.lines().find_map(|line| line.trim_start().strip_prefix(COOKIE_KEY))
+    }
+}
+
+/// What stands before the key that gives servers their cookies.
+pub const COOKIE_KEY: &str = "dynamic-cookie-key ";
 
 /// The servers of a backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Servers {
-    /// What is said of each of them.
-    pub options: Arc<str>,
     /// Their weights, by address.
     pub weights: BTreeMap<SocketAddr, u16>,
 }
@@ -77,7 +92,7 @@ const HEAVIEST: u32 = 256;
 impl Servers {
     /// These members. One that drains has no weight: it gets nothing new, but for clients that persistence
     /// ties to it.
-    pub fn new(options: Arc<str>, members: &[Member]) -> Self {
+    pub fn new(members: &[Member]) -> Self {
         let most = members.iter().map(|member| u32::from(member.weight)).max().unwrap_or(1);
         let weight = |member: &Member| match member.state {
             MemberState::Draining => 0,
@@ -86,7 +101,7 @@ impl Servers {
             MemberState::Ready => (u32::from(member.weight) * HEAVIEST / most).max(1) as u16,
         };
         let weights = members.iter().map(|member| (member.address, weight(member))).collect();
-        Self { options, weights }
+        Self { weights }
     }
 }
 
@@ -120,9 +135,8 @@ impl Wanted {
     pub fn mark(&self) -> String {
         let mut digest = Sha256::new();
         for (section, body) in &self.sections {
-            for part in
-                [section.head().as_str(), body.from.as_ref().map_or("", Word::as_str), &body.text]
-            {
+            let from = body.from.as_ref().map_or("", Word::as_str);
+            for part in [section.head().as_str(), from, &body.text, &body.options] {
                 digest.update(part);
                 digest.update([0]);
             }
@@ -156,7 +170,7 @@ impl Wanted {
             let Some(servers) = self.servers.get(name) else { continue };
             for (address, weight) in &servers.weights {
                 let (name, at) = (Word::named(*address), Word::socket(*address));
-                let _ = writeln!(file, "    server {name} {at} weight {weight}{}", servers.options);
+                let _ = writeln!(file, "    server {name} {at} weight {weight}{}", body.options);
             }
         }
         file
@@ -198,7 +212,7 @@ mod tests {
             state,
         };
         let weights = |members: &[Member]| {
-            let servers = Servers::new("".into(), members);
+            let servers = Servers::new(members);
             servers.weights.into_values().collect::<Vec<_>>()
         };
         use MemberState::{Draining, Ready};

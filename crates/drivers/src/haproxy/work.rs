@@ -99,12 +99,12 @@ impl Proxy {
             };
             let Some(now) = common.wanted.servers.get_mut(&name) else { continue };
             *now = servers;
-            let running = self.observed.as_ref().and_then(|it| it.servers.get(&name));
+            let Some(observed) = &self.observed else { continue };
             let section = Section::Backend(name.clone());
-            if let Some(running) = running
-                && self.loaded.sections.get(&section) == common.wanted.sections.get(&section)
+            if let (Some(running), Some(body)) =
+                (observed.servers.get(&name), observed.sections.get(&section))
             {
-                diff_servers(&name, running, now, &mut coming, &mut going);
+                diff_servers(&name, body, running, now, &mut coming, &mut going);
             }
         }
         coming.append(&mut going);

@@ -13,6 +13,7 @@ use bowline_core::update::{
 use bowline_drivers::Driver;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,8 +25,12 @@ pub(crate) async fn backend(name: &'static str) -> SocketAddr {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
-                let mut buffer = [0; 4096];
-                while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {
+                let mut head = Vec::new();
+                while stream.read_buf(&mut head).await.is_ok_and(|read| read > 0) {
+                    if !head.ends_with(b"\r\n\r\n") {
+                        continue;
+                    }
+                    head.clear();
                     let length = name.len();
                     let answer =
                         format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{name}");
@@ -39,24 +44,100 @@ pub(crate) async fn backend(name: &'static str) -> SocketAddr {
     at
 }
 
+/// Answers every request with its name, but for those of `/slow`, which it counts.
+pub(crate) struct Slow {
+    pub(crate) at: SocketAddr,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Slow {
+    /// How often it was asked for what takes too long.
+    pub(crate) fn slow(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+pub(crate) async fn slow(name: &'static str) -> Slow {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let counted = counted.clone();
+            tokio::spawn(async move {
+                let mut buffer = [0; 4096];
+                while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+                    if buffer[..read].starts_with(b"GET /slow ") {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                        continue;
+                    }
+                    let length = name.len();
+                    let answer =
+                        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{name}");
+                    if stream.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    Slow { at, asked }
+}
+
 pub(crate) async fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
 }
 
 /// Status and body of an answer.
 pub(crate) async fn get(port: u16, host: &str, path: &str) -> Result<(u16, String), String> {
+    let answer = ask(port, host, path, "").await?;
+    let status = answer.split(' ').nth(1).and_then(|it| it.parse().ok()).ok_or("no status")?;
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok((status, body.to_owned()))
+}
+
+/// A whole answer to a request with these lines more.
+pub(crate) async fn ask(port: u16, host: &str, path: &str, lines: &str) -> Result<String, String> {
     let asking = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{lines}Connection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
         std::io::Result::Ok(answer)
     };
-    let answer = asking.await.map_err(|error| error.to_string())?;
-    let status = answer.split(' ').nth(1).and_then(|it| it.parse().ok()).ok_or("no status")?;
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok((status, body.to_owned()))
+    let asking = tokio::time::timeout(Duration::from_secs(10), asking);
+    asking.await.map_err(|_| "no answer".to_owned())?.map_err(|error| error.to_string())
+}
+
+/// A client that asks without a pause while something else happens; how many answers were good, and what
+/// was not.
+pub(crate) async fn meanwhile<T>(
+    port: u16,
+    host: &str,
+    path: &str,
+    something: impl Future<Output = T>,
+) -> (T, usize, Vec<String>) {
+    let over = AtomicBool::new(false);
+    let (mut good, mut bad) = (0, Vec::new());
+    let client = async {
+        while !over.load(Ordering::Relaxed) {
+            match get(port, host, path).await {
+                Ok((200, _)) => good += 1,
+                other => bad.push(format!("{other:?}")),
+            }
+        }
+    };
+    let happens = async {
+        let value = something.await;
+        over.store(true, Ordering::Relaxed);
+        value
+    };
+    let (value, ()) = tokio::join!(happens, client);
+    bad.dedup();
+    (value, good, bad)
 }
 
 pub(crate) async fn eventually<T>(
@@ -91,13 +172,21 @@ pub(crate) fn consumer(name: &str) -> ConsumerRef {
 }
 
 pub(crate) fn pool(name: &str) -> Change<Arc<str>, Arc<Pool>> {
+    put(plain(name))
+}
+
+pub(crate) fn put(pool: Pool) -> Change<Arc<str>, Arc<Pool>> {
+    Change::Put(pool.name.clone(), Arc::new(pool))
+}
+
+pub(crate) fn plain(name: &str) -> Pool {
     let service = ServicePortRef {
         namespace: "shop".into(),
         name: "web".into(),
         port: "".into(),
         protocol: Transport::Tcp,
     };
-    let pool = Pool {
+    Pool {
         name: name.into(),
         service,
         backends: Backends::Pods,
@@ -110,8 +199,7 @@ pub(crate) fn pool(name: &str) -> Change<Arc<str>, Arc<Pool>> {
         timeouts: Timeouts::default(),
         health_check: None,
         limits: None,
-    };
-    Change::Put(name.into(), Arc::new(pool))
+    }
 }
 
 pub(crate) fn members(pool: &str, at: &[SocketAddr]) -> MemberChange {
@@ -135,8 +223,18 @@ pub(crate) fn site(
     to: &str,
     by: &str,
 ) -> Change<SiteKey, Arc<ResolvedSite>> {
+    site_at(host, PathKind::Prefix, path, to, by)
+}
+
+pub(crate) fn site_at(
+    host: Host,
+    kind: PathKind,
+    path: &str,
+    to: &str,
+    by: &str,
+) -> Change<SiteKey, Arc<ResolvedSite>> {
     let rule = Rule {
-        path: PathMatch { kind: PathKind::Prefix, value: path.into() },
+        path: PathMatch { kind, value: path.into() },
         method: None,
         headers: Vec::new(),
         query: Vec::new(),

@@ -2,7 +2,9 @@
 
 use super::super::text::{BadText, Word};
 use super::super::version::Version;
+use super::super::wanted::COOKIE_KEY;
 use super::{ranges_file, short_hash};
+use bowline_core::outcome::Reason;
 use bowline_core::plan::{Algorithm, Limits, Persistence, PersistenceKey, Pool, Speaks};
 use bowline_core::update::CookieSecret;
 use std::fmt::Write as _;
@@ -84,7 +86,12 @@ pub(super) fn text(
         lines.push(format!("timeout connect {}ms", ms.max(1)));
     }
     match (mode, pool.timeouts.backend_ms) {
-        (_, Some(ms)) => lines.push(format!("timeout server {}ms", ms.max(1))),
+        (Mode::Http, Some(ms)) => lines.push(format!("timeout server {}ms", ms.max(1))),
+        // Once bytes went both ways there is one time for both.
+        (Mode::Tcp, Some(ms)) => {
+            let both = ["server", "tunnel"].map(|it| format!("timeout {it} {}ms", ms.max(1)));
+            lines.extend(both);
+        }
         (Mode::Tcp, None) => lines.push("timeout server 1h".to_owned()),
         (Mode::Http, None) => {}
     }
@@ -177,7 +184,7 @@ fn persist(
                 "cookie bowline-{name} insert indirect nocache httponly attr SameSite=Lax maxidle \
                  {seconds}s dynamic"
             ));
-            lines.push(format!("dynamic-cookie-key {key}"));
+            lines.push(format!("{COOKIE_KEY}{key}"));
         }
     }
 }
@@ -191,9 +198,14 @@ fn asked(pool: &Pool) -> Option<Result<(Word, Word), BadText>> {
     Some(Word::quoted(path).and_then(|path| Ok((path, host?))))
 }
 
-/// Whether the health check of a pool, if it has one, can be written.
-pub(super) fn can_check(pool: &Pool) -> bool {
-    asked(pool).is_none_or(|asked| asked.is_ok())
+/// Why members are not asked for the path that a pool wants them to be asked for.
+pub(super) fn unasked(pool: &Pool) -> Option<(Reason, &'static str)> {
+    pool.health_check.as_ref()?.http_path.as_ref()?;
+    match asked(pool) {
+        None => Some((Reason::NotSupported, "cannot be made of members that speak h2c")),
+        Some(Err(_)) => Some((Reason::BadValue, "cannot be written for HAProxy")),
+        Some(Ok(_)) => None,
+    }
 }
 
 fn check(lines: &mut Vec<String>, pool: &Pool) {

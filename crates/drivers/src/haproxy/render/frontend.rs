@@ -64,7 +64,7 @@ impl Render<'_> {
         secure: bool,
         routes: &Routes,
     ) {
-        let mut lines = vec!["mode http".to_owned()];
+        let mut lines = ["mode http", "option idle-close-on-response"].map(str::to_owned).to_vec();
         let tls = match &routes.any_certificate {
             _ if !secure => String::new(),
             // Shown to who asks for a name that has no certificate of its own, or for none.
@@ -95,7 +95,7 @@ impl Render<'_> {
         let kind = if secure { "https" } else { "http" };
         // What was a name is one with a kind before it, too.
         let _ = Word::section(&format!("{kind}:{name}"))
-            .and_then(|name| self.insert_proxy(Section::Frontend(name), indented(&lines)));
+            .and_then(|name| self.insert_proxy(Section::Frontend(name), indented(&lines).into()));
     }
 }
 
@@ -104,7 +104,8 @@ fn find(lines: &mut Vec<String>, name: &Word, routes: &Routes) {
     let (hosts, exact, prefix) =
         (map_file(name, "hosts"), map_file(name, "exact"), map_file(name, "prefix"));
     let mut say = |line: &str| lines.push(line.to_owned());
-    say("http-request set-var(txn.host) req.hdr(host),host_only,lower,rtrim(.)");
+    // The whole of it: elsewhere a comma would begin another value.
+    say("http-request set-var(txn.host) req.fhdr(host),host_only,lower,rtrim(.)");
     say("http-request set-var(txn.name) var(txn.host)");
     say(
         "http-request set-var-fmt(txn.name) %[dst] if !{ var(txn.name) -m found } { dst 0.0.0.0/0 }",
@@ -256,8 +257,10 @@ fn act(lines: &mut Vec<String>, routes: &Routes, secure: bool) {
     say("http-request disable-l7-retry unless { method GET HEAD PUT DELETE OPTIONS TRACE }"
         .to_owned());
     say(SAID.to_owned());
-    say("http-request set-header X-Forwarded-Host %[req.hdr(host)] if { req.hdr(host) -m found }"
-        .to_owned());
+    say(
+        "http-request set-header X-Forwarded-Host %[req.fhdr(host)] if { req.fhdr(host) -m found }"
+            .to_owned(),
+    );
     let proto = if secure { "https" } else { "http" };
     say("http-request add-header X-Forwarded-For %[src]".to_owned());
     say(format!("http-request set-header X-Forwarded-Proto {proto}"));

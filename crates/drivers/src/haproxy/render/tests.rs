@@ -6,7 +6,7 @@ mod hostile;
 use super::*;
 use crate::samples::{consumer, everything, ingress, member, pool, prefix, web};
 use bowline_core::key::ConsumerKind;
-use bowline_core::plan::{Host, Limits};
+use bowline_core::plan::{HealthCheck, Host, Limits, Speaks};
 use std::path::Path;
 use std::process::Command;
 
@@ -157,4 +157,18 @@ fn an_excluded_consumer_is_told_and_the_others_are_as_they_were() {
     assert_eq!(rendered.wanted.maps["maps/web.prefix.map"], alone.maps["maps/web.prefix.map"]);
     let told: Vec<_> = rendered.refused.iter().map(|it| (&it.consumer, it.extent)).collect();
     assert_eq!(told, [(&ingress("bad"), Extent::All)]);
+}
+
+#[test]
+fn a_path_that_members_are_not_asked_for_is_told() {
+    let told = |speaks| {
+        let mut desired = web(80, "a.example", vec![prefix("/", "p")]);
+        let check =
+            HealthCheck { http_path: Some("/up".into()), interval_ms: 1_000, fall: 1, rise: 1 };
+        desired.put_pool(Pool { speaks, health_check: Some(check), ..pool("p") }, &[member(1)]);
+        let refused = rendered(&desired).refused;
+        refused.iter().map(|it| (it.problem.reason, it.extent)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(Speaks::Http1), []);
+    assert_eq!(told(Speaks::H2c), [(Reason::NotSupported, Extent::Part)]);
 }

@@ -48,7 +48,12 @@ impl Proxy {
         let mut silent = None;
         let cause = loop {
             let answer = self.admin.ask("show info\n").await;
-            if answer.as_ref().is_ok_and(|answer| readback::info(answer).mark == mark) {
+            // The one before it may have had the same files.
+            let is_new = |info: readback::Info| {
+                info.mark == mark
+                    && before.as_ref().is_none_or(|it| !it.workers.contains(&info.pid))
+            };
+            if answer.as_deref().is_ok_and(|answer| is_new(readback::info(answer))) {
                 return Ok(());
             }
             let refused = match &before {
@@ -58,7 +63,7 @@ impl Proxy {
                     let alone =
                         answer.is_err() && !now.workers.is_empty() && now.workers != before.workers;
                     silent = alone.then(|| silent.unwrap_or_else(Instant::now));
-                    now.failed > before.failed
+                    now.failed > before.failed || common.has_ended()
                 }
                 None => common.has_ended(),
             };

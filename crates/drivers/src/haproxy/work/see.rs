@@ -5,6 +5,7 @@ use super::{Common, DRAIN, Loaded, Proxy, trouble};
 use crate::Error;
 use crate::haproxy::diff::Observed;
 use crate::haproxy::readback;
+use crate::haproxy::version::{self, Version};
 use crate::haproxy::wanted::{Section, Wanted};
 use crate::program::work::{Program as _, Seen};
 use tokio::time::Instant;
@@ -12,6 +13,9 @@ use tokio::time::Instant;
 impl Proxy {
     /// Reads back all that HAProxy has.
     pub(super) async fn observe(&mut self, common: &mut Common) -> Result<(), Error> {
+        if let Ok(answer) = self.admin.ask("show info\n").await {
+            self.meet(common, &readback::info(&answer).version)?;
+        }
         match self.read_back(&common.wanted).await {
             Ok((info, observed)) => {
                 if self.pid != info.pid && self.pid != 0 {
@@ -40,11 +44,26 @@ impl Proxy {
         }
     }
 
+    /// The one that runs may be another than the program that checks files: it decides what it can be told.
+    fn meet(&mut self, common: &mut Common, running: &str) -> Result<(), Error> {
+        version::is_usable(running)
+            .map_err(|why| trouble("looking at the HAProxy that runs", why))?;
+        let version = Version::read(running);
+        if self.settings.version != version {
+            tracing::info!(version = running, "the HAProxy that runs is another than the program");
+            self.settings.version = version;
+            common.render(self)?;
+            self.compare_at = Instant::now();
+        }
+        Ok(())
+    }
+
     async fn read_back(&self, wanted: &Wanted) -> std::io::Result<(readback::Info, Observed)> {
         let info = readback::info(&self.admin.ask("show info\n").await?);
         let mut observed = Observed {
             servers: readback::servers(&self.admin.ask("show servers state\n").await?),
             certificates: readback::certificates(&self.admin.ask("show ssl cert\n").await?),
+            closed: readback::closed(&self.admin.ask("show stat -1 1 -1\n").await?),
             ..Observed::default()
         };
         if info.mark == self.loaded.mark {

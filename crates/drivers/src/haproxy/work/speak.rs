@@ -13,14 +13,35 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 impl Proxy {
-    /// Sends commands. What HAProxy then has is known, unless it complains.
+    /// Sends commands. What HAProxy does not take is told once more, as it is after what HAProxy says that it
+    /// has: we may have been wrong about it.
     pub(super) async fn send_all(
         &mut self,
         common: &mut Common,
         commands: Vec<Command>,
     ) -> Result<(), Error> {
-        if commands.is_empty() {
+        if self.send_once(common, commands).await?.is_empty() {
             return Ok(());
+        }
+        let Some(observed) = &self.observed else { return Ok(()) };
+        let rest = diff(observed, &common.wanted).commands;
+        let complaints = self.send_once(common, rest).await?;
+        let Some(observed) = &self.observed else { return Ok(()) };
+        match complaints.is_empty() || diff(observed, &common.wanted).commands.is_empty() {
+            true => Ok(()),
+            false => Err(trouble("telling HAProxy", complaints.join("; "))),
+        }
+    }
+
+    /// Sends commands and returns the complaints. What HAProxy then has is known; it is read back if it
+    /// complains.
+    async fn send_once(
+        &mut self,
+        common: &mut Common,
+        commands: Vec<Command>,
+    ) -> Result<Vec<String>, Error> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
         }
         self.unsaved.get_or_insert_with(Instant::now);
         self.commands.inc_by(commands.len() as u64);
@@ -50,24 +71,19 @@ impl Proxy {
             if let Some(observed) = &mut self.observed {
                 observed.done(command);
             }
-            if let Command::AddBackend { backend, kind } = command {
-                let body = Body { from: Some(kind.clone()), text: String::new() };
+            if let Command::AddBackend { backend, kind, options } = command {
+                let body = Body::of_a_kind(kind.clone(), options.clone());
                 self.loaded.sections.insert(Section::Backend(backend.clone()), body);
             }
         }
-        if complaints.is_empty() {
-            return Ok(());
+        if !complaints.is_empty() {
+            tracing::warn!(
+                ?complaints,
+                "HAProxy does not take what it is told; what it has is read back"
+            );
+            self.observe(common).await?;
         }
-        tracing::warn!(
-            ?complaints,
-            "HAProxy does not take what it is told; what it has is read back"
-        );
-        self.observe(common).await?;
-        let Some(observed) = &self.observed else { return Ok(()) };
-        match diff(observed, &common.wanted).commands.is_empty() {
-            true => Ok(()),
-            false => Err(trouble("telling HAProxy", complaints.join("; "))),
-        }
+        Ok(complaints)
     }
 
     async fn send(&self, messages: Vec<String>) -> std::io::Result<Vec<String>> {
