@@ -10,14 +10,14 @@
 mod common;
 
 use bowline_core::outcome::Reason;
-use bowline_core::plan::{CertificateRef, Serves, SiteTls};
+use bowline_core::plan::{CertificateRef, Pool, Serves, SiteTls, Timeouts};
 use bowline_core::update::{Certificate, Change, Report, ResolvedSite, Update};
 use bowline_drivers::Driver as _;
 use bowline_drivers::nginx::{Counters, Options, drive};
 use bowline_drivers::program::Driven;
 use common::{
-    answers, backend, consumer, eventually, exact, first, get, listener, members, pool, settled,
-    site,
+    answers, ask, backend, consumer, eventually, exact, first, get, listener, members, plain, pool,
+    put, settled, site, slow,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -281,4 +281,59 @@ async fn an_nginx_that_somebody_else_runs_is_driven_and_left_running() {
     assert_eq!(get(port, "a.example", "/").await, Ok((200, "b".to_owned())));
     signal(nginx.id().unwrap(), "-QUIT");
     nginx.wait().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_answers_to_one_client_take_no_member_from_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (slow("a").await, slow("b").await);
+    let (port, mut update) = first(&[a.at, b.at]).await;
+    let timeouts = Timeouts { backend_ms: Some(300), ..Timeouts::default() };
+    update.pools = vec![put(Pool { timeouts, ..plain("p") })];
+    let (mut driver, _) = start(options(folder.path()), &update).await;
+    for _ in 0..12 {
+        assert_eq!(get(port, "a.example", "/slow").await.map(|it| it.0), Ok(504));
+        assert_eq!(get(port, "a.example", "/").await.map(|it| it.0), Ok(200));
+    }
+    // Nor is what took too long done again by another.
+    assert_eq!(a.slow() + b.slow(), 12);
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_may_have_64_kib_and_a_target_no_fragment() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = backend("a").await;
+    let (port, update) = first(&[a]).await;
+    let (mut driver, _) = start(options(folder.path()), &update).await;
+    let long = format!("X-Long: {}\r\n", "x".repeat(60_000));
+    let answer = ask(port, "a.example", "/", &long).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    for path in ["/a#/../b", "/a#", "/a?b#/../c", "/a/../b", "/a/..;x"] {
+        assert_eq!(get(port, "a.example", path).await.map(|it| it.0), Ok(400), "{path}");
+    }
+    assert_eq!(get(port, "a.example", "/a?b=/../c").await.map(|it| it.0), Ok(200));
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_may_open_as_many_files_as_the_machine_lets_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = backend("a").await;
+    let (_, update) = first(&[a]).await;
+    let mut program = std::fs::File::create(folder.path().join("program")).unwrap();
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+    writeln!(program, "#!/bin/sh\nulimit -S -n 256\nexec {} \"$@\"", self::program().display())
+        .unwrap();
+    program.set_permissions(std::fs::Permissions::from_mode(0o755)).unwrap();
+    drop(program);
+    let program = folder.path().join("program");
+    let (mut driver, _) = start(Options { program, ..options(folder.path()) }, &update).await;
+    let worker = worker(folder.path()).await.unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{worker}/limits")).unwrap();
+    let line = limits.lines().find(|it| it.starts_with("Max open files")).unwrap();
+    let soft: u64 = line.split_whitespace().nth(3).unwrap().parse().unwrap();
+    assert!(soft > 1_024, "{line}");
+    driver.drain(Duration::from_secs(5)).await;
 }

@@ -74,6 +74,7 @@ pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error
         root: std::fs::metadata("/proc/self").map_err(who)?.uid() == 0,
         stream: found.stream,
         shutdown_seconds: options.shutdown_timeout.as_secs(),
+        files: process::files(),
     };
     Ok(Driven::begin(common, Proxy::new(settings)))
 }

@@ -36,6 +36,8 @@ pub struct Settings {
     pub stream: Stream,
     /// Seconds that old processes may take to finish what they have.
     pub shutdown_seconds: u64,
+    /// How many files each of its processes may open.
+    pub files: u64,
 }
 
 /// How nginx carries TCP and UDP.
@@ -251,7 +253,7 @@ impl Render<'_> {
     fn tell(&mut self, consumer: &ConsumerRef, pool: &Pool) {
         let mut told = Vec::new();
         if pool.health_check.is_some() {
-            told.push("nginx checks no members: one that fails gets no traffic for a while");
+            told.push("nginx checks no members: what one does not take is tried with another");
         }
         if pool.proxy_protocol {
             told.push("nginx tells members of clients in version 1 of the PROXY protocol only");

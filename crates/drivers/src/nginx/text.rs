@@ -44,9 +44,13 @@ impl Word {
         Ok(Self(name.replace('/', "_").into()))
     }
 
-    /// The name of a host: of letters, digits, `-` and `.`.
+    /// The name of a host: of letters, digits, `-` and `.`. With a dot at its beginning it would be more than
+    /// one host to nginx.
     pub fn host(name: &str) -> Result<Self, BadText> {
         check(name, HOST, lower)?;
+        if name.split('.').any(str::is_empty) {
+            return Err(BadText::Character);
+        }
         Ok(Self(name.into()))
     }
 
@@ -160,6 +164,14 @@ mod tests {
         assert_eq!(Word::pool("service/a/b/").unwrap().as_str(), "service_a_b_");
         for bad in ["a_b", "A", "/a", "", "a b", "a:b"] {
             assert_eq!(Word::pool(bad), Err(BadText::Character), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_one_host() {
+        assert!(Word::host("a.example").is_ok());
+        for bad in [".example", "a..example", "a.example.", "", "*.example", "~a"] {
+            assert_eq!(Word::host(bad), Err(BadText::Character), "{bad}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Processes of any program: asking one something, letting it check a file, starting it, and telling it to end.
 
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io;
@@ -10,6 +11,13 @@ use tokio::process::{Child, Command};
 
 /// How long a check may take.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How many files a process may open that asks for it.
+pub(crate) fn files() -> u64 {
+    /// Where there is no limit, enough.
+    const MOST: u64 = 1 << 20;
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(_, hard)| hard.min(MOST))
+}
 
 /// All that a program prints when it is asked this.
 pub(crate) async fn ask(program: &Path, question: &str) -> io::Result<String> {

@@ -4,7 +4,9 @@
 use super::super::text::{BadText, Word};
 use super::{Settings, Stream};
 
-const CLIMBS: &str = r"~*^[^?#]*([/\\;]|%(2f|5c|3b))(\.|%2e){1,2}($|[/\\;?#]|%(2f|5c|3b))";
+/// An element that members could resolve, so that a rule could be passed by with it; and what begins a fragment,
+/// which no client sends, and after which nginx reads no further where members may.
+const CLIMBS: &str = r"~*#|^[^?]*([/\\;]|%(2f|5c|3b))(\.|%2e){1,2}($|[/\\;?]|%(2f|5c|3b))";
 const HOST: &str = r"~*^([a-z0-9._:\[\]-]*) \1\.?(:[0-9]*)?$";
 const NO_HOST: &str = r"~*^[a-z0-9._:\[\]-]* $";
 
@@ -43,12 +45,14 @@ pub(super) fn before_mark(settings: &Settings, streams: bool) -> Result<String, 
     text.push_str(&format!(
         "worker_processes auto;\n\
          worker_shutdown_timeout {}s;\n\
+         worker_rlimit_nofile {};\n\
          pcre_jit on;\n\
          pid {};\n\
          error_log stderr warn;\n\n\
          events {{\n    worker_connections 8192;\n}}\n\n\
          http {{\n",
         settings.shutdown_seconds.max(1),
+        settings.files,
         own("nginx.pid")?,
     ));
     for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
@@ -92,7 +96,7 @@ pub(super) fn after_mark(settings: &Settings) -> Result<String, BadText> {
         "send_timeout 60s",
         "keepalive_timeout 75s",
         "reset_timedout_connection on",
-        "large_client_header_buffers 4 16k",
+        "large_client_header_buffers 4 64k",
         "client_max_body_size 0",
         "limit_req_status 429",
         "limit_req_log_level info",
@@ -114,6 +118,7 @@ pub(super) fn after_mark(settings: &Settings) -> Result<String, BadText> {
         "proxy_socket_keepalive on",
         // A member's answer is an answer, not an order.
         "proxy_ignore_headers X-Accel-Redirect X-Accel-Expires X-Accel-Limit-Rate X-Accel-Buffering X-Accel-Charset",
+        "grpc_ignore_headers X-Accel-Redirect X-Accel-Charset",
         "proxy_pass_header Date",
         "proxy_pass_header Server",
         "proxy_redirect off",

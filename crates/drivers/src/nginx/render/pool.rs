@@ -17,6 +17,10 @@ pub(super) enum Mode {
 const HEAVIEST: u32 = 256;
 const HEAVIEST_HASHED: u32 = 16;
 
+/// How long another member is looked for. Longer than nginx waits for a connection, and shorter than it waits for
+/// an answer.
+const TRIES_MS: u64 = 15_000;
+
 /// Upstreams by name, each with whether it has members that take traffic.
 #[derive(Debug, Default)]
 pub(super) struct Upstreams(BTreeMap<Word, Option<String>>);
@@ -72,13 +76,19 @@ fn upstream(name: &Word, pool: &Pool, members: &[Member], mode: Mode) -> Option<
     for (member, weight) in members.iter().zip(weights(members, hashed)) {
         let at = Word::socket(member.address);
         ready |= weight > 0;
+        // A slow answer counts as a failure of the member, and anybody can ask for three of those.
+        let fails = match mode {
+            Mode::Http => "max_fails=0",
+            Mode::Stream => "max_fails=3 fail_timeout=5s",
+        };
         lines.push(match weight {
             0 => format!("server {at} down"),
-            1 => format!("server {at} max_fails=3 fail_timeout=5s"),
-            weight => format!("server {at} weight={weight} max_fails=3 fail_timeout=5s"),
+            1 => format!("server {at} {fails}"),
+            weight => format!("server {at} weight={weight} {fails}"),
         });
     }
-    if mode == Mode::Http {
+    // A connection that is kept would carry another client's address.
+    if mode == Mode::Http && pool.snat {
         lines.extend(["keepalive 32", "keepalive_timeout 2s"].map(str::to_owned));
     }
     let body: String = lines.iter().map(|line| format!("        {line};\n")).collect();
@@ -151,6 +161,9 @@ pub(super) fn http(pool: &Pool, name: &Word) -> Vec<String> {
     if let Some(ms) = pool.timeouts.backend_ms {
         lines.push(format!("{kind}_send_timeout {}ms", ms.max(1)));
         lines.push(format!("{kind}_read_timeout {}ms", ms.max(1)));
+        // Only who could not be connected to is replaced by another: not who takes too long.
+        let tries = u64::from(ms.max(1)).min(TRIES_MS);
+        lines.push(format!("{kind}_next_upstream_timeout {tries}ms"));
     }
     if !pool.snat {
         lines.push(format!("{kind}_bind $remote_addr transparent"));

@@ -32,6 +32,7 @@ fn settings(folder: &Path) -> Settings {
             false => Stream::BuiltIn,
         },
         shutdown_seconds: 3600,
+        files: 1_000,
     }
 }
 
@@ -139,7 +140,7 @@ fn what_nginx_cannot_do_is_told_on_the_object_that_asks_for_it() {
                 "web",
                 "the rule for \"/odd;#'\\\"{}$%\\\\x\" on host shop.example has a character that nginx cannot take there: it is not used",
             ),
-            ("web", "nginx checks no members: one that fails gets no traffic for a while"),
+            ("web", "nginx checks no members: what one does not take is tried with another"),
         ]
     );
 }
@@ -459,4 +460,14 @@ fn rules_that_look_at_more_than_a_path_are_left_out() {
         [("/".to_owned(), "404".to_owned())]
     );
     assert_eq!(rendered.refused.len(), 2);
+}
+
+#[test]
+fn a_connection_that_shows_a_clients_address_is_kept_for_nobody() {
+    let kept = |snat| {
+        let mut desired = web(8080, "a.example", vec![prefix("/", "p")]);
+        desired.put_pool(Pool { snat, ..pool("p") }, &[member(1)]);
+        rendered(&desired).wanted.config().contains("keepalive 32;")
+    };
+    assert_eq!([true, false].map(kept), [true, false]);
 }
