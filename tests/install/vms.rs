@@ -86,10 +86,35 @@ fn keepalived_takes_its_file_on_both_machines() {
         let owned = std::fs::metadata("/usr").expect("a folder").uid() == 0;
         match said {
             Err(why) if !owned => {
-                let only = "failed\nDisabling track script bowline due to insecure\n";
-                assert!(why.ends_with(only), "{why}");
+                for script in ["bowline", "proxy"] {
+                    let only = format!("Disabling track script {script} due to insecure\n");
+                    assert!(why.contains(&only), "{why}");
+                }
             }
             said => assert_eq!(said.as_deref().map(str::trim), Ok("")),
         }
+    }
+}
+
+#[test]
+fn keepalived_notices_that_nobody_listens_on_the_port() {
+    let conf = text("examples/vms/keepalived.conf");
+    let script = conf.lines().find_map(|line| line.trim().strip_prefix("script \"/usr/bin/grep "));
+    let script = script.expect("a script").trim_end_matches('"');
+    let scratch = tempfile::tempdir().expect("a folder");
+    let table = scratch.path().join("tcp");
+    let script = script.replace("/proc/net/tcp", &table.display().to_string());
+    let words: Vec<&str> = script.split(' ').collect();
+    let line = |local: &str, state: &str| {
+        let zero = "00000000:00000000 00:00000000 00000000     0        0 1046 1";
+        format!("   0: {local} 00000000:0000 {state} {zero}\n")
+    };
+    for (table_has, healthy) in [
+        (line("0A0200C0:0050", "0A"), true),
+        (line("0A0200C0:0050", "01"), false),
+        (line("0A0200C0:1F90", "0A"), false),
+    ] {
+        std::fs::write(&table, &table_has).expect("write");
+        assert_eq!(run_in(scratch.path(), "grep", &words).is_ok(), healthy, "{table_has}");
     }
 }
