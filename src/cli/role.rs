@@ -12,8 +12,21 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 pub(super) struct AdminFlag {
     /// Serve /livez, /readyz and /metrics here; port 0 takes any that is free
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9180")]
+    #[arg(
+        long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9180", value_parser = address
+    )]
     pub(super) admin: SocketAddr,
+}
+
+/// An address and a port. Brackets may be around an address of either version: a manifest that puts in the
+/// address of a node does not know which it is.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let bracketed = || {
+        let (ip, port) = text.strip_prefix('[')?.split_once("]:")?;
+        Some(SocketAddr::new(ip.parse().ok()?, port.parse().ok()?))
+    };
+    let read = text.parse().ok().or_else(bracketed);
+    read.ok_or_else(|| "say an address and a port, such as 127.0.0.1:9180 or [::1]:9180".to_owned())
 }
 
 /// How long an end may take.
@@ -88,4 +101,24 @@ where
         let _ = serving.await;
         done.map_err(Into::into)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_either_version_may_have_brackets() {
+        let read = |text| address(text).map(|address| address.to_string());
+        for (text, expected) in [
+            ("127.0.0.1:9180", "127.0.0.1:9180"),
+            ("[192.0.2.1]:9180", "192.0.2.1:9180"),
+            ("[::]:9180", "[::]:9180"),
+        ] {
+            assert_eq!(read(text).as_deref(), Ok(expected));
+        }
+        for bad in ["", "::1", "[192.0.2.1]", "[x]:1", "192.0.2.1:99999"] {
+            assert!(address(bad).is_err(), "{bad}");
+        }
+    }
 }

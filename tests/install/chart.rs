@@ -170,7 +170,7 @@ fn values_of_the_controllers_reach_them() {
     let args = [
         "controller",
         "--namespace=own",
-        "--admin=0.0.0.0:9180",
+        "--admin=[::]:9180",
         "--log-format=json",
         "--log-level=debug",
         "--default-class",
@@ -191,6 +191,14 @@ fn values_of_the_controllers_reach_them() {
     assert_eq!(policy["ingress"], expected);
     assert_eq!(policy["egress"][1], json!({"ports": [{"protocol": "TCP", "port": 8443}]}));
     assert_eq!(policy["egress"][2], json!({"ports": [{"protocol": "UDP", "port": 5353}]}));
+}
+
+#[test]
+fn a_policy_that_names_nobody_opens_to_nobody() {
+    let values = json!({"controller": {"networkPolicy": {"scrapeFrom": []}}});
+    let objects = rendered(values);
+    let policy = &one(&objects, "NetworkPolicy", "bowline-controller").expect("a policy")["spec"];
+    assert_eq!(policy["ingress"], json!([]));
 }
 
 #[test]
@@ -238,7 +246,7 @@ fn each_load_balancer_has_an_agent_or_only_the_rights_for_one() {
     );
     assert_eq!(probe("bowline-agent-two"), json!({"path": "/readyz", "port": 9181}));
     assert!(args("bowline-agent-one").ends_with(&[json!("--access-log")]));
-    assert!(args("bowline-agent-two").contains(&json!("--admin=$(NODE_IP):9181")));
+    assert!(args("bowline-agent-two").contains(&json!("--admin=[$(NODE_IP)]:9181")));
     let scraped = |name: &str| {
         let pod = &one(&objects, "Deployment", name).expect("an agent")["spec"]["template"];
         pod["metadata"]["annotations"]["prometheus.io/port"].clone()

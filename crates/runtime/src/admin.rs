@@ -8,7 +8,7 @@ use axum::routing::get;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -68,11 +68,23 @@ pub struct Admin {
     pub address: SocketAddr,
 }
 
+/// Whether this machine has addresses of version 6 at all.
+fn has_v6() -> bool {
+    std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok()
+}
+
 impl Admin {
     /// Takes the port, so that a port in use is known before anything else starts.
     pub async fn bind(address: SocketAddr) -> Result<Self, AdminError> {
         let refused = |source| AdminError { address, source };
-        let listener = TcpListener::bind(address).await.map_err(refused)?;
+        let listener = match TcpListener::bind(address).await {
+            // All addresses, on a machine without version 6.
+            Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED && !has_v6() => {
+                TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+            }
+            bound => bound,
+        };
+        let listener = listener.map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         Ok(Self { listener, address })
     }
