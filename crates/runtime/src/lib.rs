@@ -6,6 +6,7 @@ pub mod admin;
 pub mod agent;
 mod announcer;
 pub mod apply;
+mod causes;
 pub mod controller;
 pub mod dns;
 mod elect;

@@ -5,6 +5,7 @@
 //! Of several API servers one may lag behind the others. A list that is older than what was told before
 //! is not told: it would take away what is there and bring back what is gone.
 
+use crate::causes::causes;
 use crate::metrics::Metrics;
 use crate::random;
 use bowline_core::backoff::Backoff;
@@ -208,11 +209,17 @@ where
         self.forbidden |= why.is_forbidden();
         match complaint {
             Complaint::Quiet => {
-                tracing::debug!(what = label, error = %why, ?wait, "the watch broke off")
+                tracing::debug!(what = label, error = causes(why), ?wait, "the watch broke off")
             }
             Complaint::Remedy(remedy) => tracing::warn!(what = label, "{remedy}"),
             Complaint::Loud => {
-                tracing::warn!(what = label, error = %why, ?wait, "cannot watch; what is known stays in force");
+                let error = causes(why);
+                tracing::warn!(
+                    what = label,
+                    error,
+                    ?wait,
+                    "cannot watch; what is known stays in force"
+                );
             }
         }
         tokio::time::sleep(wait).await;
