@@ -23,8 +23,9 @@ pub enum BadName {
     NotAName,
     /// It has characters that may not stand in a configuration.
     #[error(
-        "is not a regular expression that may be used: letters, digits, - _ . ^ $ ( ) | [ ] * + ? and \
-         \\ before one of . - d w"
+        "is not a regular expression that may be used: letters, digits, - _ . ^ $ ( ) (?: | [ ] * + ? and \
+         \\ before one of . - d w; no - at its beginning, one repetition at a time, and in [ ] letters, \
+         digits, _ . and ranges such as a-z only"
     )]
     NotPlain,
     /// It cannot be compiled.
@@ -89,27 +90,65 @@ pub fn is_mode(text: &str) -> bool {
     (1..=32).contains(&text.len()) && text.bytes().all(plain) && !text.starts_with('-')
 }
 
-/// A `$` is the end of something, never the beginning of a variable's name; a backslash makes a character
-/// literal or a class, never an escape that a configuration file knows.
+/// What every engine that a proxy may be built with takes for the same. A `$` is the end of something, never
+/// the beginning of a variable's name; a backslash makes a character literal or a class, never an escape
+/// that a configuration file knows; a `-` at the beginning would be an option.
 fn is_plain_regexp(pattern: &str) -> bool {
-    let mut chars = pattern.chars().peekable();
-    while let Some(char) = chars.next() {
-        let next = chars.peek().copied();
-        let plain = match char {
-            'a'..='z' | 'A'..='Z' | '0'..='9' | '-' | '_' | '.' | '^' => true,
-            '(' | ')' | '|' | '[' | ']' | '*' | '+' | '?' => true,
-            '$' => matches!(next, None | Some(')' | '|')),
-            '\\' => {
-                chars.next();
-                matches!(next, Some('.' | '-' | 'd' | 'w'))
+    let bytes = pattern.as_bytes();
+    let fits = (1..=LONGEST_REGEXP).contains(&bytes.len()) && !pattern.starts_with('-');
+    fits && regexp(bytes).is_some()
+}
+
+fn regexp(mut rest: &[u8]) -> Option<()> {
+    let mut repeatable = false;
+    while let [first, after @ ..] = rest {
+        rest = after;
+        repeatable = match (first, rest) {
+            (b'*' | b'+' | b'?', _) if repeatable => false,
+            (b'(', [b'?', b':', inner @ ..]) => {
+                rest = inner;
+                false
             }
-            _ => false,
+            (b'(' | b'|' | b'^', _) | (b'$', [] | [b')' | b'|', ..]) => false,
+            (b'\\', [b'.' | b'-' | b'd' | b'w', after @ ..]) => {
+                rest = after;
+                true
+            }
+            (b'[', _) => {
+                rest = class(rest)?;
+                true
+            }
+            (b')' | b'.' | b'-' | b'_', _) => true,
+            (letter, _) if letter.is_ascii_alphanumeric() => true,
+            _ => return None,
         };
-        if !plain {
-            return false;
-        }
     }
-    (1..=LONGEST_REGEXP).contains(&pattern.len())
+    Some(())
+}
+
+/// What follows a class. In it are letters, digits, `_`, `.`, ranges of letters or digits, and `-` at its
+/// end: what else may stand there is read differently by different engines.
+fn class(rest: &[u8]) -> Option<&[u8]> {
+    let mut rest = rest.strip_prefix(b"^").unwrap_or(rest);
+    let mut empty = true;
+    loop {
+        rest = match rest {
+            [b']', after @ ..] if !empty => return Some(after),
+            [b'-', b']', after @ ..] => return Some(after),
+            [b'\\', b'.' | b'-' | b'd' | b'w', b'-', next, ..] if *next != b']' => return None,
+            [b'\\', b'.' | b'-' | b'd' | b'w', after @ ..] => after,
+            [first, b'-', last, after @ ..] if *last != b']' => {
+                let same = first.is_ascii_digit() && last.is_ascii_digit()
+                    || first.is_ascii_lowercase() && last.is_ascii_lowercase()
+                    || first.is_ascii_uppercase() && last.is_ascii_uppercase();
+                same.then_some(after)?
+            }
+            [b'_' | b'.', after @ ..] => after,
+            [letter, after @ ..] if letter.is_ascii_alphanumeric() => after,
+            _ => return None,
+        };
+        empty = false;
+    }
 }
 
 #[cfg(test)]
@@ -125,8 +164,14 @@ mod tests {
         let plain = |text: &str| (text.to_owned(), false, text.to_owned());
         assert_eq!(read("Shop.example.com"), plain("Shop.example.com"));
         assert_eq!(read("*.example.com"), plain("*.example.com"));
-        let pattern = r"~^(test1|test2)\.example\.(com|net)$";
-        assert_eq!(read(pattern), (pattern.to_owned(), true, pattern[1..].to_owned()));
+        let patterns = [
+            r"~^(test1|test2)\.example\.(com|net)$",
+            r"~^(?:[a-z0-9-]+\.)?shop-\d+\.example$",
+            r"~^[^a-z_.]*[\w\-.-]\.example$",
+        ];
+        for pattern in patterns {
+            assert_eq!(read(pattern), (pattern.to_owned(), true, pattern[1..].to_owned()));
+        }
     }
 
     #[test]
@@ -162,6 +207,24 @@ mod tests {
             "~é",
             "~(",
             "~[",
+            "~-i",
+            "~-f",
+            "~a++",
+            "~a**",
+            "~a+?",
+            "~*a",
+            "~^*",
+            "~(?i)a",
+            "~(?=a)",
+            "~(?P<x>a)",
+            "~[a-\\d]",
+            "~[\\d-z]",
+            "~[a--b]",
+            "~[z-a]",
+            "~[[a]]",
+            "~[]a]",
+            "~[]",
+            "~a]",
             "a..b",
             "-a",
             "a/b",
