@@ -142,7 +142,7 @@ impl Agent {
         };
         role::run(self.admin.admin, async |context| {
             let client = self.connect.client().await?;
-            let driver = Templates::new(publisher, &options.domain);
+            let driver = Templates::new(publisher, &options.domain, options.settle);
             let options = AgentOptions {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
@@ -151,5 +151,43 @@ impl Agent {
             };
             Ok(agent::run(client, options, driver, context))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        _agent: super::Agent,
+    }
+
+    /// What the parser says against a line.
+    fn said(line: &str) -> Option<String> {
+        let words = std::iter::once("agent").chain(line.split(' '));
+        Line::try_parse_from(words).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_that_templates_would_not_heed_are_refused() {
+        let templates = "--template t --output o";
+        for flags in [
+            "--address 192.0.2.1",
+            "--driver nginx",
+            "--load-balancer edge --default-port-mode tcp",
+            "--load-balancer edge --default-lb-ip 192.0.2.1",
+            "--load-balancer edge --once",
+            "--once-timeout 3",
+        ] {
+            let said = said(&format!("{templates} {flags}"));
+            let flag = flags.split(' ').rfind(|word| word.starts_with("--")).unwrap_or_default();
+            assert!(said.as_ref().is_some_and(|said| said.contains(flag)), "{flags}: {said:?}");
+        }
+        assert_eq!(said(templates), None);
+        assert_eq!(said(&format!("{templates} --once --once-timeout 3 --default-lb-ip ::")), None);
+        assert_eq!(said(&format!("{templates} --load-balancer edge --address 192.0.2.1")), None);
+        assert!(said("--load-balancer edge --settle 5").is_some());
     }
 }

@@ -5,8 +5,9 @@ use bowline_drivers::template::{Notifier, Publisher, ServerNames, Target, names}
 use bowline_runtime::roles;
 use bowline_runtime::templates::TemplateOptions;
 use clap::ValueEnum;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,13 +56,19 @@ pub(super) struct TemplateFlags {
     server_name_templates: String,
 
     /// The mode of ports that no annotation speaks of
-    #[arg(long, value_name = "MODE", default_value = "http", requires = "templates")]
+    #[arg(
+        long,
+        value_name = "MODE",
+        default_value = "http",
+        requires = "templates",
+        conflicts_with = "load_balancer"
+    )]
     default_port_mode: Mode,
 
     /// The address of Services that ask for none
     #[arg(
         long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        requires = "templates"
+        requires = "templates", conflicts_with = "load_balancer"
     )]
     default_lb_ip: IpAddr,
 
@@ -78,6 +85,16 @@ pub(super) struct TemplateFlags {
     /// Write and notify once, then end; with a failure where something failed
     #[arg(long, requires = "templates", conflicts_with = "load_balancer")]
     once: bool,
+
+    /// With --once: how long the API may take to say what there is
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(1..=3600),
+        requires = "once"
+    )]
+    once_timeout: u64,
 }
 
 /// How a port is balanced.
@@ -112,7 +129,7 @@ impl TemplateFlags {
             default_address: self.default_lb_ip,
             names,
             settle: Duration::from_millis(self.settle),
-            once: self.once,
+            once: self.once.then(|| Duration::from_secs(self.once_timeout)),
             identity: roles::identity(),
         };
         Ok((options, publisher))
@@ -135,15 +152,40 @@ fn targets(
         "--check {} times for {pairs} outputs: say it once for all, or once for each",
         checks.len()
     );
-    let mut outputs_seen = outputs.clone();
-    outputs_seen.sort();
-    outputs_seen.dedup();
-    anyhow::ensure!(outputs_seen.len() == pairs, "--output: two templates cannot make one file");
+    for check in &checks {
+        anyhow::ensure!(
+            check.contains("{}"),
+            "--check {check:?} does not say {{}}, the file that it is asked about"
+        );
+    }
+    let mut made = BTreeSet::new();
+    for output in &outputs {
+        let real = real(output);
+        anyhow::ensure!(
+            templates.iter().all(|template| self::real(template) != real),
+            "--output {}: that is a template, which would be overwritten",
+            output.display()
+        );
+        anyhow::ensure!(made.insert(real), "--output: two templates cannot make one file");
+    }
     let check = |at: usize| checks.get(at).or(checks.first()).cloned();
     let pairs = templates.into_iter().zip(outputs).enumerate();
     Ok(pairs
         .map(|(at, (template, output))| Target { template, output, check: check(at) })
         .collect())
+}
+
+/// A file by one name, whichever way it is named, and whether it is there or not.
+fn real(file: &Path) -> PathBuf {
+    if let Ok(real) = file.canonicalize() {
+        return real;
+    }
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize();
+    match (folder, file.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => file.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -164,12 +206,29 @@ mod tests {
         };
         let one = vec![target("a", "x", None), target("b", "y", None)];
         assert_eq!(read(&["a", "b"], &["x", "y"], &[]), Ok(one));
-        let shared = vec![target("a", "x", Some("c")), target("b", "y", Some("c"))];
-        assert_eq!(read(&["a", "b"], &["x", "y"], &["c"]), Ok(shared));
-        let own = vec![target("a", "x", Some("c")), target("b", "y", Some("d"))];
-        assert_eq!(read(&["a", "b"], &["x", "y"], &["c", "d"]), Ok(own));
+        let shared = vec![target("a", "x", Some("c {}")), target("b", "y", Some("c {}"))];
+        assert_eq!(read(&["a", "b"], &["x", "y"], &["c {}"]), Ok(shared));
+        let own = vec![target("a", "x", Some("c {}")), target("b", "y", Some("d {}"))];
+        assert_eq!(read(&["a", "b"], &["x", "y"], &["c {}", "d {}"]), Ok(own));
         assert!(read(&["a", "b"], &["x"], &[]).is_err());
         assert!(read(&["a", "b"], &["x", "x"], &[]).is_err());
-        assert!(read(&["a"], &["x"], &["c", "d"]).is_err());
+        assert!(read(&["a"], &["x"], &["c {}", "d {}"]).is_err());
+    }
+
+    #[test]
+    fn files_that_are_one_and_checks_of_nothing_are_refused() {
+        let read = |templates: &[&str], outputs: &[&str], checks: &[&str]| {
+            let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+            let checks = checks.iter().map(|check| (*check).to_owned()).collect();
+            let read = targets(paths(templates), paths(outputs), checks);
+            read.expect_err("refused").to_string()
+        };
+        let one = "--output: two templates cannot make one file";
+        assert_eq!(read(&["a", "b"], &["x", "./x"], &[]), one);
+        let template = "--output ./a: that is a template, which would be overwritten";
+        assert_eq!(read(&["a"], &["./a"], &[]), template);
+        assert_eq!(read(&["b", "a"], &["x", "./a"], &[]), template);
+        let nothing = "--check \"haproxy -c\" does not say {}, the file that it is asked about";
+        assert_eq!(read(&["a"], &["x"], &["haproxy -c"]), nothing);
     }
 }

@@ -76,7 +76,7 @@ fn once_writes_notifies_and_ends_with_success_or_failure() {
         site.endpoints("web", &["10.9.8.7".parse().unwrap()]).await;
         let mut good = site.start(&["--once", "--notify", &site.counter()]).await;
         assert_eq!(good.process.wait(), Some(0), "{}", good.process.log());
-        assert_eq!(site.text("out"), "web 00000000_80_tcp_http 10.9.8.7:8080\n");
+        assert_eq!(site.text("out"), "web 00000000_81_tcp_http 10.9.8.7:8080\n");
         assert_eq!(site.count(), 1);
         let mut same = site.start(&["--once", "--notify", &site.counter()]).await;
         assert_eq!(same.process.wait(), Some(0), "{}", same.process.log());
@@ -90,20 +90,44 @@ fn once_writes_notifies_and_ends_with_success_or_failure() {
 }
 
 #[test]
+fn once_ends_with_a_failure_when_the_api_is_away_and_the_log_says_why() {
+    play(async || {
+        let site = Site::new(LINES).await;
+        let away = site.path("away.kubeconfig");
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": "http://127.0.0.1:1"}}],
+            "users": [{"name": "test", "user": {}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        });
+        std::fs::write(&away, kubeconfig.to_string()).unwrap();
+        let flags = ["--kubeconfig", &away, "--once", "--once-timeout", "5"];
+        let mut once = site.start(&flags).await;
+        assert_eq!(once.process.wait(), Some(1), "{}", once.process.log());
+        let log = once.process.log();
+        assert!(
+            log.contains("has not told all Services, EndpointSlices and Nodes within 5s"),
+            "{log}"
+        );
+        assert!(log.contains("Connection refused"), "{log}");
+    });
+}
+
+#[test]
 fn a_bad_template_leaves_the_last_output_and_is_told_with_file_and_line() {
     play(async || {
         let site = Site::new(LINES).await;
         site.service("web", "0.0.0.0", json!({})).await;
         site.endpoints("web", &["10.9.8.7".parse().unwrap()]).await;
         let agent = site.agent(&[]).await;
-        let good = "web 00000000_80_tcp_http 10.9.8.7:8080\n";
+        let good = "web 00000000_81_tcp_http 10.9.8.7:8080\n";
         site.becomes(good).await;
         site.put("t.tmpl", "\n{{ range .Services }}\n{{ .Nmae }}{{ end }}");
         site.endpoints("web", &["10.9.8.6".parse().unwrap()]).await;
         says(&agent, "t.tmpl:3: evaluating {{ .Nmae }}: map has no entry for key: Nmae").await;
         assert_eq!(site.text("out"), good);
         site.put("t.tmpl", LINES);
-        site.becomes("web 00000000_80_tcp_http 10.9.8.6:8080\n").await;
+        site.becomes("web 00000000_81_tcp_http 10.9.8.6:8080\n").await;
         let mut unreadable = {
             site.put("t.tmpl", "\n{{ if }}");
             site.start(&["--once"]).await
@@ -119,7 +143,7 @@ fn a_kill_between_write_and_rename_leaves_the_old_file_whole() {
         let site = Site::new(LINES).await;
         site.service("web", "0.0.0.0", json!({})).await;
         site.endpoints("web", &["10.9.8.7".parse().unwrap()]).await;
-        let old = "web 00000000_80_tcp_http 10.9.8.7:8080\n";
+        let old = "web 00000000_81_tcp_http 10.9.8.7:8080\n";
         let mut first = site.agent(&[]).await;
         site.becomes(old).await;
         first.process.kill();
@@ -127,7 +151,7 @@ fn a_kill_between_write_and_rename_leaves_the_old_file_whole() {
         // It writes beside, and then asks a check that does not answer.
         let asked = format!("cp {{}} {}; exec sleep 100", site.path("asked"));
         let mut second = site.start(&["--check", &asked, "--notify-timeout", "100"]).await;
-        let new = "web 00000000_80_tcp_http 10.9.8.6:8080\n";
+        let new = "web 00000000_81_tcp_http 10.9.8.6:8080\n";
         eventually("the new file is beside the old one", || async {
             let asked = site.text("asked");
             if asked == new { Ok(()) } else { Err(asked) }
@@ -162,7 +186,7 @@ fn two_templates_make_two_files_and_one_notification() {
         let begun = site.count();
         site.service("web", "0.0.0.0", json!({})).await;
         site.endpoints("web", &["10.9.8.7".parse().unwrap()]).await;
-        site.becomes("web 00000000_80_tcp_http 10.9.8.7:8080\n").await;
+        site.becomes("web 00000000_81_tcp_http 10.9.8.7:8080\n").await;
         eventually("the other file is written and somebody told", || async {
             let now = (site.text("other"), site.count());
             if now == ("web".to_owned(), begun + 1) { Ok(()) } else { Err(format!("{now:?}")) }

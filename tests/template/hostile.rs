@@ -1,11 +1,17 @@
 //! What users write never becomes a directive: objects full of attacks go the whole way, from the API's
-//! types to the file of the HAProxy template, which is then read as HAProxy reads it.
+//! types to the files of the example templates and of one for nginx, which are then read as HAProxy, Caddy
+//! and nginx read them. And so do plans.
 
-use crate::tokens::directives;
+use crate::haproxy_tokens::words;
+use crate::nginx_tokens;
 use bowline_api::convert;
-use bowline_core::exposed::view::{Cluster, Machine, Settings};
+use bowline_core::exposed::view::{Cluster, Entry, Machine, Settings};
 use bowline_core::exposed::{Event, Exposed, Kind, Object};
-use bowline_drivers::template::{ServerNames, Template, data};
+use bowline_core::key::{ConsumerKind, ConsumerRef};
+use bowline_core::plan::{Action, Host, PathKind, PathMatch, Rule, ValueKind, ValueMatch};
+use bowline_core::update::{ResolvedSite, SiteKey};
+use bowline_drivers::desired::Desired;
+use bowline_drivers::template::{Knows, ServerNames, Subject, Template, data};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use proptest::prelude::*;
@@ -51,11 +57,17 @@ fn written() -> impl Strategy<Value = String> {
         "\u{2028}bind :81",
         "~.*",
         "*.example",
+        "~-i",
+        "~-f",
+        "~--",
+        "~a++",
+        "~(?i)a",
+        "~[a-\\d]",
     ]);
     let pieces = prop::collection::vec(
         prop::sample::select(vec![
             "a", "b.c", "~", "^", "$", "\\", "\n", " ", "\t", "#", "\"", "'", "{", "}", ";", "\0",
-            "(", ")", "|", "[", "]", "*", "-", ".", ",", "%", "`", "bind", "server",
+            "(", ")", "|", "[", "]", "*", "-", ".", ",", "%", "`", "bind", "server", "~-", "?",
         ]),
         0..6,
     );
@@ -129,6 +141,12 @@ fn seen(objects: Vec<(Value, Value)>, nodes: Vec<String>) -> (Cluster, Arc<Serve
     (view.cluster, names)
 }
 
+/// The names of a Service: those that are made, and those that it asks for.
+fn all_names(entry: &Entry, names: &ServerNames) -> Vec<String> {
+    let external = entry.external.iter().map(ToString::to_string);
+    names.generated(entry, "local").into_iter().chain(external).collect()
+}
+
 /// What the template must say of a cluster, directive by directive.
 fn expected(cluster: &Cluster, names: &ServerNames) -> Vec<Vec<String>> {
     let mut lines: Vec<String> = [
@@ -155,19 +173,27 @@ fn expected(cluster: &Cluster, names: &ServerNames) -> Vec<Vec<String>> {
         for entry in cluster.services.iter().filter(|entry| entry.port == *port) {
             if *port.mode != *"http" {
                 lines.push(format!("default_backend backend_{entry}"));
-                continue;
             }
-            let made = names.generated(entry, "local");
-            let external = entry.external.iter().map(ToString::to_string);
-            for name in made.into_iter().chain(external) {
-                let how = match (name.strip_prefix('~'), name.strip_prefix('*')) {
-                    (Some(regexp), _) => format!("reg {regexp}"),
-                    (_, Some(end)) => format!("end {}", end.to_lowercase()),
-                    _ => format!("str {}", name.to_lowercase()),
-                };
-                lines.push(format!("acl svc_{entry} req.hdr(host),field(1,:),lower -m {how}"));
+        }
+        if *port.mode != *"http" {
+            continue;
+        }
+        // Names before wildcards, and regular expressions last.
+        for kind in ["str", "end", "reg"] {
+            for entry in cluster.services.iter().filter(|entry| entry.port == *port) {
+                for name in all_names(entry, names) {
+                    let (how, text) = match (name.strip_prefix('~'), name.strip_prefix('*')) {
+                        (Some(regexp), _) => ("reg", regexp.to_owned()),
+                        (_, Some(end)) => ("end", end.to_lowercase()),
+                        _ => ("str", name.to_lowercase()),
+                    };
+                    if how == kind {
+                        lines.push(format!(
+                            "use_backend backend_{entry} if {{ req.hdr(host),field(1,:),lower -m {how} -- {text} }}"
+                        ));
+                    }
+                }
             }
-            lines.push(format!("use_backend backend_{entry} if svc_{entry}"));
         }
     }
     for entry in &cluster.services {
@@ -193,6 +219,114 @@ fn expected(cluster: &Cluster, names: &ServerNames) -> Vec<Vec<String>> {
     lines.iter().map(|line| line.split(' ').map(str::to_owned).collect()).collect()
 }
 
+/// The lines of a Caddyfile, each as its words. None: one of them is more than a word.
+fn caddy_lines(text: &str) -> Option<Vec<String>> {
+    let plain = |word: &str| {
+        let brace = word == "{" || word == "}";
+        brace || !word.contains(['"', '`', '\\', '#', '{', '}', '\0'])
+    };
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let lines = lines.filter(|words| !words.is_empty());
+    lines.map(|words| words.iter().all(|word| plain(word)).then(|| words.join(" "))).collect()
+}
+
+fn expected_of_caddy(cluster: &Cluster, names: &ServerNames) -> Vec<String> {
+    let mut lines: Vec<String> = ["{", "auto_https off", "}"].map(str::to_owned).into();
+    for entry in cluster.services.iter().filter(|entry| *entry.port.mode == *"http") {
+        for name in all_names(entry, names) {
+            if name.starts_with('~') {
+                continue;
+            }
+            lines.push(format!("http://{name}:{} {{", entry.port.port));
+            lines.push(format!("bind {}", entry.port.ip));
+            let ranges: Vec<_> = entry.source_ranges.iter().map(ToString::to_string).collect();
+            if !ranges.is_empty() {
+                lines.push(format!("@stranger not remote_ip {}", ranges.join(" ")));
+                lines.push("abort @stranger".to_owned());
+            }
+            if entry.endpoints.is_empty() {
+                lines.push("respond 503".to_owned());
+            } else {
+                let endpoints: Vec<_> = entry.endpoints.iter().map(ToString::to_string).collect();
+                lines.push(format!("reverse_proxy {} {{", endpoints.join(" ")));
+                lines.push("lb_policy least_conn".to_owned());
+                if entry.timeout_ms > 0 {
+                    lines.push("transport http {".to_owned());
+                    lines.push(format!("response_header_timeout {}ms", entry.timeout_ms));
+                    lines.push("}".to_owned());
+                }
+                lines.push("}".to_owned());
+            }
+            lines.push("}".to_owned());
+        }
+    }
+    lines
+}
+
+/// A server of nginx for each Service, by Jinja.
+const NGINX: &str = "\
+{% for s in Services %}
+server {
+    listen {{ s.Port.IP }}:{{ s.Port.Port }};
+    server_name{% for name in ServerNames(s, Domain) %} {{ name }}{% endfor %};
+    {% for range in s.SourceRanges %}allow {{ range }};{% endfor %}
+    # {{ s }}
+    {% for e in s.Endpoints %}mirror /{{ e.Name }}/{{ e }};{% endfor %}
+}
+{% endfor %}";
+
+fn expected_of_nginx(cluster: &Cluster, names: &ServerNames) -> Vec<nginx_tokens::Directive> {
+    let directive = |words: Vec<String>| nginx_tokens::Directive { words, block: None };
+    let servers = cluster.services.iter().map(|entry| {
+        let listen = format!("{}:{}", entry.port.ip, entry.port.port);
+        let mut block = vec![directive(vec!["listen".to_owned(), listen])];
+        let names = all_names(entry, names).into_iter();
+        block.push(directive(std::iter::once("server_name".to_owned()).chain(names).collect()));
+        block.extend(
+            entry
+                .source_ranges
+                .iter()
+                .map(|range| directive(vec!["allow".to_owned(), range.to_string()])),
+        );
+        block.extend(entry.endpoints.iter().map(|endpoint| {
+            directive(vec!["mirror".to_owned(), format!("/{}/{endpoint}", endpoint.name)])
+        }));
+        nginx_tokens::Directive { words: vec!["server".to_owned()], block: Some(block) }
+    });
+    servers.collect()
+}
+
+fn example(name: &str, names: &Arc<ServerNames>) -> Template {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/template").join(name);
+    Template::read(&file, names).unwrap()
+}
+
+/// A rule of a plan with texts of users, for one of four Ingresses.
+fn rule() -> impl Strategy<Value = (Rule, ConsumerRef)> {
+    (prop::collection::vec(written(), 4), 0u8..4).prop_map(|(texts, number)| {
+        let text = |at: usize| -> Arc<str> { texts[at].as_str().into() };
+        let rule = Rule {
+            path: PathMatch { kind: PathKind::Prefix, value: format!("/{}", texts[0]).into() },
+            method: (number == 1).then(|| text(1)),
+            headers: vec![ValueMatch { name: text(2), kind: ValueKind::Exact, value: text(3) }],
+            query: Vec::new(),
+            action: Action::Respond(404),
+        };
+        let consumer = ConsumerRef {
+            kind: ConsumerKind::Ingress,
+            namespace: "shop".into(),
+            name: format!("ingress{number}").into(),
+            uid: format!("uid{number}").into(),
+        };
+        (rule, consumer)
+    })
+}
+
+/// A line for each rule of a plan.
+const RULES: &str = "{{ range .Plan.sites }}{{ $host := .host }}{{ range .rules }}\
+{{ .consumer.name }} {{ $host }} {{ .path.value }} {{ if .method }}{{ .method }}{{ else }}-{{ end }}{{ range .headers }} {{ .name }}={{ .value }}{{ end }}
+{{ end }}{{ end }}";
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -202,9 +336,39 @@ proptest! {
         nodes in prop::collection::vec(written(), 0..3),
     ) {
         let (cluster, names) = seen(objects, nodes);
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/template/haproxy.cfg.tmpl");
-        let template = Template::read(&file, &names).unwrap();
-        let text = template.render(&data::cluster(&cluster)).unwrap();
-        prop_assert_eq!(directives(&text), Some(expected(&cluster, &names)), "{}", text);
+        let given = data::cluster(&cluster);
+        let haproxy = example("haproxy.cfg.tmpl", &names).render(&given).unwrap();
+        prop_assert_eq!(words(&haproxy), expected(&cluster, &names), "{}", haproxy);
+        let caddy = example("Caddyfile.tmpl", &names).render(&given).unwrap();
+        prop_assert_eq!(caddy_lines(&caddy), Some(expected_of_caddy(&cluster, &names)), "{}", caddy);
+        let nginx = Template::new(Path::new("nginx.conf.j2"), NGINX.to_owned(), &names).unwrap();
+        let nginx = nginx.render(&given).unwrap();
+        prop_assert_eq!(nginx_tokens::directives(&nginx), Ok(expected_of_nginx(&cluster, &names)), "{}", nginx);
+    }
+
+    #[test]
+    fn a_plan_has_a_line_for_each_rule_that_a_template_may_see(
+        rules in prop::collection::vec(rule(), 0..6),
+    ) {
+        let host: Host = "shop.example".parse().unwrap();
+        let site = ResolvedSite { owner: "shop".into(), tls: None, rules };
+        let mut plan = Desired::default();
+        plan.sites.insert(SiteKey { entry: "web".into(), host }, Arc::new(site));
+        let (subject, told) = Subject::planned(&plan, "local", &Knows::default());
+        let names = Arc::new(ServerNames::new("").unwrap());
+        let template = Template::new(Path::new("t.tmpl"), RULES.to_owned(), &names).unwrap();
+        let text = template.render(&subject.data()).unwrap();
+        let left = subject.plan.iter().flat_map(|plan| plan.sites.values());
+        let left = left.flat_map(|site| site.rules.iter());
+        let expected: Vec<Vec<String>> = left
+            .map(|(rule, consumer)| {
+                let header = format!("{}={}", rule.headers[0].name, rule.headers[0].value);
+                let method = rule.method.as_deref().filter(|it| !it.is_empty()).unwrap_or("-");
+                let words =
+                    [&*consumer.name, "shop.example", &*rule.path.value, method, &header];
+                words.into_iter().filter(|word| !word.is_empty()).map(str::to_owned).collect()
+            })
+            .collect();
+        prop_assert_eq!(words(&text), expected, "{}\n{:?}", text, told);
     }
 }

@@ -14,4 +14,11 @@ mod planned;
 mod programs;
 mod readme;
 mod stage;
-mod tokens;
+
+// How HAProxy and nginx read their files, as the tests of the drivers have it.
+#[allow(dead_code, reason = "the drivers' tests use the rest")]
+#[path = "../../crates/drivers/src/haproxy/tokens.rs"]
+mod haproxy_tokens;
+#[allow(dead_code, reason = "the drivers' tests use the rest")]
+#[path = "../../crates/drivers/src/nginx/tokens.rs"]
+mod nginx_tokens;

@@ -29,7 +29,7 @@ fn a_burst_is_one_notification_and_what_changes_nothing_is_none() {
         });
         futures::future::join_all(burst).await;
         let lines: String =
-            (0..20).map(|i| format!("web{i:02} 00000000_80_tcp_http 10.9.8.7:8080\n")).collect();
+            (0..20).map(|i| format!("web{i:02} 00000000_81_tcp_http 10.9.8.7:8080\n")).collect();
         site.becomes(&lines).await;
         counted(&site, before + 1).await;
         let label = json!({"metadata": {"labels": {"a": "b"}}});
@@ -54,7 +54,7 @@ fn a_notifier_that_fails_is_tried_again_with_what_is_newest() {
         let agent = site.agent(&["--notify", &notify]).await;
         says(&agent, "exit status: 4; it printed: not yet").await;
         site.endpoints("web", &["10.9.8.6".parse().unwrap()]).await;
-        let newest = "web 00000000_80_tcp_http 10.9.8.6:8080\n";
+        let newest = "web 00000000_81_tcp_http 10.9.8.6:8080\n";
         site.becomes(newest).await;
         site.put("ready", "");
         eventually("the newest is told", || async {
@@ -93,7 +93,8 @@ fn what_cannot_be_served_is_told_on_the_object_and_the_others_are_served() {
         for name in ["web", "hostile", "elsewhere"] {
             site.endpoints(name, &pod).await;
         }
-        site.service("web", "0.0.0.0", json!({})).await;
+        let vip = net::vip4();
+        site.service("web", &vip.to_string(), json!({})).await;
         let attack = "a.example\n  use_backend evil";
         site.service("hostile", "0.0.0.0", json!({"kube2lb/external-domains": attack})).await;
         // No interface has it, and nobody may bind what is not there.
@@ -104,7 +105,10 @@ fn what_cannot_be_served_is_told_on_the_object_and_the_others_are_served() {
         });
         site.cluster.apply(&site.namespace, &high).await;
         let _agent = site.agent(&[]).await;
-        site.becomes("web 00000000_80_tcp_http 10.9.8.7:8080\n").await;
+        let std::net::IpAddr::V4(four) = vip else { panic!("{vip}") };
+        let hex = four.octets().map(|byte| format!("{byte:02x}")).concat();
+        let web = format!("web {hex}_80_tcp_http 10.9.8.7:8080\n");
+        site.becomes(&web).await;
         let (message, who) = site.told("hostile", "BadValue").await;
         assert!(message.contains(r#""a.example\n  use_backend evil""#), "{message}");
         assert_eq!(who, "bowline-agent");
@@ -117,9 +121,29 @@ fn what_cannot_be_served_is_told_on_the_object_and_the_others_are_served() {
         assert!(message.contains("port 40000"), "{message}");
         // As VRRP does.
         net::add("203.0.113.254".parse().unwrap());
-        site.becomes(
-            "elsewhere cb0071fe_80_tcp_http 10.9.8.7:8080\nweb 00000000_80_tcp_http 10.9.8.7:8080\n",
-        )
-        .await;
+        site.becomes(&format!("elsewhere cb0071fe_80_tcp_http 10.9.8.7:8080\n{web}")).await;
+    });
+}
+
+#[test]
+fn a_port_that_another_program_has_is_left_out_until_it_is_free() {
+    play(async || {
+        let site = Site::new(LINES).await;
+        let (vip, other) = (net::vip4(), net::vip4());
+        let pod = ["10.9.8.7".parse().unwrap()];
+        site.service("first", &other.to_string(), json!({})).await;
+        site.endpoints("first", &pod).await;
+        // Without a number in it the load balancer listens nowhere.
+        site.put("t.tmpl", "{{ range .Services }}{{ .Name }}\n{{ end }}");
+        let _agent = site.agent(&[]).await;
+        site.becomes("first\n").await;
+        let listener = tokio::net::TcpListener::bind((vip, 80)).await.unwrap();
+        site.service("web", &vip.to_string(), json!({})).await;
+        site.endpoints("web", &pod).await;
+        let (message, _) = site.told("web", "BindFailed").await;
+        assert!(message.contains("another program"), "{message}");
+        assert_eq!(site.text("out"), "first\n");
+        drop(listener);
+        site.becomes("first\nweb\n").await;
     });
 }

@@ -32,9 +32,12 @@ fn the_plan_of_a_load_balancer_fills_its_template_and_it_runs() {
             &output,
             "--notify",
             &notify,
+            "--settle",
+            "3000",
         ];
         let mut agent = Bowline::start(cluster, Path::new(PROGRAM), &rights, "agent", &args);
         agent.ready().await;
+        let before = site.count();
         cluster.apply(&site.namespace, &objects::service("web", "printed", &[(90, 8080)])).await;
         let slice = objects::slice("web", ("", 8080, "TCP"), &[Endpoint::ready(pod)]);
         cluster.apply(&site.namespace, &slice).await;
@@ -47,9 +50,10 @@ fn the_plan_of_a_load_balancer_fills_its_template_and_it_runs() {
         let ends = format!("web {port}_90_tcp_tcp {pod}:8080\nshop.example\n");
         eventually("the file has the Service and the host", || async {
             let text = site.text("out");
-            if text.ends_with(&ends) && site.count() > 0 { Ok(()) } else { Err(text) }
+            if text.ends_with(&ends) && site.count() > before { Ok(()) } else { Err(text) }
         })
         .await;
+        assert_eq!(site.count(), before + 1, "a burst is one notification");
         eventually("the load balancer runs", || async {
             let lb = cluster.read("LoadBalancer", "", "printed").await;
             if lb["status"]["phase"] == "Running" { Ok(()) } else { Err(lb["status"].to_string()) }

@@ -91,15 +91,17 @@ impl Site {
         self.text("count").lines().count()
     }
 
-    /// A Service of nobody's class, without a selector, with port 80 called `http` at this address.
+    /// A Service of nobody's class, without a selector, with port 80 called `http` at this address; at all
+    /// addresses port 81, since programs of other tests may listen on port 80 of theirs.
     pub(crate) async fn service(&self, name: &str, address: &str, annotations: Value) {
+        let port = if address == "0.0.0.0" { 81 } else { 80 };
         let service = json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {"name": name, "annotations": annotations},
             "spec": {
                 "type": "LoadBalancer", "loadBalancerClass": "example.com/others",
                 "loadBalancerIP": address,
-                "ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}],
+                "ports": [{"name": "http", "port": port, "targetPort": 8080, "protocol": "TCP"}],
             },
         });
         self.cluster.apply(&self.namespace, &service).await;

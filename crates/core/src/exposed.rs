@@ -7,6 +7,7 @@
 //!                                        └─────▶ Told    (who is left out, and why)
 //! ```
 
+mod contend;
 pub mod text;
 pub mod view;
 

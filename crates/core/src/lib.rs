@@ -26,6 +26,7 @@ pub mod admission;
 pub mod announce;
 pub mod backoff;
 pub mod binder;
+pub mod burst;
 pub mod cookies;
 pub mod dns;
 pub mod election;

@@ -49,6 +49,8 @@ pub enum Reason {
     EphemeralPort,
     /// The proxy's own check refuses a configuration with it.
     RefusedByCheck,
+    /// A template cannot be filled with it.
+    TemplateFailed,
     /// What it requests does not fit into what is left of the load balancer.
     NoCapacity,
     /// The load balancer wants to be told what a consumer will use.

@@ -17,17 +17,20 @@ pub mod names;
 pub mod notify;
 mod output;
 mod publish;
+mod readmit;
 mod shell;
 mod sift;
 mod subject;
+mod words;
 
 pub use driver::Templates;
 pub use names::ServerNames;
 pub use notify::{BadNotifier, Notifier};
 pub use publish::{Done, Publisher, Target};
-pub use subject::Subject;
+pub use subject::{Knows, Subject};
 
 use data::Data;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,6 +66,8 @@ impl fmt::Display for TemplateError {
 pub struct Template {
     source: String,
     engine: Engine,
+    /// The words that it asks with.
+    words: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -89,17 +94,27 @@ impl Template {
         source: String,
         names: &Arc<ServerNames>,
     ) -> Result<Self, TemplateError> {
-        let engine = if file.extension().is_some_and(|ext| ext == "j2") {
-            Engine::Jinja(jinja::Jinja::new(file, &source, names)?)
+        let (engine, words) = if file.extension().is_some_and(|ext| ext == "j2") {
+            let jinja = jinja::Jinja::new(file, &source, names)?;
+            (Engine::Jinja(jinja), words::of_jinja(&source))
         } else {
-            Engine::Go(go::Go::new(file, &source, Some(names))?)
+            let mut go = go::Go::new(file, &source, Some(names))?;
+            let words = std::mem::take(&mut go.words);
+            (Engine::Go(go), words)
         };
-        Ok(Self { source, engine })
+        Ok(Self { source, engine, words })
     }
 
-    /// Whether it asks which clients may use a Service.
-    pub fn knows_source_ranges(&self) -> bool {
-        self.source.contains("SourceRanges")
+    /// What it asks for of that which a load balancer must know of to serve as it is asked.
+    pub fn knows(&self) -> Knows {
+        let asks = |word: &str| self.words.contains(word);
+        Knows {
+            source_ranges: asks("SourceRanges") || asks("sourceRanges"),
+            tls: asks("tls"),
+            persistence: asks("persistence"),
+            proxy_protocol: asks("proxyProtocol"),
+            snat: asks("snat"),
+        }
     }
 
     /// Fills it.

@@ -18,6 +18,7 @@ use crate::watch::{self, Seen, Selection, What};
 use bowline_api::{convert, names};
 use bowline_core::announce::{Announcement, Severity};
 use bowline_core::backoff::Backoff;
+use bowline_core::burst::Burst;
 use bowline_core::exposed::view::{Settings, Told};
 use bowline_core::exposed::{Event, Exposed, Kind, Object};
 use bowline_core::key::ObjectKey;
@@ -35,8 +36,6 @@ use tokio::task::JoinSet;
 
 /// The most events that are taken in at once.
 const BURST: usize = 16_384;
-/// A burst that does not end is written all the same after so many times the pause that ends one.
-const PATIENCE: u32 = 10;
 /// How often to look whether an address has come to this machine that a Service asks for, as when VRRP
 /// moves it.
 const ADDRESSES: Duration = Duration::from_secs(5);
@@ -56,8 +55,9 @@ pub struct TemplateOptions {
     pub names: Arc<ServerNames>,
     /// How long nothing may happen for a burst to be over.
     pub settle: Duration,
-    /// Whether to end once everything is in place and everybody is notified.
-    pub once: bool,
+    /// Whether to end once everything is in place and everybody is notified, and how long the API may take to
+    /// say what there is.
+    pub once: Option<Duration>,
     /// Who this process is.
     pub identity: String,
 }
@@ -166,28 +166,17 @@ struct Role {
     backoff: Backoff,
 }
 
-/// When a burst began, and when something was last heard.
-#[derive(Clone, Copy)]
-struct Unwritten {
-    first: Instant,
-    last: Instant,
-}
-
-impl Unwritten {
-    fn due(&self, settle: Duration) -> Instant {
-        (self.last + settle).min(self.first + settle * PATIENCE)
-    }
-}
-
 impl Role {
     async fn work(&mut self, mut heard: mpsc::Receiver<Event>) -> Result<(), RoleError> {
         let context = self.context.clone();
         let mut batch = Vec::new();
-        let mut unwritten: Option<Unwritten> = None;
+        let mut unwritten: Option<Burst> = None;
         let mut retry: Option<Instant> = None;
+        let patience = self.options.once.map(|patience| (patience, Instant::now() + patience));
         loop {
-            let due = unwritten.map(|unwritten| unwritten.due(self.options.settle));
-            let next = [due, retry].into_iter().flatten().min();
+            let due = unwritten.map(|burst| burst.over(self.options.settle));
+            let unheard = patience.filter(|_| !self.exposed.synced()).map(|(_, until)| until);
+            let next = [due, retry, unheard].into_iter().flatten().min();
             let time = async {
                 match next {
                     Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -204,12 +193,16 @@ impl Role {
                     }
                     batch.drain(..).for_each(|event| self.exposed.handle(event));
                     if self.exposed.is_dirty() && self.exposed.synced() {
-                        let last = Instant::now();
-                        let first = unwritten.map_or(last, |unwritten| unwritten.first);
-                        unwritten = Some(Unwritten { first, last });
+                        unwritten = Some(Burst::heard(unwritten, Instant::now()));
                     }
                     continue;
                 }
+            }
+            if let Some((patience, _)) = patience.filter(|_| !self.exposed.synced()) {
+                let why = format!(
+                    "the API has not told all Services, EndpointSlices and Nodes within {patience:?}"
+                );
+                return Err(RoleError::Template(why));
             }
             let begun = unwritten.take();
             let round = tokio::select! {
@@ -218,17 +211,20 @@ impl Role {
                 round = self.round() => round,
             };
             match round {
-                Ok(()) => {
-                    retry = self.lacks_addresses().then(|| Instant::now() + ADDRESSES);
+                Ok(again) => {
+                    let looks = self.lacks_addresses().then(|| Instant::now() + ADDRESSES);
+                    retry = again.into_iter().chain(looks).min();
                     self.backoff.worked();
                     if let Some(begun) = begun {
                         context.metrics.applied_after(begun.first.elapsed());
                     }
-                    if self.options.once {
+                    let searches = again.is_some_and(|again| again <= Instant::now());
+                    if self.options.once.is_some() && !searches {
+                        self.sum_up();
                         return Ok(());
                     }
                 }
-                Err(why) if self.options.once => return Err(RoleError::Template(why)),
+                Err(why) if self.options.once.is_some() => return Err(RoleError::Template(why)),
                 Err(why) => {
                     let wait = self.backoff.failed(random::number());
                     tracing::warn!(?wait, "{why}; it is tried again");
@@ -238,9 +234,9 @@ impl Role {
         }
     }
 
-    /// Brings files and those who are notified up to date. What fails is tried again, with what is newest
-    /// then.
-    async fn round(&mut self) -> Result<(), String> {
+    /// Brings files and those who are notified up to date; when to do it again though nothing changes. What
+    /// fails is tried again, with what is newest then.
+    async fn round(&mut self) -> Result<Option<Instant>, String> {
         let metrics = self.context.metrics.clone();
         let failed = |reason: &str, why: &dyn std::fmt::Display| {
             metrics.error(reason);
@@ -252,8 +248,8 @@ impl Role {
             domain: self.options.domain.as_str().into(),
             default_mode: self.options.default_mode.as_str().into(),
             default_address: self.options.default_address,
-            source_ranges: self.publisher.knows_source_ranges(),
-            machine: machine::read(),
+            source_ranges: self.publisher.knows().source_ranges,
+            machine: machine::read(&self.publisher.in_place()),
         };
         let names = self.options.names.clone();
         let domain = settings.domain.clone();
@@ -261,9 +257,10 @@ impl Role {
         metrics.took(Phase::Plan, begun.elapsed());
         let begun = Instant::now();
         let services = view.cluster.services.len();
-        let written = self.publisher.write(&Subject::exposed(view.cluster)).await;
+        let subject = Subject::exposed(view.cluster);
+        let written = self.publisher.write(&subject, Instant::now()).await;
         let mut told: BTreeSet<Told> = view.told.into_iter().collect();
-        let Done { changed, refused } = match written {
+        let Done { changed, refused, again } = match written {
             Ok(done) => done,
             Err(error) => {
                 self.tell(told);
@@ -278,7 +275,7 @@ impl Role {
         }
         self.context.readiness.reached(FIRST);
         if !self.publisher.owes() {
-            return Ok(());
+            return Ok(again);
         }
         let mut failures = Vec::new();
         for (notifier, came) in self.publisher.notify().await {
@@ -287,12 +284,23 @@ impl Role {
                 Err(why) => failures.push(failed("Notify", &format!("--notify {notifier}: {why}"))),
             }
         }
-        if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+        if failures.is_empty() { Ok(again) } else { Err(failures.join("; ")) }
     }
 
-    /// Whether somebody is left out for an address that may come.
+    /// Whether somebody is left out for an address that may come, or a port that may become free.
     fn lacks_addresses(&self) -> bool {
-        self.said.iter().any(|told| told.problem.reason == Reason::AddressNotAvailable)
+        let passing = [Reason::AddressNotAvailable, Reason::BindFailed];
+        self.said.iter().any(|told| passing.contains(&told.problem.reason))
+    }
+
+    /// Says at the end who is left out, wholly or in part.
+    fn sum_up(&self) {
+        let left = self.said.iter().filter(|told| !told.problem.reason.is_warning());
+        let left: BTreeSet<_> = left.map(|told| told.consumer.to_string()).collect();
+        if !left.is_empty() {
+            let services: Vec<_> = left.iter().map(String::as_str).collect();
+            tracing::warn!(services = services.join(", "), "left out, wholly or in part");
+        }
     }
 
     /// Tells owners of objects what they have not been told yet.

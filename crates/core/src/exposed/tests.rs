@@ -198,6 +198,8 @@ fn what_the_machine_cannot_bind_is_left_out_and_told() {
     let machine = Machine {
         ephemeral: Some(32_768..=60_999),
         addresses: Some(["192.0.2.1".parse().unwrap()].into()),
+        nonlocal_v6: true,
+        ..Machine::default()
     };
     let with = |name: &str, number, address: &str| Service {
         ports: vec![port("http", number)],
@@ -208,11 +210,128 @@ fn what_the_machine_cannot_bind_is_left_out_and_told() {
         with("a/fits", 80, "192.0.2.1"),
         with("a/high", 40_000, "192.0.2.1"),
         with("a/elsewhere", 80, "192.0.2.2"),
+        with("a/six", 80, "2001:db8::1"),
     ];
     let (labels, told) = seen(services, &Settings { machine, ..settings() });
-    assert_eq!(labels, ["fits_a_80_tcp_http c0000201_80_tcp_http "]);
+    let expected = [
+        "fits_a_80_tcp_http c0000201_80_tcp_http ",
+        "six_a_80_tcp_http 20010db8000000000000000000000001_80_tcp_http ",
+    ];
+    assert_eq!(labels, expected);
     let expected = [("elsewhere", Reason::AddressNotAvailable), ("high", Reason::EphemeralPort)];
     assert_eq!(told, expected.map(|(name, reason)| (name.to_owned(), reason)));
+}
+
+#[test]
+fn a_port_on_which_another_program_listens_is_left_out_and_told() {
+    let listening = [("127.0.0.1".parse().unwrap(), 9180), ("192.0.2.9".parse().unwrap(), 80)];
+    let machine = Machine { listening: listening.into(), ..Machine::default() };
+    let mut web = service("a/web");
+    web.ports = vec![port("http", 8080), port("admin", 9180)];
+    let mut other = service("a/other");
+    other.address = Some("192.0.2.1".parse().unwrap());
+    let (labels, told) = seen(vec![web, other], &Settings { machine, ..settings() });
+    let expected = [
+        "other_a_80_tcp_http c0000201_80_tcp_http ",
+        "web_a_8080_tcp_http 00000000_8080_tcp_http ",
+    ];
+    assert_eq!(labels, expected);
+    assert_eq!(told, [("web".to_owned(), Reason::BindFailed)]);
+}
+
+#[test]
+fn addresses_that_overlap_are_one_place_whose_port_the_older_has() {
+    let at = |name: &str, created, address: &str| Service {
+        created,
+        address: Some(address.parse().unwrap()),
+        ..service(name)
+    };
+    for (old, young, both) in [
+        ("0.0.0.0", "192.0.2.10", false),
+        ("192.0.2.10", "0.0.0.0", false),
+        ("::", "192.0.2.10", false),
+        ("192.0.2.10", "::", false),
+        ("2001:db8::1", "::", false),
+        ("2001:db8::1", "0.0.0.0", true),
+        ("192.0.2.10", "192.0.2.11", true),
+        ("0.0.0.0", "0.0.0.0", true),
+    ] {
+        let services = vec![at("a/young", 2, young), at("b/old", 1, old)];
+        let (labels, told) = seen(services, &settings());
+        let names: Vec<_> = labels.iter().filter_map(|label| label.split('_').next()).collect();
+        let taken = ("young".to_owned(), Reason::PortTaken);
+        let expected =
+            if both { (vec!["young", "old"], vec![]) } else { (vec!["old"], vec![taken]) };
+        assert_eq!((names, told), expected, "{old} {young}");
+    }
+}
+
+#[test]
+fn an_address_that_every_machine_has_is_nobodys_but_the_administrators() {
+    let at = |address: &str| Service { address: Some(address.parse().unwrap()), ..service("a/x") };
+    for own in ["127.0.0.1", "169.254.1.1", "::1", "fe80::1", "::ffff:127.0.0.1", "224.0.0.1"] {
+        let (labels, told) = seen(vec![at(own)], &settings());
+        assert_eq!((labels.len(), told), (0, vec![("x".to_owned(), Reason::BadValue)]), "{own}");
+        let default = Settings { default_address: own.parse().unwrap(), ..settings() };
+        assert_eq!(seen(vec![at(own)], &default).0.len(), 1, "{own}");
+    }
+}
+
+#[test]
+fn a_wildcard_does_not_cover_older_or_made_names_of_another_namespace() {
+    let named = |name: &str, created, external: &[&str]| Service {
+        created,
+        external: external.iter().map(|name| name.parse().unwrap()).collect(),
+        ..service(name)
+    };
+    let services = vec![
+        named("a/young", 2, &["*.Example", "*.local", "*.xample", "*.own.example"]),
+        named("a/mate", 3, &["*.own.example", "b.own.example"]),
+        named("b/old", 1, &["shop.example"]),
+        named("b/late", 4, &["x.own.example", "*.deep.own.example"]),
+    ];
+    let (labels, told) = seen(services, &settings());
+    let expected = [
+        "mate_a_80_tcp_http 00000000_80_tcp_http *.own.example,b.own.example",
+        "young_a_80_tcp_http 00000000_80_tcp_http *.xample,*.own.example",
+        "late_b_80_tcp_http 00000000_80_tcp_http x.own.example,*.deep.own.example",
+        "old_b_80_tcp_http 00000000_80_tcp_http shop.example",
+    ];
+    assert_eq!(labels, expected);
+    let taken = ("young".to_owned(), Reason::HostTaken);
+    assert_eq!(told, [taken.clone(), taken]);
+}
+
+#[test]
+fn what_an_owner_has_stays_its_own_while_nobody_serves_it() {
+    let tcp = |name: &str, created| Service {
+        created,
+        ports: vec![Port { mode: Some("tcp".into()), ..port("http", 81) }, port("web", 80)],
+        external: vec!["shop.example".parse().unwrap()],
+        ..service(name)
+    };
+    let mut exposed = told([
+        Object::Service(tcp("a/young", 2)),
+        Object::Service(tcp("b/owner", 1)),
+        Object::Slice(slice("a/young", vec![endpoint("10.0.0.1", None)])),
+    ]);
+    let View { cluster, told } = view(&mut exposed, &settings());
+    let labels = cluster.services.iter().map(|entry| format!("{entry} {}", entry.external.len()));
+    assert_eq!(labels.collect::<Vec<_>>(), ["young_a_80_tcp_http 0"]);
+    let told: Vec<_> = told.iter().map(|t| (&*t.consumer.name, t.problem.reason)).collect();
+    assert_eq!(told, [("young", Reason::PortTaken), ("young", Reason::HostTaken)]);
+}
+
+#[test]
+fn a_mode_that_is_not_http_has_its_port_alone() {
+    let other = |name: &str, created| Service {
+        created,
+        ports: vec![Port { mode: Some("tls-pass".into()), ..port("http", 443) }],
+        ..service(name)
+    };
+    let (labels, told) = seen(vec![other("a/young", 2), other("b/old", 1)], &settings());
+    assert_eq!(labels, ["old_b_443_tcp_tls-pass 00000000_443_tcp_tls-pass "]);
+    assert_eq!(told, [("young".to_owned(), Reason::PortTaken)]);
 }
 
 #[test]

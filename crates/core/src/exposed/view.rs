@@ -1,6 +1,7 @@
 //! The schema that templates are given, as kube2lb has it, and who is left out of it. A view is a function
 //! of the objects and the settings: in whatever order they were told, it is the same, sorted.
 
+use super::contend::{Asked, contend, overlap};
 use super::text::{ServerName, is_name};
 use super::{Exposed, Port, Service};
 use crate::key::{ConsumerKind, ConsumerRef};
@@ -34,8 +35,46 @@ pub struct Settings {
 pub struct Machine {
     /// Ports that the kernel gives to outgoing connections. None: not known.
     pub ephemeral: Option<RangeInclusive<u16>>,
-    /// The addresses that can be bound. None: all of them.
+    /// The addresses that it has. None: not known.
     pub addresses: Option<BTreeSet<IpAddr>>,
+    /// Whether addresses of version 4 that it does not have can be bound too.
+    pub nonlocal_v4: bool,
+    /// Whether those of version 6 can.
+    pub nonlocal_v6: bool,
+    /// Where programs other than the load balancer listen, by TCP.
+    pub listening: BTreeSet<(IpAddr, u16)>,
+}
+
+impl Machine {
+    /// Why an address cannot be bound.
+    fn lacks(&self, ip: IpAddr) -> Option<Problem> {
+        let (family, nonlocal) = match ip {
+            IpAddr::V4(_) => ("ipv4", self.nonlocal_v4),
+            IpAddr::V6(_) => ("ipv6", self.nonlocal_v6),
+        };
+        let lacks = !nonlocal && self.addresses.as_ref().is_some_and(|has| !has.contains(&ip));
+        let message = || {
+            format!(
+                "{ip} is not an address of the load balancer's machine, and net.{family}.ip_nonlocal_bind \
+                 is off; the Service is left out"
+            )
+        };
+        lacks.then(|| Problem::new(Reason::AddressNotAvailable, message()))
+    }
+
+    /// Why a port cannot be bound.
+    fn has_taken(&self, port: &PortSpec) -> Option<Problem> {
+        let mut listening = self.listening.iter().filter(|(_, number)| *number == port.port);
+        let taken =
+            port.transport == Transport::Tcp && listening.any(|(ip, _)| overlap(*ip, port.ip));
+        let message = || {
+            format!(
+                "another program on the load balancer's machine listens on port {}; the port is left out",
+                port.port
+            )
+        };
+        taken.then(|| Problem::new(Reason::BindFailed, message()))
+    }
 }
 
 /// What a template is given, and what owners of objects are told.
@@ -180,29 +219,36 @@ impl Exposed {
     pub fn view(&mut self, settings: &Settings, generated: impl Fn(&Entry) -> Vec<String>) -> View {
         self.dirty = false;
         let mut told = Vec::new();
-        let mut entries = Vec::new();
+        let mut asked = Vec::new();
         for (_, service) in self.services.values() {
             let consumer = consumer(service);
             let mut tell =
                 |problem: Problem| told.push(Told { consumer: consumer.clone(), problem });
             service.problems.iter().cloned().for_each(&mut tell);
-            if let Some(problem) = unfit(service, settings) {
+            if let Some(problem) = unreadable(service, settings) {
                 tell(problem);
                 continue;
             }
+            let unfit = unfit(service, settings);
             let slices: Vec<&Slice> = self.slices(&service.key).collect();
             // As kube2lb: a Service without any Pod has no entry, one whose Pods are not ready has.
-            if slices.iter().all(|slice| slice.endpoints.is_empty()) {
-                continue;
-            }
+            let served = unfit.is_none() && slices.iter().any(|slice| !slice.endpoints.is_empty());
+            unfit.into_iter().for_each(&mut tell);
             for port in &service.ports {
                 let (endpoints, unnamed) = endpoints(service, port, &slices);
                 unnamed.into_iter().for_each(&mut tell);
                 let entry = entry(service, port, &consumer, endpoints, settings);
-                entries.push((service.created, entry));
+                asked.push(Asked { created: service.created, served, entry });
             }
         }
-        let services = contend(entries, generated, &mut told);
+        let mut services = contend(asked, generated, &mut told);
+        services.retain(|entry| match settings.machine.has_taken(&entry.port) {
+            Some(problem) => {
+                told.push(Told { consumer: entry.consumer.clone(), problem });
+                false
+            }
+            None => true,
+        });
         told.sort();
         told.dedup();
         let nodes = self.nodes.keys().map(|key| key.name.clone()).filter(|name| is_name(name));
@@ -225,8 +271,8 @@ fn consumer(service: &Service) -> ConsumerRef {
     }
 }
 
-/// What keeps a Service out altogether.
-fn unfit(service: &Service, settings: &Settings) -> Option<Problem> {
+/// What a Service must not ask for: it is as if it were not there.
+fn unreadable(service: &Service, settings: &Settings) -> Option<Problem> {
     if service.refused.is_some() {
         return service.refused.clone();
     }
@@ -236,15 +282,34 @@ fn unfit(service: &Service, settings: &Settings) -> Option<Problem> {
             return Some(Problem::new(Reason::BadValue, message));
         }
     }
+    let ip = service.address.filter(|ip| *ip != settings.default_address && is_own(*ip))?;
+    let message = format!(
+        "{ip} is an address that every machine has to itself, not one to be reached at; the Service is \
+         left out"
+    );
+    Some(Problem::new(Reason::BadValue, message))
+}
+
+/// Whether an address means this machine, or this link, whatever the machine.
+fn is_own(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => {
+            ip.is_loopback() || ip.is_link_local() || ip.is_multicast() || ip.is_broadcast()
+        }
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unicast_link_local() || ip.is_multicast(),
+    }
+}
+
+/// What keeps a Service out although it may have what it asks for.
+fn unfit(service: &Service, settings: &Settings) -> Option<Problem> {
     if !service.source_ranges.is_empty() && !settings.source_ranges {
         return Some(Problem::new(
             Reason::NotSupported,
-            "it is for some clients only, and no template here knows of SourceRanges; it is left out \
+            "it is for some clients only, and not all templates here use SourceRanges; it is left out \
              rather than opened to all",
         ));
     }
-    let Machine { ephemeral, addresses } = &settings.machine;
-    if let Some(range) = ephemeral
+    if let Some(range) = &settings.machine.ephemeral
         && let Some(port) = service.ports.iter().find(|port| range.contains(&port.number))
     {
         let (first, last) = (range.start(), range.end());
@@ -255,16 +320,7 @@ fn unfit(service: &Service, settings: &Settings) -> Option<Problem> {
         );
         return Some(Problem::new(Reason::EphemeralPort, message));
     }
-    match (service.address, addresses) {
-        (Some(ip), Some(addresses)) if !addresses.contains(&ip) => {
-            let message = format!(
-                "{ip} is not an address of the load balancer's machine, and net.ipv4.ip_nonlocal_bind is \
-                 off; the Service is left out"
-            );
-            Some(Problem::new(Reason::AddressNotAvailable, message))
-        }
-        _ => None,
-    }
+    settings.machine.lacks(service.address?)
 }
 
 fn entry(
@@ -331,85 +387,4 @@ fn endpoints(service: &Service, port: &Port, slices: &[&Slice]) -> (Vec<Endpoint
         }
     }
     (endpoints, problems)
-}
-
-type Place = (IpAddr, u16, Transport);
-
-/// Who has which place and which name: the older of two. Names make room for many on a port; whatever
-/// takes all traffic of a port has it alone. Keeps the order by namespace and name.
-fn contend(
-    entries: Vec<(i64, Entry)>,
-    generated: impl Fn(&Entry) -> Vec<String>,
-    told: &mut Vec<Told>,
-) -> Vec<Entry> {
-    let mut order: Vec<usize> = (0..entries.len()).collect();
-    order.sort_by_key(|at| {
-        entries.get(*at).map(|(created, entry)| (*created, entry.consumer.clone(), *at))
-    });
-    let mut entries: Vec<Option<Entry>> = entries.into_iter().map(|(_, e)| Some(e)).collect();
-    let mut places: BTreeMap<Place, (ConsumerRef, Arc<str>)> = BTreeMap::new();
-    let mut names: BTreeMap<(Place, String), ConsumerRef> = BTreeMap::new();
-    let mut tell = |entry: &Entry, reason, message: String| {
-        let problem = Problem::new(reason, message);
-        told.push(Told { consumer: entry.consumer.clone(), problem });
-    };
-    for at in &order {
-        let Some(slot) = entries.get_mut(*at) else { continue };
-        let Some(entry) = slot.as_ref() else { continue };
-        let (place, mode) = (place(entry), entry.port.mode.clone());
-        if let Some((owner, has)) = places.get(&place)
-            && (*has != mode || is_alone(entry))
-        {
-            let at = format!("{} port {} ({has})", entry.port.ip, entry.port.port);
-            tell(entry, Reason::PortTaken, format!("{at} belongs to {owner}, which is older"));
-            *slot = None;
-            continue;
-        }
-        // Names that are made belong to those that they are made of.
-        let made: Vec<String> = if is_alone(entry) { Vec::new() } else { generated(entry) };
-        let key = |name: &str| (place, name.to_ascii_lowercase());
-        let others = |owner: &ConsumerRef| owner.namespace != entry.consumer.namespace;
-        let taken =
-            made.iter().find_map(|name| Some((name, names.get(&key(name)).filter(|o| others(o))?)));
-        if let Some((name, owner)) = taken {
-            let message = format!("{} belongs to {owner}, which is older", quote(name));
-            tell(entry, Reason::HostTaken, message);
-            *slot = None;
-            continue;
-        }
-        places.entry(place).or_insert_with(|| (entry.consumer.clone(), mode));
-        for name in made {
-            names.entry(key(&name)).or_insert_with(|| entry.consumer.clone());
-        }
-    }
-    for at in order {
-        let Some(Some(entry)) = entries.get_mut(at) else { continue };
-        if is_alone(entry) {
-            continue;
-        }
-        let place = place(entry);
-        let mut kept = Vec::new();
-        for name in &entry.external {
-            let key = (place, name.as_str().to_ascii_lowercase());
-            let owner = names.entry(key).or_insert_with(|| entry.consumer.clone());
-            if owner.namespace == entry.consumer.namespace {
-                kept.push(name.clone());
-            } else {
-                let name = quote(name.as_str());
-                let message = format!("{name} belongs to {owner} and is left out here");
-                tell(entry, Reason::HostTaken, message);
-            }
-        }
-        entry.external = kept;
-    }
-    entries.into_iter().flatten().collect()
-}
-
-fn place(entry: &Entry) -> Place {
-    (entry.port.ip, entry.port.port, entry.port.transport)
-}
-
-/// Whether all traffic of its port goes to it: nothing but TCP carries names.
-fn is_alone(entry: &Entry) -> bool {
-    entry.port.transport != Transport::Tcp || *entry.port.mode == *"tcp"
 }

@@ -15,7 +15,7 @@ fn line(text: &str) -> Vec<String> {
         match next {
             '#' => break,
             ' ' | '\t' | '\r' => words.extend(word.take()),
-            '\\' => word.get_or_insert_default().extend(chars.next()),
+            '\\' => escaped(word.get_or_insert_default(), &mut chars),
             '\'' => {
                 let word = word.get_or_insert_default();
                 word.extend(chars.by_ref().take_while(|next| *next != '\''));
@@ -25,7 +25,7 @@ fn line(text: &str) -> Vec<String> {
                 while let Some(next) = chars.next() {
                     match next {
                         '"' => break,
-                        '\\' => word.extend(chars.next()),
+                        '\\' => escaped(word, &mut chars),
                         '$' => word.push_str("(environment)"),
                         other => word.push(other),
                     }
@@ -37,6 +37,21 @@ fn line(text: &str) -> Vec<String> {
     }
     words.extend(word);
     words
+}
+
+/// What stands after a backslash, which stays where nothing is escaped: `\.` is for a regular expression.
+fn escaped(word: &mut String, chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match chars.next() {
+        Some(it @ (' ' | '#' | '\\' | '"' | '\'' | '$')) => word.push(it),
+        Some('n') => word.push('\n'),
+        Some('r') => word.push('\r'),
+        Some('t') => word.push('\t'),
+        Some('x') => panic!("nobody writes bytes by their numbers"),
+        other => {
+            word.push('\\');
+            word.extend(other);
+        }
+    }
 }
 
 /// The entries of a map file.
@@ -55,4 +70,5 @@ pub(super) fn map_lines(text: &str) -> Vec<(&str, &str)> {
 fn lines_are_read_as_the_manual_says() {
     let text = "a b\\ c 'd \"e' # f\n  \"g\\\"h\"i\n\n#j\n''\n";
     assert_eq!(words(text), [vec!["a", "b c", "d \"e"], vec!["g\"hi"], vec![""]]);
+    assert_eq!(words("a\\ b \\#c ^x\\.y$\n\tc # d\n"), [vec!["a b", "#c", "^x\\.y$"], vec!["c"]]);
 }

@@ -16,6 +16,8 @@ pub enum Data {
     Number(i64),
     /// Text.
     Text(Arc<str>),
+    /// Text that Go has a `String` method for.
+    Address(Arc<str>),
     /// Several, in order.
     List(Vec<Data>),
     /// By name. One with a field [`STRING`] is printed as that.
@@ -64,7 +66,7 @@ pub fn service(entry: &Entry) -> Data {
 
 fn port(port: &PortSpec) -> Data {
     fields([
-        ("IP", port.ip.to_string().as_str().into()),
+        ("IP", Data::Address(port.ip.to_string().into())),
         ("Port", Data::Number(port.port.into())),
         ("Mode", Data::Text(port.mode.clone())),
         ("Protocol", port.protocol().into()),

@@ -1,53 +1,172 @@
-//! Templates as the driver of one load balancer: its plan instead of all that is exposed. A file that
-//! cannot be made, or a notifier that fails, is an error, and the agent comes again with everything.
+//! Templates as the driver of one load balancer: its plan instead of all that is exposed. The first plan is
+//! written at once, later ones when a burst of changes is over. A task writes and notifies, so that whoever
+//! waits for it may turn to something else; what fails is tried again with what is newest then.
 
-use super::publish::Publisher;
+use super::publish::{Done, Publisher};
 use super::subject::Subject;
 use crate::desired::Desired;
 use crate::{Driver, Error};
+use bowline_core::backoff::Backoff;
+use bowline_core::burst::Burst;
 use bowline_core::exposed::view::Told;
 use bowline_core::update::{Extent, Refusal, Report, Update};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
 
 /// Keeps files in step with the plan of a load balancer.
 #[derive(Debug)]
 pub struct Templates {
-    publisher: Publisher,
+    /// None while the task has it.
+    publisher: Option<Publisher>,
     domain: Arc<str>,
+    settle: Duration,
     desired: Desired,
+    /// Whether a plan has been written.
+    begun: bool,
+    burst: Option<Burst>,
+    /// When to do it again: something failed, or somebody is to be tried again.
+    again: Option<Instant>,
+    failed: bool,
+    backoff: Backoff,
+    refused: Vec<Refusal>,
+    working: Option<JoinHandle<(Publisher, Result<Written, Error>)>>,
+}
+
+/// Who is left out, and when to come again.
+#[derive(Debug)]
+struct Written {
+    told: Vec<Told>,
+    again: Option<Instant>,
 }
 
 impl Templates {
-    /// Fills these templates.
-    pub fn new(publisher: Publisher, domain: &str) -> Self {
-        Self { publisher, domain: domain.into(), desired: Desired::default() }
+    /// Fills these templates, once nothing has changed for `settle`.
+    pub fn new(publisher: Publisher, domain: &str, settle: Duration) -> Self {
+        Self {
+            publisher: Some(publisher),
+            domain: domain.into(),
+            settle,
+            desired: Desired::default(),
+            begun: false,
+            burst: None,
+            again: None,
+            failed: false,
+            backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
+            refused: Vec::new(),
+            working: None,
+        }
     }
+
+    fn report(&self) -> Report {
+        let waiting = self.burst.is_some() || self.failed || self.working.is_some();
+        Report { refused: self.refused.clone(), waiting }
+    }
+
+    /// When there is something to write.
+    fn next(&self) -> Option<Instant> {
+        let over = self.burst.map(|burst| burst.over(self.settle));
+        over.into_iter().chain(self.again).min()
+    }
+
+    fn begin(&mut self) {
+        let Some(publisher) = self.publisher.take() else { return };
+        let (desired, domain) = (self.desired.clone(), self.domain.clone());
+        (self.burst, self.again) = (None, None);
+        self.working = Some(tokio::spawn(work(publisher, desired, domain)));
+    }
+
+    /// Waits until the task has ended. Nothing is lost if nobody waits any more.
+    async fn ended(&mut self) -> Result<(), Error> {
+        let Some(working) = &mut self.working else { return Ok(()) };
+        let ended = working.await;
+        self.working = None;
+        let (publisher, came) = ended.map_err(|error| Error {
+            doing: "filling templates".to_owned(),
+            cause: error.to_string(),
+            retry: false,
+        })?;
+        self.publisher = Some(publisher);
+        self.failed = came.is_err();
+        match came {
+            Ok(written) => {
+                self.begun = true;
+                self.backoff.worked();
+                self.again = written.again;
+                let refused =
+                    |Told { consumer, problem }| Refusal { consumer, problem, extent: Extent::All };
+                self.refused = written.told.into_iter().map(refused).collect();
+                Ok(())
+            }
+            Err(error) => {
+                // Several agents of one load balancer write files of their own: nobody to keep apart from.
+                self.again = Some(Instant::now() + self.backoff.failed(u32::MAX));
+                Err(error)
+            }
+        }
+    }
+}
+
+async fn work(
+    mut publisher: Publisher,
+    desired: Desired,
+    domain: Arc<str>,
+) -> (Publisher, Result<Written, Error>) {
+    let came = write(&mut publisher, &desired, &domain).await;
+    (publisher, came)
+}
+
+async fn write(
+    publisher: &mut Publisher,
+    desired: &Desired,
+    domain: &str,
+) -> Result<Written, Error> {
+    publisher.reread()?;
+    let (subject, mut told) = Subject::planned(desired, domain, &publisher.knows());
+    let Done { refused, again, .. } = publisher.write(&subject, Instant::now()).await?;
+    told.extend(refused);
+    let mut failures = Vec::new();
+    for (notifier, came) in publisher.notify().await {
+        match came {
+            Ok(said) => tracing::info!(%notifier, said, "notified"),
+            Err(why) => failures.push(format!("{notifier}: {why}")),
+        }
+    }
+    if failures.is_empty() {
+        return Ok(Written { told, again });
+    }
+    Err(Error { doing: "--notify".to_owned(), cause: failures.join("; "), retry: true })
 }
 
 impl Driver for Templates {
     async fn apply(&mut self, update: &Update) -> Result<Report, Error> {
         self.desired.apply(update);
-        self.publisher.reread()?;
-        let ranges = self.publisher.knows_source_ranges();
-        let (subject, mut told) = Subject::planned(&self.desired, &self.domain, ranges);
-        told.extend(self.publisher.write(&subject).await?.refused);
-        let mut failures = Vec::new();
-        for (notifier, came) in self.publisher.notify().await {
-            match came {
-                Ok(said) => tracing::info!(%notifier, said, "notified"),
-                Err(why) => failures.push(format!("{notifier}: {why}")),
+        if self.begun {
+            self.burst = Some(Burst::heard(self.burst, Instant::now()));
+        } else {
+            self.begin();
+            self.ended().await?;
+        }
+        Ok(self.report())
+    }
+
+    async fn changed(&mut self) -> Report {
+        if self.working.is_none() {
+            let next = self.next().filter(|_| self.publisher.is_some());
+            match next {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
             }
+            self.begin();
         }
-        if !failures.is_empty() {
-            let cause = failures.join("; ");
-            return Err(Error { doing: "--notify".to_owned(), cause, retry: true });
+        if let Err(error) = self.ended().await {
+            tracing::warn!(%error, "the files are not in step; it is tried again");
         }
-        let refused =
-            |Told { consumer, problem }| Refusal { consumer, problem, extent: Extent::All };
-        Ok(Report { refused: told.into_iter().map(refused).collect(), waiting: false })
+        self.report()
     }
 
     /// The files stay: whoever reads them serves on.
-    async fn drain(&mut self, _grace: Duration) {}
+    async fn drain(&mut self, grace: Duration) {
+        let _ = tokio::time::timeout(grace, self.ended()).await;
+    }
 }

@@ -9,7 +9,7 @@ use super::names::ServerNames;
 use super::{TemplateError, blocks};
 use gotmpl::parse::{CommandNode, Expr, ListNode, Node, Number, Parser, PipeNode, Pos};
 use gotmpl::{MissingKey, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,10 @@ const SHOWN: [&str; 12] =
 /// Go's other functions.
 const OTHERS: [&str; 7] = ["and", "or", "not", "len", "index", "slice", "call"];
 /// kube2lb's functions.
-const OURS: [&str; 6] = ["EscapeNode", "IntRange", "ServerNames", "ToLower", "ToUpper", "Add"];
+const OURS: [&str; 7] =
+    ["EscapeNode", "IntRange", "ServerNames", "ToLower", "ToUpper", "Add", "ToJson"];
+/// Those of Go's own that look into a text: kube2lb's names are texts.
+const READ: [&str; 3] = ["len", "index", "slice"];
 /// Most turns of all loops of a template: kube2lb's templates go through all Services for each port.
 const MOST_TURNS: u64 = 1_000_000_000;
 /// The most numbers of an `IntRange`.
@@ -28,6 +31,7 @@ const LONGEST_RANGE: i64 = 100_000;
 
 const SHOW: &str = "__show";
 const MARK: &str = "__mark";
+const TEXT: &str = "__text";
 
 /// A Go template.
 pub(super) struct Go {
@@ -37,6 +41,8 @@ pub(super) struct Go {
     places: Vec<(usize, String)>,
     /// The last mark that was passed.
     passed: Arc<AtomicUsize>,
+    /// The names of fields and the texts that it asks with.
+    pub(super) words: BTreeSet<String>,
 }
 
 impl std::fmt::Debug for Go {
@@ -70,7 +76,8 @@ impl Go {
             evaluating: String::new(),
             cause,
         })?;
-        let mut rewrite = Rewrite { source, ours: names.is_some(), places: Vec::new() };
+        let ours = names.is_some();
+        let mut rewrite = Rewrite { source, ours, places: Vec::new(), words: BTreeSet::new() };
         let unknown = |(pos, name): (Pos, String)| TemplateError {
             file: file.to_owned(),
             line: Some(pos.line),
@@ -83,6 +90,7 @@ impl Go {
             .missing_key(MissingKey::Error)
             .max_range_iters(MOST_TURNS)
             .func(SHOW, |args| Ok(args.first().map_or(Value::Nil, show)))
+            .func(TEXT, |args| Ok(args.first().map_or(Value::Nil, as_text)))
             .func(MARK, {
                 let passed = passed.clone();
                 move |args| {
@@ -99,7 +107,8 @@ impl Go {
             template = template.add_parse_tree(&define.name, body);
         }
         template = template.add_parse_tree(ROOT, tree);
-        Ok(Self { file: file.to_owned(), template, places: rewrite.places, passed })
+        let Rewrite { places, words, .. } = rewrite;
+        Ok(Self { file: file.to_owned(), template, places, passed, words })
     }
 
     pub(super) fn render(&self, data: &Value) -> Result<String, TemplateError> {
@@ -124,6 +133,7 @@ struct Rewrite<'a> {
     source: &'a str,
     ours: bool,
     places: Vec<(usize, String)>,
+    words: BTreeSet<String>,
 }
 
 type Unknown = (Pos, String);
@@ -178,19 +188,24 @@ impl Rewrite<'_> {
     fn pipe(&mut self, mut pipe: PipeNode) -> Result<PipeNode, Unknown> {
         let mut commands = Vec::new();
         for command in pipe.commands {
-            let shown = match command.args.first() {
-                Some(Expr::Identifier(_, name)) => SHOWN.contains(&name.as_str()),
-                _ => false,
+            let (shown, read) = match command.args.first() {
+                Some(Expr::Identifier(_, name)) => {
+                    (SHOWN.contains(&name.as_str()), READ.contains(&name.as_str()))
+                }
+                _ => (false, false),
             };
             let pos = command.pos;
-            if shown && !commands.is_empty() {
-                let args = vec![Expr::Identifier(pos, SHOW.into())];
+            // What comes by the pipe is the last argument, of `len` also the first.
+            let through = if shown { SHOW } else { TEXT };
+            if (shown || read && command.args.len() == 1) && !commands.is_empty() {
+                let args = vec![Expr::Identifier(pos, through.into())];
                 commands.push(CommandNode { pos, args });
             }
             let mut args = Vec::new();
             for (at, arg) in command.args.into_iter().enumerate() {
                 let arg = self.expr(arg)?;
-                args.push(if shown && at > 0 { showing(arg) } else { arg });
+                let passes = shown && at > 0 || read && at == 1;
+                args.push(if passes { passing(arg, through) } else { arg });
             }
             commands.push(CommandNode { pos, args });
         }
@@ -199,6 +214,13 @@ impl Rewrite<'_> {
     }
 
     fn expr(&mut self, expr: Expr) -> Result<Expr, Unknown> {
+        match &expr {
+            Expr::Field(_, names) | Expr::Variable(_, _, names) | Expr::Chain(_, _, names) => {
+                self.words.extend(names.iter().map(ToString::to_string));
+            }
+            Expr::String(_, text) => drop(self.words.insert(text.to_string())),
+            _ => {}
+        }
         Ok(match expr {
             Expr::Identifier(pos, name) if !self.knows(&name) => {
                 return Err((pos, name.to_string()));
@@ -231,12 +253,12 @@ fn pipe(pos: Pos, args: Vec<Expr>) -> PipeNode {
     PipeNode { pos, decl: Vec::new(), commands, is_assign: false }
 }
 
-/// The same, shown.
-fn showing(arg: Expr) -> Expr {
+/// The same, through one of our functions.
+fn passing(arg: Expr, function: &str) -> Expr {
     match arg {
         Expr::Dot(_) | Expr::Field(..) | Expr::Variable(..) | Expr::Pipe(..) | Expr::Chain(..) => {
             let pos = arg.pos();
-            Expr::Pipe(pos, pipe(pos, vec![Expr::Identifier(pos, SHOW.into()), arg]))
+            Expr::Pipe(pos, pipe(pos, vec![Expr::Identifier(pos, function.into()), arg]))
         }
         other => other,
     }
@@ -253,6 +275,30 @@ fn show(value: &Value) -> Value {
     }
 }
 
+/// An object that is a text as that text.
+fn as_text(value: &Value) -> Value {
+    match value {
+        Value::Map(map) => map.get(STRING).unwrap_or(value).clone(),
+        other => other.clone(),
+    }
+}
+
+/// As JSON; what JSON has no word for is null.
+fn to_json(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Bool(flag) => (*flag).into(),
+        Value::Int(number) => (*number).into(),
+        Value::Uint(number) => (*number).into(),
+        Value::Float(number) => (*number).into(),
+        Value::String(text) => (&**text).into(),
+        Value::List(list) => list.iter().map(to_json).collect(),
+        Value::Map(map) => {
+            map.iter().map(|(name, value)| (name.to_string(), to_json(value))).collect()
+        }
+        _ => serde_json::Value::Null,
+    }
+}
+
 fn with_functions(template: gotmpl::Template, names: Arc<ServerNames>) -> gotmpl::Template {
     template
         .func("EscapeNode", |args| {
@@ -260,6 +306,10 @@ fn with_functions(template: gotmpl::Template, names: Arc<ServerNames>) -> gotmpl
         })
         .func("ToLower", |args| text("ToLower", args).map(|t| t.to_lowercase().into_value()))
         .func("ToUpper", |args| text("ToUpper", args).map(|t| t.to_uppercase().into_value()))
+        .func("ToJson", |args| match args {
+            [one] => Ok(to_json(one).to_string().into_value()),
+            _ => Err(bad("ToJson", "it takes one value")),
+        })
         .func("Add", |args| {
             let mut sum = 0i64;
             for number in whole("Add", args)? {
@@ -334,6 +384,10 @@ pub(super) fn value(data: &Data) -> Value {
         Data::Flag(flag) => Value::Bool(*flag),
         Data::Number(number) => Value::Int(*number),
         Data::Text(text) => Value::String(text.clone()),
+        Data::Address(text) => {
+            let text = Value::String(text.clone());
+            Value::Map(Arc::new(BTreeMap::from([(STRING.into(), text)])))
+        }
         Data::List(list) => Value::List(list.iter().map(value).collect()),
         Data::Fields(fields) => {
             let fields: BTreeMap<Arc<str>, Value> =

@@ -98,7 +98,7 @@ fn value(data: &Data) -> Value {
         Data::Null => Value::from(()),
         Data::Flag(flag) => Value::from(*flag),
         Data::Number(number) => Value::from(*number),
-        Data::Text(text) => Value::from(text.clone()),
+        Data::Text(text) | Data::Address(text) => Value::from(text.clone()),
         Data::List(list) => Value::from(list.iter().map(value).collect::<Vec<_>>()),
         Data::Fields(fields) => Value::from_object(Fields(fields.clone())),
     }

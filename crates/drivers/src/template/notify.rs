@@ -49,6 +49,9 @@ pub enum BadNotifier {
         "{0:?} is not a URL such as http://127.0.0.1:8080/reload; for https say command:curl …"
     )]
     Url(String),
+    /// It has a password in it, which would be in every log. Not quoted here for that reason.
+    #[error("a URL with a user or a password is not used; say command:curl … with a file instead")]
+    Userinfo,
 }
 
 impl FromStr for Notifier {
@@ -104,6 +107,11 @@ fn pid(number: &str) -> Result<i32, BadNotifier> {
 
 fn url(text: &str) -> Result<Uri, BadNotifier> {
     let read = text.parse::<Uri>().ok();
+    // What cannot be read may hold one too.
+    let authority = text.split_once("//").map_or(text, |(_, rest)| rest);
+    if authority.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@')) {
+        return Err(BadNotifier::Userinfo);
+    }
     read.filter(|uri| uri.scheme_str() == Some("http") && uri.host().is_some())
         .ok_or_else(|| BadNotifier::Url(text.to_owned()))
 }
@@ -112,7 +120,9 @@ impl Notifier {
     /// Tells that the configuration has changed; what came of it, or why it failed.
     pub async fn notify(&self, limit: Duration) -> Result<String, String> {
         match self {
-            Self::Command(command) => shell::run(command, None, limit).await,
+            Self::Command(command) => {
+                shell::run(command, None, limit).await.map_err(|failed| failed.to_string())
+            }
             Self::Pid(signal, pid) => send(*signal, *pid),
             Self::PidFile(signal, file) => {
                 let text = tokio::fs::read_to_string(file).await;
@@ -202,6 +212,9 @@ mod tests {
         for (text, why) in cases {
             assert_eq!(read(text), Err(why.to_owned()), "{text}");
         }
+        let userinfo = Err(BadNotifier::Userinfo.to_string());
+        assert_eq!(read("http://user:pass@127.0.0.1/x"), userinfo);
+        assert_eq!(read("http:user:pass@host"), userinfo);
         assert!(read("http:https://a/").is_err() && read("http:nowhere").is_err());
     }
 

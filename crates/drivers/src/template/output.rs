@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Everybody may read it, as with kube2lb; an output that is there keeps its mode.
@@ -42,13 +42,27 @@ impl Output {
         std::fs::read(&self.path).is_ok_and(|now| now == text.as_bytes())
     }
 
+    /// What is in it; None: nothing that can be read.
+    pub(super) fn text(&self) -> Option<String> {
+        std::fs::read_to_string(&self.path).ok()
+    }
+
     /// Writes beside it; returns where.
     pub(super) fn stage(&self, text: &str) -> io::Result<PathBuf> {
-        let staged = self.beside(".new");
+        let staged = self.staged();
         remove(&staged)?;
-        let mode = std::fs::metadata(&self.path).map_or(MODE, |now| now.permissions().mode());
+        let now = std::fs::metadata(&self.path).ok();
+        let mode = now.as_ref().map_or(MODE, |now| now.permissions().mode());
         let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(mode & 0o7777).open(&staged)?;
+            OpenOptions::new().write(true).create_new(true).mode(mode & 0o700).open(&staged)?;
+        if let Some(now) = now
+            && now.gid() != file.metadata()?.gid()
+        {
+            // Whoever reads it by its group reads the next one too, where this user may give it away.
+            if let Err(error) = std::os::unix::fs::fchown(&file, None, Some(now.gid())) {
+                tracing::warn!(output = %self.path.display(), group = now.gid(), %error, "cannot keep its group");
+            }
+        }
         file.set_permissions(Permissions::from_mode(mode & 0o7777))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
@@ -57,35 +71,44 @@ impl Output {
 
     /// Forgets what was written beside it.
     pub(super) fn discard(&self) {
-        let _ = remove(&self.beside(".new"));
+        let _ = remove(&self.staged());
     }
 
     /// Puts what was written beside it in its place.
     pub(super) fn promote(&self) -> io::Result<()> {
-        std::fs::rename(self.beside(".new"), &self.path)?;
+        std::fs::rename(self.staged(), &self.path)?;
         self.sync_folder()
     }
 
     /// Notes that somebody has to be notified of what comes next.
     pub(super) fn owe(&self) -> io::Result<()> {
-        File::create(self.beside(".unnotified"))?.sync_all()?;
+        File::create(self.mark())?.sync_all()?;
         self.sync_folder()
     }
 
     /// Whether somebody has to be notified still.
     pub(super) fn owes(&self) -> bool {
-        self.beside(".unnotified").exists()
+        self.mark().exists()
     }
 
     /// Everybody has been notified.
     pub(super) fn settle(&self) -> io::Result<()> {
-        remove(&self.beside(".unnotified"))
+        remove(&self.mark())
     }
 
-    fn beside(&self, ending: &str) -> PathBuf {
-        let mut name = OsString::from(".");
+    /// It ends as the file does: programs judge files by their ending.
+    fn staged(&self) -> PathBuf {
+        self.beside(".new.", "")
+    }
+
+    fn mark(&self) -> PathBuf {
+        self.beside(".", ".unnotified")
+    }
+
+    fn beside(&self, before: &str, after: &str) -> PathBuf {
+        let mut name = OsString::from(before);
         name.push(self.path.file_name().unwrap_or_default());
-        name.push(ending);
+        name.push(after);
         self.path.with_file_name(name)
     }
 
@@ -121,6 +144,19 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(link.is_symlink());
+    }
+
+    #[test]
+    fn the_file_beside_ends_as_the_file_does_and_has_its_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.yaml");
+        std::fs::write(&file, "old").unwrap();
+        // Only root may choose any group.
+        let another = std::os::unix::fs::chown(&file, None, Some(12_345)).is_ok();
+        let staged = Output::new(&file).unwrap().stage("new").unwrap();
+        assert_eq!(staged, folder.path().join(".new.a.yaml"));
+        let gid = |file: &Path| std::fs::metadata(file).unwrap().gid();
+        assert_eq!((gid(&staged), another && gid(&file) != 12_345), (gid(&file), false));
     }
 
     #[test]

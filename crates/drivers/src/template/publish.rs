@@ -1,23 +1,30 @@
-//! From what is exposed to files in place and everybody notified. Remembers what its check has refused and
-//! who has yet to be notified; a failure changes nothing, and the caller comes again.
+//! From what is exposed to files in place and everybody notified. Remembers what was refused, when it is
+//! tried again, and who has yet to be notified; a failure changes nothing, and the caller comes again.
+//!
+//! ```text
+//!  all but those refused before ─▶ fits ─▶ in place ─▶ those who were refused, each tried again alone
+//!                                └▶ does not: sift, and those who fit are put in place
+//! ```
 
 use super::names::ServerNames;
 use super::notify::Notifier;
 use super::output::Output;
+use super::readmit::Readmission;
+use super::shell::{self, Failed};
 use super::sift::Sift;
-use super::subject::Subject;
-use super::{Template, TemplateError, shell};
+use super::subject::{Knows, Subject};
+use super::{Template, TemplateError};
 use crate::Error;
 use bowline_core::exposed::view::Told;
 use bowline_core::key::ConsumerRef;
 use bowline_core::outcome::{Problem, Reason};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// The most checks to find those that one refuses.
-const MOST_CHECKS: usize = 256;
+/// The most tries in one go to find those that are refused.
+const MOST_TRIES: usize = 256;
 /// The most of what a check says that is told.
 const MOST_SAID: usize = 500;
 
@@ -37,8 +44,10 @@ pub struct Target {
 pub struct Done {
     /// The files that are new.
     pub changed: Vec<PathBuf>,
-    /// Who is left out, because a check refuses the configuration with it.
+    /// Who is left out, because a template or a check refuses the configuration with it.
     pub refused: Vec<Told>,
+    /// When to come again though nothing changes.
+    pub again: Option<Instant>,
 }
 
 /// Keeps files in step.
@@ -47,23 +56,35 @@ pub struct Publisher {
     files: Vec<File>,
     notifiers: Vec<(Notifier, bool)>,
     names: Arc<ServerNames>,
-    limit: Duration,
+    pub(super) limit: Duration,
     refused: Vec<Refused>,
+    /// The most tries in one go.
+    pub(super) most_tries: usize,
 }
 
 #[derive(Debug)]
 struct File {
     target: Target,
     output: Output,
-    template: Template,
+    template: Arc<Template>,
 }
 
-/// What a check refused, as it was then.
+/// What was refused, as it was then.
 #[derive(Debug)]
 struct Refused {
     was: Subject,
     told: Told,
+    readmission: Readmission,
 }
+
+/// Why a configuration cannot be used.
+#[derive(Clone, Debug)]
+struct Why {
+    reason: Reason,
+    said: String,
+}
+
+type Texts = Vec<Arc<str>>;
 
 impl Publisher {
     /// Reads the templates. Whoever was to be notified when the process before ended is notified first.
@@ -80,17 +101,23 @@ impl Publisher {
                 cause: error.to_string(),
                 retry: false,
             })?;
-            let template = Template::read(&target.template, &names).map_err(unreadable)?;
+            let template = Arc::new(Template::read(&target.template, &names).map_err(unreadable)?);
             files.push(File { target, output, template });
         }
         let owes = files.iter().any(|file| file.output.owes());
         let notifiers = notifiers.into_iter().map(|notifier| (notifier, owes)).collect();
-        Ok(Self { files, notifiers, names, limit, refused: Vec::new() })
+        Ok(Self { files, notifiers, names, limit, refused: Vec::new(), most_tries: MOST_TRIES })
     }
 
-    /// Whether all templates ask which clients may use a Service.
-    pub fn knows_source_ranges(&self) -> bool {
-        self.files.iter().all(|file| file.template.knows_source_ranges())
+    /// What all templates ask for.
+    pub fn knows(&self) -> Knows {
+        let knows = self.files.iter().map(|file| file.template.knows());
+        knows.reduce(Knows::and).unwrap_or_default()
+    }
+
+    /// The configuration that is in place, as far as there is one.
+    pub fn in_place(&self) -> Vec<String> {
+        self.files.iter().filter_map(|file| file.output.text()).collect()
     }
 
     /// Reads the templates again, where they have changed.
@@ -98,7 +125,7 @@ impl Publisher {
         for file in &mut self.files {
             let again = Template::read(&file.target.template, &self.names).map_err(unreadable)?;
             if again.source != file.template.source {
-                file.template = again;
+                file.template = Arc::new(again);
                 self.refused.clear();
             }
         }
@@ -106,19 +133,39 @@ impl Publisher {
     }
 
     /// Fills the templates, checks and puts in place what is different.
-    pub async fn write(&mut self, subject: &Subject) -> Result<Done, Error> {
-        self.refused.retain(|r| subject.only(|consumer| *consumer == r.told.consumer) == r.was);
+    pub async fn write(&mut self, subject: &Subject, now: Instant) -> Result<Done, Error> {
+        self.recall(subject);
         let kept = self.kept(subject);
-        let mut texts = self.render(&kept)?;
-        if let Some(why) = self.check(&texts).await? {
-            let kept = self.sift(&kept, why).await?;
-            texts = self.render(&kept)?;
-        }
-        let changed = self.place(&texts)?;
-        Ok(Done { changed, refused: self.refused.iter().map(|r| r.told.clone()).collect() })
+        let mut tries = self.most_tries;
+        let (texts, untried) = match self.attempt(&kept).await? {
+            Ok(texts) if self.has(&texts) => {
+                (self.readmit(subject, texts, now, tries).await?, None)
+            }
+            Ok(texts) => (texts, None),
+            Err(why) => self.sift(&kept, why, now, &mut tries).await?,
+        };
+        let changed = self.place(&texts).await?;
+        let refused = self.refused.iter().map(|refused| refused.told.clone());
+        let again = self.refused.iter().map(|refused| refused.readmission.due());
+        let again = if untried.is_some() { Some(now) } else { again.min() };
+        let refused = refused.chain(untried.into_iter().flatten()).collect();
+        Ok(Done { changed, refused, again })
     }
 
-    /// Without those that the check refused before.
+    /// Forgets the refused who are gone, and sees who has changed.
+    fn recall(&mut self, subject: &Subject) {
+        let all = subject.consumers();
+        self.refused.retain(|refused| all.contains(&refused.told.consumer));
+        for refused in &mut self.refused {
+            let is = subject.only(|consumer| *consumer == refused.told.consumer);
+            if is != refused.was {
+                refused.was = is;
+                refused.readmission.changed();
+            }
+        }
+    }
+
+    /// Without those that were refused before.
     fn kept(&self, subject: &Subject) -> Subject {
         let refused: BTreeSet<_> = self.refused.iter().map(|r| &r.told.consumer).collect();
         if refused.is_empty() {
@@ -127,80 +174,186 @@ impl Publisher {
         subject.only(|consumer| !refused.contains(consumer))
     }
 
-    fn render(&self, subject: &Subject) -> Result<Vec<String>, Error> {
-        let data = subject.data();
-        let texts = self.files.iter().map(|file| file.template.render(&data));
-        texts.map(|text| text.map_err(|error| unreadable(error).again())).collect()
+    fn has(&self, texts: &Texts) -> bool {
+        self.files.iter().zip(texts).all(|(file, text)| file.output.has(text))
     }
 
-    /// Asks the checks; why the first one refuses. What is in place already is not asked about.
-    async fn check(&self, texts: &[String]) -> Result<Option<String>, Error> {
-        for (file, text) in self.files.iter().zip(texts) {
+    /// Fills the templates and asks the checks. What is in place already is not asked about. An error: there
+    /// is no answer.
+    async fn attempt(&self, subject: &Subject) -> Result<Result<Texts, Why>, Error> {
+        let templates: Vec<_> = self.files.iter().map(|file| file.template.clone()).collect();
+        let subject = subject.clone();
+        let filled = blocking(move || {
+            let data = subject.data();
+            let texts = templates.iter().map(|template| template.render(&data));
+            texts.map(|text| text.map(Arc::from)).collect::<Result<Texts, TemplateError>>()
+        });
+        let texts = match filled.await? {
+            Ok(texts) => texts,
+            Err(error) => {
+                return Ok(Err(Why { reason: Reason::TemplateFailed, said: error.to_string() }));
+            }
+        };
+        for (file, text) in self.files.iter().zip(&texts) {
             let Some(check) = &file.target.check else { continue };
             if file.output.has(text) {
                 continue;
             }
-            let staged = file.output.stage(text).map_err(|error| unwritten(file, &error))?;
+            let staged = file.stage(text).await?;
             let command = check.replace("{}", "\"$1\"");
-            let answer = shell::run(&command, Some(staged.as_os_str()), self.limit).await;
-            if let Err(why) = answer {
-                file.output.discard();
-                return Ok(Some(why));
+            match shell::run(&command, Some(staged.as_os_str()), self.limit).await {
+                Ok(_) => {}
+                Err(Failed::Refused(said)) => {
+                    file.output.discard();
+                    return Ok(Err(Why { reason: Reason::RefusedByCheck, said }));
+                }
+                Err(Failed::Unanswered(why)) => {
+                    file.output.discard();
+                    return Err(Error {
+                        doing: "asking the check of the configuration".to_owned(),
+                        cause: format!("{why}; what is in place stays"),
+                        retry: true,
+                    });
+                }
             }
         }
-        Ok(None)
+        Ok(Ok(texts))
     }
 
-    /// Finds those that the check refuses, and returns the subject without them.
-    async fn sift(&mut self, subject: &Subject, why: String) -> Result<Subject, Error> {
-        let refuses = |why: &str| Error {
-            doing: "the check of the configuration".to_owned(),
-            cause: format!("{why}; what is in place stays"),
-            retry: true,
-        };
-        let nobody = self.render(&subject.only(|_| false))?;
+    /// Finds those that are refused, within so many tries. Those that fit, and what those are told who were
+    /// not tried.
+    async fn sift(
+        &mut self,
+        subject: &Subject,
+        why: Why,
+        now: Instant,
+        tries: &mut usize,
+    ) -> Result<(Texts, Option<Vec<Told>>), Error> {
         let consumers = subject.consumers();
-        if consumers.is_empty() || self.check(&nobody).await?.is_some() {
-            return Err(refuses(&why));
+        if consumers.is_empty() || self.attempt(&subject.only(|_| false)).await?.is_err() {
+            return Err(why.stays());
         }
-        let (mut sift, mut said) = (Sift::new(consumers.into_iter().collect()), why);
-        let mut reasons: Vec<(Vec<ConsumerRef>, String)> = Vec::new();
-        let mut checks = 0;
+        let mut sift = Sift::new(consumers.into_iter().collect());
+        let mut reasons: BTreeMap<ConsumerRef, Why> = BTreeMap::new();
         while let Some(group) = sift.next() {
-            checks += 1;
-            if checks > MOST_CHECKS {
-                return Err(refuses(&said));
+            if *tries == 0 {
+                break;
             }
+            *tries -= 1;
             let set: BTreeSet<_> = group.iter().collect();
-            let texts = self.render(&subject.only(|consumer| set.contains(consumer)))?;
-            let answer = self.check(&texts).await?;
-            sift.answer(answer.is_none());
-            if let Some(why) = answer {
-                said.clone_from(&why);
-                reasons.push((group, why));
+            let came = self.attempt(&subject.only(|consumer| set.contains(consumer))).await?;
+            sift.answer(came.is_ok());
+            if let Err(why) = came {
+                // The last refusal that has it is of the smallest group.
+                reasons.extend(group.into_iter().map(|consumer| (consumer, why.clone())));
             }
         }
-        let bad = sift.bad();
-        for consumer in &bad {
-            // The last refusal that has it is of the smallest group.
-            let why = reasons.iter().rev().find(|(group, _)| group.contains(consumer));
-            let why = why.map_or(said.as_str(), |(_, why)| why.as_str());
-            self.refused.push(refused(subject, consumer, why));
+        let known = sift.known();
+        let fails = |why: &&Why| why.reason == Reason::TemplateFailed;
+        let template = reasons.values().find(fails).or(Some(&why).filter(fails));
+        if known.good.is_empty()
+            && let Some(why) = template
+        {
+            // Where nobody fits it is the template that is wrong.
+            return Err(why.clone().stays());
         }
-        Ok(subject.only(|consumer| !bad.contains(consumer)))
+        for consumer in &known.bad {
+            let why = reasons.get(consumer).unwrap_or(&why).clone();
+            let refused = self.refuse(subject, consumer, why, now, tries).await?;
+            self.refused.push(refused);
+        }
+        if known.good.is_empty() && !known.untried.is_empty() {
+            return Err(why.stays());
+        }
+        let good: BTreeSet<_> = known.good.iter().collect();
+        let texts = self.attempt(&subject.only(|consumer| good.contains(consumer))).await?;
+        let texts = texts.map_err(Why::stays)?;
+        let message = "the configuration is refused with it among others; it is left out until it is known who \
+                       is meant";
+        let untried = known.untried.into_iter().map(|consumer| Told {
+            consumer,
+            problem: Problem::new(Reason::RefusedByCheck, message),
+        });
+        let untried: Vec<_> = untried.collect();
+        Ok((texts, (!untried.is_empty()).then_some(untried)))
+    }
+
+    /// What is remembered and told of somebody who is refused. What was said may quote the texts of others,
+    /// unless it is said of this one alone.
+    async fn refuse(
+        &self,
+        subject: &Subject,
+        consumer: &ConsumerRef,
+        why: Why,
+        now: Instant,
+        tries: &mut usize,
+    ) -> Result<Refused, Error> {
+        let was = subject.only(|one| one == consumer);
+        let mut alone = None;
+        if *tries > 0 {
+            *tries -= 1;
+            alone = self.attempt(&was).await?.err();
+        }
+        tracing::warn!(object = %consumer, said = why.said, "refused and left out");
+        let told =
+            Told { consumer: consumer.clone(), problem: problem(why.reason, alone.as_ref()) };
+        Ok(Refused { was, told, readmission: Readmission::new(now) })
+    }
+
+    /// Tries those again whose time has come, each with all that fits; what fits then.
+    async fn readmit(
+        &mut self,
+        subject: &Subject,
+        mut texts: Texts,
+        now: Instant,
+        tries: usize,
+    ) -> Result<Texts, Error> {
+        let due = self.refused.iter().filter(|refused| refused.readmission.due() <= now);
+        let due: Vec<_> = due.map(|refused| refused.told.consumer.clone()).take(tries).collect();
+        for consumer in due {
+            let out = |one: &ConsumerRef| *one != consumer && self.is_refused(one);
+            match self.attempt(&subject.only(|one| !out(one))).await? {
+                Ok(with_it) => {
+                    tracing::info!(object = %consumer, "no longer refused");
+                    self.refused.retain(|refused| refused.told.consumer != consumer);
+                    texts = with_it;
+                }
+                Err(why) => {
+                    let mut one_more = 1;
+                    let again = self.refuse(subject, &consumer, why, now, &mut one_more).await?;
+                    let mut of_it =
+                        self.refused.iter_mut().filter(|refused| refused.told.consumer == consumer);
+                    if let Some(refused) = of_it.next() {
+                        refused.told = again.told;
+                        refused.readmission.refused(now);
+                    }
+                }
+            }
+        }
+        Ok(texts)
+    }
+
+    fn is_refused(&self, consumer: &ConsumerRef) -> bool {
+        self.refused.iter().any(|refused| refused.told.consumer == *consumer)
     }
 
     /// Puts in place what is different.
-    fn place(&mut self, texts: &[String]) -> Result<Vec<PathBuf>, Error> {
+    async fn place(&mut self, texts: &Texts) -> Result<Vec<PathBuf>, Error> {
         let different: Vec<_> =
             self.files.iter().zip(texts).filter(|(file, text)| !file.output.has(text)).collect();
         for (file, text) in &different {
-            file.output.stage(text).map_err(|error| unwritten(file, &error))?;
+            file.stage(text).await?;
         }
         let mut changed = Vec::new();
         for (file, _) in different {
-            let placed = file.output.owe().and_then(|()| file.output.promote());
-            placed.map_err(|error| unwritten(file, &error))?;
+            let (output, owes) = (file.output.clone(), !self.notifiers.is_empty());
+            let placed = blocking(move || {
+                if owes {
+                    output.owe()?;
+                }
+                output.promote()
+            });
+            placed.await?.map_err(|error| unwritten(file, &error))?;
             self.notifiers.iter_mut().for_each(|(_, owed)| *owed = true);
             changed.push(file.output.path().to_owned());
         }
@@ -220,7 +373,7 @@ impl Publisher {
             *owed = came.is_err();
             told.push((notifier.clone(), came));
         }
-        if !self.owes() {
+        if !self.owes() && !told.is_empty() {
             for file in &self.files {
                 if let Err(error) = file.output.settle() {
                     tracing::warn!(output = %file.output.path().display(), %error, "cannot settle");
@@ -231,17 +384,51 @@ impl Publisher {
     }
 }
 
-fn refused(subject: &Subject, consumer: &ConsumerRef, why: &str) -> Refused {
-    let why: String = why.split_whitespace().collect::<Vec<_>>().join(" ");
-    let why: String = why.chars().take(MOST_SAID).collect();
-    let message = format!("the configuration with it is refused, so it is left out: {why}");
-    Refused {
-        was: subject.only(|one| one == consumer),
-        told: Told {
-            consumer: consumer.clone(),
-            problem: Problem::new(Reason::RefusedByCheck, message),
-        },
+impl File {
+    async fn stage(&self, text: &Arc<str>) -> Result<PathBuf, Error> {
+        let (output, text) = (self.output.clone(), text.clone());
+        let staged = blocking(move || output.stage(&text)).await?;
+        staged.map_err(|error| unwritten(self, &error))
     }
+}
+
+impl Why {
+    /// Nothing can be put in place.
+    fn stays(self) -> Error {
+        let doing = match self.reason {
+            Reason::TemplateFailed => "template",
+            _ => "the check of the configuration",
+        };
+        let cause = format!("{}; what is in place stays", self.said);
+        Error { doing: doing.to_owned(), cause, retry: true }
+    }
+}
+
+/// What is told of somebody, with what is said of it alone.
+fn problem(reason: Reason, alone: Option<&Why>) -> Problem {
+    let Some(Why { reason, said }) = alone else {
+        let message = "the configuration with it and others is refused, so it is left out; the log of the \
+                       agent has what was said";
+        return Problem::new(reason, message);
+    };
+    let said: String = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said: String = said.chars().take(MOST_SAID).collect();
+    let message = match reason {
+        Reason::TemplateFailed => "a template cannot be filled with it, so it is left out",
+        _ => "the configuration with it is refused, so it is left out",
+    };
+    Problem::new(*reason, format!("{message}: {said}"))
+}
+
+/// Work that holds a thread: long templates, and disks.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Error> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error {
+        doing: "filling templates".to_owned(),
+        cause: error.to_string(),
+        retry: true,
+    })
 }
 
 fn unreadable(error: TemplateError) -> Error {
@@ -253,11 +440,5 @@ fn unwritten(file: &File, error: &std::io::Error) -> Error {
         doing: format!("writing {}", file.output.path().display()),
         cause: error.to_string(),
         retry: true,
-    }
-}
-
-impl Error {
-    fn again(self) -> Self {
-        Self { retry: true, ..self }
     }
 }

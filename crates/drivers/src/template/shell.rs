@@ -16,12 +16,26 @@ const MOST_OUTPUT: usize = 4096;
 /// How long what was printed may take to arrive once the shell has ended.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
+/// Statuses from here on are the shell's: the command could not be run, or was killed.
+const NOT_ITS_OWN: i32 = 126;
+
+/// Why a command did not succeed, with what it printed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Failed {
+    /// It came to an end of its own and says no.
+    #[error("{0}")]
+    Refused(String),
+    /// It has no answer: it could not be run, took too long or was killed.
+    #[error("{0}")]
+    Unanswered(String),
+}
+
 /// What a command printed, or why it failed: its status, and what it printed.
 pub(super) async fn run(
     command: &str,
     argument: Option<&OsStr>,
     limit: Duration,
-) -> Result<String, String> {
+) -> Result<String, Failed> {
     let mut child = Command::new("/bin/sh")
         .arg("-c")
         .arg(command)
@@ -32,7 +46,7 @@ pub(super) async fn run(
         .stderr(Stdio::piped())
         .process_group(0)
         .spawn()
-        .map_err(|error| format!("cannot run /bin/sh: {error}"))?;
+        .map_err(|error| Failed::Unanswered(format!("cannot run /bin/sh: {error}")))?;
     let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
     let printed = Arc::new(Mutex::new(Vec::new()));
     let readers = [
@@ -56,9 +70,15 @@ pub(super) async fn run(
     let said = if printed.is_empty() { String::new() } else { format!("; it printed: {printed}") };
     match ended {
         Ok(Ok(status)) if status.success() => Ok(printed),
-        Ok(Ok(status)) => Err(format!("{status}{said}")),
-        Ok(Err(error)) => Err(format!("cannot wait for it: {error}{said}")),
-        Err(_) => Err(format!("it took longer than {limit:?} and was killed{said}")),
+        Ok(Ok(status)) if status.code().is_some_and(|code| code < NOT_ITS_OWN) => {
+            Err(Failed::Refused(format!("{status}{said}")))
+        }
+        Ok(Ok(status)) => Err(Failed::Unanswered(format!("{status}{said}"))),
+        Ok(Err(error)) => Err(Failed::Unanswered(format!("cannot wait for it: {error}{said}"))),
+        Err(_) => {
+            let why = format!("it took longer than {limit:?} and was killed{said}");
+            Err(Failed::Unanswered(why))
+        }
     }
 }
 
@@ -82,7 +102,12 @@ mod tests {
     async fn a_command_is_told_by_its_status_and_what_it_printed() {
         assert_eq!(run("echo fine", None, LIMIT).await, Ok("fine".to_owned()));
         let failed = run("echo no >&2; exit 3", None, LIMIT).await;
-        assert_eq!(failed, Err("exit status: 3; it printed: no".to_owned()));
+        let why = "exit status: 3; it printed: no";
+        assert_eq!(failed, Err(Failed::Refused(why.to_owned())));
+        for unanswered in ["exec /no/such/program", "kill -KILL $$", "sh -c 'kill -KILL $$'"] {
+            let failed = run(unanswered, None, LIMIT).await;
+            assert!(matches!(failed, Err(Failed::Unanswered(_))), "{unanswered} {failed:?}");
+        }
         let argument = run("echo \"$1\"", Some(OsStr::new("a b")), LIMIT).await;
         assert_eq!(argument, Ok("a b".to_owned()));
     }
@@ -91,7 +116,7 @@ mod tests {
     async fn a_command_that_takes_too_long_is_killed_with_its_children() {
         let failed = run("echo begun; sleep 1000 & wait", None, Duration::from_millis(300)).await;
         let why = "it took longer than 300ms and was killed; it printed: begun";
-        assert_eq!(failed, Err(why.to_owned()));
+        assert_eq!(failed, Err(Failed::Unanswered(why.to_owned())));
     }
 
     #[tokio::test]

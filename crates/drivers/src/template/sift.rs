@@ -10,6 +10,17 @@ pub(super) struct Sift<T> {
     groups: Vec<Vec<T>>,
 }
 
+/// What a search has found.
+#[derive(Debug)]
+pub(super) struct Known<T> {
+    /// Those that fit, all together.
+    pub(super) good: Vec<T>,
+    /// Those that do not fit with them.
+    pub(super) bad: Vec<T>,
+    /// Those of which nothing is known, as the search was broken off.
+    pub(super) untried: Vec<T>,
+}
+
 impl<T: Clone> Sift<T> {
     /// A search among those who do not fit all together.
     pub(super) fn new(all: Vec<T>) -> Self {
@@ -34,9 +45,10 @@ impl<T: Clone> Sift<T> {
         }
     }
 
-    /// Those that do not fit.
-    pub(super) fn bad(self) -> Vec<T> {
-        self.bad
+    /// What is known so far.
+    pub(super) fn known(self) -> Known<T> {
+        let untried = self.groups.into_iter().flatten().collect();
+        Known { good: self.good, bad: self.bad, untried }
     }
 
     fn split(&mut self, mut group: Vec<T>) {
@@ -63,7 +75,7 @@ mod tests {
             tries += 1;
             sift.answer(!group.iter().any(|one| bad.contains(one)));
         }
-        (sift.bad().into_iter().collect(), tries)
+        (sift.known().bad.into_iter().collect(), tries)
     }
 
     #[test]

@@ -22,6 +22,62 @@ pub struct Subject {
     pub plan: Option<Desired>,
 }
 
+/// What templates ask for. Whoever needs something of a load balancer that no template asks for is left out
+/// rather than served otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Knows {
+    /// Which clients may use a Service.
+    pub source_ranges: bool,
+    /// How a host is served over TLS.
+    pub tls: bool,
+    /// Who is led to the same member again.
+    pub persistence: bool,
+    /// Whether members are told the client's address.
+    pub proxy_protocol: bool,
+    /// Whether members see the client's own address.
+    pub snat: bool,
+}
+
+impl Knows {
+    /// What both ask for.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            source_ranges: self.source_ranges && other.source_ranges,
+            tls: self.tls && other.tls,
+            persistence: self.persistence && other.persistence,
+            proxy_protocol: self.proxy_protocol && other.proxy_protocol,
+            snat: self.snat && other.snat,
+        }
+    }
+
+    /// What a pool needs that is not asked for, by its name in a template.
+    fn lacks(self, pool: &Pool) -> Option<(&'static str, &'static str)> {
+        let needs = [
+            (
+                !pool.source_ranges.is_empty(),
+                self.source_ranges,
+                "sourceRanges",
+                "it is for some clients only",
+            ),
+            (
+                pool.persistence.is_some(),
+                self.persistence,
+                "persistence",
+                "its clients are to stay with a member",
+            ),
+            (
+                pool.proxy_protocol,
+                self.proxy_protocol,
+                "proxyProtocol",
+                "its members want the PROXY protocol",
+            ),
+            (!pool.snat, self.snat, "snat", "its members are to see the addresses of clients"),
+        ];
+        let mut lacks = needs.into_iter().filter(|(needs, knows, ..)| *needs && !knows);
+        lacks.next().map(|(_, _, word, what)| (word, what))
+    }
+}
+
 impl Subject {
     /// What is exposed, and no plan.
     pub fn exposed(cluster: Cluster) -> Self {
@@ -29,9 +85,8 @@ impl Subject {
     }
 
     /// The plan of a load balancer; its Services at ports of their own are entries too. Those are left
-    /// out, and told, whose texts a template must not see, or who are for some clients only while no
-    /// template asks which.
-    pub fn planned(plan: &Desired, domain: &str, source_ranges: bool) -> (Self, Vec<Told>) {
+    /// out, and told, whose texts a template must not see, or who need what not all templates ask for.
+    pub fn planned(plan: &Desired, domain: &str, knows: &Knows) -> (Self, Vec<Told>) {
         let mut told = Vec::new();
         let mut tell = |consumer: &ConsumerRef, reason, message: String| {
             told.push(Told { consumer: consumer.clone(), problem: Problem::new(reason, message) });
@@ -40,7 +95,7 @@ impl Subject {
             if let Serves::Pool(pool) = &resolved.listener.serves
                 && let Some(pool) = plan.pools.get(pool)
             {
-                refuse(pool, &resolved.consumer, source_ranges, &mut tell);
+                refuse(pool, &resolved.consumer, knows, &mut tell);
             }
         }
         for (key, site) in &plan.sites {
@@ -49,8 +104,15 @@ impl Subject {
                     let message = format!("{} is not a text that a template may see", quote(&text));
                     tell(consumer, Reason::BadValue, message);
                 }
+                if site.tls.is_some() && !knows.tls {
+                    tell(
+                        consumer,
+                        Reason::NotSupported,
+                        lacks("tls", "it is to be served over TLS"),
+                    );
+                }
                 for pool in pools_of(&rule.action).filter_map(|name| plan.pools.get(name)) {
-                    refuse(pool, consumer, source_ranges, &mut tell);
+                    refuse(pool, consumer, knows, &mut tell);
                 }
             }
         }
@@ -94,17 +156,20 @@ impl Subject {
 fn refuse(
     pool: &Pool,
     consumer: &ConsumerRef,
-    source_ranges: bool,
+    knows: &Knows,
     tell: &mut impl FnMut(&ConsumerRef, Reason, String),
 ) {
     if let Some(text) = unfit(&json!(pool)) {
         let message = format!("{} is not a text that a template may see", quote(&text));
         tell(consumer, Reason::BadValue, message);
     }
-    if !pool.source_ranges.is_empty() && !source_ranges {
-        let message = "it is for some clients only, and no template here asks which";
-        tell(consumer, Reason::NotSupported, message.to_owned());
+    if let Some((word, what)) = knows.lacks(pool) {
+        tell(consumer, Reason::NotSupported, lacks(word, what));
     }
+}
+
+fn lacks(word: &str, what: &str) -> String {
+    format!("{what}, and not all templates here use {word}; it is left out")
 }
 
 /// A text that a configuration file could take for more than a word.
@@ -193,9 +258,14 @@ fn entry(plan: &Desired, resolved: &ResolvedListener) -> Option<Entry> {
     })
 }
 
-/// A plan as JSON: listeners, pools with their members, sites with their rules. No keys, no secrets.
+/// A plan as JSON: listeners, pools with their members, sites with their rules. No keys, no secrets. Every
+/// field is there, so that a template may ask for it: what is left out elsewhere is null or empty.
 fn written(plan: &Desired) -> Value {
-    let listeners = plan.listeners.values().map(|resolved| json!(resolved.listener));
+    let listeners = plan.listeners.values().map(|resolved| {
+        let mut written = json!(resolved.listener);
+        fill(&mut written["serves"], &json!({"pool": null, "entry": null}));
+        written
+    });
     let pools = plan.pools.values().map(|pool| {
         let members = plan.members(&pool.name).iter().map(|member| {
             let draining = member.state == MemberState::Draining;
@@ -205,25 +275,53 @@ fn written(plan: &Desired) -> Value {
             })
         });
         let mut written = json!(**pool);
+        let timeouts = json!({"connectMs": null, "backendMs": null, "drainSeconds": null});
+        fill(
+            &mut written,
+            &json!({
+                "persistence": null, "proxyProtocol": false, "sourceRanges": [], "timeouts": {},
+                "healthCheck": null, "limits": null,
+            }),
+        );
+        fill(&mut written["timeouts"], &timeouts);
+        fill(&mut written["healthCheck"], &json!({"httpPath": null}));
+        let limits = json!({"requestsPerSecond": null, "bitsPerSecond": null});
+        fill(&mut written["limits"], &limits);
+        fill(&mut written["backends"], &json!({"pods": null, "nodes": null}));
         written["members"] = members.collect();
         written
     });
     let sites = plan.sites.iter().map(|(key, site)| {
         let rules = site.rules.iter().map(|(rule, consumer)| {
             let mut written = json!(rule);
+            fill(&mut written, &json!({"method": null, "headers": [], "query": []}));
+            let action = &mut written["action"];
+            fill(action, &json!({"forward": null, "redirect": null, "respond": null}));
+            let redirect = json!({"scheme": null, "host": null, "port": null, "path": null});
+            fill(&mut action["redirect"], &redirect);
             written["consumer"] = json!({
                 "kind": consumer.kind, "namespace": consumer.namespace, "name": consumer.name,
             });
             written
         });
         let rules: Value = rules.collect();
+        let mut tls = json!(site.tls);
+        fill(&mut tls, &json!({"certificate": null}));
         json!({
-            "entry": key.entry, "host": key.host, "namespace": site.owner, "tls": site.tls,
-            "rules": rules,
+            "entry": key.entry, "host": key.host, "namespace": site.owner, "tls": tls, "rules": rules,
         })
     });
     json!({
         "listeners": listeners.collect::<Value>(), "pools": pools.collect::<Value>(),
         "sites": sites.collect::<Value>(),
     })
+}
+
+/// Adds to an object what it lacks of another; what is no object stays.
+fn fill(written: &mut Value, fields: &Value) {
+    if let (Some(written), Some(fields)) = (written.as_object_mut(), fields.as_object()) {
+        for (name, value) in fields {
+            written.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
 }

@@ -7,15 +7,31 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
 const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-const NONLOCAL_BIND: &str = "/proc/sys/net/ipv4/ip_nonlocal_bind";
+const NONLOCAL_V4: &str = "/proc/sys/net/ipv4/ip_nonlocal_bind";
+const NONLOCAL_V6: &str = "/proc/sys/net/ipv6/ip_nonlocal_bind";
+/// Listening sockets of each family.
+const SOCKETS: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
+/// The state of a socket that listens.
+const LISTENS: &str = "0A";
 
-/// This machine now.
-pub(super) fn read() -> Machine {
-    let ephemeral = std::fs::read_to_string(PORT_RANGE).ok();
-    let nonlocal = std::fs::read_to_string(NONLOCAL_BIND).ok();
+/// This machine now. A port that the configuration in place names is the load balancer's own; with none in
+/// place nothing is known of who listens, but for this process.
+pub(super) fn read(in_place: &[String]) -> Machine {
+    let text = |path: &str| std::fs::read_to_string(path).ok();
+    let nonlocal = |path: &str| text(path).is_none_or(|text| text.trim() != "0");
+    let own = own_sockets();
+    let sockets = SOCKETS.iter().filter_map(|path| text(path));
+    let sockets: Vec<Socket> = sockets.flat_map(|table| listening(&table)).collect();
+    let others = sockets.into_iter().filter(|socket| {
+        let is_ours = own.contains(&socket.inode);
+        is_ours || !in_place.is_empty() && !in_place.iter().any(|text| names(text, socket.port))
+    });
     Machine {
-        ephemeral: ephemeral.as_deref().and_then(range),
-        addresses: nonlocal.filter(|text| text.trim() == "0").and_then(|_| addresses()),
+        ephemeral: text(PORT_RANGE).as_deref().and_then(range),
+        addresses: addresses(),
+        nonlocal_v4: nonlocal(NONLOCAL_V4),
+        nonlocal_v6: nonlocal(NONLOCAL_V6),
+        listening: others.map(|socket| (socket.ip, socket.port)).collect(),
     }
 }
 
@@ -39,6 +55,59 @@ fn addresses() -> Option<BTreeSet<IpAddr>> {
     Some(addresses.chain(all).collect())
 }
 
+#[derive(Debug, PartialEq, Eq)]
+struct Socket {
+    ip: IpAddr,
+    port: u16,
+    inode: u64,
+}
+
+/// The sockets of a table of the kernel's that listen.
+fn listening(table: &str) -> Vec<Socket> {
+    let sockets = table.lines().skip(1).filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, local, _, state, ..] = words.as_slice() else { return None };
+        let (ip, port) = local.split_once(':').filter(|_| *state == LISTENS)?;
+        let port = u16::from_str_radix(port, 16).ok()?;
+        Some(Socket { ip: address(ip)?, port, inode: words.get(9)?.parse().ok()? })
+    });
+    sockets.collect()
+}
+
+/// Words of 32 bits as they lie in memory.
+fn address(hex: &str) -> Option<IpAddr> {
+    let word = |at: usize| Some(u32::from_str_radix(hex.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
+    match hex.len() {
+        8 => Some(Ipv4Addr::from(word(0)?).into()),
+        32 => {
+            let words = [word(0)?, word(8)?, word(16)?, word(24)?];
+            Some(Ipv6Addr::from(<[u8; 16]>::try_from(words.concat()).ok()?).into())
+        }
+        _ => None,
+    }
+}
+
+/// The sockets of this process.
+fn own_sockets() -> BTreeSet<u64> {
+    let files = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let links = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+    let inode = |link: std::path::PathBuf| {
+        link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    links.filter_map(inode).collect()
+}
+
+/// Whether a text has this number as a word of its own.
+fn names(text: &str, number: u16) -> bool {
+    let number = number.to_string();
+    let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+    let mut found = text.match_indices(&number);
+    found.any(|(at, _)| {
+        let before = at.checked_sub(1).and_then(|before| text.as_bytes().get(before));
+        !is_digit(before) && !is_digit(text.as_bytes().get(at + number.len()))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,5 +123,32 @@ mod tests {
     #[test]
     fn loopback_is_an_address_of_this_machine() {
         assert!(addresses().unwrap().contains(&Ipv4Addr::LOCALHOST.into()));
+    }
+
+    #[test]
+    fn a_number_is_named_as_a_word_of_its_own() {
+        let text = "bind 192.0.2.1:8080\nbind :443";
+        for (number, named) in [(8080, true), (443, true), (80, false), (808, false), (44, false)] {
+            assert_eq!(names(text, number), named, "{number}");
+        }
+    }
+
+    #[test]
+    fn who_listens_is_others_unless_the_configuration_in_place_names_the_port() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let table = std::fs::read_to_string(SOCKETS[0]).unwrap();
+        let mut found = listening(&table);
+        found.retain(|socket| socket.port == at.port());
+        let inode = found[0].inode;
+        assert_eq!(found, [Socket { ip: at.ip(), port: at.port(), inode }]);
+        assert!(own_sockets().contains(&inode));
+        // What this process listens on is never the load balancer's.
+        let named = format!("bind :{}", at.port());
+        for in_place in [vec![], vec![named]] {
+            assert!(read(&in_place).listening.contains(&(at.ip(), at.port())), "{in_place:?}");
+        }
+        let six = "0000000000000000FFFF00000100007F";
+        assert_eq!(address(six), Some("::ffff:127.0.0.1".parse().unwrap()));
     }
 }

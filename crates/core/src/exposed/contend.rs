@@ -1,0 +1,208 @@
+//! Who has which port and which name where several ask for it: the older. It is decided over all Services,
+//! also those that have nobody to serve them now, so that nothing passes to somebody else meanwhile.
+
+use super::view::{Entry, Told};
+use crate::key::ConsumerRef;
+use crate::objects::Timestamp;
+use crate::outcome::{Problem, Reason, quote};
+use crate::plan::Transport;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Who asks for a port.
+pub(super) struct Asked {
+    /// When its Service was created.
+    pub(super) created: Timestamp,
+    /// Whether it is shown where it wins.
+    pub(super) served: bool,
+    /// For what.
+    pub(super) entry: Entry,
+}
+
+const ALL_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const ALL: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+
+/// Whether whoever listens on one of them takes traffic for the other: an unspecified address stands for
+/// all of its family, that of version 6 for those of version 4 too.
+pub(super) fn overlap(a: IpAddr, b: IpAddr) -> bool {
+    let (a, b) = (a.to_canonical(), b.to_canonical());
+    let all = |all: IpAddr, one: IpAddr| all == ALL || all == ALL_V4 && one.is_ipv4();
+    a == b || all(a, b) || all(b, a)
+}
+
+/// Who has the addresses of one port, and in which mode.
+#[derive(Default)]
+struct Holders(BTreeMap<IpAddr, (ConsumerRef, Arc<str>)>);
+
+impl Holders {
+    fn at(&self, ip: IpAddr) -> Option<&(ConsumerRef, Arc<str>)> {
+        self.0.get(&ip.to_canonical())
+    }
+
+    /// Who has another address that overlaps this one.
+    fn beside(&self, ip: IpAddr) -> Option<(IpAddr, &ConsumerRef)> {
+        let ip = ip.to_canonical();
+        let wide = [ALL, ALL_V4].into_iter().filter_map(|all| self.0.get_key_value(&all));
+        // Addresses of version 4 come first.
+        let narrow = self.0.first_key_value();
+        let mut others = wide.chain(narrow).filter(|(other, _)| **other != ip);
+        let (other, (owner, _)) = others.find(|(other, _)| overlap(ip, **other))?;
+        Some((*other, owner))
+    }
+
+    fn take(&mut self, ip: IpAddr, owner: &ConsumerRef, mode: &Arc<str>) {
+        let taken = || (owner.clone(), mode.clone());
+        self.0.entry(ip.to_canonical()).or_insert_with(taken);
+    }
+}
+
+type Place = (IpAddr, u16);
+
+/// Names that are taken at each place, written backwards: those under a domain are neighbours.
+#[derive(Default)]
+struct Names(BTreeMap<(Place, String), ConsumerRef>);
+
+fn backwards(name: &str) -> String {
+    name.chars().rev().map(|c| c.to_ascii_lowercase()).collect()
+}
+
+impl Names {
+    /// Who of another namespace has this name.
+    fn other(&self, place: Place, name: &str, consumer: &ConsumerRef) -> Option<&ConsumerRef> {
+        let owner = self.0.get(&(place, backwards(name)))?;
+        (owner.namespace != consumer.namespace).then_some(owner)
+    }
+
+    /// Who of another namespace has a name that this wildcard covers, and which.
+    fn covered(&self, place: Place, name: &str, consumer: &ConsumerRef) -> Option<Covered<'_>> {
+        let domain = backwards(name.strip_prefix('*')?);
+        let from = (place, domain.clone());
+        let under = self.0.range((Bound::Excluded(from), Bound::Unbounded));
+        let mut under =
+            under.take_while(|((at, name), _)| *at == place && name.starts_with(&domain));
+        let ((_, name), owner) = under.find(|(_, owner)| owner.namespace != consumer.namespace)?;
+        Some((name.chars().rev().collect(), owner))
+    }
+
+    fn take(&mut self, place: Place, name: &str, consumer: &ConsumerRef) {
+        self.0.entry((place, backwards(name))).or_insert_with(|| consumer.clone());
+    }
+}
+
+type Covered<'a> = (String, &'a ConsumerRef);
+
+/// Those who win, of whom only those that are served. Names make room for many on a port; whatever takes
+/// all traffic of a port has it alone. Keeps the order.
+pub(super) fn contend(
+    asked: Vec<Asked>,
+    generated: impl Fn(&Entry) -> Vec<String>,
+    told: &mut Vec<Told>,
+) -> Vec<Entry> {
+    let mut order: Vec<usize> = (0..asked.len()).collect();
+    order.sort_by_key(|at| {
+        asked.get(*at).map(|asked| (asked.created, asked.entry.consumer.clone(), *at))
+    });
+    let mut asked: Vec<Option<Asked>> = asked.into_iter().map(Some).collect();
+    let mut holders: BTreeMap<(u16, Transport), Holders> = BTreeMap::new();
+    let mut names = Names::default();
+    let mut tell = |entry: &Entry, reason, message: String| {
+        let problem = Problem::new(reason, message);
+        told.push(Told { consumer: entry.consumer.clone(), problem });
+    };
+    for at in &order {
+        let Some(slot) = asked.get_mut(*at) else { continue };
+        let Some(Asked { entry, .. }) = slot.as_ref() else { continue };
+        let (ip, port, mode) = (entry.port.ip, entry.port.port, &entry.port.mode);
+        let holders = holders.entry((port, entry.port.transport)).or_default();
+        let taken = match holders.at(ip) {
+            Some((owner, has)) if has != mode || is_alone(entry) => {
+                Some(format!("{ip} port {port} ({has}) belongs to {owner}, which is older"))
+            }
+            Some(_) => None,
+            None => holders.beside(ip).map(|(other, owner)| {
+                format!(
+                    "{ip} port {port} cannot be had beside {other} port {port}, which belongs to {owner}, \
+                     which is older"
+                )
+            }),
+        };
+        if let Some(message) = taken {
+            tell(entry, Reason::PortTaken, message);
+            *slot = None;
+            continue;
+        }
+        // Names that are made belong to those that they are made of.
+        let made: Vec<String> = if is_alone(entry) { Vec::new() } else { generated(entry) };
+        let taken = made
+            .iter()
+            .find_map(|name| Some((name, names.other((ip, port), name, &entry.consumer)?)));
+        if let Some((name, owner)) = taken {
+            let message = format!("{} belongs to {owner}, which is older", quote(name));
+            tell(entry, Reason::HostTaken, message);
+            *slot = None;
+            continue;
+        }
+        holders.take(ip, &entry.consumer, mode);
+        made.iter().for_each(|name| names.take((ip, port), name, &entry.consumer));
+    }
+    for at in order {
+        let Some(Some(Asked { entry, .. })) = asked.get_mut(at) else { continue };
+        if is_alone(entry) {
+            continue;
+        }
+        let place = (entry.port.ip, entry.port.port);
+        let mut kept = Vec::new();
+        for name in &entry.external {
+            let (text, consumer) = (name.as_str(), &entry.consumer);
+            let why = match names.other(place, text, consumer) {
+                Some(owner) => Some(format!("belongs to {owner} and is left out here")),
+                None => names.covered(place, text, consumer).map(|(name, owner)| {
+                    format!(
+                        "covers {}, which belongs to {owner}, and is left out here",
+                        quote(&name)
+                    )
+                }),
+            };
+            match why {
+                Some(why) => tell(entry, Reason::HostTaken, format!("{} {why}", quote(text))),
+                None => {
+                    names.take(place, text, consumer);
+                    kept.push(name.clone());
+                }
+            }
+        }
+        entry.external = kept;
+    }
+    let served = asked.into_iter().flatten().filter(|asked| asked.served);
+    served.map(|asked| asked.entry).collect()
+}
+
+/// Whether all traffic of its port goes to it: nothing but HTTP has names.
+fn is_alone(entry: &Entry) -> bool {
+    entry.port.transport != Transport::Tcp || *entry.port.mode != *"http"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unspecified_address_overlaps_its_family_and_that_of_version_6_all() {
+        let cases = [
+            ("192.0.2.1", "192.0.2.1", true),
+            ("192.0.2.1", "::ffff:192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+            ("0.0.0.0", "192.0.2.1", true),
+            ("0.0.0.0", "2001:db8::1", false),
+            ("::", "2001:db8::1", true),
+            ("::", "192.0.2.1", true),
+            ("::", "0.0.0.0", true),
+        ];
+        for (a, b, expected) in cases {
+            let (a, b): (IpAddr, IpAddr) = (a.parse().unwrap(), b.parse().unwrap());
+            assert_eq!((overlap(a, b), overlap(b, a)), (expected, expected), "{a} {b}");
+        }
+    }
+}
