@@ -18,7 +18,9 @@ fn a_burst_is_one_notification_and_what_changes_nothing_is_none() {
         let site = Site::new(LINES).await;
         let notify = site.counter();
         let agent = site.agent(&["--notify", &notify, "--settle", "3000"]).await;
-        let before = site.count();
+        // It is ready before it has told of its first output.
+        let before = 1;
+        counted(&site, before).await;
         let burst = (0..20).map(|i| {
             let site = &site;
             async move {
