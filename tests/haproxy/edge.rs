@@ -15,6 +15,11 @@ pub(crate) const PROGRAM_FLAG: &str = "--haproxy-program";
 pub(crate) const IS_CHECK: &str = "[ \"$1\" = -c ]";
 /// The socket by which the agent knows it.
 pub(crate) const SOCKET: &str = "admin.sock";
+/// The folder of its example.
+pub(crate) const EXAMPLE: &str = "haproxy";
+/// What the README of its example prints, but for what servers answer.
+pub(crate) const PRINTED: &[&str] =
+    &["bowline_haproxy_reloads_total 0", "backend ingress:default:web:web:"];
 /// Whether it learns of members while it runs.
 pub(crate) const LEARNS: bool = true;
 /// What clients send who meet no failure whatever changes.

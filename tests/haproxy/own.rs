@@ -1,6 +1,6 @@
 //! What only HAProxy does, and how it refuses what it does not.
 
-use crate::play::play;
+use crate::play::{answered_by, play};
 use crate::stage::{TARGET, annotate, http, serves};
 use bowline_testing::objects;
 use bowline_testing::{Backend, Preamble, eventually, net};
@@ -42,5 +42,23 @@ fn without_snat_members_see_the_client_itself() {
             let echo = dial.get("web.example", "/").await.and_then(|it| it.echo());
             assert_eq!(echo.expect("an answer").client.ip() == client, seen, "port {port}");
         }
+    });
+}
+
+#[test]
+fn a_member_that_fails_its_health_check_gets_nothing_until_it_passes() {
+    play(async |stage| {
+        let (a, b) = (http("a").await, http("b").await);
+        stage.behind("web", &[&a, &b]).await;
+        let mut ingress =
+            objects::ingress("web", &stage.lb, &[("web.example", "/", "Prefix", "web")]);
+        annotate(&mut ingress, "bowline.dev/health-check", "http:/healthz");
+        stage.apply(ingress).await;
+        let dial = stage.dial(80);
+        answered_by(&dial, "web.example", &["a", "b"]).await;
+        b.feels(false);
+        answered_by(&dial, "web.example", &["a"]).await;
+        b.feels(true);
+        answered_by(&dial, "web.example", &["a", "b"]).await;
     });
 }

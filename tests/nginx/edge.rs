@@ -15,6 +15,11 @@ pub(crate) const PROGRAM_FLAG: &str = "--nginx-program";
 pub(crate) const IS_CHECK: &str = "[ \"$3\" = -t ]";
 /// The socket by which the agent knows it.
 pub(crate) const SOCKET: &str = "status.sock";
+/// The folder of its example.
+pub(crate) const EXAMPLE: &str = "nginx";
+/// What the README of its example prints, but for what servers answer.
+pub(crate) const PRINTED: &[&str] =
+    &["bowline_nginx_drift_total 0", "    upstream ingress_default_web_web_ {"];
 /// Whether it learns of members while it runs.
 pub(crate) const LEARNS: bool = false;
 /// What clients send who meet no failure whatever changes.

@@ -16,8 +16,12 @@ mod load;
 mod own;
 #[path = "../program/play.rs"]
 mod play;
+#[path = "../program/readme.rs"]
+mod readme;
 #[path = "../program/rules.rs"]
 mod rules;
+#[path = "../program/settings.rs"]
+mod settings;
 #[path = "../program/spread.rs"]
 mod spread;
 #[path = "../traffic/stage.rs"]

@@ -3,7 +3,7 @@
 use crate::edge::{
     IS_CHECK, LEARNS, METRICS, PROGRAM_FLAG, SOCKET, args, folder, kill, master_in, steady, workers,
 };
-use crate::play::{master, play, signal};
+use crate::play::{master, play, signal, unharmed};
 use crate::stage::{
     PROGRAM, Stage, TARGET, agent_kubeconfig, answers, http, serves, start_agent_with,
 };
@@ -73,11 +73,13 @@ fn a_program_that_is_killed_comes_back_with_what_is_wanted_now() {
 fn a_socket_that_is_removed_is_made_again_and_traffic_flows_meanwhile() {
     play(async |stage| {
         let _a = served(stage).await;
-        std::fs::remove_file(folder(&stage.lb).join(SOCKET)).expect("a socket");
-        serves(&stage.dial(80), "web.example", "/", "a").await;
-        let b = http("b").await;
-        stage.served_by("web", &[&b]).await;
-        serves(&stage.dial(80), "web.example", "/", "b").await;
+        let (web, b) = (stage.dial(80), http("b").await);
+        unharmed(&web, "web.example", async {
+            std::fs::remove_file(folder(&stage.lb).join(SOCKET)).expect("a socket");
+            stage.served_by("web", &[&b]).await;
+            serves(&web, "web.example", "/", "b").await;
+        })
+        .await;
     });
 }
 
@@ -86,13 +88,18 @@ fn an_agent_that_is_killed_leaves_the_program_serving_and_the_next_one_takes_it_
     play(async |stage| {
         let _a = served(stage).await;
         let before = (master(&stage.lb), steady(&stage.lb));
-        stage.agent.process.end();
-        serves(&stage.dial(80), "web.example", "/", "a").await;
-        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
-        let running = workers(&stage.lb);
-        start(stage, &kubeconfig, &args(&stage.lb));
-        stage.agent.ready().await;
-        serves(&stage.dial(80), "web.example", "/", "a").await;
+        let web = stage.dial(80);
+        let running = unharmed(&web, "web.example", async {
+            stage.agent.process.end();
+            serves(&web, "web.example", "/", "a").await;
+            let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+            let running = workers(&stage.lb);
+            start(stage, &kubeconfig, &args(&stage.lb));
+            stage.agent.ready().await;
+            serves(&web, "web.example", "/", "a").await;
+            running
+        })
+        .await;
         // Some may have been about to end when the agent was killed.
         let now = workers(&stage.lb);
         assert!(now.is_subset(&running), "nothing needed a reload: {running:?}, {now:?}");
@@ -192,6 +199,8 @@ fn a_full_disk_stops_no_traffic_and_what_waited_for_it_follows() {
         let web = stage.dial(80);
         serves(&web, "web.example", "/", "a").await;
 
+        stage.ingress("moved", &[("moved.example", "/", "Prefix", "web")]).await;
+        serves(&web, "moved.example", "/", "a").await;
         let filler = hidden.0.join("filler");
         let mut file = std::fs::File::create(&filler).expect("a file");
         while file.write_all(&[7; 4096]).is_ok() {}
@@ -201,16 +210,23 @@ fn a_full_disk_stops_no_traffic_and_what_waited_for_it_follows() {
         stage.served_by("web", &[&b]).await;
         let meanwhile = if LEARNS { "b" } else { "a" };
         serves(&web, "web.example", "/", meanwhile).await;
-        // A pool does: the load balancer's status says that it waits, or why.
+        // A pool does: the load balancer's status says that it waits, or why; and who had another is served by that.
         stage.behind("more", &[&b]).await;
-        stage.ingress("more", &[("more.example", "/", "Prefix", "more")]).await;
-        eventually("it is told that the plan waits", || async {
-            let lb = stage.cluster.read("LoadBalancer", "", &stage.lb).await;
-            let status = lb["status"].to_string();
-            let told = ["No space left", "has not applied"].iter().any(|it| status.contains(it));
-            let tried = stage.agent.process.log().contains("No space left");
-            if told && tried { Ok(()) } else { Err(status) }
-        })
+        for name in ["more", "moved"] {
+            stage.ingress(name, &[(&format!("{name}.example"), "/", "Prefix", "more")]).await;
+        }
+        unharmed(
+            &web,
+            "moved.example",
+            eventually("it is told that the plan waits", || async {
+                let lb = stage.cluster.read("LoadBalancer", "", &stage.lb).await;
+                let status = lb["status"].to_string();
+                let told =
+                    ["No space left", "has not applied"].iter().any(|it| status.contains(it));
+                let tried = stage.agent.process.log().contains("No space left");
+                if told && tried { Ok(()) } else { Err(status) }
+            }),
+        )
         .await;
         serves(&web, "web.example", "/", meanwhile).await;
         // With nothing but the files of before it comes back, and learns what has changed.
@@ -226,8 +242,9 @@ fn a_full_disk_stops_no_traffic_and_what_waited_for_it_follows() {
         serves(&web, "web.example", "/", meanwhile).await;
 
         std::fs::remove_file(&filler).expect("removed");
-        serves(&web, "more.example", "/", "b").await;
-        serves(&web, "web.example", "/", "b").await;
+        for host in ["more.example", "moved.example", "web.example"] {
+            serves(&web, host, "/", "b").await;
+        }
         let log = stage.agent.process.log();
         let complaints = log.lines().filter(|line| line.contains("No space left")).count();
         assert!((1..200).contains(&complaints), "{complaints} complaints");

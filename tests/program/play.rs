@@ -6,6 +6,7 @@ use bowline_testing::{Dial, eventually};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A program outlives an agent that is killed, as stages end theirs: it is ended with the test.
@@ -53,6 +54,30 @@ pub(crate) fn master(lb: &str) -> u32 {
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     }
+}
+
+/// A client that asks without a pause while something else happens: none of its requests may fail.
+pub(crate) async fn unharmed<T>(dial: &Dial, host: &str, something: impl Future<Output = T>) -> T {
+    let over = AtomicBool::new(false);
+    let (mut good, mut bad) = (0, Vec::new());
+    let client = async {
+        while !over.load(Ordering::Relaxed) {
+            match dial.get(host, "/").await {
+                Ok(answer) if answer.status == 200 => good += 1,
+                Ok(answer) => bad.push(format!("{}: {}", answer.status, answer.text())),
+                Err(why) => bad.push(why),
+            }
+        }
+    };
+    let happens = async {
+        let value = something.await;
+        over.store(true, Ordering::Relaxed);
+        value
+    };
+    let (value, ()) = tokio::join!(happens, client);
+    assert!(bad.is_empty(), "{} of {} failed: {:?}", bad.len(), good + bad.len(), bad.first());
+    assert!(good > 0);
+    value
 }
 
 /// Waits until no request is answered by anybody but these, and each of them answers.
