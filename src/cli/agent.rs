@@ -52,6 +52,7 @@ pub(super) struct Agent {
     /// Listen at this address of the machine instead of those of the load balancer, as in a Pod behind a
     /// Service; one of each family, with commas or repeated
     #[arg(long, value_name = "IP", value_delimiter = ',')]
+    #[arg(requires = "load_balancer", conflicts_with = "templates")]
     listen: Vec<IpAddr>,
 
     #[command(flatten)]

@@ -14,13 +14,19 @@ struct Up {
 
 impl Up {
     fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// With these variables.
+    fn with(env: &[(&str, &str)]) -> Self {
         let scratch = Scratch::new();
         let kubeconfig = scratch.path().join("kubeconfig");
         let file = kubeconfig.display().to_string();
         let args =
             ["up", "--kubeconfig", &file, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
         let args = args.map(str::to_owned);
-        let mut service = scratch.spawn("up", Path::new(env!("CARGO_BIN_EXE_bowline")), &args);
+        let program = Path::new(env!("CARGO_BIN_EXE_bowline"));
+        let mut service = scratch.spawn_with("up", program, &args, env);
         until("bowline up is ready", || {
             service.assert_alive();
             let log = service.log();
@@ -234,5 +240,34 @@ fn a_class_that_nothing_can_be_made_of_says_so_in_the_claim() {
             });
         }
         assert_eq!(up.names("lb"), ["local"]);
+    });
+}
+
+#[test]
+fn haproxy_and_nginx_serve_as_children_where_a_class_asks_for_them() {
+    play(async || {
+        let up = Up::start();
+        let backend = Backend::http("one", LOOPBACK, 0).await;
+        up.apply(&ingress_class());
+        for (number, type_) in ["Haproxy", "Nginx"].into_iter().enumerate() {
+            let name = type_.to_lowercase();
+            up.class(&name, json!({"bareMetalLoadBalancer": {"type": type_}}));
+            let made = up.claim(&name, &name);
+            up.consumers(&name, &format!("shop-{number}"), 9000, &backend);
+            let address = up.address(&format!("service/shop-{number}"));
+            assert_eq!(answers(address, 9000).await, "one", "{type_}: the Service");
+            assert_eq!(answers(address, 8080).await, "one", "{type_}: the Ingress");
+            let consumers = [format!("service/shop-{number}"), format!("ingress/shop-{number}")];
+            up.kubectl(&["delete", &consumers[0], &consumers[1]]);
+            up.kubectl(&["delete", &format!("lbc/{name}"), "--timeout=30s"]);
+            up.kubectl(&["wait", &format!("lb/{made}"), "--for=delete", "--timeout=30s"]);
+            eventually("nobody listens there", || async {
+                match Dial::to(address, 9000).tcp().await {
+                    Ok(_) => Err("somebody does".to_owned()),
+                    Err(_) => Ok(()),
+                }
+            })
+            .await;
+        }
     });
 }

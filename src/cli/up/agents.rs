@@ -1,6 +1,7 @@
-//! The load balancers of `bowline up`: an agent with a proxy for every LoadBalancer that is built in, as
-//! long as the object is there.
+//! The load balancers of `bowline up`: an agent with a proxy for every LoadBalancer that is built in or that a class
+//! made, as long as the object is there.
 
+use super::programs::Programs;
 use crate::cli::proxy::Proxies;
 use crate::running::sweep;
 use bowline_api::LoadBalancer;
@@ -10,6 +11,7 @@ use bowline_drivers::builtin::Builtin;
 use bowline_runtime::agent;
 use bowline_runtime::roles::{AgentOptions, Context, RoleError};
 use futures::StreamExt as _;
+use futures::future::BoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -33,6 +35,7 @@ pub(super) struct Agents {
     namespace: String,
     grace: Duration,
     proxies: Proxies,
+    programs: Programs,
     running: BTreeMap<String, Running>,
     /// The addresses that load balancers have.
     taken: BTreeMap<String, Vec<IpAddr>>,
@@ -50,6 +53,7 @@ impl Agents {
         namespace: String,
         grace: Duration,
         proxies: Proxies,
+        programs: Programs,
     ) -> Self {
         context.readiness.awaits(LISTED);
         Self {
@@ -58,6 +62,7 @@ impl Agents {
             namespace,
             grace,
             proxies,
+            programs,
             running: BTreeMap::new(),
             taken: BTreeMap::new(),
         }
@@ -106,9 +111,12 @@ impl Agents {
 
     fn apply(&mut self, object: &LoadBalancer) {
         let name = object.name_any();
-        if !matches!(object.spec.source, LoadBalancerSource::Builtin(_)) {
-            return;
-        }
+        let program = match &object.spec.source {
+            LoadBalancerSource::Builtin(_) => None,
+            // One that somebody made has its proxy where he runs it.
+            LoadBalancerSource::BareMetalLoadBalancer(it) if is_made(object) => Some(it.type_),
+            _ => return,
+        };
         if self.running.contains_key(&name) {
             return;
         }
@@ -122,9 +130,16 @@ impl Agents {
         };
         let (client, proxies, stopped) =
             (self.client.clone(), self.proxies.clone(), context.clone());
-        let start = move || {
-            let driver = Builtin::new(proxies.start(&options.load_balancer));
-            agent::run(client.clone(), options.clone(), driver, context.clone())
+        let programs = self.programs.clone();
+        let start = move || -> BoxFuture<'static, Result<(), RoleError>> {
+            let (client, options, context) = (client.clone(), options.clone(), context.clone());
+            match program {
+                Some(type_) => Box::pin(programs.clone().run(type_, client, options, context)),
+                None => {
+                    let driver = Builtin::new(proxies.start(&options.load_balancer));
+                    Box::pin(agent::run(client, options, driver, context))
+                }
+            }
         };
         // Made here, so that the process is not ready before this load balancer is.
         let task = tokio::spawn(keep_up(name.clone(), start(), start, stopped, AGAIN));
@@ -144,9 +159,7 @@ impl Agents {
     /// The address that the agent of a load balancer reports: for one that a class made without a pool the
     /// one that it has, or one on loopback that nobody has. What is reported is in its status from then on.
     fn address(&mut self, object: &LoadBalancer) -> Vec<IpAddr> {
-        let LoadBalancer { metadata, spec, .. } = object;
-        let marks = metadata.annotations.as_ref();
-        let made = marks.is_some_and(|all| all.contains_key(names::ANNOTATION_PROVISIONED_FOR));
+        let (spec, made) = (&object.spec, is_made(object));
         if !made || !spec.addresses.is_empty() || spec.address_pool.is_some() {
             return Vec::new();
         }
@@ -167,13 +180,22 @@ impl Agents {
         let Some(agent) = self.running.remove(&name) else { return };
         let _ = agent.stop.send(true);
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let folder = self.programs.folder(&name);
         tokio::spawn(async move {
             let _ = agent.task.await;
+            // Most have none.
+            let _ = tokio::fs::remove_dir_all(folder).await;
             if let Err(error) = forget(&leases, &names::agent_lease(&name)).await {
                 tracing::warn!(load_balancer = name, %error, "cannot delete the Lease of its agent");
             }
         });
     }
+}
+
+/// Whether a class made a load balancer.
+fn is_made(object: &LoadBalancer) -> bool {
+    let marks = object.metadata.annotations.as_ref();
+    marks.is_some_and(|all| all.contains_key(names::ANNOTATION_PROVISIONED_FOR))
 }
 
 /// Deletes the Lease of an agent that is gone, unless another one has it by now.

@@ -4,6 +4,7 @@
 mod agents;
 mod greeting;
 mod local;
+mod programs;
 mod roles;
 
 use super::class::ClassFlag;
@@ -140,6 +141,15 @@ impl Up {
         given.or_else(|| (!self.no_default_load_balancer).then(|| local::NAME.to_owned()))
     }
 
+    /// Where programs that are children of this process have their files: with the data, so that the next process
+    /// finds what it left.
+    fn programs_folder(&self) -> PathBuf {
+        match &self.data {
+            Some(data) => data.join("proxies"),
+            None => std::env::temp_dir().join(format!("bowline-{}", std::process::id())),
+        }
+    }
+
     async fn serve(self, objects: Vec<Manifest>) -> anyhow::Result<()> {
         let mut signals = Signals::new()?;
         let admin = Admin::bind(self.admin.admin).await?;
@@ -159,6 +169,9 @@ impl Up {
         let at_once = matches!(result, Ok(End::AtOnce));
         if !at_once {
             cluster.shutdown().await;
+        }
+        if self.data.is_none() {
+            let _ = std::fs::remove_dir_all(self.programs_folder());
         }
         // Without data the credentials die with the process; a kubeconfig that points nowhere would only
         // mislead. Another `up` may have put its own there meanwhile.

@@ -3,6 +3,7 @@
 
 use super::Up;
 use super::agents::Agents;
+use super::programs::Programs;
 use crate::demo::{Kubelet, Served};
 use anyhow::{Context as _, anyhow};
 use bowline_api::names;
@@ -46,6 +47,7 @@ impl Roles {
             up.namespace.clone(),
             up.grace.time(),
             up.proxy.proxies(&context.metrics),
+            Programs::new(up.programs_folder(), up.proxy.wants_access_log(), &context.metrics),
         );
         let agents = async move {
             agents.run().await;
