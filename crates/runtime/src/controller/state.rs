@@ -517,7 +517,9 @@ impl State {
                 return self.live(*kind, key).filter(|after| before.as_ref() != Some(after));
             }
             (target, Written::Binding(id, answer)) => self.bound(target, id, answer),
-            (Target::Claim(_), Written::Claim(shown)) => {
+            (Target::Claim(_), Written::Claim(shown))
+                if !self.bindings.is_buried(&shown.status.known.uid) =>
+            {
                 let known = binder::Object::Claim(shown.status.known.clone());
                 self.bindings.tell(binder::Event::Apply(Box::new(known)));
                 self.put_claim(*shown);

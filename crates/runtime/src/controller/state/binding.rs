@@ -15,10 +15,13 @@ use bowline_core::objects::Version;
 use bowline_core::status::Condition as Said;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 
 #[cfg(test)]
 mod tests;
 
+/// Uids that are remembered; no write is under way while so many go.
+const BURIED: usize = 1024;
 /// How often a load balancer is looked at that is still being wiped.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -42,6 +45,9 @@ pub(super) struct Bindings {
     clock: i64,
     /// Where load balancers that classes make are served.
     pub(super) ground: convert::Ground,
+    /// The uids of load balancers and claims that were told gone last: the answer to a write that comes later
+    /// does not bring one back.
+    buried: VecDeque<Arc<str>>,
 }
 
 impl Bindings {
@@ -65,6 +71,11 @@ impl Bindings {
             self.news.clear();
         }
         self.leads = leads;
+    }
+
+    /// Whether the load balancer or claim of this uid was told gone.
+    pub(super) fn is_buried(&self, uid: &Arc<str>) -> bool {
+        self.buried.contains(uid)
     }
 
     /// What a class says.
@@ -111,6 +122,10 @@ impl Bindings {
                     Some(Status::Claim(shown)) => Arc::clone(&shown.status.known.uid),
                     _ => "".into(),
                 };
+                if !uid.is_empty() {
+                    self.buried.truncate(BURIED - 1);
+                    self.buried.push_front(Arc::clone(&uid));
+                }
                 Told::Delete { kind, key: key.clone(), uid }
             }),
             _ => None,
@@ -145,6 +160,9 @@ impl State {
 
     /// A claim is so now.
     pub(super) fn put_claim(&mut self, shown: Shown<ClaimShown>) {
+        if self.bindings.is_buried(&shown.status.known.uid) {
+            return;
+        }
         let key = shown.status.known.key.clone();
         self.bindings.claims.put(key.clone(), shown);
         self.dirty.insert(Target::Claim(key));

@@ -153,6 +153,9 @@ impl State {
 
     /// A load balancer is so now, as the answer to a write says.
     pub(super) fn put_balancer(&mut self, lb: &Arc<str>, shown: Shown<LoadBalancerShown>) {
+        if self.bindings.is_buried(&shown.status.known.uid) {
+            return;
+        }
         self.seats.show(&shown.status);
         let known = binder::Object::LoadBalancer(shown.status.known.clone());
         self.bindings.tell(binder::Event::Apply(Box::new(known)));

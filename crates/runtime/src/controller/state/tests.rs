@@ -148,3 +148,15 @@ fn between_two_writes_of_a_status_the_consumers_are_not_gone_through() {
     assert!(matches!(next, Next::Nothing), "{next:?}");
     assert_eq!(state.walks, 2);
 }
+
+#[test]
+fn the_answer_to_a_write_brings_no_load_balancer_back_that_was_told_gone() {
+    let now = Instant::now();
+    let mut state = with_load_balancer(now);
+    let old = load_balancer(2, &json!({}));
+    let gone = Event::Delete(bowline_core::planner::Kind::LoadBalancer, ObjectKey::new("", "edge"));
+    state.hear(Heard::Planner(gone, Some(shown(&old))), now);
+    let target = Target::LoadBalancer("edge".into());
+    state.wrote(&target, Written::Status(shown(&old)), now);
+    assert_eq!(state.balancers.get(&"edge".into()), None);
+}
