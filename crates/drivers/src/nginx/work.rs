@@ -85,6 +85,8 @@ impl Proxy {
                 break "it has ended; its log says why";
             }
             if loaded && gone {
+                // What it listens at is its own all the same: who finds it taken would leave it out.
+                common.has_loaded();
                 break "somebody has removed its socket";
             }
             if Instant::now() >= until {
