@@ -174,6 +174,7 @@ fn a_claim_that_is_not_bound_is_said_with_what_would_help() {
 #[test]
 fn a_claim_that_waits_is_told_of_every_load_balancer_and_how_many_wait_for_it() {
     let mut lists = lists();
+    lists.load_balancers[0].spec.allowed_namespaces = Default::default();
     let named = ("bowline.dev/load-balancer-claim".to_owned(), "web".to_owned());
     lists.services[0].metadata.annotations = Some([named].into());
     for number in 0..12 {
