@@ -65,13 +65,13 @@ impl Why {
             Self::Key => {
                 "ask for another address, or share it: same bowline.dev/allow-shared-ip, other ports"
             }
-            Self::Port(_) | Self::Ports => "ask for another address, or use other ports",
+            Self::Port(_) => "ask for another address, or use other ports",
             Self::Traffic => {
                 "ask for another address, or use externalTrafficPolicy Cluster on both Services"
             }
             Self::Namespace => "ask for another address, or set the pool's sharingAcrossNamespaces",
             Self::Elsewhere(_) => "ask for another address, or put both on one load balancer",
-            Self::Full(_) => "ask for another address",
+            Self::Ports | Self::Full(_) => "ask for another address",
         }
     }
 }
