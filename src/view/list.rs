@@ -130,10 +130,21 @@ impl Lists {
         if secrets.is_none() {
             note("secrets", "nothing is said about certificates");
         }
-        let decides = addresses.is_some() && services.is_some() && load_balancers.is_some();
-        let pools = pools.filter(|_| decides);
-        if pools.is_none() {
-            note("addresspools.bowline.dev", "only the leader says why somebody has no address");
+        // Who decides what somebody has must know all that the leader knows.
+        let needed = [
+            ("addresspools.bowline.dev", pools.is_some()),
+            ("addresses.bowline.dev", addresses.is_some()),
+            ("externalips.bowline.dev", external_ips.is_some()),
+            ("services", services.is_some()),
+            ("loadbalancers.bowline.dev", load_balancers.is_some()),
+            ("namespaces", namespaces.is_some()),
+            ("nodes", nodes.is_some()),
+        ];
+        let hidden: Vec<_> = needed.iter().filter(|(_, seen)| !seen).map(|(it, _)| *it).collect();
+        let pools = pools.filter(|_| hidden.is_empty());
+        if !hidden.is_empty() {
+            let means = "only the leader says why somebody has no address";
+            note(&hidden.join(", "), means);
         }
         Ok(Self {
             services: services
