@@ -9,10 +9,11 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs::File;
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
 
 static NAMESPACE: OnceLock<File> = OnceLock::new();
 
@@ -70,7 +71,21 @@ pub fn add(address: IpAddr) {
     match address {
         IpAddr::V4(_) => ip(&["addr", "add", &format!("{address}/32"), "dev", "lo"]),
         // Without waiting whether somebody else has it: nobody else is here.
-        IpAddr::V6(_) => ip(&["addr", "add", &format!("{address}/128"), "dev", "lo", "nodad"]),
+        IpAddr::V6(_) => {
+            ip(&["addr", "add", &format!("{address}/128"), "dev", "lo", "nodad"]);
+            wait_for_route(address);
+        }
+    }
+}
+
+/// Linux takes an IPv6 address at once and its route a little later, from a work queue: until then the
+/// address can be bound and not be reached.
+fn wait_for_route(address: IpAddr) {
+    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).expect("bind a socket");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while let Err(e) = socket.connect((address, 9)) {
+        assert!(Instant::now() < deadline, "no route to {address}: {e}");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
