@@ -59,6 +59,7 @@ pub(super) fn plan(lb: &LoadBalancer, wants: &Wants, left: &FxHashSet<Arc<str>>)
         if let Some(at) = sits.get(&want.consumer.uid)
             && let Ok(requests) = &want.requests
             && no_more(requests, &plan.seats[*at].requests)
+            && silence(lb, requests).is_none()
         {
             plan.resize(*at, *requests);
         }
@@ -77,6 +78,19 @@ fn no_more(new: &Amounts, old: &Amounts) -> bool {
     Resource::ALL.into_iter().all(|it| new.amount(it) <= old.amount(it))
 }
 
+/// Why nothing is too little to say.
+fn silence(lb: &LoadBalancer, requests: &Amounts) -> Option<Problem> {
+    (lb.require_requests && requests.is_empty()).then(|| {
+        let message = format!(
+            "load balancer {} admits only those who say how much they will use, by the annotation bowline.dev/{} or bowline.dev/{}",
+            lb.name,
+            Resource::Bandwidth,
+            Resource::Iops
+        );
+        Problem::new(Reason::RequestsRequired, message)
+    })
+}
+
 impl Plan {
     fn resize(&mut self, at: usize, requests: Amounts) {
         let seat = &mut self.seats[at];
@@ -90,9 +104,11 @@ impl Plan {
         let old = self.seats[at].requests;
         let problem = match &want.requests {
             Ok(new) if *new == old => return,
-            Ok(new) => match self.lacks(lb, new, &old) {
-                None => return self.resize(at, *new),
-                Some(problem) => {
+            Ok(new) => match (silence(lb, new), self.lacks(lb, new, &old)) {
+                // Who takes back what it must say goes on using what it said.
+                (Some(problem), _) => problem,
+                (None, None) => return self.resize(at, *new),
+                (None, Some(problem)) => {
                     self.keep(lb, new, &old);
                     problem
                 }
@@ -126,14 +142,8 @@ impl Plan {
             let message = format!("load balancer {} is being deleted", lb.name);
             return Err(Problem::new(Reason::LoadBalancerNotFound, message));
         }
-        if lb.require_requests && requests.is_empty() {
-            let message = format!(
-                "load balancer {} admits only those who say how much they will use, by the annotation bowline.dev/{} or bowline.dev/{}",
-                lb.name,
-                Resource::Bandwidth,
-                Resource::Iops
-            );
-            return Err(Problem::new(Reason::RequestsRequired, message));
+        if let Some(problem) = silence(lb, &requests) {
+            return Err(problem);
         }
         if !lb.capacity.is_empty() && self.seats.len() >= MOST_SEATS {
             let message = format!("load balancer {} has {MOST_SEATS} consumers already", lb.name);

@@ -10,6 +10,7 @@ use crate::admission::{Decision, Want};
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{IngressClass, LoadBalancer, LoadBalancerClaim, Namespace};
 use crate::outcome::{Problem, Reason};
+use crate::resources::Amounts;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -166,6 +167,19 @@ impl Planner {
                 let message = format!("its seat on load balancer {} is being recorded", lb.name);
                 Err(Refusal::by(lb, Problem::new(Reason::SeatPending, message)))
             }
+        }
+    }
+
+    /// What somebody was admitted with.
+    pub(super) fn admitted_with(
+        &self,
+        lb: &LoadBalancer,
+        who: &Who,
+        uid: &Arc<str>,
+    ) -> Option<Amounts> {
+        match self.decision(lb, who, uid)? {
+            Decision::Admitted { requests, .. } => Some(*requests),
+            Decision::Waiting { .. } => None,
         }
     }
 

@@ -5,6 +5,7 @@ use crate::key::ObjectKey;
 use crate::objects::LoadBalancer;
 use crate::outcome::{Outcome, Problem, Reason, State};
 use crate::plan::Fragment;
+use crate::resources::Amounts;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,9 +21,16 @@ pub(super) struct Target<'a> {
     pub(super) addresses: &'a [IpAddr],
     /// Whether they are the consumer's own, whatever else it asks for.
     pub(super) own: bool,
+    /// What the consumer was admitted with, where seats are counted.
+    pub(super) seat: Option<Amounts>,
 }
 
-impl Target<'_> {
+impl<'a> Target<'a> {
+    /// A load balancer with these addresses, for anybody.
+    pub(super) fn new(lb: &'a LoadBalancer, addresses: &'a [IpAddr]) -> Self {
+        Self { lb, addresses, own: false, seat: None }
+    }
+
     pub(super) fn problem(&self, reason: Reason, what: impl std::fmt::Display) -> Problem {
         let message = format!("load balancer {} {what}", crate::outcome::quote(&self.lb.name));
         Problem::new(reason, message)

@@ -366,7 +366,8 @@ impl Planner {
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
         let seat = place(&ask, namespace, labels, stores).and_then(|lb| {
             self.seated(lb, who, uid)?;
-            let target = Target { lb, addresses: &directory.addresses(lb), own: false };
+            let addresses = directory.addresses(lb);
+            let target = Target::new(lb, &addresses);
             let wants = wants(target).map_err(|problem| Refusal::by(lb, problem))?;
             let age = Age { created, key: who.key.clone() };
             Ok(Placed { lb: lb.name.clone(), age, wants })
@@ -400,7 +401,7 @@ impl Planner {
         let directory = &self.stores.directory;
         let lb = directory.by_name(&who.key.name)?;
         let oldest = self.seats.ground(&lb.name)?.ingresses.first()?;
-        let wants = web::wants(Target { lb, addresses: &directory.addresses(lb), own: false });
+        let wants = web::wants(Target::new(lb, &directory.addresses(lb)));
         let placed =
             Placed { lb: lb.name.clone(), age: oldest.clone(), wants: Wants::Ports(wants) };
         Some((None, Seat::Placed(placed)))
@@ -413,7 +414,8 @@ impl Planner {
             let directory = &self.stores.directory;
             let lb = directory.by_name(name)?;
             let ground = self.seats.ground(name)?;
-            let target = Target { lb, addresses: &directory.addresses(lb), own: false };
+            let addresses = directory.addresses(lb);
+            let target = Target::new(lb, &addresses);
             let (built, web) = web::build(target, |key| ground.ports.holder(key));
             Some((Planned::built(who, &lb.uid, name, built), web))
         });
@@ -452,7 +454,9 @@ impl Planner {
         };
         let lb = stores.directory.by_name(&placed.lb)?;
         let ground = self.seats.ground(&placed.lb)?;
-        let target = Target { lb, addresses: &stores.directory.addresses(lb), own: false };
+        let addresses = stores.directory.addresses(lb);
+        let seat = self.admitted_with(lb, who, uid);
+        let target = Target { seat, ..Target::new(lb, &addresses) };
         let draining = stores.directory.draining(lb);
         let mut built = match (&service, &ingress) {
             (Some(service), _) => match self.has(service, target) {

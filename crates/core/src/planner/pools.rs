@@ -57,8 +57,8 @@ pub(super) fn for_ingress(
     Pool { speaks, limits, ..pool(name, service, port, target, &merged) }
 }
 
-/// What a consumer is held to, where its load balancer does so. Requests that cannot be read are told by who
-/// admits it; they hold it to nothing.
+/// What a consumer is held to, where its load balancer does so: where seats are counted what it was admitted
+/// with, whatever it asks for now.
 fn limits(
     kind: ConsumerKind,
     key: &ObjectKey,
@@ -66,8 +66,11 @@ fn limits(
     requests: &Result<Amounts, Problem>,
     target: Target<'_>,
 ) -> Option<Limits> {
-    let requests =
-        requests.as_ref().ok().filter(|it| target.lb.enforce_limits && !it.is_empty())?;
+    let requests = match target.lb.counted {
+        true => target.seat,
+        false => requests.as_ref().ok().copied(),
+    };
+    let requests = requests.filter(|it| target.lb.enforce_limits && !it.is_empty())?;
     let ObjectKey { namespace, name } = key.clone();
     Some(Limits {
         consumer: ConsumerRef { kind, namespace, name, uid: uid.clone() },

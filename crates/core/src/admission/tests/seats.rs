@@ -117,6 +117,24 @@ fn who_must_say_what_it_uses_and_does_not_waits() {
 }
 
 #[test]
+fn who_must_say_what_it_uses_and_says_nothing_any_more_keeps_what_it_said() {
+    let mut api = Api::new([LoadBalancer { require_requests: true, ..lb("edge", bandwidth(10)) }]);
+    api.wants([want("a", 1, 6)]);
+    api.run();
+    api.wants([Want { requests: Ok(Amounts::default()), ..want("a", 1, 0) }, want("b", 2, 5)]);
+    let told = api.run();
+    assert_eq!(api.seats(), [seat("a", 6)], "nobody else gets what it goes on using");
+    let Some(Decision::Admitted { requests, short: Some(short), .. }) = &told[&consumer("a")]
+    else {
+        panic!("{told:?}")
+    };
+    assert_eq!((*requests, short.reason), (bandwidth(6), Reason::RequestsRequired));
+    api.wants([want("a", 1, 2)]);
+    api.run();
+    assert_eq!(api.seats(), [seat("a", 2), seat("b", 5)]);
+}
+
+#[test]
 fn a_request_that_cannot_be_read_gives_no_seat_and_takes_none() {
     let unreadable = Problem::new(Reason::BadValue, "\"many\" is not a quantity");
     let mut api = Api::new([lb("edge", bandwidth(10))]);

@@ -8,6 +8,7 @@ use crate::objects::{
     LoadBalancerClaim, Operator, Placement, Requirement, Service,
 };
 use crate::outcome::{Problem, Reason};
+use crate::plan::Limits;
 use crate::planner::{Config, Event, Object, Planner, Read};
 use crate::resources::Amounts;
 
@@ -58,6 +59,36 @@ fn where_seats_are_counted_only_who_has_one_is_planned() {
     let reasons = reasons(&planner, crate::key::ConsumerKind::Service, "a/x");
     assert_eq!(reasons, [Reason::NoCapacity]);
     assert_eq!(decide(&mut planner, None), "SeatPending by lb");
+}
+
+#[test]
+fn a_consumer_is_held_to_what_it_was_admitted_with_whatever_it_asks_for_now() {
+    let mut planner = Planner::new(Config::default());
+    apply(&mut planner, LoadBalancer { enforce_limits: true, ..counted("lb") });
+    let short = Some(Problem::new(Reason::NoCapacity, "full"));
+    let admitted = Decision::Admitted { load_balancer: "lb".into(), requests: SOME, short };
+    let web = || ingress("a/x", vec![rule("shop.example", &[("/", "x:80")])]);
+    apply(&mut planner, class("web"));
+    let more = Ok(Amounts { bandwidth: Some(1_000), iops: Some(9) });
+    let unreadable = Err(Problem::new(Reason::BadValue, "\"lots\" is not a quantity"));
+    for requests in [Ok(SOME), more, unreadable, Ok(Amounts::default())] {
+        apply(&mut planner, Service { requests: requests.clone(), ..asks() });
+        apply(&mut planner, Ingress { requests: requests.clone(), ..web() });
+        let both = [who(), super::super::who::Who::ingress(&key("a/x")).with_uid(&web().uid)];
+        for consumer in &both {
+            planner.handle(Event::Admitted(consumer.clone(), Some(admitted.clone())));
+        }
+        planner.take();
+        let pools: Vec<_> = planner.fragments("lb").flat_map(|it| it.pools.clone()).collect();
+        let mut held: Vec<_> = pools.into_iter().map(|pool| pool.limits).collect();
+        held.sort_by_key(|it| it.as_ref().map(|it| it.consumer.kind));
+        let limits = |consumer: ConsumerRef| Limits {
+            consumer,
+            requests_per_second: SOME.iops,
+            bits_per_second: SOME.bandwidth,
+        };
+        assert_eq!(held, both.map(limits).map(Some), "{requests:?}");
+    }
 }
 
 #[test]
