@@ -134,7 +134,7 @@ impl Agent {
 
     /// Templates: for one load balancer, or for all that is exposed.
     fn fill(self) -> anyhow::Result<()> {
-        let (options, publisher) = self.template.read()?;
+        let (options, publisher) = self.template.read(self.grace.time())?;
         let Some(load_balancer) = self.load_balancer else {
             return role::run(self.admin.admin, async |context| {
                 let client = self.connect.client().await?;
@@ -144,13 +144,18 @@ impl Agent {
         role::run(self.admin.admin, async |context| {
             let client = self.connect.client().await?;
             let driver = Templates::new(publisher, &options.domain, options.settle);
+            let once = options.once;
             let options = AgentOptions {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
-                grace: self.grace.time(),
+                grace: options.grace,
                 ..AgentOptions::new(load_balancer)
             };
-            Ok(agent::run(client, options, driver, context))
+            let running: Running = match once {
+                Some(patience) => Box::pin(agent::once(client, options, driver, context, patience)),
+                None => Box::pin(agent::run(client, options, driver, context)),
+            };
+            Ok(running)
         })
     }
 }
@@ -179,7 +184,7 @@ mod tests {
             "--driver nginx",
             "--load-balancer edge --default-port-mode tcp",
             "--load-balancer edge --default-lb-ip 192.0.2.1",
-            "--load-balancer edge --once",
+            "--load-balancer edge --address 192.0.2.1 --once",
             "--once-timeout 3",
         ] {
             let said = said(&format!("{templates} {flags}"));

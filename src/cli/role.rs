@@ -32,7 +32,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 /// How long an end may take.
 #[derive(Debug, clap::Args)]
 pub(super) struct GraceFlag {
-    /// How long requests under way may take when it stops; a second signal ends them at once
+    /// How long what is under way, such as requests, may take when it stops; a second signal ends it at once
     #[arg(long = "grace", value_name = "SECONDS", default_value_t = 10)]
     seconds: u64,
 }

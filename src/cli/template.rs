@@ -83,7 +83,7 @@ pub(super) struct TemplateFlags {
     settle: u64,
 
     /// Write and notify once, then end; with a failure where something failed
-    #[arg(long, requires = "templates", conflicts_with = "load_balancer")]
+    #[arg(long, requires = "templates", conflicts_with = "addresses")]
     once: bool,
 
     /// With --once: how long the API may take to say what there is
@@ -113,7 +113,7 @@ impl TemplateFlags {
     }
 
     /// Reads the templates, and says how they are filled.
-    pub(super) fn read(self) -> anyhow::Result<(TemplateOptions, Publisher)> {
+    pub(super) fn read(self, grace: Duration) -> anyhow::Result<(TemplateOptions, Publisher)> {
         let targets = targets(self.templates, self.outputs, self.checks)?;
         let names = ServerNames::new(&self.server_name_templates)?;
         let names = Arc::new(names);
@@ -130,6 +130,7 @@ impl TemplateFlags {
             names,
             settle: Duration::from_millis(self.settle),
             once: self.once.then(|| Duration::from_secs(self.once_timeout)),
+            grace,
             identity: roles::identity(),
         };
         Ok((options, publisher))

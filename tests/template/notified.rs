@@ -88,6 +88,36 @@ fn who_was_to_be_told_when_the_agent_was_killed_is_told_by_the_next_one() {
 }
 
 #[test]
+fn a_notifier_that_has_begun_ends_before_the_agent_does_within_the_grace() {
+    play(async || {
+        let site = Site::new(LINES).await;
+        let (begun, go) = (site.path("begun"), site.path("go"));
+        let slow = format!("command:touch {begun}; until test -e {go}; do sleep 0.1; done");
+        let begins = async || {
+            eventually("the notifier has begun", || async {
+                std::fs::metadata(&begun).map(drop).map_err(|error| error.to_string())
+            })
+            .await;
+        };
+        let args = ["--notify", &slow, "--notify-timeout", "100"];
+        let owed = site.folder.join(".out.unnotified");
+        let mut hasty = site.start(&[&args[..], &["--grace", "0"]].concat()).await;
+        begins().await;
+        assert_eq!(hasty.stop(), Some(0), "{}", hasty.process.log());
+        assert!(owed.exists(), "the next agent is to tell it");
+        std::fs::remove_file(&begun).unwrap();
+        let mut patient = site.start(&[&args[..], &["--grace", "100"]].concat()).await;
+        begins().await;
+        patient.process.signal("TERM");
+        says(&patient, "a second signal ends it at once").await;
+        assert!(owed.exists(), "nobody has been told yet");
+        site.put("go", "");
+        assert_eq!(patient.process.wait(), Some(0), "{}", patient.process.log());
+        assert!(!owed.exists(), "everybody has been told");
+    });
+}
+
+#[test]
 fn what_cannot_be_served_is_told_on_the_object_and_the_others_are_served() {
     play(async || {
         let site = Site::new(LINES).await;

@@ -7,9 +7,12 @@
 //!             (what comes while the driver works is the next update)
 //! ```
 
+mod once;
 mod reporter;
 mod secrets;
 mod tally;
+
+pub use once::once;
 
 use crate::lease::Report;
 use crate::metrics::Phase;
@@ -166,6 +169,23 @@ fn follow(
     ));
 }
 
+/// Starts to follow Nodes, which only some need.
+fn follow_nodes(
+    client: &Client,
+    context: &Context,
+    sender: &mpsc::Sender<Heard>,
+    watches: &mut JoinSet<()>,
+) {
+    watches.spawn(watch::follow(
+        Api::all(client.clone()),
+        Selection::default(),
+        "Node",
+        context.metrics.clone(),
+        sender.clone(),
+        |seen| told(Kind::Node, seen, |node: Node| Some(Object::Node(convert::node(&node)))),
+    ));
+}
+
 /// What the resolver is told of what a watch shows.
 fn told<K: kube::Resource>(
     kind: Kind,
@@ -271,14 +291,7 @@ impl<D: Driver> Agent<D> {
             return;
         }
         self.follows_nodes = true;
-        watches.spawn(watch::follow(
-            Api::all(self.client.clone()),
-            Selection::default(),
-            "Node",
-            self.context.metrics.clone(),
-            sender.clone(),
-            |seen| told(Kind::Node, seen, |node: Node| Some(Object::Node(convert::node(&node)))),
-        ));
+        follow_nodes(&self.client, &self.context, sender, watches);
     }
 
     /// Gives the driver what is different. Some: it failed, and this is how long to wait.

@@ -43,6 +43,23 @@ impl Context {
         // A sender that is gone can no longer change its mind: that too means to stop.
         let _ = shutdown.wait_for(|stop| *stop).await;
     }
+
+    /// What comes of some work; once the roles are to stop it has the grace left. None: it took longer.
+    pub(crate) async fn within_grace<T>(
+        &self,
+        grace: Duration,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let late = async {
+            self.stopped().await;
+            tokio::time::sleep(grace).await;
+        };
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = late => None,
+        }
+    }
 }
 
 /// How the controller is started.
@@ -139,6 +156,13 @@ pub enum RoleError {
     /// A part that runs as long as the role has ended by itself.
     #[error("{0} has ended by itself")]
     Ended(&'static str),
+}
+
+impl RoleError {
+    /// What was to be done once has not been done.
+    pub(crate) fn stopped() -> Self {
+        Self::Template("stopped before it was done".to_owned())
+    }
 }
 
 /// A name for this process that no other has: the host's name and a random part.

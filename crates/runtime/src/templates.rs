@@ -58,6 +58,8 @@ pub struct TemplateOptions {
     /// Whether to end once everything is in place and everybody is notified, and how long the API may take to
     /// say what there is.
     pub once: Option<Duration>,
+    /// How long a check or a notifier may take when it stops.
+    pub grace: Duration,
     /// Who this process is.
     pub identity: String,
 }
@@ -185,7 +187,7 @@ impl Role {
             };
             tokio::select! {
                 biased;
-                () = context.stopped() => return Ok(()),
+                () = context.stopped() => return self.stopped(),
                 () = time => {}
                 received = heard.recv_many(&mut batch, BURST) => {
                     if received == 0 {
@@ -205,11 +207,8 @@ impl Role {
                 return Err(RoleError::Template(why));
             }
             let begun = unwritten.take();
-            let round = tokio::select! {
-                biased;
-                () = context.stopped() => return Ok(()),
-                round = self.round() => round,
-            };
+            let round = context.within_grace(self.options.grace, self.round()).await;
+            let Some(round) = round else { return self.stopped() };
             match round {
                 Ok(again) => {
                     let looks = self.lacks_addresses().then(|| Instant::now() + ADDRESSES);
@@ -232,6 +231,11 @@ impl Role {
                 }
             }
         }
+    }
+
+    /// It is told to stop: good, unless there was something to be done once.
+    fn stopped(&self) -> Result<(), RoleError> {
+        if self.options.once.is_some() { Err(RoleError::stopped()) } else { Ok(()) }
     }
 
     /// Brings files and those who are notified up to date; when to do it again though nothing changes. What

@@ -58,6 +58,19 @@ impl Templates {
         }
     }
 
+    /// Writes and notifies once; who is left out.
+    pub async fn once(&mut self, update: &Update) -> Result<Vec<Refusal>, Error> {
+        self.desired.apply(update);
+        loop {
+            self.begin();
+            self.ended().await?;
+            // Those who are refused are looked for in several goes.
+            if self.again.is_none_or(|again| again > Instant::now()) {
+                return Ok(self.refused.clone());
+            }
+        }
+    }
+
     fn report(&self) -> Report {
         let waiting = self.burst.is_some() || self.failed || self.working.is_some();
         Report { refused: self.refused.clone(), waiting }
@@ -123,8 +136,11 @@ async fn write(
 ) -> Result<Written, Error> {
     publisher.reread()?;
     let (subject, mut told) = Subject::planned(desired, domain, &publisher.knows());
-    let Done { refused, again, .. } = publisher.write(&subject, Instant::now()).await?;
+    let Done { changed, refused, again } = publisher.write(&subject, Instant::now()).await?;
     told.extend(refused);
+    for file in changed {
+        tracing::info!(output = %file.display(), "written");
+    }
     let mut failures = Vec::new();
     for (notifier, came) in publisher.notify().await {
         match came {

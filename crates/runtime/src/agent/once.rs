@@ -1,0 +1,102 @@
+//! What a load balancer is to do now, put into files once: no Lease, since nobody stays behind it, and no
+//! Events; who is left out is in the log. `bowline agent --load-balancer NAME --template … --once` runs it.
+
+use super::{BURST, Heard, LACKING, follow, follow_nodes};
+use crate::roles::{AgentOptions, Context, RoleError};
+use bowline_core::resolver::Resolver;
+use bowline_core::update::{Refusal, Update};
+use bowline_drivers::template::Templates;
+use kube::Client;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+/// Writes and notifies once. The API may take `patience` to say what there is; everything that fails is an
+/// error, those who are left out are not.
+pub async fn once(
+    client: Client,
+    options: AgentOptions,
+    mut templates: Templates,
+    context: Context,
+    patience: Duration,
+) -> Result<(), RoleError> {
+    let update = tokio::select! {
+        biased;
+        () = context.stopped() => return Err(RoleError::stopped()),
+        update = gather(&client, &options, &context, patience) => update?,
+    };
+    if update.listeners.is_empty() {
+        tracing::warn!(
+            load_balancer = options.load_balancer,
+            "there is no Plan with anything on it: nobody uses this load balancer, no controller has planned it, \
+             or there is none of this name"
+        );
+    }
+    let written = context.within_grace(options.grace, templates.once(&update)).await;
+    let written = written.ok_or_else(RoleError::stopped)?;
+    sum_up(&written.map_err(|error| RoleError::Template(error.to_string()))?);
+    Ok(())
+}
+
+/// All that is recorded for the load balancer, and its certificates as far as they come.
+async fn gather(
+    client: &Client,
+    options: &AgentOptions,
+    context: &Context,
+    patience: Duration,
+) -> Result<Update, RoleError> {
+    let begun = Instant::now();
+    let (sender, mut heard) = mpsc::channel(4096);
+    // They end when this does.
+    let mut watches = JoinSet::new();
+    follow(client, options, context, &sender, &mut watches);
+    let mut resolver = Resolver::new();
+    let mut follows_nodes = false;
+    let mut batch = Vec::new();
+    let mut synced = None;
+    loop {
+        let until = synced.unwrap_or(begun + patience);
+        tokio::select! {
+            biased;
+            _ = heard.recv_many(&mut batch, BURST) => {}
+            () = sleep_until(until) => match synced {
+                Some(_) => break,
+                None => return Err(RoleError::Template(format!(
+                    "the API has not told all Plans, EndpointSlices and Secrets within {patience:?}"
+                ))),
+            },
+        }
+        for Heard { event, .. } in batch.drain(..) {
+            resolver.handle(event);
+        }
+        if resolver.needs_nodes() && !std::mem::replace(&mut follows_nodes, true) {
+            follow_nodes(client, context, &sender, &mut watches);
+        }
+        if resolver.synced() {
+            synced = synced.or(Some(Instant::now() + LACKING));
+            // Certificates are known to be missing of what was taken.
+            let _ = resolver.take();
+            if resolver.missing_certificates().next().is_none() {
+                break;
+            }
+        }
+    }
+    for (host, consumer) in resolver.uncertified() {
+        tracing::warn!(%host, object = %consumer, "its certificate has not come");
+    }
+    Ok(resolver.snapshot())
+}
+
+/// Says at the end who is left out.
+fn sum_up(refused: &[Refusal]) {
+    for Refusal { consumer, problem, .. } in refused {
+        tracing::warn!(object = %consumer, reason = %problem.reason, "{}", problem.message);
+    }
+    let objects: BTreeSet<_> = refused.iter().map(|refused| refused.consumer.to_string()).collect();
+    if !objects.is_empty() {
+        let objects: Vec<_> = objects.iter().map(String::as_str).collect();
+        tracing::warn!(objects = objects.join(", "), "left out, wholly or in part");
+    }
+}
