@@ -192,6 +192,8 @@ pub struct Report {
     /// Whether some of what was given is not in force yet though nothing is wrong with it, as while a
     /// reload waits its turn. The driver says by itself when it is.
     pub waiting: bool,
+    /// Why it has been in vain so far to bring it into force; the driver tries again by itself.
+    pub trouble: Option<String>,
 }
 
 impl Report {

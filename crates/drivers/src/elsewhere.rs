@@ -70,7 +70,7 @@ impl<D> Elsewhere<D> {
         if self.here.is_empty() {
             return report;
         }
-        let Report { refused, waiting } = report;
+        let Report { refused, waiting, trouble } = report;
         let mut all = self.wanted().1;
         for refusal in refused {
             let Extent::Listener(at) = refusal.extent else {
@@ -84,7 +84,7 @@ impl<D> Elsewhere<D> {
         }
         all.sort();
         all.dedup();
-        Report { refused: all, waiting }
+        Report { refused: all, waiting, trouble }
     }
 
     /// The same update, with listeners here.
@@ -157,7 +157,7 @@ mod tests {
                 }),
                 _ => None,
             });
-            Ok(Report { refused: refused.collect(), waiting: false })
+            Ok(Report { refused: refused.collect(), ..Report::default() })
         }
 
         async fn drain(&mut self, _: Duration) {}

@@ -19,6 +19,7 @@ use common::{
     answers, ask, backend, consumer, eventually, exact, first, get, listener, members, plain, pool,
     put, settled, site, slow,
 };
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -183,6 +184,46 @@ async fn what_nginx_refuses_is_found_and_told_and_the_rest_goes_live() {
     let report = settled(&mut driver, report).await;
     assert_eq!(report.refused.len(), 1, "{report:?}");
     answers(port, "bad.example", "/better", 200, "a").await;
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_nginx_does_not_load_what_it_accepted_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = backend("a").await;
+    let (port, update) = first(&[a]).await;
+    // Its check can be made to accept everything.
+    let (lie, script) = (folder.path().join("lie"), folder.path().join("program"));
+    let real = program();
+    let (lies, real) = (lie.display(), real.display());
+    let text =
+        format!("#!/bin/sh\n[ \"$3\" = -t ] && [ -e {lies} ] && exit 0\nexec {real} \"$@\"\n");
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let options = Options { program: script, ..options(folder.path()) };
+    let (mut driver, _) = start(options, &update).await;
+
+    std::fs::write(&lie, "").unwrap();
+    let bad = Update {
+        pools: vec![pool("q")],
+        members: vec![members("q", &[([127, 0, 0, 1], 0).into()])],
+        sites: vec![site(exact("bad.example"), "/", "q", "bad")],
+        ..Update::default()
+    };
+    let _ = driver.apply(&bad).await;
+    let mut report = Report::default();
+    while report.trouble.is_none() {
+        report = tokio::time::timeout(Duration::from_secs(30), driver.changed()).await.unwrap();
+    }
+    let trouble = "loading nginx's file: invalid port in upstream \"127.0.0.1:0\"".to_owned();
+    assert_eq!((report.waiting, report.trouble), (true, Some(trouble)));
+    assert_eq!(get(port, "a.example", "/").await, Ok((200, "a".to_owned())));
+
+    std::fs::remove_file(&lie).unwrap();
+    let waiting = Report { waiting: true, ..Report::default() };
+    let report = settled(&mut driver, waiting).await;
+    let told: Vec<_> = report.refused.iter().map(|it| &it.consumer).collect();
+    assert_eq!((told, report.trouble), (vec![&consumer("bad")], None));
     driver.drain(Duration::from_secs(5)).await;
 }
 

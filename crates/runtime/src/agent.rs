@@ -370,7 +370,7 @@ impl<D: Driver> Agent<D> {
         self.report.send_if_modified(|before| {
             let now = Report {
                 hash: said.in_force(before.hash, update.hash),
-                error: before.error.clone().filter(|_| failed),
+                error: said.trouble.clone().or_else(|| before.error.clone().filter(|_| failed)),
                 refused: report.refused,
                 unlisted: 0,
                 addresses: before.addresses.clone(),

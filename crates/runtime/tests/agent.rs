@@ -62,7 +62,7 @@ fn unbound(consumer: ConsumerRef, port: u16) -> Report {
     let problem = Problem::new(Reason::BindFailed, format!("127.0.0.1:{port}: address in use"));
     Report {
         refused: vec![Refusal { consumer, problem, extent: Extent::Listener(listener(port)) }],
-        waiting: false,
+        ..Report::default()
     }
 }
 

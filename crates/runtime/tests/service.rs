@@ -144,7 +144,7 @@ async fn what_an_agent_cannot_do_is_told_on_that_service_alone() {
             problem: Problem::new(Reason::BindFailed, "127.0.0.1:22: address in use"),
             extent: Extent::All,
         }],
-        waiting: false,
+        ..Report::default()
     };
     let agent = start_agent(client.clone(), AgentOptions::new("edge"), driver.clone());
     addressed(&client, "web", "127.0.0.1").await;

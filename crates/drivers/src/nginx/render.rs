@@ -14,6 +14,7 @@ use bowline_core::key::ConsumerRef;
 use bowline_core::outcome::{Problem, Reason, quote};
 use bowline_core::plan::{ListenerProtocol, Pool, Serves, Transport};
 use bowline_core::update::{Extent, ListenerKey, Refusal, ResolvedListener};
+pub(super) use everywhere::LOG;
 use pool::Upstreams;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 //! status socket what it has loaded. What it is to have is decided by `render`; here are sockets and signals.
 
 use super::find;
-use super::render::{self, Settings};
+use super::render::{self, LOG, Settings};
 use super::status;
 use super::wanted::{CONFIG, Wanted};
 use crate::Error;
@@ -15,8 +15,12 @@ use nix::sys::signal::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep};
+
+/// How long nginx may take to load its file though it complains.
+const REFUSED: Duration = Duration::from_secs(3);
 
 type Common = crate::program::common::Common<Proxy>;
 
@@ -71,6 +75,7 @@ impl Proxy {
     async fn await_mark(&self, common: &mut Common, master: u32, old: &[u32]) -> Result<(), Error> {
         let mark = common.wanted.mark();
         let until = Instant::now() + LOADING;
+        let mut refused = None;
         let cause = loop {
             // The socket is made before them.
             let loaded = find::workers(master).iter().any(|pid| !old.contains(pid));
@@ -81,21 +86,43 @@ impl Proxy {
             {
                 return Ok(());
             }
+            let why = self.why();
             if common.has_ended() {
-                break "it has ended; its log says why";
+                break why.unwrap_or_else(|| "it has ended; its log says why".to_owned());
             }
             if loaded && gone {
                 // What it listens at is its own all the same: who finds it taken would leave it out.
                 common.has_loaded();
-                break "somebody has removed its socket";
+                break "somebody has removed its socket".to_owned();
+            }
+            // It complains of lesser things too, and loads its file all the same.
+            if let Some(why) = why.filter(|_| !loaded)
+                && refused.get_or_insert_with(Instant::now).elapsed() >= REFUSED
+            {
+                break why;
             }
             if Instant::now() >= until {
-                break "it takes too long";
+                break "it takes too long".to_owned();
             }
             sleep(SOON).await;
         };
         common.counters.failed_reloads.inc();
         Err(trouble("loading nginx's file", cause))
+    }
+
+    fn log(&self) -> PathBuf {
+        self.settings.folder.join(LOG)
+    }
+
+    fn forget_complaints(&self) {
+        // Where that fails, an old complaint may be told in place of a new one.
+        let _ = std::fs::write(self.log(), "");
+    }
+
+    /// What nginx has complained of since it was told to load its file.
+    fn why(&self) -> Option<String> {
+        let said = std::fs::read_to_string(self.log()).ok().filter(|said| !said.is_empty())?;
+        Some(Self::complaint(&said))
     }
 }
 
@@ -170,6 +197,7 @@ impl Program for Proxy {
             return Ok(());
         }
         self.end_orphans().await;
+        self.forget_complaints();
         for socket in self.sockets() {
             // One that was killed leaves it behind, and the next cannot make it again.
             let _ = std::fs::remove_file(socket);
@@ -218,6 +246,7 @@ impl Program for Proxy {
             }
             None => return Err(trouble("loading nginx's file", "nginx does not run")),
         };
+        self.forget_complaints();
         let old = find::workers(master);
         self.running = Some(Running { master, mark: None });
         if !find::signal(master, Signal::SIGHUP) {

@@ -141,6 +141,8 @@ pub(super) struct Worker<P: Program> {
     program: P,
     /// Whether it is known what is wanted.
     begun: bool,
+    /// What went wrong last, until all is in force.
+    trouble: Option<String>,
     reports: watch::Sender<Report>,
     look_at: Instant,
     bind_at: Instant,
@@ -149,7 +151,7 @@ pub(super) struct Worker<P: Program> {
 impl<P: Program> Worker<P> {
     pub(super) fn new(common: Common<P>, program: P, reports: watch::Sender<Report>) -> Self {
         let now = Instant::now();
-        Self { common, program, begun: false, reports, look_at: now, bind_at: now }
+        Self { common, program, begun: false, trouble: None, reports, look_at: now, bind_at: now }
     }
 
     pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
@@ -192,6 +194,7 @@ impl<P: Program> Worker<P> {
                 () = sleep_until(next) => {
                     if let Err(error) = self.tick().await {
                         tracing::warn!(%error, "{} is not in step", P::NAME);
+                        self.trouble = Some(error.to_string());
                     }
                     self.publish();
                 }
@@ -217,11 +220,13 @@ impl<P: Program> Worker<P> {
 
     fn report(&self) -> Report {
         let waiting = self.common.reload.is_some() || !self.program.runs();
-        Report { refused: self.common.refused.clone(), waiting }
+        let trouble = self.trouble.clone().filter(|_| waiting);
+        Report { refused: self.common.refused.clone(), waiting, trouble }
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
         let report = self.report();
+        self.trouble.clone_from(&report.trouble);
         self.reports.send_if_modified(|before| {
             let changed = *before != report;
             *before = report;

@@ -73,7 +73,7 @@ impl Templates {
 
     fn report(&self) -> Report {
         let waiting = self.burst.is_some() || self.failed || self.working.is_some();
-        Report { refused: self.refused.clone(), waiting }
+        Report { refused: self.refused.clone(), waiting, ..Report::default() }
     }
 
     /// When there is something to write.

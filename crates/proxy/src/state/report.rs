@@ -34,7 +34,7 @@ impl State {
         }));
         refused.sort();
         refused.dedup();
-        Report { refused, waiting: false }
+        Report { refused, ..Report::default() }
     }
 
     /// Members see this machine's address: what was asked for otherwise is served so all the same.

@@ -159,7 +159,7 @@ async fn a_certificate_that_cannot_be_read_is_told_to_those_who_use_it_and_harms
     let message = "the certificate of bad.example cannot be served: the chain is empty";
     let problem = Problem::new(Reason::BadCertificate, message);
     let refusal = Refusal { consumer: consumer("site"), problem, extent: Extent::Part };
-    assert_eq!(report, Report { refused: vec![refusal], waiting: false });
+    assert_eq!(report, Report { refused: vec![refusal], ..Report::default() });
     let trusted = authority.trusted(&[]);
     assert!(world.https().tls(&trusted, "bad.example").certificate().await.is_err());
     assert!(world.https().tls(&trusted, "a.example").certificate().await.is_ok());

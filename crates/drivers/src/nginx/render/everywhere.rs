@@ -13,6 +13,9 @@ const NO_HOST: &str = r"~*^[a-z0-9._:\[\]-]* $";
 const WEB_LOG: &str = r#"'{"time":"$time_iso8601","client":"$remote_addr","listener":"$server_addr:$server_port","tls":"$ssl_protocol","protocol":"$server_protocol","method":"$request_method","host":"$host","path":"$uri","status":$status,"bytes_in":$request_length,"bytes_out":$bytes_sent,"duration_s":$request_time,"pool":"$proxy_host","member":"$upstream_addr"}'"#;
 const STREAM_LOG: &str = r#"'{"time":"$time_iso8601","client":"$remote_addr","listener":"$server_addr:$server_port","protocol":"$protocol","status":$status,"bytes_in":$bytes_received,"bytes_out":$bytes_sent,"duration_s":$session_time,"member":"$upstream_addr"}'"#;
 
+/// Where nginx says why it does not load what it was given.
+pub(crate) const LOG: &str = "error.log";
+
 /// What only a proxy says of a client, and is told here.
 const TOLD: [(&str, &str); 13] = [
     ("Host", "$http_host"),
@@ -48,12 +51,14 @@ pub(super) fn before_mark(settings: &Settings, streams: bool) -> Result<String, 
          worker_rlimit_nofile {};\n\
          pcre_jit on;\n\
          pid {};\n\
-         error_log stderr warn;\n\n\
+         error_log stderr warn;\n\
+         error_log {} emerg;\n\n\
          events {{\n    worker_connections 8192;\n}}\n\n\
          http {{\n",
         settings.shutdown_seconds.max(1),
         settings.files,
         own("nginx.pid")?,
+        own(LOG)?,
     ));
     for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
         text.push_str(&format!("    {kind}_temp_path {};\n", own(&format!("tmp-{kind}"))?));
