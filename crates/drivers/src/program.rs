@@ -14,11 +14,14 @@ mod driven;
 pub(crate) mod folder;
 pub mod pem;
 pub(crate) mod process;
+pub(crate) mod sieve;
 pub(crate) mod suspects;
+pub mod text;
 pub(crate) mod work;
 
 pub use counters::Counters;
 pub use driven::Driven;
+pub use sieve::Rendered;
 pub use suspects::Excluded;
 
 use crate::Error;

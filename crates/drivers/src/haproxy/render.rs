@@ -9,14 +9,14 @@ use super::text::{BadText, Word};
 use super::version::Version;
 use super::wanted::{Body, COMMON, Section, Servers, Wanted};
 use crate::desired::Desired;
-use crate::program::{Excluded, pem};
+use crate::program::Excluded;
+use crate::program::sieve::{Sieve, short_hash};
 use backend::Mode;
 use bowline_core::key::ConsumerRef;
-use bowline_core::outcome::{Problem, Reason, quote};
+use bowline_core::outcome::{Reason, quote};
 use bowline_core::plan::{Action, Limits, ListenerProtocol, Pool, Serves};
-use bowline_core::update::{Extent, ListenerKey, Refusal, ResolvedListener};
+use bowline_core::update::{Extent, ListenerKey, ResolvedListener};
 use routes::Routes;
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,13 +35,7 @@ pub struct Settings {
 }
 
 /// What HAProxy is to have, and what of the plan is not in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rendered {
-    /// What HAProxy is to have.
-    pub wanted: Wanted,
-    /// What it will not do, sorted.
-    pub refused: Vec<Refusal>,
-}
+pub type Rendered = crate::program::Rendered<Wanted>;
 
 /// The backend for names of pools that do not exist. No pool has such a name.
 const NOBODY: &str = ":nobody";
@@ -70,20 +64,17 @@ pub fn render(
 ) -> Result<Rendered, BadText> {
     let mut render = Render {
         desired,
-        excluded,
+        sieve: Sieve::new("HAProxy", desired, excluded),
         settings,
         wanted: Wanted::default(),
-        refused: BTreeSet::new(),
         pools: BTreeMap::new(),
     };
     render.everywhere()?;
-    render.exclusions();
     render.find_pools();
-    render.certificates();
+    render.wanted.certificates = render.sieve.certificates();
     render.listeners();
     render.backends();
-    let refused = render.refused.into_iter().collect();
-    Ok(Rendered { wanted: render.wanted, refused })
+    Ok(render.sieve.rendered(render.wanted))
 }
 
 /// The name of the backend of a pool and its servers, where a plan with this pool is rendered so.
@@ -95,18 +86,16 @@ pub fn servers(desired: &Desired, pool: &str) -> Option<(Word, Servers)> {
 
 struct Render<'a> {
     desired: &'a Desired,
-    excluded: &'a Excluded,
+    sieve: Sieve<'a>,
     settings: &'a Settings,
     wanted: Wanted,
-    refused: BTreeSet<Refusal>,
     /// Pools that something leads to, by name.
     pools: BTreeMap<Arc<str>, (Word, Mode)>,
 }
 
 impl Render<'_> {
     fn refuse(&mut self, consumer: &ConsumerRef, reason: Reason, message: String, extent: Extent) {
-        let problem = Problem::new(reason, message);
-        self.refused.insert(Refusal { consumer: consumer.clone(), problem, extent });
+        self.sieve.refuse(consumer, reason, message, extent);
     }
 
     fn everywhere(&mut self) -> Result<(), BadText> {
@@ -178,15 +167,8 @@ impl Render<'_> {
         }
     }
 
-    fn exclusions(&mut self) {
-        for (consumer, why) in &self.excluded.consumers {
-            let message = format!("HAProxy refuses its configuration: {why}");
-            self.refuse(consumer, Reason::NotSupported, message, Extent::All);
-        }
-    }
-
     fn is_excluded(&self, consumer: &ConsumerRef) -> bool {
-        self.excluded.consumers.contains_key(consumer)
+        self.sieve.is_excluded(consumer)
     }
 
     /// Pools that something leads to. One has one mode: what leads to it otherwise is refused where it
@@ -242,48 +224,9 @@ impl Render<'_> {
         self.pools.get(pool).filter(|(_, has)| *has == mode).map(|(name, _)| name)
     }
 
-    fn certificates(&mut self) {
-        for (hash, certificate) in &self.desired.certificates {
-            let digits = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-            let bundle = match self.excluded.certificates.get(hash) {
-                Some(why) => Err(format!("HAProxy refuses it: {why}")),
-                None if !digits => Err("its hash is none".to_owned()),
-                None => pem::bundle(&certificate.chain, &certificate.key).map_err(str::to_owned),
-            };
-            match bundle {
-                Ok(pem) => drop(self.wanted.certificates.insert(hash.clone(), pem.into())),
-                Err(why) => self.refuse_certificate(hash, &why),
-            }
-        }
-    }
-
-    fn refuse_certificate(&mut self, hash: &str, why: &str) {
-        let desired = self.desired;
-        for (key, site) in &desired.sites {
-            let certificate = site.tls.as_ref().and_then(|tls| tls.certificate.as_ref());
-            if certificate.is_none_or(|it| *it.hash != *hash) {
-                continue;
-            }
-            for (_, consumer) in &site.rules {
-                let message = format!("the certificate of {} cannot be served: {why}", key.host);
-                self.refuse(consumer, Reason::BadCertificate, message, Extent::Part);
-            }
-        }
-    }
-
     fn listeners(&mut self) {
-        let desired = self.desired;
         let mut entries: BTreeMap<(Arc<str>, bool), Vec<&ResolvedListener>> = BTreeMap::new();
-        for (key, resolved) in &desired.listeners {
-            if self.is_excluded(&resolved.consumer) {
-                continue;
-            }
-            if let Some(why) = self.excluded.listeners.get(key) {
-                let message = format!("{} cannot be bound: {why}", key.socket());
-                let extent = Extent::Listener(*key);
-                self.refuse(&resolved.consumer, Reason::BindFailed, message, extent);
-                continue;
-            }
+        for (key, resolved) in self.sieve.listeners() {
             match (&resolved.listener.serves, resolved.protocol()) {
                 (Serves::Entry(entry), ListenerProtocol::Http) => {
                     entries.entry((entry.clone(), false)).or_default().push(resolved);
@@ -294,13 +237,7 @@ impl Render<'_> {
                 (Serves::Pool(pool), ListenerProtocol::Tcp) => {
                     self.tcp_listener(key, resolved, pool);
                 }
-                (_, protocol) => {
-                    let protocol = format!("{protocol:?}").to_uppercase();
-                    let message =
-                        format!("{}: HAProxy does not carry {protocol} here", key.socket());
-                    let extent = Extent::Listener(*key);
-                    self.refuse(&resolved.consumer, Reason::NotSupported, message, extent);
-                }
+                _ => self.sieve.refuse_protocol(key, resolved),
             }
         }
         let names: BTreeSet<_> = entries.keys().map(|(entry, _)| entry.clone()).collect();
@@ -366,16 +303,6 @@ impl Render<'_> {
 /// The file with the ranges that may use a pool.
 fn ranges_file(pool: &Pool) -> String {
     format!("ranges/{}.lst", short_hash(&[pool.name.as_bytes()]))
-}
-
-/// Sixteen digits that stand for these texts.
-fn short_hash(parts: &[&[u8]]) -> String {
-    let mut digest = Sha256::new();
-    for part in parts {
-        digest.update((part.len() as u64).to_be_bytes());
-        digest.update(part);
-    }
-    digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

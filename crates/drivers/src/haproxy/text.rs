@@ -2,6 +2,8 @@
 //! functions and is a [`Word`] from then on; what does not fit is refused, never repaired. The
 //! renderer writes nothing that is neither a `Word` nor a constant of its own.
 
+pub use crate::program::text::BadText;
+use crate::program::text::check;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -9,17 +11,6 @@ use std::path::Path;
 /// A piece of text that HAProxy reads as one word, whatever was put into it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Word(Box<str>);
-
-/// Why a text cannot be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadText {
-    /// It is longer than HAProxy reads in one piece.
-    #[error("is too long")]
-    TooLong,
-    /// It has a character that cannot stand there.
-    #[error("has a character that HAProxy cannot take there")]
-    Character,
-}
 
 /// The longest name of a section.
 const NAME: usize = 700;
@@ -115,16 +106,6 @@ fn plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
 
-fn check(text: &str, longest: usize, fits: impl Fn(u8) -> bool) -> Result<(), BadText> {
-    if text.len() > longest {
-        return Err(BadText::TooLong);
-    }
-    if text.is_empty() || !text.bytes().all(fits) {
-        return Err(BadText::Character);
-    }
-    Ok(())
-}
-
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -135,6 +116,7 @@ impl fmt::Display for Word {
 mod tests {
     use super::super::tokens::words;
     use super::*;
+    use crate::samples::hostile;
     use proptest::prelude::*;
 
     #[test]
@@ -152,40 +134,6 @@ mod tests {
         for bad in ["", ":", "a:1", "10.0.0.1", "10.0.0.1:x", "10.0.0.1:70000"] {
             assert_eq!(unnamed(bad), None, "{bad}");
         }
-    }
-
-    /// What people have tried to get into configuration files.
-    fn hostile() -> impl Strategy<Value = String> {
-        let pieces = prop::sample::select(vec![
-            "\n",
-            "\r",
-            "\"",
-            "'",
-            "{",
-            "}",
-            "#",
-            ";",
-            "\\",
-            "\0",
-            " ",
-            "\t",
-            "%",
-            "$",
-            "${HOME}",
-            "%[env(A)]",
-            "lua-load /x",
-            ".include",
-            "\u{e4}",
-            "\u{2028}",
-            "a",
-            "/",
-            ".",
-            ":",
-            "]",
-            "`",
-            "server x 1.2.3.4",
-        ]);
-        prop::collection::vec(pieces, 0..12).prop_map(|pieces| pieces.concat())
     }
 
     proptest! {

@@ -7,16 +7,16 @@ mod speak;
 
 use super::diff::{Observed, diff, diff_servers};
 use super::driver::Options;
-use super::render::{self, Settings};
+use super::render::{self, Rendered, Settings};
 use super::socket::Socket;
-use super::text::Word;
+use super::text::{BadText, Word};
 use super::version::Version;
 use super::wanted::{Body, CONFIG, Section, Wanted};
 use crate::Error;
 use crate::desired::Desired;
 use crate::program::work::{Program, Seen};
 use crate::program::{Excluded, trouble};
-use bowline_core::update::{Refusal, Update};
+use bowline_core::update::Update;
 use nix::sys::signal::Signal;
 use prometheus_client::metrics::counter::Counter;
 use std::collections::BTreeMap;
@@ -156,13 +156,8 @@ impl Program for Proxy {
     const CARRIES_UDP: bool = false;
     type Wanted = Wanted;
 
-    fn render(
-        &self,
-        desired: &Desired,
-        excluded: &Excluded,
-    ) -> Result<(Wanted, Vec<Refusal>), String> {
-        let rendered = render::render(desired, excluded, &self.settings);
-        rendered.map(|it| (it.wanted, it.refused)).map_err(|why| why.to_string())
+    fn render(&self, desired: &Desired, excluded: &Excluded) -> Result<Rendered, BadText> {
+        render::render(desired, excluded, &self.settings)
     }
 
     fn files(wanted: &Wanted) -> BTreeMap<String, Vec<u8>> {

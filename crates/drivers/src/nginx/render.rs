@@ -9,14 +9,14 @@ mod web;
 use super::text::{BadText, Word};
 use super::wanted::Wanted;
 use crate::desired::Desired;
-use crate::program::{Excluded, pem};
+use crate::program::Excluded;
+use crate::program::sieve::{Sieve, short_hash};
 use bowline_core::key::ConsumerRef;
-use bowline_core::outcome::{Problem, Reason, quote};
+use bowline_core::outcome::{Reason, quote};
 use bowline_core::plan::{ListenerProtocol, Pool, Serves, Transport};
-use bowline_core::update::{Extent, ListenerKey, Refusal, ResolvedListener};
+use bowline_core::update::{Extent, ListenerKey, ResolvedListener};
 pub(super) use everywhere::LOG;
 use pool::Upstreams;
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -53,13 +53,7 @@ pub enum Stream {
 }
 
 /// What nginx is to have, and what of the plan is not in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rendered {
-    /// What nginx is to have.
-    pub wanted: Wanted,
-    /// What it will not do, sorted.
-    pub refused: Vec<Refusal>,
-}
+pub type Rendered = crate::program::Rendered<Wanted>;
 
 /// Renders everything. An error is in the settings, not in the plan.
 pub fn render(
@@ -69,17 +63,15 @@ pub fn render(
 ) -> Result<Rendered, BadText> {
     let mut render = Render {
         desired,
-        excluded,
+        sieve: Sieve::new("nginx", desired, excluded),
         settings,
         certificates: BTreeMap::new(),
-        refused: BTreeSet::new(),
         http: Upstreams::default(),
         stream: Upstreams::default(),
         keys: BTreeMap::new(),
         zones: BTreeSet::new(),
     };
-    render.exclusions();
-    render.certificates();
+    render.certificates = render.sieve.certificates();
     let (http, stream) = render.listeners();
     let mut tail = everywhere::after_mark(settings)?;
     tail.push_str(&render.http.text());
@@ -98,15 +90,14 @@ pub fn render(
     }
     let head = everywhere::before_mark(settings, !stream.is_empty())?;
     let wanted = Wanted { head, tail, certificates: render.certificates };
-    Ok(Rendered { wanted, refused: render.refused.into_iter().collect() })
+    Ok(render.sieve.rendered(wanted))
 }
 
 struct Render<'a> {
     desired: &'a Desired,
-    excluded: &'a Excluded,
+    sieve: Sieve<'a>,
     settings: &'a Settings,
     certificates: BTreeMap<Arc<str>, Arc<str>>,
-    refused: BTreeSet<Refusal>,
     http: Upstreams,
     stream: Upstreams,
     /// What clients with a cookie are known by, by pool.
@@ -117,66 +108,18 @@ struct Render<'a> {
 
 impl Render<'_> {
     fn refuse(&mut self, consumer: &ConsumerRef, reason: Reason, message: String, extent: Extent) {
-        let problem = Problem::new(reason, message);
-        self.refused.insert(Refusal { consumer: consumer.clone(), problem, extent });
-    }
-
-    fn exclusions(&mut self) {
-        for (consumer, why) in &self.excluded.consumers {
-            let message = format!("nginx refuses its configuration: {why}");
-            self.refuse(consumer, Reason::NotSupported, message, Extent::All);
-        }
+        self.sieve.refuse(consumer, reason, message, extent);
     }
 
     fn is_excluded(&self, consumer: &ConsumerRef) -> bool {
-        self.excluded.consumers.contains_key(consumer)
-    }
-
-    fn certificates(&mut self) {
-        let desired = self.desired;
-        for (hash, certificate) in &desired.certificates {
-            let digits = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-            let bundle = match self.excluded.certificates.get(hash) {
-                Some(why) => Err(format!("nginx refuses it: {why}")),
-                None if !digits => Err("its hash is none".to_owned()),
-                None => pem::bundle(&certificate.chain, &certificate.key).map_err(str::to_owned),
-            };
-            match bundle {
-                Ok(pem) => drop(self.certificates.insert(hash.clone(), pem.into())),
-                Err(why) => self.refuse_certificate(hash, &why),
-            }
-        }
-    }
-
-    fn refuse_certificate(&mut self, hash: &str, why: &str) {
-        let desired = self.desired;
-        for (key, site) in &desired.sites {
-            let certificate = site.tls.as_ref().and_then(|tls| tls.certificate.as_ref());
-            if certificate.is_none_or(|it| *it.hash != *hash) {
-                continue;
-            }
-            for (_, consumer) in &site.rules {
-                let message = format!("the certificate of {} cannot be served: {why}", key.host);
-                self.refuse(consumer, Reason::BadCertificate, message, Extent::Part);
-            }
-        }
+        self.sieve.is_excluded(consumer)
     }
 
     /// Servers of `http` and of `stream`.
     fn listeners(&mut self) -> (String, String) {
-        let desired = self.desired;
         let mut entries: BTreeMap<(Arc<str>, bool), Vec<ListenerKey>> = BTreeMap::new();
         let mut stream = String::new();
-        for (key, resolved) in &desired.listeners {
-            if self.is_excluded(&resolved.consumer) {
-                continue;
-            }
-            if let Some(why) = self.excluded.listeners.get(key) {
-                let message = format!("{} cannot be bound: {why}", key.socket());
-                let extent = Extent::Listener(*key);
-                self.refuse(&resolved.consumer, Reason::BindFailed, message, extent);
-                continue;
-            }
+        for (key, resolved) in self.sieve.listeners() {
             match (&resolved.listener.serves, resolved.protocol()) {
                 (Serves::Entry(entry), ListenerProtocol::Http) => {
                     entries.entry((entry.clone(), false)).or_default().push(*key);
@@ -187,12 +130,7 @@ impl Render<'_> {
                 (Serves::Pool(pool), ListenerProtocol::Tcp | ListenerProtocol::Udp) => {
                     stream.push_str(&self.stream_server(key, resolved, pool));
                 }
-                (_, protocol) => {
-                    let protocol = format!("{protocol:?}").to_uppercase();
-                    let message = format!("{}: nginx does not carry {protocol}", key.socket());
-                    let extent = Extent::Listener(*key);
-                    self.refuse(&resolved.consumer, Reason::NotSupported, message, extent);
-                }
+                _ => self.sieve.refuse_protocol(key, resolved),
             }
         }
         let mut http = String::new();
@@ -268,16 +206,6 @@ impl Render<'_> {
             self.refuse(consumer, Reason::NotSupported, message.to_owned(), Extent::Part);
         }
     }
-}
-
-/// Sixteen digits that stand for these texts.
-fn short_hash(parts: &[&[u8]]) -> String {
-    let mut digest = Sha256::new();
-    for part in parts {
-        digest.update((part.len() as u64).to_be_bytes());
-        digest.update(part);
-    }
-    digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //! and is a [`Word`] from then on; what does not fit is refused, never repaired. The renderer writes
 //! nothing that is neither a `Word`, a number, nor a constant of its own.
 
+pub use crate::program::text::BadText;
+use crate::program::text::check;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,17 +11,6 @@ use std::path::Path;
 /// A piece of text that nginx reads as one word, whatever was put into it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Word(Box<str>);
-
-/// Why a text cannot be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadText {
-    /// It is longer than nginx reads in one piece.
-    #[error("is too long")]
-    TooLong,
-    /// It has a character that cannot stand there.
-    #[error("has a character that nginx cannot take there")]
-    Character,
-}
 
 /// The longest name of an upstream.
 const NAME: usize = 700;
@@ -134,16 +125,6 @@ pub fn unescaped(path: &str) -> Option<String> {
 
 fn lower(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')
-}
-
-fn check(text: &str, longest: usize, fits: impl Fn(u8) -> bool) -> Result<(), BadText> {
-    if text.len() > longest {
-        return Err(BadText::TooLong);
-    }
-    if text.is_empty() || !text.bytes().all(fits) {
-        return Err(BadText::Character);
-    }
-    Ok(())
 }
 
 impl fmt::Display for Word {

@@ -2,15 +2,16 @@
 //! status socket what it has loaded. What it is to have is decided by `render`; here are sockets and signals.
 
 use super::find;
-use super::render::{self, LOG, Settings};
+use super::render::{self, LOG, Rendered, Settings};
 use super::status;
+use super::text::BadText;
 use super::wanted::{CONFIG, Wanted};
 use crate::Error;
 use crate::desired::Desired;
 use crate::program::work::{LOADING, Program, SOON, Seen};
 use crate::program::{Excluded, trouble};
 use bowline_core::plan::Transport;
-use bowline_core::update::{ListenerKey, Refusal, Update};
+use bowline_core::update::{ListenerKey, Update};
 use nix::sys::signal::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -135,13 +136,8 @@ impl Program for Proxy {
     const CARRIES_UDP: bool = true;
     type Wanted = Wanted;
 
-    fn render(
-        &self,
-        desired: &Desired,
-        excluded: &Excluded,
-    ) -> Result<(Wanted, Vec<Refusal>), String> {
-        let rendered = render::render(desired, excluded, &self.settings);
-        rendered.map(|it| (it.wanted, it.refused)).map_err(|why| why.to_string())
+    fn render(&self, desired: &Desired, excluded: &Excluded) -> Result<Rendered, BadText> {
+        render::render(desired, excluded, &self.settings)
     }
 
     fn files(wanted: &Wanted) -> BTreeMap<String, Vec<u8>> {

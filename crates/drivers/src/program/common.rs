@@ -4,6 +4,7 @@
 
 use super::counters::Counters;
 use super::folder::Folder;
+use super::sieve::Rendered;
 use super::suspects::{self, Excluded, Search, Suspect};
 use super::work::Program;
 use super::{hopeless, process, trouble};
@@ -111,11 +112,12 @@ impl<P: Program> Common<P> {
 
     /// Renders what is desired, without what is left out.
     pub(crate) fn render(&mut self, program: &P) -> Result<(), Error> {
-        (self.wanted, self.refused) = self.trial(program, &self.excluded)?;
+        let Rendered { wanted, refused } = self.trial(program, &self.excluded)?;
+        (self.wanted, self.refused) = (wanted, refused);
         Ok(())
     }
 
-    fn trial(&self, program: &P, excluded: &Excluded) -> Result<(P::Wanted, Vec<Refusal>), Error> {
+    fn trial(&self, program: &P, excluded: &Excluded) -> Result<Rendered<P::Wanted>, Error> {
         let rendered = program.render(&self.desired, excluded);
         rendered.map_err(|why| trouble(format!("writing the paths of {}'s files", P::NAME), why))
     }
@@ -167,14 +169,14 @@ impl<P: Program> Common<P> {
         let refused = |why| trouble(format!("checking {}'s files", P::NAME), why);
         tracing::warn!(why, "{} refuses its files; what it refuses is looked for", P::NAME);
         let all = suspects::all(&self.desired, &self.excluded);
-        let (none, _) = self.trial(program, &suspects::only(&self.excluded, &all, &[]))?;
-        if let Some(why) = self.refuses(&none, false).await? {
+        let none = self.trial(program, &suspects::only(&self.excluded, &all, &[]))?;
+        if let Some(why) = self.refuses(&none.wanted, false).await? {
             return Err(refused(why));
         }
         let mut search = Search::among(all.clone());
         while let Some(part) = search.next() {
-            let (some, _) = self.trial(program, &suspects::only(&self.excluded, &all, part))?;
-            search.tried(self.refuses(&some, false).await?);
+            let some = self.trial(program, &suspects::only(&self.excluded, &all, part))?;
+            search.tried(self.refuses(&some.wanted, false).await?);
         }
         for (suspect, why) in search.found {
             tracing::warn!(?suspect, why, "left out");

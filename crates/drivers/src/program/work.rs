@@ -6,8 +6,9 @@ use super::driven::Request;
 use super::{process, trouble};
 use crate::Error;
 use crate::desired::Desired;
-use crate::program::Excluded;
-use bowline_core::update::{Refusal, Report, Update};
+use crate::program::text::BadText;
+use crate::program::{Excluded, Rendered};
+use bowline_core::update::{Report, Update};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -61,7 +62,7 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
         &self,
         desired: &Desired,
         excluded: &Excluded,
-    ) -> Result<(Self::Wanted, Vec<Refusal>), String>;
+    ) -> Result<Rendered<Self::Wanted>, BadText>;
 
     /// What it is to have, as files.
     fn files(wanted: &Self::Wanted) -> BTreeMap<String, Vec<u8>>;

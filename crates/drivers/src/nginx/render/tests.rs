@@ -138,7 +138,7 @@ fn what_nginx_cannot_do_is_told_on_the_object_that_asks_for_it() {
             ),
             (
                 "web",
-                "the rule for \"/odd;#'\\\"{}$%\\\\x\" on host shop.example has a character that nginx cannot take there: it is not used",
+                "the rule for \"/odd;#'\\\"{}$%\\\\x\" on host shop.example has a character that cannot be written there: it is not used",
             ),
             ("web", "nginx checks no members: what one does not take is tried with another"),
         ]
