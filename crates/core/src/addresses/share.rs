@@ -3,7 +3,7 @@
 //! an address was given, so a later edit is the editor's loss.
 
 use super::claim::{Labels, Sharing};
-use super::record::{HolderRef, Port};
+use super::record::{HolderKind, HolderRef, Port};
 use crate::outcome::quote;
 use std::fmt;
 use std::sync::Arc;
@@ -58,20 +58,20 @@ pub(super) enum Why {
     Full(usize),
 }
 
-impl Why {
-    /// What would help one who asks for this address.
+impl Clash {
+    /// What would help one who asks for this address. Only Services share.
     pub(super) fn remedy(&self) -> &'static str {
-        match self {
-            Self::Key => {
+        match self.why {
+            Why::Key if self.with.kind == HolderKind::Service => {
                 "ask for another address, or share it: same bowline.dev/allow-shared-ip, other ports"
             }
-            Self::Port(_) => "ask for another address, or use other ports",
-            Self::Traffic => {
+            Why::Port(_) => "ask for another address, or use other ports",
+            Why::Traffic => {
                 "ask for another address, or use externalTrafficPolicy Cluster on both Services"
             }
-            Self::Namespace => "ask for another address, or set the pool's sharingAcrossNamespaces",
-            Self::Elsewhere(_) => "ask for another address, or put both on one load balancer",
-            Self::Ports | Self::Full(_) => "ask for another address",
+            Why::Namespace => "ask for another address, or set the pool's sharingAcrossNamespaces",
+            Why::Elsewhere(_) => "ask for another address, or put both on one load balancer",
+            Why::Key | Why::Ports | Why::Full(_) => "ask for another address",
         }
     }
 }
@@ -125,7 +125,20 @@ pub(super) fn may_share(one: Terms<'_>, other: Terms<'_>, across: bool) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::ObjectKey;
     use crate::plan::Transport;
+
+    #[test]
+    fn to_share_is_advised_only_where_a_service_has_the_address() {
+        let clash = |kind| Clash {
+            with: HolderRef { key: ObjectKey::new("shop", "web"), kind, uid: "1".into() },
+            why: Why::Key,
+        };
+        assert!(clash(HolderKind::Service).remedy().contains("share it"));
+        for kind in [HolderKind::LoadBalancer, HolderKind::ExternalIp] {
+            assert_eq!(clash(kind).remedy(), "ask for another address");
+        }
+    }
 
     fn port(transport: Transport, number: u16) -> Port {
         Port { transport, number }

@@ -275,7 +275,7 @@ impl Refusal {
             Self::NotInPool(_) => "ask for an address of this pool, or name the one that has it",
             Self::Avoided(_) => "ask for another address",
             Self::Foreign(..) => "ask for another address, or free it there",
-            Self::Clash(_, clash) => clash.why.remedy(),
+            Self::Clash(_, clash) => clash.remedy(),
             Self::Resting(_) => "wait until its rest is over, or ask for another address",
             Self::Leaving(_) => "wait until it is free, or ask for another address",
         }
