@@ -8,7 +8,7 @@ use bowline_api::address_pool::AddressPool;
 use bowline_api::{convert, names};
 use bowline_core::addresses::{
     Addresses, Ask, Claim, Config, Decision, Event, HolderKind, HolderRef, Kind, Object, Reason,
-    Verdict,
+    Serving, Verdict,
 };
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::outcome::{self, Problem};
@@ -113,6 +113,13 @@ impl Pooled {
         lists.external_ips.iter().for_each(|it| apply(Object::Claim(convert::external_ip(it))));
         for record in lists.addresses.iter().filter_map(convert::record) {
             self.machine.handle(Event::Recorded(record), now);
+        }
+        // What is recorded on a load balancer is held until the leader knows that its agent has let go of
+        // it. That is not known here: as it is recorded, so it is.
+        let mut serving = Serving::default();
+        for (holder, _) in serving.inherit_all(&self.machine, [], 0).places {
+            let places = serving.of(&holder);
+            self.machine.handle(Event::Serving { holder, places }, now);
         }
     }
 

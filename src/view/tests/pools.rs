@@ -201,6 +201,29 @@ fn what_cannot_be_read_is_quoted_once() {
 }
 
 #[test]
+fn what_an_agent_may_still_serve_is_held_until_the_leader_gives_it_up() {
+    let mut lists = served(json!({"bowline.dev/address-pool": "public"}));
+    let one_each = json!({"addresses": ["203.0.113.0/24"], "perNamespaceQuota": 1});
+    lists.pools = Some(vec![pool("public", one_each, json!({}))]);
+    // It has turned to IPv6, and is to give up at once the one address of its namespace.
+    let mut turned = lists.services[0].clone();
+    turned.metadata.name = Some("turned".into());
+    turned.metadata.uid = Some("turned".into());
+    turned.spec.as_mut().unwrap().ip_families = Some(vec!["IPv6".into()]);
+    lists.services.push(turned);
+    let held = |by: Value| vec![address("203.0.113.9", "public", json!([by]), json!({}))];
+    let mut by = has("turned");
+    by["loadBalancer"] = json!("local");
+    lists.addresses = held(by);
+    let text = joined(&explained(lists.clone(), Subject::Service, "demo", "hello"));
+    assert!(text.contains("Problems - QuotaReached"), "{text}");
+    // On no load balancer nothing holds it back.
+    lists.addresses = held(has("turned"));
+    let text = joined(&explained(lists, Subject::Service, "demo", "hello"));
+    assert!(text.contains("Problems - Recording"), "{text}");
+}
+
+#[test]
 fn a_load_balancer_without_the_address_of_its_pool_is_told_why() {
     let mut lists = lists();
     let spec = &mut lists.load_balancers[0].spec;
