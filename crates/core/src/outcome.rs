@@ -140,6 +140,17 @@ pub struct Outcome {
     pub problems: Vec<Problem>,
 }
 
+impl Outcome {
+    /// Whether it waits for nothing but an address that is about to be recorded: its status is written
+    /// when it is. Where that takes long, whoever records addresses has said so.
+    pub fn is_in_passing(&self, said: bool) -> bool {
+        match &self.state {
+            State::Refused { problem, .. } => problem.reason == Reason::Recording && !said,
+            State::Planned { .. } => false,
+        }
+    }
+}
+
 /// Where a consumer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {

@@ -306,17 +306,11 @@ impl State {
         problem.into_iter().map(|it| (service.clone(), it)).collect()
     }
 
-    /// Whether the address of a Service on a load balancer is about to be recorded: its status is written
-    /// when it is. Where that takes long the machine says so.
-    pub(super) fn is_being_recorded(&self, kind: ConsumerKind, key: &ObjectKey) -> bool {
-        use bowline_core::outcome::{Reason, State as Placed};
-        let outcome = self.planner.outcome(kind, key);
-        let passing = outcome.is_some_and(|it| match &it.state {
-            Placed::Refused { problem, .. } => problem.reason == Reason::Recording,
-            Placed::Planned { .. } => false,
-        });
-        let holder = self.holder(kind, key).filter(|_| passing);
-        holder.is_some_and(|it| self.pooled.machine.decision(&it).is_none())
+    /// Whether the machine has said anything of a consumer. It says nothing of one that has no address of
+    /// its own.
+    pub(super) fn is_decided(&self, kind: ConsumerKind, key: &ObjectKey) -> bool {
+        let holder = self.holder(kind, key);
+        holder.is_none_or(|it| self.pooled.machine.decision(&it).is_some())
     }
 
     /// What the machine knows a consumer as.

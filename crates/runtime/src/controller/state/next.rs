@@ -143,7 +143,7 @@ impl State {
         if !self.planner.has_status_address(kind, key) {
             return self.next_stranger(kind, key);
         }
-        if self.is_being_recorded(kind, key) {
+        if outcome.is_in_passing(self.is_decided(kind, key)) {
             return Next::Nothing;
         }
         let tracked = self.tracked.get(&(kind, key.clone())).cloned().unwrap_or_default();
