@@ -147,7 +147,7 @@ impl View<'_> {
                 plan.drops.push((address, cause));
                 continue;
             }
-            let rank = self.rank(seat, address);
+            let rank = self.rank(claim, address);
             let best = &mut best[family as usize];
             if best.as_ref().is_none_or(|(other, _)| rank < *other) {
                 *best = Some((rank, address));
@@ -156,21 +156,20 @@ impl View<'_> {
         best.map(|it| it.map(|(_, address)| address))
     }
 
-    /// The lowest is what somebody keeps of several. It follows from objects alone, so that two leaders
-    /// who see the same never give up one each: what was recorded and no longer is comes behind what is,
-    /// and what nobody knows of behind what its status shows.
-    fn rank(&self, seat: &Seat, address: IpAddr) -> (bool, bool, bool, bool, i64, IpAddr) {
-        let claim = &*seat.claim;
-        let shown = claim.status.contains(&address) || seat.written.contains(&address);
+    /// The lowest is what somebody keeps of several. It follows from its wish and from Addresses, where
+    /// since when it has them never changes: two leaders who each gave it one agree on which goes, and
+    /// neither gives up what the other keeps. What its status shows would not do: each has written its
+    /// own, and sees the other's at another time.
+    fn rank(&self, claim: &Claim, address: IpAddr) -> (bool, bool, bool, i64, IpAddr) {
         let held = self.ledger.held(address);
         let draining = held.is_some_and(|it| matches!(it.state, AddressState::Draining { .. }));
-        let holder = held.and_then(|it| it.holder(&claim.holder.uid));
+        // Made by hand, without a time: that takes nobody from what it was given.
+        let since = held.and_then(|it| it.holder(&claim.holder.uid)).map(|it| it.since);
         (
             !self.is_asked_for(claim, address),
             draining,
             !self.ledger.is_recorded(address, &claim.holder.uid),
-            !shown,
-            holder.map_or(i64::MAX, |it| it.since),
+            since.filter(|it| *it > 0).unwrap_or(i64::MAX),
             address,
         )
     }

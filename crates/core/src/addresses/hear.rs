@@ -43,7 +43,6 @@ impl Addresses {
                 if let Some(seat) = self.seats.get_mut(&holder.who())
                     && *seat.uid() == holder.uid
                 {
-                    seat.written.clone_from(&addresses);
                     seat.unacked = addresses;
                     if self.ledger.is_leaving(&holder.uid) {
                         self.dirty.insert(seat.claim.age());

@@ -176,10 +176,11 @@ impl Addresses {
         let mut queue: BTreeSet<(bool, Age)> = BTreeSet::new();
         loop {
             self.hear_the_ledger();
+            // First: what those still had who are gone keeps nobody from what it shows.
+            self.release_gone(now);
             for age in take(&mut self.dirty) {
                 queue.insert((!self.adopts(&age), age));
             }
-            self.release_gone(now);
             if let Some((false, age)) = queue.first().cloned() {
                 queue.pop_first();
                 match self.adopts(&age) {

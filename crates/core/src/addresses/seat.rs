@@ -24,8 +24,6 @@ pub(super) struct Seat {
     /// The traffic under which it was last let share.
     pub(super) accepted: Option<(bool, Labels)>,
     pub(super) published: Option<Arc<Decision>>,
-    /// What was last written to its status, which the watch may be yet to tell.
-    pub(super) written: Vec<IpAddr>,
     /// Addresses that were published before, and that its status may still come to show.
     pub(super) unacked: Vec<IpAddr>,
 }
@@ -42,7 +40,6 @@ impl Seat {
             waits: Vec::new(),
             accepted: None,
             published: None,
-            written: Vec::new(),
             unacked: Vec::new(),
         }
     }

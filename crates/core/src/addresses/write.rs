@@ -140,6 +140,10 @@ impl Addresses {
             }
             (Written::Ok(version), Some(content)) => self.wrote(address, content, version),
             (Written::Ok(_), None) => self.deleted(address, &sent),
+            // What the watch has told of since then came later, or its end will be told, too.
+            (Written::Conflict(None), _) if self.knows_another(address, sent.base.as_ref()) => {
+                self.ledger.believe_record(address);
+            }
             (Written::Conflict(newest), _) => {
                 self.bury_record(address, newest.is_none() && !sent.unseen && !sent.unsure);
                 self.conflict(address, newest, now);
@@ -195,6 +199,12 @@ impl Addresses {
             }
         }
         self.ledger.reckon(address, true);
+    }
+
+    /// Whether another version of an object is recorded than the one that a write was based on.
+    fn knows_another(&self, address: IpAddr, base: Option<&Version>) -> bool {
+        let recorded = self.ledger.entry(address).and_then(|entry| entry.recorded.as_ref());
+        recorded.is_some_and(|(_, known)| Some(known) != base)
     }
 
     /// An object is gone, and the watch has yet to tell of it: what it tells until then is old.

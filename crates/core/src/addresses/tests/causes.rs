@@ -117,11 +117,10 @@ impl Causes {
         let (before, after) = (uids(before), uids(after));
         for uid in before.difference(&after) {
             let hold = self.holds.remove(&(uid.clone(), address));
-            if !self.shown.remove(&(uid.clone(), address)) {
-                continue;
-            }
-            // A spare one is no loss: of one leader one that was shown, too.
-            let known = |it: IpAddr| !gain.alone || self.shown.contains(&(uid.clone(), it));
+            let shown = self.shown.remove(&(uid.clone(), address));
+            // A spare one is no loss: beside one that was shown, of one leader, another such one.
+            let known =
+                |it: IpAddr| !shown || !gain.alone || self.shown.contains(&(uid.clone(), it));
             let spare = self.beside(uid, address).any(|(it, _)| known(it));
             // One who has not heard of a deletion may think that it has another one.
             let vandal = self.vandalised.iter().any(|(it, _)| it == uid);

@@ -428,7 +428,7 @@ impl Cloud {
             }
             let all = self.logs.each_ref().map(Vec::len);
             if idle && self.leaders.iter().all(|it| it.heard == all) {
-                if self.repair() {
+                if (0..self.leaders.len()).any(|at| self.repair(at)) {
                     continue;
                 }
                 let next = self.leaders.iter().filter_map(|it| it.machine.wake_at()).min();
@@ -439,10 +439,10 @@ impl Cloud {
         Err(TestCaseError::fail("it does not come to rest"))
     }
 
-    /// A status that is not as the first leader says is written again, as its controller would.
-    fn repair(&mut self) -> bool {
+    /// A status that is not as a leader says is written again, as its controller would.
+    fn repair(&mut self, at: usize) -> bool {
         let wrong = self.world.claims.values().filter_map(|claim| {
-            let leader = &self.leaders[0];
+            let leader = &self.leaders[at];
             let decision = leader.machine.decision(&claim.holder);
             let shown = leader.status(claim, decision, &claim.status, self.places.as_ref());
             let decision = decision.cloned().map(Arc::new);
@@ -450,7 +450,7 @@ impl Cloud {
         });
         let wrong: Vec<_> = wrong.collect();
         let any = !wrong.is_empty();
-        wrong.into_iter().for_each(|(holder, decision)| self.show(0, holder, decision));
+        wrong.into_iter().for_each(|(holder, decision)| self.show(at, holder, decision));
         any
     }
 

@@ -3,7 +3,7 @@
 
 use super::cloud::{Cloud, World, list};
 use super::make::*;
-use super::steps::{Step, edit, step};
+use super::steps::{Step, contest, edit, step};
 use crate::addresses::*;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError};
@@ -35,6 +35,15 @@ proptest! {
         steps in prop::collection::vec(step(2), 1..120),
     ) {
         live(&mut Cloud::new(2), steps)?;
+    }
+
+    #[test]
+    fn two_leaders_who_each_give_somebody_an_address_leave_it_one(
+        steps in prop::collection::vec(contest(), 1..120),
+    ) {
+        let mut cloud = Cloud::new(2);
+        cloud.settle()?;
+        live(&mut cloud, steps)?;
     }
 
     #[test]

@@ -571,16 +571,54 @@ fn who_is_given_two_by_two_leaders_keeps_the_one_that_both_choose_though_a_write
 }
 
 #[test]
-fn of_several_that_are_recorded_the_one_that_is_shown_is_kept() {
+fn of_several_that_are_recorded_the_oldest_is_kept_whatever_the_status_shows() {
     let mut world = world();
     world.with([service("shop/web")]);
     let holder = service("shop/web").holder;
-    // A write that was given up long ago has come late, or a leader died between two writes.
-    let late = recorded_for(&holder, "192.0.2.1", 1, "7");
-    world.records.insert(late.address, late);
+    // Another leader gave it one a second later, and has written its status, too. One made by hand says
+    // no time.
+    for (address, since, version) in [("192.0.2.1", world.now + 1, "7"), ("192.0.2.2", 0, "8")] {
+        let other = recorded_for(&holder, address, since, version);
+        world.records.insert(other.address, other);
+    }
     world.restart();
+    world.put(Claim { status: ips(&["192.0.2.1"]), ..service("shop/web") });
     world.run();
     assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/web".into()])]);
+}
+
+#[test]
+fn an_answer_that_there_is_nothing_is_older_than_what_the_watch_told_meanwhile() {
+    let mut world = world();
+    world.with([service("shop/web")]);
+    world.remove("shop/web");
+    let delete = world.machine.take(world.now).writes.remove(0);
+    // Another leader deleted it first, and gave the address to another Service.
+    let other = service("shop/other");
+    world.records.clear();
+    let theirs = recorded_for(&other.holder, "192.0.2.0", world.now, "99");
+    world.records.insert(theirs.address, theirs.clone());
+    world.tell(Event::Unrecorded { address: theirs.address, version: Some(Version("98".into())) });
+    world.tell(Event::Recorded(theirs));
+    world.tell(Event::Written { id: delete.id, result: Written::Conflict(None) });
+    world.put(other);
+    world.run();
+    assert_eq!(world.has("shop/other"), ips(&["192.0.2.0"]));
+    assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/other".into()])]);
+}
+
+#[test]
+fn one_who_is_gone_keeps_nobody_from_what_its_status_shows() {
+    let mut world =
+        World::new([Pool { per_namespace_quota: Some(1), ..pool("p", &["192.0.2.0/29"]) }]);
+    world.with([service("shop/old")]);
+    // Told together: the one of whose namespace it is the only address, and two who come.
+    world.remove("shop/old");
+    world.put(Claim { created: 1, ..service("shop/a") });
+    world.put(Claim { created: 2, status: ips(&["192.0.2.5"]), ..service("shop/z") });
+    world.run();
+    assert_eq!(world.has("shop/z"), ips(&["192.0.2.5"]));
+    assert_eq!(world.reason("shop/a"), Reason::QuotaReached);
 }
 
 #[test]

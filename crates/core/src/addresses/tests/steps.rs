@@ -1,6 +1,7 @@
 //! What can happen in the cloud of the properties: who may ask for what, which pools there may be, and the
 //! steps that are drawn from it.
 
+use super::leader::{CLAIMS, RECORDS};
 use super::make::*;
 use super::places::PLACES;
 use crate::addresses::*;
@@ -208,6 +209,22 @@ pub(super) fn step(leaders: usize) -> impl Strategy<Value = Step> {
         3 => (0..PLACES.len()).prop_map(Step::Apply),
         1 => (0..PLACES.len()).prop_map(Step::Leave),
         1 => (1i64..40).prop_map(Step::Pass),
+    ]
+}
+
+/// Some who ask for any address come and go, and two leaders see that at different times: each may give
+/// one of them another address.
+pub(super) fn contest() -> impl Strategy<Value = Step> {
+    let watch = prop_oneof![Just(CLAIMS), Just(RECORDS)];
+    let who = (0usize..2, any::<Index>());
+    prop_oneof![
+        2 => (0usize..3).prop_map(|at| Step::Put(at, ANY)),
+        1 => (1usize..3).prop_map(Step::Remove),
+        8 => (0usize..2, watch, 1usize..4).prop_map(|(at, watch, count)| Step::Hear(at, watch, count)),
+        4 => (0usize..2).prop_map(Step::Take),
+        4 => who.clone().prop_map(|(at, which)| Step::Perform(at, which)),
+        4 => who.clone().prop_map(|(at, which)| Step::Answer(at, which, Fate::Answered)),
+        4 => who.prop_map(|(at, which)| Step::Show(at, which)),
     ]
 }
 
