@@ -250,7 +250,9 @@ impl Addresses {
                     }
                 }
                 gone.into_iter().for_each(|address| self.unrecord(address, None, now));
-                self.tombstones.clear();
+                // A list may be older than what was deleted while it was asked for: the watch may yet
+                // tell of that as if it were there.
+                self.tombstones.retain(|_, (_, told)| *told + 1 >= epoch);
             }
         }
     }
@@ -259,7 +261,7 @@ impl Addresses {
     /// news means; else the record is the truth.
     fn record(&mut self, record: Record) {
         let Record { address, version, content } = record;
-        if self.tombstones.get(&address).is_some_and(|dead| !dead.is_older_than(&version)) {
+        if self.tombstones.get(&address).is_some_and(|(dead, _)| !dead.is_older_than(&version)) {
             return;
         }
         self.tombstones.remove(&address);
@@ -290,7 +292,7 @@ impl Addresses {
     /// The API no longer has an Address object. Those who want the address get it back.
     fn unrecord(&mut self, address: IpAddr, version: Option<&Version>, now: Timestamp) {
         let older = |dead: &Version| version.is_some_and(|told| told.is_older_than(dead));
-        if self.tombstones.get(&address).is_none_or(|dead| !older(dead)) {
+        if self.tombstones.get(&address).is_none_or(|(dead, _)| !older(dead)) {
             self.tombstones.remove(&address);
         }
         let Some(entry) = self.ledger.entries.get_mut(&address) else { return };

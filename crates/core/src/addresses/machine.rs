@@ -63,8 +63,9 @@ pub struct Addresses {
     pub(super) deadlines: BTreeSet<(Timestamp, Deadline)>,
     pub(super) in_flight: FxHashMap<WriteId, IpAddr>,
     pub(super) next_id: u64,
-    /// The last versions of objects that were deleted, until the watch has told of it.
-    pub(super) tombstones: FxHashMap<IpAddr, Version>,
+    /// The last versions of objects that were deleted, until the watch has told of it, each with the list
+    /// during or before which that was.
+    pub(super) tombstones: FxHashMap<IpAddr, (Version, u64)>,
     pub(super) visited: u64,
 }
 
@@ -131,7 +132,6 @@ impl Addresses {
             && self.gone.is_empty()
             && self.unserved.is_empty()
             && self.in_flight.is_empty()
-            && self.tombstones.is_empty()
             && self.deadlines.is_empty()
     }
 

@@ -349,7 +349,7 @@ impl Addresses {
         places.filter(move |(it, _)| *it == address).map(|(_, place)| place)
     }
 
-    fn is_served(&self, uid: &str, address: IpAddr) -> bool {
+    pub(super) fn is_served(&self, uid: &str, address: IpAddr) -> bool {
         self.served_at(uid, address).next().is_some()
     }
 

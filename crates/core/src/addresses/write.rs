@@ -82,17 +82,21 @@ impl Addresses {
             };
             return self.ledger.set_held(address, left);
         }
-        let leaves = held
-            .holders
-            .iter()
-            .filter_map(|it| self.ledger.hold(&it.holder.uid, address).and_then(|hold| hold.leave));
+        let leaving = held.holders.iter().filter_map(|it| {
+            let hold = self.ledger.hold(&it.holder.uid, address)?;
+            Some((&it.holder.uid, hold.leave?))
+        });
+        let held_back = leaving.clone().any(|(uid, _)| self.is_served(uid, address));
+        let leaves = leaving.map(|(_, leave)| leave);
         let state = match (leaves.max(), held.state) {
             // The later end counts, so that two who look at once agree; and when it has come, only
             // the status has to change before it is released.
             (Some(leave), AddressState::Draining { until }) => {
                 AddressState::Draining { until: until.max(leave) }
             }
-            (Some(until), _) if until > now => AddressState::Draining { until },
+            // Also when it is over and an agent still serves it: that its holder has given it up is to be
+            // seen by the next leader, too.
+            (Some(until), _) if until > now || held_back => AddressState::Draining { until },
             // Those of whom nothing has been heard drain as it is recorded.
             (None, draining @ AddressState::Draining { .. }) if self.has_stranger(address) => {
                 draining
@@ -192,9 +196,8 @@ impl Addresses {
                 self.ledger.believe_record(address);
             }
             (Some(known), _) => {
-                if !sent.unseen {
-                    self.tombstones.insert(address, known.clone());
-                }
+                let epoch = self.epochs[Kind::Address as usize];
+                self.tombstones.insert(address, (known.clone(), epoch));
                 self.ledger.set_recorded(address, None);
             }
         }
@@ -211,7 +214,8 @@ impl Addresses {
     fn bury_record(&mut self, address: IpAddr, gone: bool) {
         let entry = self.ledger.entry(address).filter(|_| gone);
         if let Some((_, known)) = entry.and_then(|entry| entry.recorded.as_ref()) {
-            self.tombstones.insert(address, known.clone());
+            let epoch = self.epochs[Kind::Address as usize];
+            self.tombstones.insert(address, (known.clone(), epoch));
         }
     }
 

@@ -575,16 +575,42 @@ fn of_several_that_are_recorded_the_oldest_is_kept_whatever_the_status_shows() {
     let mut world = world();
     world.with([service("shop/web")]);
     let holder = service("shop/web").holder;
-    // Another leader gave it one a second later, and has written its status, too. One made by hand says
-    // no time.
-    for (address, since, version) in [("192.0.2.1", world.now + 1, "7"), ("192.0.2.2", 0, "8")] {
+    // Another leader gave it one a second earlier, and its status shows neither that nor one made by
+    // hand, which says no time.
+    for (address, since, version) in [("192.0.2.1", world.now - 1, "7"), ("192.0.2.2", 0, "8")] {
         let other = recorded_for(&holder, address, since, version);
         world.records.insert(other.address, other);
     }
     world.restart();
-    world.put(Claim { status: ips(&["192.0.2.1"]), ..service("shop/web") });
     world.run();
-    assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/web".into()])]);
+    assert_eq!(world.held(), [("192.0.2.1".into(), vec!["shop/web".into()])]);
+}
+
+#[test]
+fn what_somebody_gave_up_and_an_agent_still_serves_does_not_draw_it_back() {
+    let mut world = world();
+    let on = |lb: &str, key: &str| Claim { load_balancer: Some(lb.into()), ..service(key) };
+    let shared =
+        |lb: &str, key: &str, port| Claim { sharing: sharing("k", &[port]), ..on(lb, key) };
+    world.with([shared("edge", "shop/a", 80), shared("edge", "shop/b", 81)]);
+    let a = service("shop/a").holder;
+    world.tell(Event::Serving { holder: a.clone(), places: served("edge", "192.0.2.0") });
+    // It goes elsewhere, alone, while the agent there is away; then the one it shared with goes.
+    world.pass(1);
+    world.put(shared("core", "shop/a", 80));
+    world.run();
+    let beside: Vec<_> =
+        world.has("shop/a").into_iter().filter(|it| *it != ip("192.0.2.0")).collect();
+    assert_eq!(beside, ips(&["192.0.2.1"]));
+    world.remove("shop/b");
+    world.run();
+    world.restart();
+    world.tell(Event::Serving { holder: a.clone(), places: served("edge", "192.0.2.0") });
+    world.run();
+    world.tell(Event::Serving { holder: a, places: served("core", "192.0.2.1") });
+    world.run();
+    assert_eq!(world.has("shop/a"), ips(&["192.0.2.1"]));
+    assert_eq!(world.held(), [("192.0.2.1".into(), vec!["shop/a".into()])]);
 }
 
 #[test]
@@ -605,6 +631,23 @@ fn an_answer_that_there_is_nothing_is_older_than_what_the_watch_told_meanwhile()
     world.run();
     assert_eq!(world.has("shop/other"), ips(&["192.0.2.0"]));
     assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/other".into()])]);
+}
+
+#[test]
+fn a_list_that_is_older_than_a_deletion_does_not_bring_back_what_was_deleted() {
+    let mut world = world();
+    // The list was asked for before anything was recorded, and ends after it is gone again.
+    world.tell(Event::Begin(Kind::Address));
+    world.with([service("shop/web")]);
+    let record = world.records.values().next().cloned().unwrap();
+    world.remove("shop/web");
+    let delete = world.machine.take(world.now).writes.remove(0);
+    let result = world.perform(&delete);
+    world.tell(Event::Written { id: delete.id, result });
+    world.tell(Event::Done(Kind::Address));
+    world.tell(Event::Recorded(record));
+    let changes = world.machine.take(world.now);
+    assert_eq!((changes.writes, changes.confirm), (vec![], vec![]));
 }
 
 #[test]

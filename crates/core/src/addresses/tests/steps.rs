@@ -225,6 +225,7 @@ pub(super) fn contest() -> impl Strategy<Value = Step> {
         4 => who.clone().prop_map(|(at, which)| Step::Perform(at, which)),
         4 => who.clone().prop_map(|(at, which)| Step::Answer(at, which, Fate::Answered)),
         4 => who.prop_map(|(at, which)| Step::Show(at, which)),
+        1 => (1i64..4).prop_map(Step::Pass),
     ]
 }
 
