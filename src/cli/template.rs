@@ -158,6 +158,10 @@ fn targets(
             check.contains("{}"),
             "--check {check:?} does not say {{}}, the file that it is asked about"
         );
+        anyhow::ensure!(
+            !is_quoted(check),
+            "--check {check:?} has {{}} within single quotes, where the shell looks for nothing; leave the quotes out"
+        );
     }
     let mut made = BTreeSet::new();
     for output in &outputs {
@@ -174,6 +178,22 @@ fn targets(
     Ok(pairs
         .map(|(at, (template, output))| Target { template, output, check: check(at) })
         .collect())
+}
+
+/// Whether the file stands within single quotes.
+fn is_quoted(check: &str) -> bool {
+    let mut within = None;
+    let mut before = ' ';
+    check.char_indices().any(|(at, c)| {
+        match (within, c) {
+            (None, '\'' | '"') if before != '\\' => within = Some(c),
+            (Some('\''), '\'') => within = None,
+            (Some('"'), '"') if before != '\\' => within = None,
+            _ => {}
+        }
+        before = c;
+        within == Some('\'') && check[at..].starts_with("{}")
+    })
 }
 
 /// A file by one name, whichever way it is named, and whether it is there or not.
@@ -209,6 +229,9 @@ mod tests {
         assert_eq!(read(&["a", "b"], &["x", "y"], &[]), Ok(one));
         let shared = vec![target("a", "x", Some("c {}")), target("b", "y", Some("c {}"))];
         assert_eq!(read(&["a", "b"], &["x", "y"], &["c {}"]), Ok(shared));
+        for fine in [r#"c "{}""#, r"it\'s {}", r#""it's" {}"#] {
+            assert_eq!(read(&["a"], &["x"], &[fine]), Ok(vec![target("a", "x", Some(fine))]));
+        }
         let own = vec![target("a", "x", Some("c {}")), target("b", "y", Some("d {}"))];
         assert_eq!(read(&["a", "b"], &["x", "y"], &["c {}", "d {}"]), Ok(own));
         assert!(read(&["a", "b"], &["x"], &[]).is_err());
@@ -231,5 +254,8 @@ mod tests {
         assert_eq!(read(&["b", "a"], &["x", "./a"], &[]), template);
         let nothing = "--check \"haproxy -c\" does not say {}, the file that it is asked about";
         assert_eq!(read(&["a"], &["x"], &["haproxy -c"]), nothing);
+        for quoted in ["prog '{}'", r#"a "it's" 'x {}'"#] {
+            assert!(read(&["a"], &["x"], &[quoted]).contains("within single quotes"), "{quoted}");
+        }
     }
 }

@@ -158,6 +158,39 @@ fn what_cannot_be_served_is_told_on_the_object_and_the_others_are_served() {
 }
 
 #[test]
+fn a_port_that_the_template_does_not_name_may_be_the_load_balancers_own() {
+    play(async || {
+        let site = Site::new("{{ range .Services }}{{ .Name }}\n{{ end }}").await;
+        let vip = net::vip4();
+        let pod = ["10.9.8.7".parse().unwrap()];
+        site.service("first", &vip.to_string(), json!({})).await;
+        site.endpoints("first", &pod).await;
+        let _agent = site.agent(&[]).await;
+        site.becomes("first\n").await;
+        // As a load balancer does whose port stands elsewhere.
+        let _listener = tokio::net::TcpListener::bind((vip, 80)).await.unwrap();
+        site.service("second", &vip.to_string(), json!({})).await;
+        site.endpoints("second", &pod).await;
+        site.becomes("first\nsecond\n").await;
+    });
+}
+
+#[test]
+fn who_is_owed_a_notification_does_not_wait_for_a_template_to_be_mended() {
+    play(async || {
+        let site = Site::new(LINES).await;
+        let notify =
+            format!("command:test -e {} && echo x >> {}", site.path("ready"), site.path("count"));
+        let agent = site.agent(&["--notify", &notify]).await;
+        says(&agent, "exit status: 1").await;
+        site.put("t.tmpl", "{{ if }}");
+        says(&agent, "t.tmpl:1").await;
+        site.put("ready", "");
+        counted(&site, 1).await;
+    });
+}
+
+#[test]
 fn a_port_that_another_program_has_is_left_out_until_it_is_free() {
     play(async || {
         let site = Site::new(LINES).await;
@@ -165,8 +198,8 @@ fn a_port_that_another_program_has_is_left_out_until_it_is_free() {
         let pod = ["10.9.8.7".parse().unwrap()];
         site.service("first", &other.to_string(), json!({})).await;
         site.endpoints("first", &pod).await;
-        // Without a number in it the load balancer listens nowhere.
-        site.put("t.tmpl", "{{ range .Services }}{{ .Name }}\n{{ end }}");
+        // What is in place says where the load balancer listens: not yet at 80.
+        site.put("t.tmpl", "{{ range .Services }}{{ .Name }}\n{{ if ne .Name \"first\" }}{{ .Port.Port }}{{ end }}{{ end }}");
         let _agent = site.agent(&[]).await;
         site.becomes("first\n").await;
         let listener = tokio::net::TcpListener::bind((vip, 80)).await.unwrap();
@@ -176,6 +209,6 @@ fn a_port_that_another_program_has_is_left_out_until_it_is_free() {
         assert!(message.contains("another program"), "{message}");
         assert_eq!(site.text("out"), "first\n");
         drop(listener);
-        site.becomes("first\nweb\n").await;
+        site.becomes("first\nweb\n80").await;
     });
 }

@@ -368,7 +368,7 @@ impl Wish {
             format!("--load-balancer={}", self.made.name),
             format!("--namespace={}", self.own),
             "--listen=$(POD_IPS)".to_owned(),
-            format!("--admin=0.0.0.0:{ADMIN}"),
+            format!("--admin=[::]:{ADMIN}"),
             "--log-format=json".to_owned(),
         ];
         let probe = |path: &str, seconds: u32| json!({"httpGet": {"path": path, "port": ADMIN}, "periodSeconds": seconds});

@@ -19,7 +19,7 @@ use bowline_api::{convert, names};
 use bowline_core::announce::{Announcement, Severity};
 use bowline_core::backoff::Backoff;
 use bowline_core::burst::Burst;
-use bowline_core::exposed::view::{Settings, Told};
+use bowline_core::exposed::view::{Machine, Settings, Told, View};
 use bowline_core::exposed::{Event, Exposed, Kind, Object};
 use bowline_core::key::ObjectKey;
 use bowline_core::outcome::Reason;
@@ -239,8 +239,48 @@ impl Role {
     }
 
     /// Brings files and those who are notified up to date; when to do it again though nothing changes. What
-    /// fails is tried again, with what is newest then.
+    /// fails is tried again, with what is newest then. Who is owed a notification of what is in place does not
+    /// wait for what comes next.
     async fn round(&mut self) -> Result<Option<Instant>, String> {
+        let written = self.write().await;
+        match (written, self.notify().await) {
+            (written, Ok(())) => written,
+            (Ok(_), Err(why)) => Err(why),
+            (Err(first), Err(second)) => Err(format!("{first}; {second}")),
+        }
+    }
+
+    /// What templates are given. A port on which somebody else listens is left out, if what is in place does
+    /// not name it and what would be written does: where a template says nothing of ports, it may be the
+    /// load balancer that listens.
+    async fn view(&mut self) -> View {
+        let (machine, others) = machine::read();
+        let strangers = others.strangers(&self.publisher.in_place());
+        let view = self.view_on(strangers.on(&machine));
+        if view.told.iter().all(|told| told.problem.reason != Reason::BindFailed) {
+            return view;
+        }
+        let all = self.view_on(machine.clone());
+        match self.publisher.filled(&Subject::exposed(all.cluster)).await {
+            Some(texts) => self.view_on(strangers.named(&texts).on(&machine)),
+            None => view,
+        }
+    }
+
+    fn view_on(&mut self, machine: Machine) -> View {
+        let settings = Settings {
+            domain: self.options.domain.as_str().into(),
+            default_mode: self.options.default_mode.as_str().into(),
+            default_address: self.options.default_address,
+            source_ranges: self.publisher.knows().source_ranges,
+            machine,
+        };
+        let names = self.options.names.clone();
+        self.exposed.view(&settings, |entry| names.generated(entry, &settings.domain))
+    }
+
+    /// Brings files up to date; when to do it again though nothing changes.
+    async fn write(&mut self) -> Result<Option<Instant>, String> {
         let metrics = self.context.metrics.clone();
         let failed = |reason: &str, why: &dyn std::fmt::Display| {
             metrics.error(reason);
@@ -248,16 +288,7 @@ impl Role {
         };
         self.publisher.reread().map_err(|error| failed("Template", &error))?;
         let begun = Instant::now();
-        let settings = Settings {
-            domain: self.options.domain.as_str().into(),
-            default_mode: self.options.default_mode.as_str().into(),
-            default_address: self.options.default_address,
-            source_ranges: self.publisher.knows().source_ranges,
-            machine: machine::read(&self.publisher.in_place()),
-        };
-        let names = self.options.names.clone();
-        let domain = settings.domain.clone();
-        let view = self.exposed.view(&settings, |entry| names.generated(entry, &domain));
+        let view = self.view().await;
         metrics.took(Phase::Plan, begun.elapsed());
         let begun = Instant::now();
         let services = view.cluster.services.len();
@@ -278,17 +309,22 @@ impl Role {
             tracing::info!(output = %file.display(), services, "written");
         }
         self.context.readiness.reached(FIRST);
-        if !self.publisher.owes() {
-            return Ok(again);
-        }
+        Ok(again)
+    }
+
+    /// Notifies those who have to be.
+    async fn notify(&mut self) -> Result<(), String> {
         let mut failures = Vec::new();
         for (notifier, came) in self.publisher.notify().await {
             match came {
                 Ok(said) => tracing::info!(%notifier, said, "notified"),
-                Err(why) => failures.push(failed("Notify", &format!("--notify {notifier}: {why}"))),
+                Err(why) => {
+                    self.context.metrics.error("Notify");
+                    failures.push(format!("--notify {notifier}: {why}"));
+                }
             }
         }
-        if failures.is_empty() { Ok(again) } else { Err(failures.join("; ")) }
+        if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
     }
 
     /// Whether somebody is left out for an address that may come, or a port that may become free.

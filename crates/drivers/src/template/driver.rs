@@ -125,8 +125,29 @@ async fn work(
     desired: Desired,
     domain: Arc<str>,
 ) -> (Publisher, Result<Written, Error>) {
-    let came = write(&mut publisher, &desired, &domain).await;
+    let came = publish(&mut publisher, &desired, &domain).await;
     (publisher, came)
+}
+
+/// Writes and notifies. Who is owed a notification of what is in place does not wait for what comes next.
+async fn publish(
+    publisher: &mut Publisher,
+    desired: &Desired,
+    domain: &str,
+) -> Result<Written, Error> {
+    let written = write(publisher, desired, domain).await;
+    let mut failures = Vec::new();
+    for (notifier, came) in publisher.notify().await {
+        match came {
+            Ok(said) => tracing::info!(%notifier, said, "notified"),
+            Err(why) => failures.push(format!("{notifier}: {why}")),
+        }
+    }
+    let written = written?;
+    if failures.is_empty() {
+        return Ok(written);
+    }
+    Err(Error { doing: "--notify".to_owned(), cause: failures.join("; "), retry: true })
 }
 
 async fn write(
@@ -141,17 +162,7 @@ async fn write(
     for file in changed {
         tracing::info!(output = %file.display(), "written");
     }
-    let mut failures = Vec::new();
-    for (notifier, came) in publisher.notify().await {
-        match came {
-            Ok(said) => tracing::info!(%notifier, said, "notified"),
-            Err(why) => failures.push(format!("{notifier}: {why}")),
-        }
-    }
-    if failures.is_empty() {
-        return Ok(Written { told, again });
-    }
-    Err(Error { doing: "--notify".to_owned(), cause: failures.join("; "), retry: true })
+    Ok(Written { told, again })
 }
 
 impl Driver for Templates {

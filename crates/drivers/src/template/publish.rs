@@ -132,6 +132,23 @@ impl Publisher {
         Ok(())
     }
 
+    /// The texts that this would give, whatever a check says of them; None where a template fails.
+    pub async fn filled(&self, subject: &Subject) -> Option<Vec<String>> {
+        let texts = self.fill(subject).await.ok()?.ok()?;
+        Some(texts.iter().map(|text| text.to_string()).collect())
+    }
+
+    async fn fill(&self, subject: &Subject) -> Result<Result<Texts, TemplateError>, Error> {
+        let templates: Vec<_> = self.files.iter().map(|file| file.template.clone()).collect();
+        let subject = subject.clone();
+        let filled = blocking(move || {
+            let data = subject.data();
+            let texts = templates.iter().map(|template| template.render(&data));
+            texts.map(|text| text.map(Arc::from)).collect()
+        });
+        filled.await
+    }
+
     /// Fills the templates, checks and puts in place what is different.
     pub async fn write(&mut self, subject: &Subject, now: Instant) -> Result<Done, Error> {
         self.recall(subject);
@@ -181,14 +198,7 @@ impl Publisher {
     /// Fills the templates and asks the checks. What is in place already is not asked about. An error: there
     /// is no answer.
     async fn attempt(&self, subject: &Subject) -> Result<Result<Texts, Why>, Error> {
-        let templates: Vec<_> = self.files.iter().map(|file| file.template.clone()).collect();
-        let subject = subject.clone();
-        let filled = blocking(move || {
-            let data = subject.data();
-            let texts = templates.iter().map(|template| template.render(&data));
-            texts.map(|text| text.map(Arc::from)).collect::<Result<Texts, TemplateError>>()
-        });
-        let texts = match filled.await? {
+        let texts = match self.fill(subject).await? {
             Ok(texts) => texts,
             Err(error) => {
                 return Ok(Err(Why { reason: Reason::TemplateFailed, said: error.to_string() }));
@@ -345,7 +355,7 @@ impl Publisher {
             file.stage(text).await?;
         }
         let mut changed = Vec::new();
-        for (file, _) in different {
+        for (file, text) in different {
             let (output, owes) = (file.output.clone(), !self.notifiers.is_empty());
             let placed = blocking(move || {
                 if owes {
@@ -353,8 +363,12 @@ impl Publisher {
                 }
                 output.promote()
             });
-            placed.await?.map_err(|error| unwritten(file, &error))?;
-            self.notifiers.iter_mut().for_each(|(_, owed)| *owed = true);
+            let placed = placed.await?;
+            // It may be there though it is not known to be on disk.
+            if placed.is_ok() || file.output.has(text) {
+                self.notifiers.iter_mut().for_each(|(_, owed)| *owed = true);
+            }
+            placed.map_err(|error| unwritten(file, &error))?;
             changed.push(file.output.path().to_owned());
         }
         Ok(changed)

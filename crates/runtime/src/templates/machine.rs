@@ -14,25 +14,51 @@ const SOCKETS: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 /// The state of a socket that listens.
 const LISTENS: &str = "0A";
 
-/// This machine now. A port that the configuration in place names is the load balancer's own; with none in
-/// place nothing is known of who listens, but for this process.
-pub(super) fn read(in_place: &[String]) -> Machine {
+/// Where programs listen that may be the load balancer, or another.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Others(BTreeSet<(IpAddr, u16)>);
+
+impl Others {
+    /// Those whose ports some of these texts name.
+    pub(super) fn named(&self, texts: &[String]) -> Self {
+        let is_named = |port: u16| texts.iter().any(|text| names(text, port));
+        Self(self.0.iter().copied().filter(|(_, port)| is_named(*port)).collect())
+    }
+
+    /// Those who are not the load balancer as far as what is in place says: it does not name their ports.
+    /// With nothing in place nothing is known.
+    pub(super) fn strangers(&self, in_place: &[String]) -> Self {
+        if in_place.is_empty() {
+            return Self::default();
+        }
+        Self(self.0.difference(&self.named(in_place).0).copied().collect())
+    }
+
+    /// On a machine that they listen on.
+    pub(super) fn on(&self, machine: &Machine) -> Machine {
+        let listening = machine.listening.union(&self.0).copied().collect();
+        Machine { listening, ..machine.clone() }
+    }
+}
+
+/// This machine now, where this process listens, and who else does.
+pub(super) fn read() -> (Machine, Others) {
     let text = |path: &str| std::fs::read_to_string(path).ok();
     let nonlocal = |path: &str| text(path).is_none_or(|text| text.trim() != "0");
     let own = own_sockets();
     let sockets = SOCKETS.iter().filter_map(|path| text(path));
     let sockets: Vec<Socket> = sockets.flat_map(|table| listening(&table)).collect();
-    let others = sockets.into_iter().filter(|socket| {
-        let is_ours = own.contains(&socket.inode);
-        is_ours || !in_place.is_empty() && !in_place.iter().any(|text| names(text, socket.port))
-    });
-    Machine {
+    let (ours, others): (Vec<_>, Vec<_>) =
+        sockets.into_iter().partition(|socket| own.contains(&socket.inode));
+    let places = |sockets: Vec<Socket>| sockets.into_iter().map(|socket| (socket.ip, socket.port));
+    let machine = Machine {
         ephemeral: text(PORT_RANGE).as_deref().and_then(range),
         addresses: addresses(),
         nonlocal_v4: nonlocal(NONLOCAL_V4),
         nonlocal_v6: nonlocal(NONLOCAL_V6),
-        listening: others.map(|socket| (socket.ip, socket.port)).collect(),
-    }
+        listening: places(ours).collect(),
+    };
+    (machine, Others(places(others).collect()))
 }
 
 fn range(text: &str) -> Option<RangeInclusive<u16>> {
@@ -134,7 +160,17 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_is_others_unless_the_configuration_in_place_names_the_port() {
+    fn who_listens_is_a_stranger_unless_the_configuration_in_place_names_the_port() {
+        let at = |port: u16| (IpAddr::from(Ipv4Addr::LOCALHOST), port);
+        let others = Others([at(22), at(80)].into());
+        let text = ["bind :80".to_owned()];
+        assert_eq!(others.strangers(&[]), Others::default());
+        assert_eq!(others.strangers(&text), Others([at(22)].into()));
+        assert_eq!(others.named(&text), Others([at(80)].into()));
+    }
+
+    #[test]
+    fn what_this_process_listens_on_is_never_the_load_balancers() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let table = std::fs::read_to_string(SOCKETS[0]).unwrap();
@@ -143,11 +179,9 @@ mod tests {
         let inode = found[0].inode;
         assert_eq!(found, [Socket { ip: at.ip(), port: at.port(), inode }]);
         assert!(own_sockets().contains(&inode));
-        // What this process listens on is never the load balancer's.
-        let named = format!("bind :{}", at.port());
-        for in_place in [vec![], vec![named]] {
-            assert!(read(&in_place).listening.contains(&(at.ip(), at.port())), "{in_place:?}");
-        }
+        let (machine, others) = read();
+        let at = (at.ip(), at.port());
+        assert!(machine.listening.contains(&at) && !others.0.contains(&at));
         let six = "0000000000000000FFFF00000100007F";
         assert_eq!(address(six), Some("::ffff:127.0.0.1".parse().unwrap()));
     }
