@@ -134,7 +134,7 @@ impl Agent {
 
     /// Templates: for one load balancer, or for all that is exposed.
     fn fill(self) -> anyhow::Result<()> {
-        let (options, publisher) = self.template.read(self.grace.time())?;
+        let (options, publisher, certificates) = self.template.read(self.grace.time())?;
         let Some(load_balancer) = self.load_balancer else {
             return role::run(self.admin.admin, async |context| {
                 let client = self.connect.client().await?;
@@ -143,7 +143,8 @@ impl Agent {
         };
         role::run(self.admin.admin, async |context| {
             let client = self.connect.client().await?;
-            let driver = Templates::new(publisher, &options.domain, options.settle);
+            let driver = Templates::new(publisher, &options.domain, options.settle)
+                .with_certificates(certificates);
             let once = options.once;
             let options = AgentOptions {
                 namespace: self.connect.namespace,
@@ -186,6 +187,7 @@ mod tests {
             "--load-balancer edge --default-lb-ip 192.0.2.1",
             "--load-balancer edge --address 192.0.2.1 --once",
             "--once-timeout 3",
+            "--certificates c",
         ] {
             let said = said(&format!("{templates} {flags}"));
             let flag = flags.split(' ').rfind(|word| word.starts_with("--")).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The flags of `bowline agent --template`: files for a load balancer of any kind, and whom to notify.
 
 use anyhow::Context as _;
-use bowline_drivers::template::{Notifier, Publisher, ServerNames, Target, names};
+use bowline_drivers::template::{Certificates, Notifier, Publisher, ServerNames, Target, names};
 use bowline_runtime::roles;
 use bowline_runtime::templates::TemplateOptions;
 use clap::ValueEnum;
@@ -28,6 +28,11 @@ pub(super) struct TemplateFlags {
     /// every output, else one for each
     #[arg(long = "check", value_name = "COMMAND", requires = "templates")]
     checks: Vec<String>,
+
+    /// Write the certificates of the load balancer into this folder of the agent's own, a file each, for templates
+    /// that use tls
+    #[arg(long, value_name = "FOLDER", requires = "templates", requires = "load_balancer")]
+    certificates: Option<PathBuf>,
 
     /// Tell somebody when an output has changed: command:SHELL, pid:SIGNAL:PID, pidfile:SIGNAL:FILE,
     /// http:URL or debug:; may be repeated
@@ -113,7 +118,10 @@ impl TemplateFlags {
     }
 
     /// Reads the templates, and says how they are filled.
-    pub(super) fn read(self, grace: Duration) -> anyhow::Result<(TemplateOptions, Publisher)> {
+    pub(super) fn read(
+        self,
+        grace: Duration,
+    ) -> anyhow::Result<(TemplateOptions, Publisher, Option<Certificates>)> {
         let targets = targets(self.templates, self.outputs, self.checks)?;
         let names = ServerNames::new(&self.server_name_templates)?;
         let names = Arc::new(names);
@@ -133,7 +141,14 @@ impl TemplateFlags {
             grace,
             identity: roles::identity(),
         };
-        Ok((options, publisher))
+        let certificates = match self.certificates {
+            Some(folder) => {
+                let doing = || format!("--certificates {}", folder.display());
+                Some(Certificates::open(&folder).with_context(doing)?)
+            }
+            None => None,
+        };
+        Ok((options, publisher, certificates))
     }
 }
 

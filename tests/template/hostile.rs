@@ -247,7 +247,8 @@ fn expected_of_caddy(cluster: &Cluster, names: &ServerNames) -> Vec<String> {
             if entry.endpoints.is_empty() {
                 lines.push("respond 503".to_owned());
             } else {
-                let endpoints: Vec<_> = entry.endpoints.iter().map(ToString::to_string).collect();
+                let dialled = entry.endpoints.iter().map(|it| format!("[{}]:{}", it.ip, it.port));
+                let endpoints: Vec<_> = dialled.collect();
                 lines.push(format!("reverse_proxy {} {{", endpoints.join(" ")));
                 lines.push("lb_policy least_conn".to_owned());
                 if entry.timeout_ms > 0 {

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 /// A load balancer for templates at this address, a controller that plans it, and its agent's rights.
-async fn planned(site: &Site, name: &str, vip: IpAddr) -> (Bowline, PathBuf) {
+pub(crate) async fn planned(site: &Site, name: &str, vip: IpAddr) -> (Bowline, PathBuf) {
     let cluster = &site.cluster;
     let rights = cluster.kubeconfig_of("bowline-controller").await;
     let mut controller = Bowline::start(cluster, Path::new(PROGRAM), &rights, "controller", &[]);

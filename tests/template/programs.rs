@@ -1,8 +1,11 @@
 //! The templates of `examples/template` with the programs they are for.
 
-use crate::stage::{Site, play};
-use bowline_testing::{Backend, Dial, Service, eventually, net};
+use crate::planned::planned;
+use crate::stage::{PROGRAM, Site, play};
+use bowline_testing::objects::{self, Endpoint};
+use bowline_testing::{Authority, Backend, Bowline, Dial, Service, eventually, net};
 use serde_json::json;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 fn example(name: &str) -> String {
@@ -28,6 +31,17 @@ async fn answers(dial: &Dial, host: &str, name: &str) {
         if echo.name == name { Ok(()) } else { Err(echo.name) }
     })
     .await;
+}
+
+/// Caddy with the output, and how it is told at this address to read it again.
+fn caddy(site: &Site, admin: &str) -> (Service, String) {
+    let (caddy, out, home) = (program("caddy"), site.path("out"), site.path("home"));
+    let args = ["run", "--adapter", "caddyfile", "--config", &out].map(str::to_owned);
+    let env = [("HOME", home.as_str()), ("XDG_DATA_HOME", &home), ("XDG_CONFIG_HOME", &home)];
+    let process = site.scratch.spawn_with("caddy", &caddy, &args, &env);
+    let caddy = caddy.display();
+    let reload = format!("reload --force --address {admin} --adapter caddyfile --config {out}");
+    (process, format!("command:{caddy} {reload}"))
 }
 
 /// The output made once, before the program that reads it is there.
@@ -97,18 +111,82 @@ fn haproxy_serves_the_services_and_follows_their_endpoints() {
 fn caddy_serves_the_services_and_follows_their_endpoints() {
     play(async || {
         let site = Site::new(&example("Caddyfile.tmpl")).await;
-        let caddy = program("caddy");
-        let out = site.path("out");
-        let check = format!("{} validate --adapter caddyfile --config {{}}", caddy.display());
+        let check =
+            format!("{} validate --adapter caddyfile --config {{}}", program("caddy").display());
         made(&site, &["--check", &check, "--notify-timeout", "60"]).await;
-        let args = ["run", "--adapter", "caddyfile", "--config", &out].map(str::to_owned);
-        let home = site.path("home");
-        let env = [("HOME", home.as_str()), ("XDG_DATA_HOME", &home), ("XDG_CONFIG_HOME", &home)];
-        let mut process = site.scratch.spawn_with("caddy", &caddy, &args, &env);
-        let caddy = caddy.display();
-        let reload = format!("command:{caddy} reload --force --adapter caddyfile --config {out}");
+        let (mut process, reload) = caddy(&site, "127.0.0.1:2019");
         let vip = net::vip4();
         let args = ["--check", &check, "--notify", &reload, "--notify-timeout", "60"];
         follows(&site, &mut process, vip, &args).await;
+    });
+}
+
+#[test]
+fn caddy_serves_a_plan_with_the_certificates_that_are_files_and_follows_them() {
+    play(async || {
+        let site = Site::new("").await;
+        // Beside another Caddy, as tests may run in one process.
+        let admin = "127.0.0.1:2020";
+        let options = format!("auto_https off\n\tadmin {admin}");
+        site.put("t.j2", &example("edge.Caddyfile.j2").replace("auto_https off", &options));
+        let (cluster, name) = (&site.cluster, "printed-tls");
+        let (vip, pod) = (net::vip4(), net::pod4());
+        let _backend = Backend::http("shop", pod, 8080).await;
+        let (_controller, rights) = planned(&site, name, vip).await;
+        cluster.apply("", &objects::ingress_class(name, name)).await;
+        let authority = Authority::new();
+        let issued = authority.issue(&["shop.example"]);
+        cluster.apply(&site.namespace, &objects::tls_secret("shop-tls", &issued)).await;
+        let rules =
+            [("shop.example", "/", "Prefix", "shop"), ("bare.example", "/", "Prefix", "shop")];
+        let mut ingress = objects::ingress("shop", name, &rules);
+        // A certificate that nobody has made takes its own host away, and nothing else.
+        ingress["spec"]["tls"] = json!([
+            {"hosts": ["shop.example"], "secretName": "shop-tls"},
+            {"hosts": ["bare.example"], "secretName": "not-there"},
+        ]);
+        cluster.apply(&site.namespace, &objects::cluster_service("shop", 80, 8080)).await;
+        let slice = objects::slice("shop", ("", 8080, "TCP"), &[Endpoint::ready(pod)]);
+        cluster.apply(&site.namespace, &slice).await;
+        cluster.apply(&site.namespace, &ingress).await;
+        let (template, output, folder) = (site.path("t.j2"), site.path("out"), site.path("certs"));
+        let check =
+            format!("{} validate --adapter caddyfile --config {{}}", program("caddy").display());
+        let start = |more: &[&str]| {
+            let args = [
+                &["--load-balancer", name, "--template", &template, "--output", &output][..],
+                &["--certificates", &folder, "--check", &check, "--notify-timeout", "60"],
+                more,
+            ];
+            Bowline::start(cluster, Path::new(PROGRAM), &rights, "agent", &args.concat())
+        };
+        let mut once = start(&["--once"]);
+        assert_eq!(once.process.wait(), Some(0), "{}", once.process.log());
+        let (mut process, reload) = caddy(&site, admin);
+        let mut agent = start(&["--notify", &reload]);
+        agent.ready().await;
+        let secure = Dial::to(vip, 443).tls(&authority.trusted(&["http/1.1"]), "shop.example");
+        answers(&secure, "shop.example", "shop").await;
+        let clear = Dial::to(vip, 80).get("shop.example", "/a?b").await.unwrap();
+        let to = clear.header("location").to_owned();
+        assert_eq!((clear.status, to.as_str()), (308, "https://shop.example/a?b"));
+        assert!(!site.text("out").contains("bare.example"), "{}", site.text("out"));
+        let files = || {
+            let entries = std::fs::read_dir(&folder).unwrap().flatten();
+            let files = entries.filter(|file| file.path().extension().is_some());
+            files.map(|file| file.metadata().unwrap().mode() & 0o7777).collect::<Vec<_>>()
+        };
+        assert_eq!(files(), [0o600]);
+        let before = secure.certificate().await.unwrap();
+        let issued = authority.issue(&["shop.example"]);
+        cluster.apply(&site.namespace, &objects::tls_secret("shop-tls", &issued)).await;
+        eventually("the new certificate is shown and the old one is gone", || async {
+            let shown = secure.certificate().await?;
+            let count = files().len();
+            if shown != before && count == 1 { Ok(()) } else { Err(format!("{count} files")) }
+        })
+        .await;
+        answers(&secure, "shop.example", "shop").await;
+        process.assert_alive();
     });
 }

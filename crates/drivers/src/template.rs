@@ -9,6 +9,7 @@
 //! ```
 
 mod blocks;
+mod certificates;
 pub mod data;
 mod driver;
 mod go;
@@ -23,6 +24,7 @@ mod sift;
 mod subject;
 mod words;
 
+pub use certificates::Certificates;
 pub use driver::Templates;
 pub use names::ServerNames;
 pub use notify::{BadNotifier, Notifier};

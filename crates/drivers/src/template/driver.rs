@@ -2,7 +2,8 @@
 //! written at once, later ones when a burst of changes is over. A task writes and notifies, so that whoever
 //! waits for it may turn to something else; what fails is tried again with what is newest then.
 
-use super::publish::{Done, Publisher};
+use super::certificates::Certificates;
+use super::publish::{Done, Publisher, blocking};
 use super::subject::Subject;
 use crate::desired::Desired;
 use crate::{Driver, Error};
@@ -10,6 +11,7 @@ use bowline_core::backoff::Backoff;
 use bowline_core::burst::Burst;
 use bowline_core::exposed::view::Told;
 use bowline_core::update::{Extent, Refusal, Report, Update};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -19,6 +21,7 @@ use tokio::task::JoinHandle;
 pub struct Templates {
     /// None while the task has it.
     publisher: Option<Publisher>,
+    certificates: Option<Arc<Certificates>>,
     domain: Arc<str>,
     settle: Duration,
     desired: Desired,
@@ -45,6 +48,7 @@ impl Templates {
     pub fn new(publisher: Publisher, domain: &str, settle: Duration) -> Self {
         Self {
             publisher: Some(publisher),
+            certificates: None,
             domain: domain.into(),
             settle,
             desired: Desired::default(),
@@ -56,6 +60,11 @@ impl Templates {
             refused: Vec::new(),
             working: None,
         }
+    }
+
+    /// The same, with the certificates of the plan as files.
+    pub fn with_certificates(self, certificates: Option<Certificates>) -> Self {
+        Self { certificates: certificates.map(Arc::new), ..self }
     }
 
     /// Writes and notifies once; who is left out.
@@ -85,8 +94,9 @@ impl Templates {
     fn begin(&mut self) {
         let Some(publisher) = self.publisher.take() else { return };
         let (desired, domain) = (self.desired.clone(), self.domain.clone());
+        let certificates = self.certificates.clone();
         (self.burst, self.again) = (None, None);
-        self.working = Some(tokio::spawn(work(publisher, desired, domain)));
+        self.working = Some(tokio::spawn(work(publisher, certificates, desired, domain)));
     }
 
     /// Waits until the task has ended. Nothing is lost if nobody waits any more.
@@ -122,20 +132,22 @@ impl Templates {
 
 async fn work(
     mut publisher: Publisher,
+    certificates: Option<Arc<Certificates>>,
     desired: Desired,
     domain: Arc<str>,
 ) -> (Publisher, Result<Written, Error>) {
-    let came = publish(&mut publisher, &desired, &domain).await;
+    let came = publish(&mut publisher, certificates.as_ref(), &desired, &domain).await;
     (publisher, came)
 }
 
 /// Writes and notifies. Who is owed a notification of what is in place does not wait for what comes next.
 async fn publish(
     publisher: &mut Publisher,
+    certificates: Option<&Arc<Certificates>>,
     desired: &Desired,
     domain: &str,
 ) -> Result<Written, Error> {
-    let written = write(publisher, desired, domain).await;
+    let written = write(publisher, certificates, desired, domain).await;
     let mut failures = Vec::new();
     for (notifier, came) in publisher.notify().await {
         match came {
@@ -143,26 +155,50 @@ async fn publish(
             Err(why) => failures.push(format!("{notifier}: {why}")),
         }
     }
-    let written = written?;
-    if failures.is_empty() {
-        return Ok(written);
+    let (written, used) = written?;
+    if !failures.is_empty() {
+        return Err(Error {
+            doing: "--notify".to_owned(),
+            cause: failures.join("; "),
+            retry: true,
+        });
     }
-    Err(Error { doing: "--notify".to_owned(), cause: failures.join("; "), retry: true })
+    if let Some(certificates) = certificates.cloned() {
+        // Nobody reads a configuration any more that names others.
+        if let Err(error) = blocking(move || certificates.tidy(&used)).await? {
+            tracing::warn!(%error, "cannot remove certificates that are no longer used");
+        }
+    }
+    Ok(written)
 }
 
+/// Writes certificates and then what names them; which are used.
 async fn write(
     publisher: &mut Publisher,
+    certificates: Option<&Arc<Certificates>>,
     desired: &Desired,
     domain: &str,
-) -> Result<Written, Error> {
+) -> Result<(Written, BTreeSet<Arc<str>>), Error> {
     publisher.reread()?;
-    let (subject, mut told) = Subject::planned(desired, domain, &publisher.knows());
+    let bundles = certificates.map(|_| Certificates::bundles(desired)).unwrap_or_default();
+    let folder = certificates.map(|certificates| (certificates.folder(), &bundles));
+    let (subject, mut told) = Subject::planned_with(desired, domain, &publisher.knows(), folder);
+    let used = subject.uses();
+    if let Some(certificates) = certificates.cloned() {
+        let used = used.clone();
+        let written = blocking(move || certificates.write(&used, &bundles)).await?;
+        written.map_err(|error| Error {
+            doing: "writing certificates".to_owned(),
+            cause: error.to_string(),
+            retry: true,
+        })?;
+    }
     let Done { changed, refused, again } = publisher.write(&subject, Instant::now()).await?;
     told.extend(refused);
     for file in changed {
         tracing::info!(output = %file.display(), "written");
     }
-    Ok(Written { told, again })
+    Ok((Written { told, again }, used))
 }
 
 impl Driver for Templates {

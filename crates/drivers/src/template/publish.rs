@@ -435,7 +435,7 @@ fn problem(reason: Reason, alone: Option<&Why>) -> Problem {
 }
 
 /// Work that holds a thread: long templates, and disks.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Error> {
     tokio::task::spawn_blocking(work).await.map_err(|error| Error {

@@ -1,6 +1,7 @@
 //! What templates are filled with: what is exposed, and for the agent of a load balancer its whole plan. It
 //! can be had without some of those it is for, which is how those are found that a check refuses.
 
+use super::certificates::{self, Bundles};
 use super::data::{self, Data};
 use crate::desired::Desired;
 use bowline_core::exposed::text::ServerName;
@@ -20,6 +21,8 @@ pub struct Subject {
     pub cluster: Cluster,
     /// All that a load balancer must do.
     pub plan: Option<Desired>,
+    /// The folder in which the certificates of the plan are files.
+    pub certificates: Option<Arc<str>>,
 }
 
 /// What templates ask for. Whoever needs something of a load balancer that no template asks for is left out
@@ -81,12 +84,30 @@ impl Knows {
 impl Subject {
     /// What is exposed, and no plan.
     pub fn exposed(cluster: Cluster) -> Self {
-        Self { cluster, plan: None }
+        Self { cluster, plan: None, certificates: None }
     }
 
     /// The plan of a load balancer; its Services at ports of their own are entries too. Those are left
     /// out, and told, whose texts a template must not see, or who need what not all templates ask for.
     pub fn planned(plan: &Desired, domain: &str, knows: &Knows) -> (Self, Vec<Told>) {
+        Self::planned_with(plan, domain, knows, None)
+    }
+
+    /// With a folder for certificates, and what files in it hold, hosts are left out whose own has not come:
+    /// their owners are told by who waits for it.
+    pub(super) fn planned_with(
+        plan: &Desired,
+        domain: &str,
+        knows: &Knows,
+        certificates: Option<(&Arc<str>, &Bundles)>,
+    ) -> (Self, Vec<Told>) {
+        let mut plan = plan.clone();
+        if let Some((_, bundles)) = certificates {
+            plan.sites.retain(|_, site| {
+                let has = |hash: &Arc<str>| bundles.contains_key(hash);
+                site.tls.is_none() || certificate_of(site).is_some_and(has)
+            });
+        }
         let mut told = Vec::new();
         let mut tell = |consumer: &ConsumerRef, reason, message: String| {
             told.push(Told { consumer: consumer.clone(), problem: Problem::new(reason, message) });
@@ -105,11 +126,16 @@ impl Subject {
                     tell(consumer, Reason::BadValue, message);
                 }
                 if site.tls.is_some() && !knows.tls {
-                    tell(
-                        consumer,
-                        Reason::NotSupported,
-                        lacks("tls", "it is to be served over TLS"),
-                    );
+                    let message = lacks("tls", "it is to be served over TLS");
+                    let message =
+                        format!("{message}. With --certificates they are given the files");
+                    tell(consumer, Reason::NotSupported, message);
+                }
+                let bundle = certificates.zip(certificate_of(site));
+                if let Some(Err(why)) = bundle.and_then(|((_, all), hash)| all.get(hash)) {
+                    let message =
+                        format!("the certificate of {} cannot be served: {why}", key.host);
+                    tell(consumer, Reason::BadCertificate, message);
                 }
                 for pool in pools_of(&rule.action).filter_map(|name| plan.pools.get(name)) {
                     refuse(pool, consumer, knows, &mut tell);
@@ -119,9 +145,16 @@ impl Subject {
         told.sort();
         told.dedup();
         let out: BTreeSet<_> = told.iter().map(|told| told.consumer.clone()).collect();
-        let plan = without(plan, |consumer| !out.contains(consumer));
+        let plan = without(&plan, |consumer| !out.contains(consumer));
         let cluster = entries(&plan, domain);
-        (Self { cluster, plan: Some(plan) }, told)
+        let certificates = certificates.map(|(folder, _)| folder.clone());
+        (Self { cluster, plan: Some(plan), certificates }, told)
+    }
+
+    /// The hashes of the certificates that its hosts use.
+    pub(super) fn uses(&self) -> BTreeSet<Arc<str>> {
+        let sites = self.plan.iter().flat_map(|plan| plan.sites.values());
+        sites.filter_map(|site| certificate_of(site)).cloned().collect()
     }
 
     /// For whom it is, the load balancer itself left aside.
@@ -138,19 +171,23 @@ impl Subject {
     /// The same for some only.
     pub(super) fn only(&self, keep: impl Fn(&ConsumerRef) -> bool) -> Self {
         let plan = self.plan.as_ref().map(|plan| without(plan, &keep));
-        Self { cluster: self.cluster.only(keep), plan }
+        Self { cluster: self.cluster.only(keep), plan, certificates: self.certificates.clone() }
     }
 
     /// As templates have it: kube2lb's schema, and the plan as `Plan` and `plan`.
     pub fn data(&self) -> Data {
         let mut data = data::cluster(&self.cluster);
         if let (Data::Fields(fields), Some(plan)) = (&mut data, &self.plan) {
-            let plan = data::json(&written(plan));
+            let plan = data::json(&written(plan, self.certificates.as_deref()));
             fields.insert("Plan".into(), plan.clone());
             fields.insert("plan".into(), plan);
         }
         data
     }
+}
+
+fn certificate_of(site: &ResolvedSite) -> Option<&Arc<str>> {
+    site.tls.as_ref()?.certificate.as_ref().map(|certificate| &certificate.hash)
 }
 
 fn refuse(
@@ -258,9 +295,10 @@ fn entry(plan: &Desired, resolved: &ResolvedListener) -> Option<Entry> {
     })
 }
 
-/// A plan as JSON: listeners, pools with their members, sites with their rules. No keys, no secrets. Every
-/// field is there, so that a template may ask for it: what is left out elsewhere is null or empty.
-fn written(plan: &Desired) -> Value {
+/// A plan as JSON: listeners, pools with their members, sites with their rules. No keys, no secrets, but the
+/// files in which they are. Every field is there, so that a template may ask for it: what is left out
+/// elsewhere is null or empty.
+fn written(plan: &Desired, certificates: Option<&str>) -> Value {
     let listeners = plan.listeners.values().map(|resolved| {
         let mut written = json!(resolved.listener);
         fill(&mut written["serves"], &json!({"pool": null, "entry": null}));
@@ -306,7 +344,9 @@ fn written(plan: &Desired) -> Value {
         });
         let rules: Value = rules.collect();
         let mut tls = json!(site.tls);
-        fill(&mut tls, &json!({"certificate": null}));
+        let file = certificates.zip(certificate_of(site));
+        let file = file.map(|(folder, hash)| certificates::file(folder, hash));
+        fill(&mut tls, &json!({"certificate": null, "file": file}));
         json!({
             "entry": key.entry, "host": key.host, "namespace": site.owner, "tls": tls, "rules": rules,
         })
