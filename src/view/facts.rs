@@ -292,7 +292,11 @@ fn admit(planner: &mut Planner, lists: &Lists, now: Timestamp) {
     for kind in Seats::ALL {
         admission.handle(Told::Done(kind), now);
     }
-    for (consumer, decision) in admission.take(now).decisions {
+    let told = admission.take(now);
+    for (consumer, lb, amounts) in told.stays {
+        planner.handle(Event::Stays(consumer, lb, amounts));
+    }
+    for (consumer, decision) in told.decisions {
         planner.handle(Event::Admitted(consumer, decision));
     }
 }

@@ -7,9 +7,16 @@
     reason = "tests fail by panicking"
 )]
 
+mod bad;
 mod binding;
+mod killed;
 mod letting_go;
+mod moving;
 mod on_up;
 mod proxies;
 mod seats;
 mod stage;
+mod storm;
+mod tenants;
+mod traffic;
+mod tutorial;

@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 /// A running `bowline up`.
-struct Up {
+pub(crate) struct Up {
     service: Service,
-    scratch: Scratch,
-    kubeconfig: PathBuf,
+    pub(crate) scratch: Scratch,
+    pub(crate) kubeconfig: PathBuf,
 }
 
 impl Up {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with(&[])
     }
 
@@ -122,7 +122,7 @@ impl Drop for Up {
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// Runs a test while no other one of these runs.
-fn play(test: impl AsyncFnOnce()) {
+pub(crate) fn play(test: impl AsyncFnOnce()) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     net::in_namespace(|| async { test().await });
 }

@@ -61,7 +61,7 @@ impl Site {
     }
 
     /// Plays who else writes into the status of an object.
-    async fn play_status(&self, kind: &str, name: &str, status: Value) {
+    pub(crate) async fn play_status(&self, kind: &str, name: &str, status: Value) {
         let call = Call::new("PATCH", path(kind, OURS, name) + "/status")
             .body("application/merge-patch+json", json!({"status": status}).to_string());
         self.cluster.http(call).await.expect(200);

@@ -13,7 +13,8 @@ pub(crate) const CLAIM: &str = "LoadBalancerClaim";
 pub(crate) struct Site {
     pub(crate) cluster: Cluster,
     pub(crate) namespace: String,
-    controller: Bowline,
+    pub(crate) controller: Bowline,
+    args: Vec<&'static str>,
 }
 
 /// Runs a test in the network of this binary.
@@ -28,20 +29,26 @@ fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
 }
 
-async fn start(cluster: &Cluster) -> Bowline {
+/// Starts a controller and does not wait for it.
+pub(crate) async fn start(cluster: &Cluster, args: &[&str]) -> Bowline {
     let kubeconfig = cluster.kubeconfig_of("bowline-controller").await;
-    let args = ["--leader-elect=false"];
+    let args = [&["--leader-elect=false"], args].concat();
     Bowline::start(cluster, Path::new(PROGRAM), &kubeconfig, "controller", &args)
 }
 
 impl Site {
     pub(crate) async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// The same with a controller that is given these arguments as well.
+    pub(crate) async fn with(args: &[&'static str]) -> Self {
         let cluster = Cluster::own(Stack::Single).await;
         cluster.install(&deploy()).await;
-        let mut controller = start(&cluster).await;
+        let mut controller = start(&cluster, args).await;
         controller.ready().await;
         let namespace = cluster.namespace().await;
-        Self { cluster, namespace, controller }
+        Self { cluster, namespace, controller, args: args.to_vec() }
     }
 
     /// The controller is killed, wherever it is.
@@ -51,7 +58,7 @@ impl Site {
 
     /// Another controller comes.
     pub(crate) async fn revive(&mut self) {
-        self.controller = start(&self.cluster).await;
+        self.controller = start(&self.cluster, &self.args).await;
     }
 
     /// The agent of a load balancer.
@@ -175,6 +182,23 @@ impl Site {
             }
         })
         .await
+    }
+}
+
+impl Site {
+    /// Waits until an Event about an object says this.
+    pub(crate) async fn hears(&self, namespace: &str, name: &str, text: &str) {
+        eventually(&format!("{name} is told {text:?}"), || async {
+            let (_, list) = self.cluster.get(&path("Event", namespace, "")).await;
+            let events = list["items"].as_array().cloned().unwrap_or_default();
+            let events = events.iter().filter(|it| it["involvedObject"]["name"] == name);
+            let said: Vec<_> = events.filter_map(|it| it["message"].as_str()).collect();
+            match said.iter().any(|it| it.contains(text)) {
+                true => Ok(()),
+                false => Err(format!("{said:?}")),
+            }
+        })
+        .await;
     }
 }
 

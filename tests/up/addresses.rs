@@ -1,34 +1,15 @@
 //! Addresses from pools with `bowline up` alone, as docs/addresses.md prints it.
 
 use crate::bowline::PROGRAM;
-use bowline_testing::{Scratch, net};
+use bowline_testing::{Scratch, net, page};
 use std::path::Path;
-use std::process::{Command, Stdio};
-
-/// All that is to be typed in one section of a page.
-fn typed(page: &str, section: &str) -> String {
-    let section = page.split("\n## ").find(|it| it.starts_with(section)).expect("the section");
-    let blocks = section.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
-    blocks.collect()
-}
 
 #[test]
 fn the_page_on_addresses_runs_as_printed() {
     net::in_namespace(|| async {
         let scratch = Scratch::new();
-        // Whatever was started ends before the test does.
-        let script = format!("{}wait\n", typed(include_str!("../../docs/addresses.md"), "Try it"));
-        let programs = Path::new(PROGRAM).parent().expect("a folder").display().to_string();
-        let path = std::env::var("PATH").unwrap_or_default();
-        let output = Command::new("timeout")
-            .args(["120", "bash", "-e", "-c", &script])
-            .current_dir(scratch.path())
-            .env("PATH", format!("{programs}:{path}"))
-            .env("HOME", scratch.path())
-            .env("NO_PROXY", "*")
-            .stdin(Stdio::null())
-            .output()
-            .expect("run bash");
+        let script = page::typed(include_str!("../../docs/addresses.md"), "Try it");
+        let output = page::run(&script, Path::new(PROGRAM), scratch.path(), &[]);
         let log = std::fs::read_to_string(scratch.path().join("up.log")).unwrap_or_default();
         let said = String::from_utf8_lossy(&output.stdout);
         let all = format!("{said}\n{}\n{log}", String::from_utf8_lossy(&output.stderr));

@@ -89,6 +89,8 @@ pub struct Want {
     pub load_balancer: Arc<str>,
     /// How much it will use, or why that cannot be read.
     pub requests: Result<Amounts, Problem>,
+    /// Where it stays beside, with the seats that it has there, until it has arrived where it belongs.
+    pub keeps: Vec<Arc<str>>,
 }
 
 /// What the machine is told.
@@ -104,7 +106,7 @@ pub enum Event {
     LoadBalancerGone(Arc<str>),
     /// A load balancer counts no seats, at this version.
     Uncounted(Arc<str>, Version),
-    /// Where a consumer belongs now, and nowhere else.
+    /// Where a consumer belongs now, and nowhere else but where it stays until then.
     Wants(Want),
     /// A consumer belongs nowhere any more.
     Leaves(ConsumerRef),
@@ -150,6 +152,8 @@ pub struct Changes {
     pub confirm: Vec<(ConsumerRef, Arc<str>)>,
     /// What became of consumers; by consumer. None: it is gone, or its load balancer is.
     pub decisions: Vec<(ConsumerRef, Option<Decision>)>,
+    /// With how much those who belong elsewhere stay on a load balancer. None: they do not any more.
+    pub stays: Vec<(ConsumerRef, Arc<str>, Option<Amounts>)>,
 }
 
 /// A write of the seats in the status of a load balancer.

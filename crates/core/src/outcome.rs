@@ -162,6 +162,8 @@ pub enum State {
         addresses: Vec<IpAddr>,
         /// Where it can still be reached for a while, and is not told of anew; sorted.
         draining: Vec<IpAddr>,
+        /// Where those serve it from which it moves, until it has arrived; sorted.
+        before: Vec<IpAddr>,
     },
     /// Nowhere.
     Refused {

@@ -19,6 +19,7 @@ mod few;
 mod hosts;
 mod index;
 mod ingress;
+mod moves;
 mod output;
 mod parts;
 mod placement;
@@ -51,6 +52,7 @@ use crate::objects::{
 };
 use crate::outcome::Outcome;
 use crate::plan::Fragment;
+use crate::resources::Amounts;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -121,6 +123,12 @@ pub enum Event {
     Recorded(Record),
     /// Whether a consumer has a seat on a load balancer that counts them. None: it wants none any more.
     Admitted(ConsumerRef, Option<Decision>),
+    /// With how much a consumer that belongs elsewhere stays on a load balancer that counts seats. None: it
+    /// does not any more.
+    Stays(ConsumerRef, Arc<str>, Option<Amounts>),
+    /// The load balancer that has served a consumer for long enough: those before it may let go. None:
+    /// it is on its way, or nobody knows.
+    Arrived(ConsumerRef, Option<Arc<str>>),
 }
 
 /// What is different since the planner was last asked.

@@ -195,17 +195,17 @@ pub fn progress(
 /// stays while it is planned: an agent that is behind or silent for a moment takes nothing back. One
 /// that drains stays until its successor is served.
 pub fn consumer(outcome: &Outcome, progress: &Progress, written: Written<'_>) -> ConsumerStatus {
-    let (load_balancer, planned, draining) = match &outcome.state {
+    let (load_balancer, planned, draining, before) = match &outcome.state {
         State::Refused { problem, .. } => {
             return ConsumerStatus { addresses: Vec::new(), programmed: Condition::no(problem) };
         }
-        State::Planned { load_balancer, addresses, draining } => {
-            (load_balancer, addresses, draining)
+        State::Planned { load_balancer, addresses, draining, before } => {
+            (load_balancer, addresses, draining, before)
         }
     };
     match progress {
         Progress::Applied(undone) => {
-            let addresses = served(undone, planned, draining, written.addresses);
+            let addresses = served(undone, planned, (draining, before), written.addresses);
             let programmed = if undone.problems.is_empty() {
                 served_by(load_balancer, outcome.problems.iter().chain(&undone.parts))
             } else {
@@ -214,7 +214,7 @@ pub fn consumer(outcome: &Outcome, progress: &Progress, written: Written<'_>) ->
             ConsumerStatus { addresses, programmed }
         }
         Progress::Waiting(why) => {
-            let kept = kept(why, planned, draining, written.addresses);
+            let kept = kept(why, planned, (draining, before), written.addresses);
             // A change that is on its way is not worth two writes, one to take back and one to restore.
             let moment = matches!(
                 why,
@@ -243,8 +243,8 @@ pub fn in_force(
     shown: &[IpAddr],
 ) -> Vec<IpAddr> {
     match progress {
-        Progress::Applied(undone) => served(undone, planned, draining, shown),
-        Progress::Waiting(why) => kept(why, planned, draining, shown),
+        Progress::Applied(undone) => served(undone, planned, (draining, &[]), shown),
+        Progress::Waiting(why) => kept(why, planned, (draining, &[]), shown),
     }
 }
 
@@ -253,26 +253,32 @@ pub fn in_force(
 fn served(
     undone: &Undone,
     planned: &[IpAddr],
-    draining: &[IpAddr],
+    (draining, before): (&[IpAddr], &[IpAddr]),
     shown: &[IpAddr],
 ) -> Vec<IpAddr> {
     let mut open: Vec<_> = planned.iter().copied().filter(|it| undone.serves(it)).collect();
     if open.len() < planned.len() {
         let served = |it: IpAddr| open.iter().any(|other| Family::of(*other) == Family::of(it));
-        let awaited = |it: &IpAddr| undone.serves(it) && shown.contains(it) && !served(*it);
-        let old: Vec<_> = draining.iter().copied().filter(awaited).collect();
+        let awaited = |it: &IpAddr| shown.contains(it) && !served(*it);
+        let draining = draining.iter().filter(|it| undone.serves(it));
+        let old: Vec<_> = draining.chain(before).copied().filter(awaited).collect();
         open.extend(old);
         open.sort_unstable();
     }
     open
 }
 
-/// What is shown of what is planned or drains. Nothing drains where there is no agent: who deletes a
-/// Lease says that its agent is dead.
-fn kept(why: &Waiting, planned: &[IpAddr], draining: &[IpAddr], shown: &[IpAddr]) -> Vec<IpAddr> {
+/// What is shown of what is planned or drains, or is served where the consumer comes from. Nothing drains
+/// where there is no agent: who deletes a Lease says that its agent is dead.
+fn kept(
+    why: &Waiting,
+    planned: &[IpAddr],
+    (draining, before): (&[IpAddr], &[IpAddr]),
+    shown: &[IpAddr],
+) -> Vec<IpAddr> {
     let dead = *why == Waiting::Agent(Pending::NoAgent);
     let draining = if dead { &[] } else { draining };
-    let served = planned.iter().chain(draining).copied();
+    let served = planned.iter().chain(draining).chain(before).copied();
     let mut kept: Vec<_> = served.filter(|address| shown.contains(address)).collect();
     kept.sort_unstable();
     kept

@@ -28,6 +28,7 @@ mod link;
 mod metallb;
 pub mod net;
 pub mod objects;
+pub mod page;
 mod pki;
 mod real;
 pub mod transcript;

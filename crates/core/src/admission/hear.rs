@@ -86,14 +86,29 @@ impl Admission {
     fn want(&mut self, want: Want) {
         let age = Age { created: want.created, consumer: want.consumer.clone() };
         let epoch = self.epochs[Kind::Consumer as usize];
-        let belongs =
-            Belongs { load_balancer: want.load_balancer.clone(), age: age.clone(), epoch };
-        if let Some(old) = self.belongs.insert(want.consumer.clone(), belongs)
-            && (&old.load_balancer, &old.age) != (&want.load_balancer, &age)
-        {
-            self.unwant(&old);
-            // Where it is now nothing may be said of it for a while.
-            self.withdrawn.insert(want.consumer.clone());
+        let belongs = Belongs {
+            load_balancer: want.load_balancer.clone(),
+            keeps: want.keeps.clone(),
+            age: age.clone(),
+            epoch,
+        };
+        if let Some(old) = self.belongs.insert(want.consumer.clone(), belongs) {
+            if (&old.load_balancer, &old.age) != (&want.load_balancer, &age) {
+                self.unwant(&old);
+                // Where it is now nothing may be said of it for a while.
+                self.withdrawn.insert(want.consumer.clone());
+            }
+            if old.keeps != want.keeps {
+                self.unkeep(&old);
+            }
+        }
+        for name in &want.keeps {
+            let slot = self.slots.entry(name.clone()).or_default();
+            slot.left.remove(&want.consumer.uid);
+            self.asked.remove(&(name.clone(), want.consumer.clone()));
+            if slot.kept.insert(want.consumer.uid.clone()) {
+                self.dirty.insert(name.clone());
+            }
         }
         let slot = self.slots.entry(want.load_balancer.clone()).or_default();
         slot.left.remove(&want.consumer.uid);
@@ -111,9 +126,19 @@ impl Admission {
         }
     }
 
+    fn unkeep(&mut self, old: &Belongs) {
+        for name in &old.keeps {
+            if let Some(slot) = self.slots.get_mut(name) {
+                slot.kept.remove(&old.age.consumer.uid);
+                self.dirty.insert(name.clone());
+            }
+        }
+    }
+
     fn leave(&mut self, consumer: &ConsumerRef) {
         if let Some(old) = self.belongs.remove(consumer) {
             self.unwant(&old);
+            self.unkeep(&old);
             self.withdrawn.insert(consumer.clone());
         }
     }
@@ -121,7 +146,9 @@ impl Admission {
     fn confirmed(&mut self, consumer: ConsumerRef, load_balancer: Arc<str>, wants: bool) {
         let key = (load_balancer.clone(), consumer);
         let asked = self.asked.contains_key(&key);
-        let here = self.belongs.get(&key.1).is_some_and(|it| it.load_balancer == load_balancer);
+        let here = self.belongs.get(&key.1).is_some_and(|it| {
+            it.load_balancer == load_balancer || it.keeps.contains(&load_balancer)
+        });
         // Where it does, its own watch will tell; until then it is asked for again.
         if wants || here || !asked {
             return;

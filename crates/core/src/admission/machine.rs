@@ -5,6 +5,7 @@ use super::plan::{Age, Plan, Wants, plan};
 use super::{Changes, Decision, Kind, LoadBalancer, Seat, Write, WriteId};
 use crate::key::ConsumerRef;
 use crate::objects::{Timestamp, Version};
+use crate::resources::Amounts;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -16,6 +17,10 @@ pub(super) struct Slot {
     pub(super) recorded: Option<LoadBalancer>,
     pub(super) epoch: u64,
     pub(super) wants: Wants,
+    /// Uids of those who belong elsewhere and stay here until they have a seat there.
+    pub(super) kept: FxHashSet<Arc<str>>,
+    /// What was last said of those.
+    pub(super) stays: BTreeMap<ConsumerRef, Amounts>,
     /// Uids of those who have surely left.
     pub(super) left: FxHashSet<Arc<str>>,
     pub(super) sent: Option<Sent>,
@@ -37,6 +42,7 @@ pub(super) struct Sent {
 #[derive(Clone, Debug)]
 pub(super) struct Belongs {
     pub(super) load_balancer: Arc<str>,
+    pub(super) keeps: Vec<Arc<str>>,
     pub(super) age: Age,
     pub(super) epoch: u64,
 }
@@ -128,14 +134,23 @@ impl Admission {
         told: &mut BTreeMap<ConsumerRef, Option<Decision>>,
     ) {
         let Some(slot) = self.slots.get_mut(name) else { return };
+        let seats = slot.recorded.iter().flat_map(|lb| &lb.seats);
+        let stay = seats.filter(|seat| slot.kept.contains(&seat.consumer.uid));
+        let stay = stay.map(|seat| (seat.consumer.clone(), seat.requests)).collect();
+        let stayed = std::mem::replace(&mut slot.stays, stay);
+        let gone = stayed.keys().filter(|consumer| !slot.stays.contains_key(consumer));
+        changes.stays.extend(gone.map(|consumer| (consumer.clone(), name.clone(), None)));
+        let news = slot.stays.iter().filter(|(who, amounts)| stayed.get(who) != Some(amounts));
+        let news = news.map(|(who, amounts)| (who.clone(), name.clone(), Some(*amounts)));
+        changes.stays.extend(news);
         let Some(lb) = &slot.recorded else {
             told.extend(slot.wants.keys().map(|age| (age.consumer.clone(), None)));
-            if slot.wants.is_empty() && slot.sent.is_none() {
+            if slot.wants.is_empty() && slot.kept.is_empty() && slot.sent.is_none() {
                 self.slots.remove(name);
             }
             return;
         };
-        let plan = plan(lb, &slot.wants, &slot.left);
+        let plan = plan(lb, &slot.wants, &slot.kept, &slot.left);
         for want in slot.wants.values() {
             if let Some(decision) = decision(lb, &plan, &want.consumer) {
                 told.insert(want.consumer.clone(), Some(decision));

@@ -37,13 +37,19 @@ pub(super) struct Plan {
     kept: [bool; Resource::ALL.len()],
 }
 
-/// Decides for one load balancer. `left` are the uids of those who have surely left it.
-pub(super) fn plan(lb: &LoadBalancer, wants: &Wants, left: &FxHashSet<Arc<str>>) -> Plan {
+/// Decides for one load balancer. `kept` are the uids of those who stay for now, `left` of those who have
+/// surely left it.
+pub(super) fn plan(
+    lb: &LoadBalancer,
+    wants: &Wants,
+    kept: &FxHashSet<Arc<str>>,
+    left: &FxHashSet<Arc<str>>,
+) -> Plan {
     let mut plan = Plan::default();
     let present: FxHashSet<&str> = wants.keys().map(|age| &*age.consumer.uid).collect();
     for seat in &lb.seats {
         let uid = &seat.consumer.uid;
-        if !present.contains(&**uid) {
+        if !present.contains(&**uid) && !kept.contains(uid) {
             if left.contains(uid) {
                 continue;
             }

@@ -12,6 +12,7 @@ use crate::objects::{IngressClass, LoadBalancer, LoadBalancerClaim, Namespace};
 use crate::outcome::{Problem, Reason};
 use crate::resources::Amounts;
 use rustc_hash::FxHashMap;
+use std::mem::take;
 use std::sync::Arc;
 
 /// What reads of the API say of somebody who seems to have left a load balancer.
@@ -32,6 +33,8 @@ pub struct Read {
 pub(super) struct Admitted {
     wants: FxHashMap<Who, Want>,
     decisions: FxHashMap<Who, (Arc<str>, Decision)>,
+    /// What those have who stay on a load balancer and belong elsewhere.
+    stays: FxHashMap<(ConsumerRef, Arc<str>), Amounts>,
 }
 
 impl Planner {
@@ -39,7 +42,8 @@ impl Planner {
     /// before [`Planner::take`], which plans by what is decided then.
     pub fn wants(&mut self) -> Vec<(ConsumerRef, Option<Want>)> {
         let mut told = Vec::new();
-        for who in &self.to_seat {
+        let decided = take(&mut self.decided);
+        for who in self.to_seat.union(&decided) {
             let want = self.want(who);
             let old = self.admitted.wants.get(who);
             if old == want.as_ref() {
@@ -75,22 +79,31 @@ impl Planner {
             }
             ConsumerKind::LoadBalancer => return None,
         };
-        let lb = self.destination(asked, &who.key)?;
-        lb.counted.then(|| Want {
-            consumer: who.with_uid(&uid),
-            created,
-            load_balancer: lb.name.clone(),
-            requests,
-        })
+        let ask = asked.ok()?.ask;
+        let way = self.way(&ask, who, &uid);
+        let namespace = &who.key.namespace;
+        let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
+        let goes = place(&ask, namespace, labels, &self.stores).ok();
+        let stays = way.into_iter().flat_map(|way| [way.lb].into_iter().chain(way.before));
+        let mut on: Vec<&Arc<LoadBalancer>> = goes.into_iter().collect();
+        for lb in stays {
+            if !on.iter().any(|it| it.name == lb.name) {
+                on.push(lb);
+            }
+        }
+        // First where it goes, else where it stays.
+        let mut on = on.into_iter().filter(|lb| lb.counted).map(|lb| lb.name.clone());
+        let load_balancer = on.next()?;
+        let (consumer, keeps) = (who.with_uid(&uid), on.collect());
+        Some(Want { consumer, created, load_balancer, requests, keeps })
     }
 
-    fn destination(
-        &self,
-        asked: Result<Asked, Problem>,
-        key: &ObjectKey,
-    ) -> Option<&Arc<LoadBalancer>> {
-        let labels = self.stores.namespaces.get(&key.namespace).map(|labels| &**labels);
-        place(&asked.ok()?.ask, &key.namespace, labels, &self.stores).ok()
+    /// Whether somebody belongs on a load balancer, or stays there until it can be where it belongs.
+    pub fn keeps(&self, consumer: &ConsumerRef, load_balancer: &str) -> bool {
+        let want = self.admitted.wants.get(&Who::of(consumer));
+        want.filter(|it| it.consumer == *consumer).is_some_and(|it| {
+            *it.load_balancer == *load_balancer || it.keeps.iter().any(|lb| **lb == *load_balancer)
+        })
     }
 
     /// Whether somebody, as reads of the API show it, belongs on a load balancer. What it asks for where that
@@ -98,19 +111,24 @@ impl Planner {
     /// does so under its version.
     pub fn belongs(&self, read: &Read, load_balancer: &str) -> bool {
         let Some(lb) = self.stores.directory.by_name(load_balancer) else { return false };
-        let (asked, key) = match &read.consumer {
+        let (asked, key, consumer) = match &read.consumer {
             Object::Service(it) if not_ours(it, &self.config).is_none() => {
-                (ask_of_service(it, &self.config), &it.key)
+                let consumer = Who::service(&it.key).with_uid(&it.uid);
+                (ask_of_service(it, &self.config), &it.key, consumer)
             }
             Object::Ingress(it) => match &read.class {
                 Some(class) if ingress_not_ours(it, Some(class)).is_none() => {
-                    (ask_of_ingress(it, class, &self.config), &it.key)
+                    let consumer = Who::ingress(&it.key).with_uid(&it.uid);
+                    (ask_of_ingress(it, class, &self.config), &it.key, consumer)
                 }
                 _ => return false,
             },
             _ => return false,
         };
-        let Ok(Asked { ask, .. }) = asked else { return true };
+        let Ok(Asked { ask, .. }) = asked else {
+            let on = self.recorded.on(&consumer);
+            return on.is_empty() || on.iter().any(|name| ***name == *load_balancer);
+        };
         let has = |claim: &ObjectKey, uid: &str| {
             let known = read.claim.as_ref();
             known.is_some_and(|it| it.key == *claim && *it.uid == *uid)
@@ -132,8 +150,7 @@ impl Planner {
 
     /// What was decided of a consumer. None: nothing any more.
     pub(super) fn admit(&mut self, consumer: &ConsumerRef, decision: Option<Decision>) {
-        let key = ObjectKey::new(consumer.namespace.clone(), consumer.name.clone());
-        let who = Who { kind: consumer.kind, key };
+        let who = Who::of(consumer);
         let decisions = &mut self.admitted.decisions;
         let news = decision.map(|decision| (consumer.uid.clone(), decision));
         if decisions.get(&who) == news.as_ref() {
@@ -147,6 +164,7 @@ impl Planner {
             }
             None => return,
         }
+        self.decided.insert(who.clone());
         self.touch(who);
     }
 
@@ -170,6 +188,18 @@ impl Planner {
         }
     }
 
+    /// Somebody that belongs elsewhere stays on a load balancer with this much.
+    pub(super) fn stay(&mut self, who: ConsumerRef, lb: Arc<str>, amounts: Option<Amounts>) {
+        let (stays, touched) = (&mut self.admitted.stays, Who::of(&who));
+        let old = match amounts {
+            Some(amounts) => stays.insert((who, lb), amounts),
+            None => stays.remove(&(who, lb)),
+        };
+        if old != amounts {
+            self.touch(touched);
+        }
+    }
+
     /// What somebody was admitted with.
     pub(super) fn admitted_with(
         &self,
@@ -177,9 +207,10 @@ impl Planner {
         who: &Who,
         uid: &Arc<str>,
     ) -> Option<Amounts> {
-        match self.decision(lb, who, uid)? {
-            Decision::Admitted { requests, .. } => Some(*requests),
-            Decision::Waiting { .. } => None,
+        match self.decision(lb, who, uid) {
+            Some(Decision::Admitted { requests, .. }) => Some(*requests),
+            Some(Decision::Waiting { .. }) => None,
+            None => self.admitted.stays.get(&(who.with_uid(uid), lb.name.clone())).copied(),
         }
     }
 
@@ -191,7 +222,13 @@ impl Planner {
         }
     }
 
-    fn decision(&self, lb: &LoadBalancer, who: &Who, uid: &Arc<str>) -> Option<&Decision> {
+    /// What was decided of somebody on a load balancer.
+    pub(super) fn decision(
+        &self,
+        lb: &LoadBalancer,
+        who: &Who,
+        uid: &Arc<str>,
+    ) -> Option<&Decision> {
         let (decided, decision) = self.admitted.decisions.get(who)?;
         let (Decision::Admitted { load_balancer, .. } | Decision::Waiting { load_balancer, .. }) =
             decision;

@@ -6,10 +6,10 @@ use super::build::{Built, Target};
 use super::claims::{Grant, Has, NOT_RECORDED, Own, wants_own};
 use super::few::Edges;
 use super::ingress::{self, Around};
-use super::output::{Output, Planned};
+use super::moves::Way;
+use super::output::{Before, Output, Planned};
 use super::placement::{
     Ask, Asked, NotOurs, Refusal, Why, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours,
-    place,
 };
 use super::recorded::{Recorded, unreadable_ingress, unreadable_service};
 use super::seat::{Placed, Seat, Seats, Wants};
@@ -41,13 +41,17 @@ pub struct Planner {
     ingresses_by_service: Edges<ObjectKey, ObjectKey>,
     ingresses_by_secret: Edges<ObjectKey, ObjectKey>,
     ingresses_by_class: Edges<Arc<str>, ObjectKey>,
-    recorded: Recorded,
+    pub(super) recorded: Recorded,
+    /// Those whom a load balancer has served for long enough, by uid.
+    pub(super) arrived: FxHashMap<Who, (Arc<str>, Arc<str>)>,
     pub(super) grants: FxHashMap<ObjectKey, Grant>,
     pub(super) admitted: Admitted,
-    seats: Seats,
+    pub(super) seats: Seats,
     webs: FxHashMap<Arc<str>, Web>,
     /// Those whose seat may be another one.
     pub(super) to_seat: BTreeSet<Who>,
+    /// Those of whom something else was decided: they may let go of where they stayed.
+    pub(super) decided: BTreeSet<Who>,
     /// Those whose fragment or outcome may be different.
     to_build: BTreeSet<Who>,
     pub(super) output: Output,
@@ -86,11 +90,12 @@ impl Planner {
             }
             Event::Granted(kind, key, grant) => self.grant(kind, key, grant),
             Event::Admitted(consumer, decision) => self.admit(&consumer, decision),
+            Event::Stays(consumer, lb, amounts) => self.stay(consumer, lb, amounts),
+            Event::Arrived(consumer, lb) => self.arrive(&consumer, lb),
             Event::Recorded(record) => {
                 for consumer in self.recorded.set(record) {
-                    let key = ObjectKey::new(consumer.namespace, consumer.name);
-                    let who = Who { kind: consumer.kind, key };
-                    if self.heeds_records(&who) {
+                    let who = Who::of(&consumer);
+                    if self.is_elsewhere(&who, &consumer) || self.heeds_records(&who) {
                         self.touch(who);
                     }
                 }
@@ -361,16 +366,25 @@ impl Planner {
             Ok(asked) => asked.ask,
             Err(problem) => return (None, Seat::Refused(Refusal::nowhere(problem))),
         };
-        let (namespace, directory) = (&who.key.namespace, &self.stores.directory);
-        let stores = &self.stores;
-        let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
-        let seat = place(&ask, namespace, labels, stores).and_then(|lb| {
-            self.seated(lb, who, uid)?;
-            let addresses = directory.addresses(lb);
-            let target = Target::new(lb, &addresses);
-            let wants = wants(target).map_err(|problem| Refusal::by(lb, problem))?;
-            let age = Age { created, key: who.key.clone() };
-            Ok(Placed { lb: lb.name.clone(), age, wants })
+        let seat = self.way(&ask, who, uid).and_then(|Way { lb, unmet, before }| {
+            let place = |lb: &Arc<LoadBalancer>| {
+                let addresses = self.stores.directory.addresses(lb);
+                let target = Target::new(lb, &addresses);
+                let wants = wants(target).map_err(|problem| Refusal::by(lb, problem))?;
+                let age = Age { created, key: who.key.clone() };
+                let through = lb.claim.as_ref().filter(|it| it.1.is_some()).map(|it| it.0.clone());
+                let (unmet, before) = <_>::default();
+                Ok::<_, Refusal>(Placed { lb: lb.name.clone(), age, wants, unmet, through, before })
+            };
+            let may_stay = |lb: &&&Arc<LoadBalancer>| {
+                // An address of its own is in one place at a time.
+                let addresses = self.stores.directory.addresses(lb);
+                let service = self.service(who);
+                service.is_none_or(|service| !wants_own(&service, &addresses))
+            };
+            let stays = before.iter().filter(may_stay).filter_map(|lb| place(lb).ok());
+            let before = if before.is_empty() { Vec::new() } else { stays.collect() };
+            Ok(Placed { unmet, before, ..place(lb)? })
         });
         (Some(ask), seat.map_or_else(Seat::Refused, Seat::Placed))
     }
@@ -402,8 +416,14 @@ impl Planner {
         let lb = directory.by_name(&who.key.name)?;
         let oldest = self.seats.ground(&lb.name)?.ingresses.first()?;
         let wants = web::wants(Target::new(lb, &directory.addresses(lb)));
-        let placed =
-            Placed { lb: lb.name.clone(), age: oldest.clone(), wants: Wants::Ports(wants) };
+        let placed = Placed {
+            lb: lb.name.clone(),
+            age: oldest.clone(),
+            wants: Wants::Ports(wants),
+            unmet: None,
+            through: None,
+            before: Vec::new(),
+        };
         Some((None, Seat::Placed(placed)))
     }
 
@@ -435,7 +455,6 @@ impl Planner {
     fn build(&mut self, who: &Who) -> Option<Planned> {
         self.visited += 1;
         let seat = self.seats.get(who)?;
-        let stores = &self.stores;
         let (service, ingress) = match who.kind {
             ConsumerKind::Service => (self.service(who), None),
             ConsumerKind::Ingress => (None, self.ingress(who).map(|(ingress, _)| ingress)),
@@ -452,13 +471,33 @@ impl Planner {
                 return Some(Planned::refused(who, uid, refusal.clone(), problems.clone()));
             }
         };
-        let lb = stores.directory.by_name(&placed.lb)?;
-        let ground = self.seats.ground(&placed.lb)?;
+        let on = |name: &Arc<str>| {
+            self.build_on(name, (who, uid), service.as_deref(), ingress.as_deref())
+        };
+        let (lb, mut built) = on(&placed.lb)?;
+        built.problems.extend(self.short(lb, who, uid));
+        built.problems.extend(placed.unmet.clone());
+        let before = placed.before.iter();
+        let before = before.filter_map(|it| Before::built(&it.lb, on(&it.lb)?.1)).collect();
+        Some(Planned::built(who, uid, &placed.lb, built).coming_from(before))
+    }
+
+    /// What a Service or Ingress has on a load balancer where it is placed.
+    fn build_on(
+        &self,
+        name: &Arc<str>,
+        (who, uid): (&Who, &Arc<str>),
+        service: Option<&Service>,
+        ingress: Option<&Ingress>,
+    ) -> Option<(&LoadBalancer, Built)> {
+        let stores = &self.stores;
+        let lb = stores.directory.by_name(name)?;
+        let ground = self.seats.ground(name)?;
         let addresses = stores.directory.addresses(lb);
         let seat = self.admitted_with(lb, who, uid);
         let target = Target { seat, ..Target::new(lb, &addresses) };
         let draining = stores.directory.draining(lb);
-        let mut built = match (&service, &ingress) {
+        let built = match (service, ingress) {
             (Some(service), _) => match self.has(service, target) {
                 Ok(Has::LoadBalancers) => {
                     service::build(service, target, |key| ground.ports.holder(key)).hiding(draining)
@@ -471,19 +510,18 @@ impl Planner {
                 Err(problem) => Built::refused(problem, service.problems.clone()),
             },
             (None, ingress) => ingress::build(
-                ingress.as_ref()?,
+                ingress?,
                 &Around {
                     target,
                     hosts: &ground.hosts,
-                    web: self.webs.get(&placed.lb)?,
+                    web: self.webs.get(name)?,
                     service: |key: &ObjectKey| stores.services.get(key).map(|it| &**it),
                     secret: |key: &ObjectKey| stores.secrets.get(key).map(|it| &**it),
                 },
             )
             .hiding(draining),
         };
-        built.problems.extend(self.short(lb, who, uid));
-        Some(Planned::built(who, uid, &placed.lb, built))
+        Some((lb, built))
     }
 }
 

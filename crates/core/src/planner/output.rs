@@ -10,6 +10,7 @@ use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::outcome::{Outcome, Problem, State};
 use crate::plan::Fragment;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 #[derive(Debug, Default)]
@@ -19,6 +20,8 @@ pub(super) struct Output {
     changes: Changes,
     /// Load balancers that other namespaces use than before.
     used: BTreeSet<Arc<str>>,
+    /// Those who are still where they come from.
+    moving: BTreeSet<Who>,
     /// The certificates of a load balancer that needs none.
     none: Certificates,
     /// How often the certificates of any load balancer were different.
@@ -34,6 +37,45 @@ pub(super) struct Planned {
     outcome: Outcome,
     parts: Vec<Arc<Fragment>>,
     certificates: BTreeSet<(Arc<str>, ObjectKey)>,
+    /// What it has on load balancers from which it moves, by name.
+    before: Vec<Before>,
+}
+
+/// What somebody has on a load balancer from which it moves.
+#[derive(Debug, PartialEq)]
+pub(super) struct Before {
+    load_balancer: Arc<str>,
+    addresses: Vec<IpAddr>,
+    parts: Vec<Arc<Fragment>>,
+    /// Of its parts.
+    hash: PlanHash,
+    certificates: BTreeSet<(Arc<str>, ObjectKey)>,
+}
+
+impl Before {
+    /// None: it has nothing there.
+    pub(super) fn built(lb: &Arc<str>, built: Built) -> Option<Self> {
+        let parts: Vec<_> = built.parts.into_iter().map(Arc::new).collect();
+        Some(Self {
+            load_balancer: lb.clone(),
+            addresses: built.addresses.ok()?,
+            hash: hash(&parts),
+            parts,
+            certificates: built.certificates,
+        })
+    }
+}
+
+fn hash(parts: &[Arc<Fragment>]) -> PlanHash {
+    parts.iter().fold(PlanHash::default(), |sum, part| sum.plus(PlanHash::of(part)))
+}
+
+/// What somebody has on one load balancer.
+#[derive(Clone, Copy)]
+struct Share<'a> {
+    load_balancer: &'a Arc<str>,
+    parts: &'a [Arc<Fragment>],
+    certificates: &'a BTreeSet<(Arc<str>, ObjectKey)>,
 }
 
 impl Planned {
@@ -42,7 +84,7 @@ impl Planned {
         let state = match built.addresses {
             Ok(addresses) => {
                 let (load_balancer, draining) = (lb.clone(), built.draining);
-                State::Planned { load_balancer, addresses, draining }
+                State::Planned { load_balancer, addresses, draining, before: Vec::new() }
             }
             Err(problem) => State::Refused { load_balancer: Some(lb.clone()), problem },
         };
@@ -50,7 +92,30 @@ impl Planned {
             outcome: outcome(who, uid, state, built.problems),
             parts: built.parts.into_iter().map(Arc::new).collect(),
             certificates: built.certificates,
+            before: Vec::new(),
         }
+    }
+
+    /// The same, with what it has where it comes from. One that is refused where it goes goes on
+    /// there.
+    pub(super) fn coming_from(mut self, mut before: Vec<Before>) -> Self {
+        if !before.is_empty()
+            && let State::Refused { problem, .. } = &self.outcome.state
+        {
+            let Before { load_balancer, addresses, parts, certificates, .. } = before.remove(0);
+            self.outcome.problems.push(problem.clone());
+            self.outcome.problems.sort_unstable();
+            let (draining, before) = <_>::default();
+            self.outcome.state = State::Planned { load_balancer, addresses, draining, before };
+            (self.parts, self.certificates) = (parts, certificates);
+        }
+        if let State::Planned { before: at, .. } = &mut self.outcome.state {
+            *at = before.iter().flat_map(|it| it.addresses.iter().copied()).collect();
+            at.sort_unstable();
+            at.dedup();
+        }
+        self.before = before;
+        self
     }
 
     /// For a consumer that did not.
@@ -66,7 +131,23 @@ impl Planned {
             outcome: outcome(who, uid, state, problems),
             parts: Vec::new(),
             certificates: BTreeSet::new(),
+            before: Vec::new(),
         }
+    }
+
+    /// What it has, load balancer by load balancer.
+    fn shares(&self) -> impl Iterator<Item = Share<'_>> {
+        let own = self.load_balancer().map(|load_balancer| Share {
+            load_balancer,
+            parts: &self.parts,
+            certificates: &self.certificates,
+        });
+        let before = self.before.iter().map(|it| Share {
+            load_balancer: &it.load_balancer,
+            parts: &it.parts,
+            certificates: &it.certificates,
+        });
+        own.into_iter().chain(before)
     }
 
     fn load_balancer(&self) -> Option<&Arc<str>> {
@@ -86,11 +167,14 @@ struct Kept {
 
 impl Kept {
     fn new(planned: Planned) -> Self {
-        let hash = planned
-            .parts
-            .iter()
-            .fold(PlanHash::default(), |sum, part| sum.plus(PlanHash::of(part)));
-        Self { planned, hash }
+        Self { hash: hash(&planned.parts), planned }
+    }
+
+    /// What it has, load balancer by load balancer, with the hash of its parts there.
+    fn shares(&self) -> impl Iterator<Item = (Share<'_>, PlanHash)> {
+        let before = self.planned.before.iter().map(|it| it.hash);
+        let own = self.planned.load_balancer().map(|_| self.hash);
+        self.planned.shares().zip(own.into_iter().chain(before))
     }
 }
 
@@ -145,6 +229,13 @@ impl OnLb {
     }
 }
 
+/// The fragments that somebody has, by place.
+fn fragments(planned: Option<&Planned>) -> BTreeMap<(&Arc<str>, &ConsumerRef), &[Arc<Fragment>]> {
+    let shares = planned.into_iter().flat_map(|it| it.shares().map(move |share| (it, share)));
+    let there = shares.filter(|(_, share)| !share.parts.is_empty());
+    there.map(|(it, share)| ((share.load_balancer, &it.outcome.consumer), share.parts)).collect()
+}
+
 /// The namespace of one that is served, unless it is the load balancer itself.
 fn served(outcome: &Outcome) -> Option<&Arc<str>> {
     let planned = matches!(outcome.state, State::Planned { .. });
@@ -183,71 +274,75 @@ impl Output {
     }
 
     fn enter(&mut self, who: &Who, kept: &Kept) {
-        let Some(lb) = kept.planned.load_balancer() else { return };
-        let on = self.by_lb.entry(lb.clone()).or_default();
-        on.consumers.insert(who.clone());
-        if is_refused(&kept.planned.outcome) {
-            on.refused.insert(who.clone());
+        if let Some(lb) = kept.planned.load_balancer()
+            && is_refused(&kept.planned.outcome)
+        {
+            self.by_lb.entry(lb.clone()).or_default().refused.insert(who.clone());
         }
-        if let Some(namespace) = served(&kept.planned.outcome) {
-            let count = on.namespaces.entry(namespace.clone()).or_default();
-            *count += 1;
-            if *count == 1 {
-                self.used.insert(lb.clone());
+        for (share, hash) in kept.shares() {
+            let lb = share.load_balancer;
+            let on = self.by_lb.entry(lb.clone()).or_default();
+            on.consumers.insert(who.clone());
+            if let Some(namespace) = served(&kept.planned.outcome) {
+                let count = on.namespaces.entry(namespace.clone()).or_default();
+                *count += 1;
+                if *count == 1 {
+                    self.used.insert(lb.clone());
+                }
+            }
+            on.hash = on.hash.plus(hash);
+            let new = share.certificates.iter().filter(|certificate| on.need(certificate));
+            if new.count() > 0 {
+                self.revision += 1;
+                on.revision = self.revision;
             }
         }
-        on.hash = on.hash.plus(kept.hash);
-        let new = kept.planned.certificates.iter().filter(|certificate| on.need(certificate));
-        if new.count() > 0 {
-            self.revision += 1;
-            on.revision = self.revision;
+        if !kept.planned.before.is_empty() {
+            self.moving.insert(who.clone());
         }
     }
 
     fn leave(&mut self, who: &Who, kept: &Kept) {
-        let Some(lb) = kept.planned.load_balancer() else { return };
-        let Some(on) = self.by_lb.get_mut(lb) else { return };
-        on.consumers.remove(who);
-        on.refused.remove(who);
-        if let Some(namespace) = served(&kept.planned.outcome)
-            && let Some(count) = on.namespaces.get_mut(namespace)
-        {
-            *count -= 1;
-            if *count == 0 {
-                on.namespaces.remove(namespace);
-                self.used.insert(lb.clone());
+        self.moving.remove(who);
+        for (share, hash) in kept.shares() {
+            let lb = share.load_balancer;
+            let Some(on) = self.by_lb.get_mut(lb) else { continue };
+            on.consumers.remove(who);
+            on.refused.remove(who);
+            if let Some(namespace) = served(&kept.planned.outcome)
+                && let Some(count) = on.namespaces.get_mut(namespace)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    on.namespaces.remove(namespace);
+                    self.used.insert(lb.clone());
+                }
             }
-        }
-        on.hash = on.hash.minus(kept.hash);
-        let gone = kept.planned.certificates.iter().filter(|certificate| on.release(certificate));
-        if gone.count() > 0 {
-            self.revision += 1;
-            on.revision = self.revision;
-        }
-        if on.consumers.is_empty() {
-            self.by_lb.remove(lb);
+            on.hash = on.hash.minus(hash);
+            let gone = share.certificates.iter().filter(|certificate| on.release(certificate));
+            if gone.count() > 0 {
+                self.revision += 1;
+                on.revision = self.revision;
+            }
+            if on.consumers.is_empty() {
+                self.by_lb.remove(lb);
+            }
         }
     }
 
     fn tell(&mut self, old: Option<&Planned>, new: Option<&Planned>) {
-        let place = |planned: &Planned| {
-            let lb = planned.load_balancer().filter(|_| !planned.parts.is_empty())?;
-            Some((lb.clone(), planned.outcome.consumer.clone()))
+        let (was, is) = (fragments(old), fragments(new));
+        let mut tell = |(lb, consumer): &(&Arc<str>, &ConsumerRef), parts: &[Arc<Fragment>]| {
+            self.changes.fragments.push(FragmentChange {
+                load_balancer: (*lb).clone(),
+                consumer: (*consumer).clone(),
+                parts: parts.to_vec(),
+            });
         };
-        let (was, is) = (old.and_then(place), new.and_then(place));
-        let same_place = was == is;
-        let mut tell =
-            |place: Option<(Arc<str>, ConsumerRef)>, parts| {
-                self.changes.fragments.extend(place.map(|(load_balancer, consumer)| {
-                    FragmentChange { load_balancer, consumer, parts }
-                }));
-            };
-        if !same_place {
-            tell(was, Vec::new());
-        }
-        if !same_place || old.map(|it| &it.parts) != new.map(|it| &it.parts) {
-            tell(is, new.map(|it| it.parts.clone()).unwrap_or_default());
-        }
+        let gone = was.keys().filter(|place| !is.contains_key(place));
+        gone.for_each(|place| tell(place, &[]));
+        let come = is.iter().filter(|(place, parts)| was.get(place) != Some(parts));
+        come.for_each(|(place, parts)| tell(place, parts));
         let (was, is) = (old.map(|it| &it.outcome), new.map(|it| &it.outcome));
         if let Some(was) = was
             && is.map(|is| &is.consumer) != Some(&was.consumer)
@@ -287,6 +382,18 @@ impl Output {
 
     pub(super) fn parts(&self, who: &Who) -> &[Arc<Fragment>] {
         self.planned.get(who).map(|kept| &*kept.planned.parts).unwrap_or_default()
+    }
+
+    /// What is planned for somebody on one load balancer.
+    pub(super) fn parts_on(&self, who: &Who, lb: &str) -> &[Arc<Fragment>] {
+        let shares = self.planned.get(who).into_iter().flat_map(|kept| kept.planned.shares());
+        let mut here = shares.filter(|share| **share.load_balancer == *lb);
+        here.next().map(|share| share.parts).unwrap_or_default()
+    }
+
+    /// What became of those who are still where they come from.
+    pub(super) fn moving(&self) -> impl Iterator<Item = &Outcome> {
+        self.moving.iter().filter_map(|who| self.outcome(who))
     }
 
     /// Those who are on a load balancer or were refused by it.

@@ -50,7 +50,17 @@ impl Planner {
 
     /// The plan of a load balancer, sorted by consumer and part.
     pub fn fragments(&self, lb: &str) -> impl Iterator<Item = &Arc<Fragment>> {
-        self.output.consumers(lb).flat_map(|who| self.output.parts(who))
+        self.output.consumers(lb).flat_map(move |who| self.output.parts_on(who, lb))
+    }
+
+    /// What is planned for one consumer on one load balancer, in parts.
+    pub fn parts_on(&self, lb: &str, kind: ConsumerKind, key: &ObjectKey) -> &[Arc<Fragment>] {
+        self.output.parts_on(&Who { kind, key: key.clone() }, lb)
+    }
+
+    /// What became of those who are still served where they come from, until [`super::Event::Arrived`].
+    pub fn moving(&self) -> impl Iterator<Item = &Outcome> {
+        self.output.moving()
     }
 
     /// What is planned for one consumer, in parts.

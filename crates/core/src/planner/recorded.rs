@@ -93,6 +93,13 @@ impl Recorded {
         self.places.first(consumer).is_some()
     }
 
+    /// On which load balancers somebody is, by name; on several only while it moves.
+    pub(super) fn on(&self, consumer: &ConsumerRef) -> Vec<&Arc<str>> {
+        let mut all: Vec<_> = self.places.of(consumer).map(|(lb, _)| lb).collect();
+        all.dedup();
+        all
+    }
+
     /// On which load balancer somebody is, and at which addresses; on several only while it moves,
     /// and then the first by name counts.
     fn of(&self, consumer: &ConsumerRef) -> Option<(&Arc<str>, Vec<IpAddr>)> {

@@ -7,6 +7,7 @@ use super::placement::{Ask, Refusal};
 use super::ports::Ports;
 use super::who::{Age, Contender, Who};
 use crate::key::{ConsumerKind, ObjectKey};
+use crate::outcome::Problem;
 use crate::plan::Host;
 use crate::update::ListenerKey;
 use rustc_hash::FxHashMap;
@@ -27,6 +28,19 @@ pub(super) struct Placed {
     pub(super) lb: Arc<str>,
     pub(super) age: Age,
     pub(super) wants: Wants,
+    /// Why it is not where it asks to be: it stays here until it can.
+    pub(super) unmet: Option<Problem>,
+    /// The claim through which it is here, although it asks for something else.
+    pub(super) through: Option<ObjectKey>,
+    /// Where it was before and stays until it has arrived here; by name.
+    pub(super) before: Vec<Self>,
+}
+
+impl Placed {
+    /// All the places that it has: this one, and those before.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Self> {
+        [self].into_iter().chain(&self.before)
+    }
 }
 
 /// What it wants there.
@@ -56,6 +70,7 @@ impl Ground {
 #[derive(Debug, Default)]
 pub(super) struct Seats {
     seats: FxHashMap<Who, (Option<Ask>, Seat)>,
+    /// What consumers ask for, and what they stay on until they have it.
     asks: Edges<Ask, Who>,
     grounds: BTreeMap<Arc<str>, Ground>,
     /// Claims that others ask for than before.
@@ -101,21 +116,16 @@ impl Seats {
             return;
         }
         touched.insert(who.clone());
-        let asked = |seat: &Option<(Option<Ask>, Seat)>| seat.as_ref().and_then(|it| it.0.clone());
-        let (before, after) = (asked(&old), asked(&seat));
-        if before != after {
-            for ask in [&before, &after].into_iter().flatten() {
-                if let Ask::Claim(claim) = ask {
-                    self.touched_claims.insert(claim.clone());
-                }
-            }
-            if let Some(ask) = &before {
-                self.asks.remove(ask, who);
-            }
-            if let Some(ask) = after {
-                self.asks.insert(ask, who.clone());
+        let (before, after) = (holds(old.as_ref()), holds(seat.as_ref()));
+        let gone = before.iter().filter(|ask| !after.contains(ask));
+        let come = after.iter().filter(|ask| !before.contains(ask));
+        for ask in gone.clone().chain(come.clone()) {
+            if let Ask::Claim(claim) = ask {
+                self.touched_claims.insert(claim.clone());
             }
         }
+        gone.for_each(|ask| self.asks.remove(ask, who));
+        come.for_each(|ask| self.asks.insert(ask.clone(), who.clone()));
         self.contend(who, old.as_ref().and_then(placed), seat.as_ref().and_then(placed), touched);
         self.seats.extend(seat.map(|seat| (who.clone(), seat)));
     }
@@ -127,18 +137,12 @@ impl Seats {
         new: Option<&Placed>,
         touched: &mut BTreeSet<Who>,
     ) {
-        match (old, new) {
-            (Some(old), Some(new)) if old.lb == new.lb && old.age == new.age => {
-                self.change(who, (&old.lb, &old.age), Some(&old.wants), Some(&new.wants), touched);
-            }
-            _ => {
-                if let Some(old) = old {
-                    self.change(who, (&old.lb, &old.age), Some(&old.wants), None, touched);
-                }
-                if let Some(new) = new {
-                    self.change(who, (&new.lb, &new.age), None, Some(&new.wants), touched);
-                }
-            }
+        let (old, new) = (places(old), places(new));
+        for (place, wants) in &old {
+            self.change(who, *place, Some(wants), new.get(place).copied(), touched);
+        }
+        for (place, wants) in new.iter().filter(|(place, _)| !old.contains_key(place)) {
+            self.change(who, *place, None, Some(wants), touched);
         }
     }
 
@@ -189,6 +193,29 @@ fn placed((_, seat): &(Option<Ask>, Seat)) -> Option<&Placed> {
         Seat::Placed(placed) => Some(placed),
         Seat::Refused(_) => None,
     }
+}
+
+/// What somebody wants where it is, at each place and age.
+fn places(placed: Option<&Placed>) -> BTreeMap<(&Arc<str>, &Age), &Wants> {
+    let all = placed.into_iter().flat_map(Placed::all);
+    all.map(|it| ((&it.lb, &it.age), &it.wants)).collect()
+}
+
+/// What somebody asks for, and what else it holds: where it stays although it asks for something else. All
+/// that touches it when it changes, each once.
+fn holds(seat: Option<&(Option<Ask>, Seat)>) -> Vec<Ask> {
+    let Some((ask, seat)) = seat else { return Vec::new() };
+    let mut all: Vec<Ask> = ask.iter().cloned().collect();
+    if let Seat::Placed(placed) = seat {
+        let kept = placed.all().filter(|it| it.unmet.is_some() || it.lb != placed.lb);
+        let kept = kept.flat_map(|it| {
+            let through = it.through.clone().map(Ask::Claim);
+            [Some(Ask::Name(it.lb.clone())), through].into_iter().flatten()
+        });
+        let kept: Vec<_> = kept.filter(|it| !all.contains(it)).collect();
+        all.extend(kept);
+    }
+    all
 }
 
 fn ports(wants: Option<&Wants>) -> BTreeSet<ListenerKey> {

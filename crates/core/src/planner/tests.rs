@@ -5,6 +5,7 @@ mod claims;
 mod cost;
 mod ingresses;
 mod make;
+mod moves;
 mod placements;
 mod properties;
 mod recorded;

@@ -13,6 +13,11 @@ pub(super) struct Who {
 }
 
 impl Who {
+    pub(super) fn of(consumer: &ConsumerRef) -> Self {
+        let key = ObjectKey::new(consumer.namespace.clone(), consumer.name.clone());
+        Self { kind: consumer.kind, key }
+    }
+
     pub(super) fn service(key: &ObjectKey) -> Self {
         Self { kind: ConsumerKind::Service, key: key.clone() }
     }

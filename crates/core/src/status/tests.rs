@@ -18,7 +18,8 @@ fn planned(addresses: &[&str]) -> Outcome {
 fn moved(draining: &[&str], addresses: &[&str]) -> Outcome {
     let ips = |all: &[&str]| all.iter().map(|a| a.parse().unwrap()).collect();
     let (addresses, draining) = (ips(addresses), ips(draining));
-    let state = State::Planned { load_balancer: "edge".into(), addresses, draining };
+    let state =
+        State::Planned { load_balancer: "edge".into(), addresses, draining, before: Vec::new() };
     Outcome { consumer: web(), state, problems: Vec::new() }
 }
 

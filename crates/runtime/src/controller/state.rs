@@ -4,6 +4,7 @@
 mod addresses;
 mod binding;
 mod hear;
+mod moves;
 mod next;
 mod provision;
 mod seats;
@@ -40,6 +41,7 @@ use bowline_core::status::{self, Known, Undone, Waiting};
 use bowline_core::update::ListenerKey;
 use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
 use k8s_openapi::jiff::Timestamp;
+use moves::Moves;
 use provision::Provisions;
 use seats::Seats;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -175,6 +177,7 @@ pub(super) struct State {
     pooled: Pooled,
     bindings: Bindings,
     seats: Seats,
+    moves: Moves,
     provisions: Provisions,
     history: History,
     services: Board<ObjectKey, ServiceShown>,
@@ -221,6 +224,7 @@ impl State {
     pub(super) fn new(config: Config, addresses: bowline_core::addresses::Config) -> Self {
         Self {
             planner: Planner::new(config),
+            moves: Moves::new(addresses.grace),
             pooled: Pooled::new(addresses),
             bindings: Bindings::default(),
             seats: Seats::default(),
@@ -279,8 +283,12 @@ impl State {
             let addresses = listeners.map(|listener| listener.address).collect();
             self.serve(&fragment.consumer, lb, addresses);
             let who = (fragment.consumer.kind, key(&fragment.consumer));
-            let tracked = self.tracked.entry(who).or_default();
-            (tracked.changed, tracked.since) = (self.change, Some(now));
+            // What it has where it comes from says nothing of where it goes.
+            let goes = self.planner.outcome(who.0, &who.1).and_then(place);
+            if goes.is_none_or(|goes| goes == lb) {
+                let tracked = self.tracked.entry(who).or_default();
+                (tracked.changed, tracked.since) = (self.change, Some(now));
+            }
             balancers.insert(Arc::clone(lb));
         }
         for (consumer, outcome) in &changes.outcomes {
@@ -289,12 +297,16 @@ impl State {
             let place = outcome.as_ref().and_then(place);
             let tracked = self.tracked.entry(who.clone()).or_default();
             let before = std::mem::replace(&mut tracked.load_balancer, place.cloned());
+            let departed = before.is_some() && before.as_ref() != place;
             let addresses = outcome.as_ref().map_or(&[][..], addresses);
             if tracked.addresses != addresses {
                 // Another address is in force with the plan that opens it, whoever asks for that.
                 tracked.addresses = addresses.to_vec();
                 (tracked.changed, tracked.since) = (self.change, Some(now));
                 self.met.extend(place.cloned());
+            }
+            if departed {
+                self.departed(consumer);
             }
             if who.0 == ConsumerKind::Service {
                 self.pooled.touch(who.0, &who.1);

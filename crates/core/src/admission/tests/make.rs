@@ -40,6 +40,7 @@ pub(super) fn want(name: &str, created: i64, amount: u64) -> Want {
         created,
         load_balancer: "edge".into(),
         requests: Ok(bandwidth(amount)),
+        keeps: Vec::new(),
     }
 }
 
@@ -54,6 +55,7 @@ pub(super) struct Api {
     version: u64,
     /// What reads say of who belongs on the load balancer: everybody else has left.
     pub(super) belongs: Vec<ConsumerRef>,
+    pub(super) stays: BTreeMap<(ConsumerRef, Arc<str>), Amounts>,
 }
 
 impl Api {
@@ -63,6 +65,7 @@ impl Api {
             lbs: BTreeMap::new(),
             version: 10,
             belongs: Vec::new(),
+            stays: BTreeMap::new(),
         };
         lbs.into_iter().for_each(|lb| api.put(lb));
         api
@@ -99,6 +102,12 @@ impl Api {
                 return told;
             }
             told.extend(changes.decisions);
+            for (consumer, lb, amounts) in changes.stays {
+                match amounts {
+                    Some(amounts) => _ = self.stays.insert((consumer, lb), amounts),
+                    None => _ = self.stays.remove(&(consumer, lb)),
+                }
+            }
             for (consumer, load_balancer) in changes.confirm {
                 let wants = self.belongs.contains(&consumer);
                 self.tell(Event::Confirmed { consumer, load_balancer, wants });

@@ -259,3 +259,25 @@ fn an_old_answer_that_counts_no_seats_withdraws_none() {
     api.tell(Event::Uncounted("edge".into(), newer));
     assert_eq!(api.run(), [(consumer("a"), None)].into());
 }
+
+#[test]
+fn who_moves_keeps_its_seat_until_it_has_one_where_it_goes() {
+    let mut api = Api::new([lb("edge", bandwidth(10)), lb("other", bandwidth(10))]);
+    let at_other = |want: Want| Want { load_balancer: "other".into(), ..want };
+    api.wants([want("a", 1, 6), at_other(want("b", 2, 6))]);
+    api.run();
+    let moving = Want { keeps: vec!["edge".into()], ..at_other(want("a", 1, 6)) };
+    api.wants([moving.clone(), want("c", 3, 6)]);
+    let told = api.run();
+    assert_eq!(api.seats(), [seat("a", 6)]);
+    assert!(matches!(told[&consumer("a")], Some(Decision::Waiting { .. })), "{told:?}");
+    api.tell(Event::Leaves(consumer("b")));
+    api.run();
+    assert_eq!(api.lbs["other"].seats, [seat("a", 6)]);
+    assert_eq!(api.stays, [((consumer("a"), "edge".into()), bandwidth(6))].into());
+    assert_eq!(api.seats(), [seat("a", 6)], "until it is told that it is there");
+    api.wants([Want { keeps: Vec::new(), ..moving }]);
+    api.run();
+    assert_eq!(api.seats(), [seat("c", 6)]);
+    assert_eq!(api.stays, [].into());
+}

@@ -95,6 +95,7 @@ fn a_service_is_served_at_what_it_has_and_only_told_of_what_does_not_drain() {
         load_balancer: "lb".into(),
         addresses: vec![ip("192.0.2.6")],
         draining: vec![ip("192.0.2.5")],
+        before: Vec::new(),
     };
     assert_eq!(outcome.state, expected);
     let parts = planner.parts(ConsumerKind::Service, &key("a/x"));
@@ -153,6 +154,7 @@ fn what_drains_of_a_load_balancer_is_served_and_shown_by_nobody_who_has_somethin
         load_balancer: "lb".into(),
         addresses: addresses.iter().map(|it| ip(it)).collect(),
         draining: draining.iter().map(|it| ip(it)).collect(),
+        before: Vec::new(),
     };
     let state = |name| planner.outcome(ConsumerKind::Service, &key(name)).unwrap().state.clone();
     assert_eq!(state("a/x"), planned(&["192.0.2.6"], &["192.0.2.5"]));

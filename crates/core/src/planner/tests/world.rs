@@ -49,6 +49,8 @@ pub(super) enum Step {
         whose: u16,
         addresses: Vec<IpAddr>,
     },
+    /// A load balancer has served some of those who are there for long enough, or none any more.
+    Arrive(Option<Arc<str>>, u16),
     /// The planner is asked.
     Take,
 }
@@ -59,6 +61,7 @@ pub(super) struct World {
     pub(super) objects: BTreeMap<(Kind, ObjectKey), Object>,
     pub(super) reported: BTreeMap<Arc<str>, Vec<IpAddr>>,
     recorded: BTreeMap<(Arc<str>, u32), Vec<Fragment>>,
+    arrived: BTreeMap<(ConsumerKind, ObjectKey), (ConsumerRef, Option<Arc<str>>)>,
 }
 
 pub(super) fn id(object: &Object) -> (Kind, ObjectKey) {
@@ -129,6 +132,19 @@ impl World {
                 self.recorded.insert((lb.clone(), shard), fragments.clone());
                 vec![Event::Recorded(Record::new(lb, shard, &fragments))]
             }
+            Step::Arrive(lb, whose) => {
+                let consumers = self.objects.values().filter_map(consumer).enumerate();
+                let some = consumers.filter(|(i, _)| whose >> (i % 16) & 1 == 1);
+                let some: Vec<_> = some.map(|(_, consumer)| consumer).collect();
+                let mut events = Vec::new();
+                for consumer in some {
+                    let key = ObjectKey::new(consumer.namespace.clone(), consumer.name.clone());
+                    let arrived = (consumer.clone(), lb.clone());
+                    self.arrived.insert((consumer.kind, key), arrived);
+                    events.push(Event::Arrived(consumer, lb.clone()));
+                }
+                events
+            }
             Step::Take => Vec::new(),
         }
     }
@@ -159,7 +175,9 @@ impl World {
         let recorded = self.recorded.iter().map(|((lb, shard), fragments)| {
             Event::Recorded(Record::new(lb.clone(), *shard, fragments))
         });
-        reported.chain(recorded)
+        let arrived = self.arrived.values();
+        let arrived = arrived.map(|(consumer, lb)| Event::Arrived(consumer.clone(), lb.clone()));
+        reported.chain(recorded).chain(arrived)
     }
 }
 
@@ -182,6 +200,7 @@ fn tweaked(mut object: Object, how: u8) -> Option<Object> {
         (Object::LoadBalancer(it), 0) => it.nodes = !it.nodes,
         (Object::LoadBalancer(it), 1) => it.regex_hosts = !it.regex_hosts,
         (Object::LoadBalancer(it), 2) => it.uid = "3".into(),
+        (Object::LoadBalancer(it), 3) => it.addresses = vec![ip("192.0.2.9")],
         _ => return None,
     }
     Some(object)
@@ -202,6 +221,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (kind(), any::<bool>()).prop_map(|(kind, breaks)| Step::Relist(kind, breaks)),
         1 => (lb_name(), addresses()).prop_map(|(lb, addresses)| Step::Report(lb, addresses)),
         3 => a_record(),
+        1 => (option::of(lb_name()), any::<u16>()).prop_map(|(lb, whose)| Step::Arrive(lb, whose)),
         3 => Just(Step::Take),
     ];
     // Most of what can go wrong needs somewhere to go first.

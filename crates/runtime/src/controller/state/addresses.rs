@@ -171,6 +171,7 @@ impl State {
     pub(in crate::controller) fn settle(&mut self, now: Instant) {
         self.inherit();
         self.end_served(now);
+        self.follow_moves(now);
         for _ in 0..MOST_ROUNDS {
             self.claim();
             self.allocate();
@@ -257,6 +258,10 @@ impl State {
             let grant = decision.map(|decision| decision.grant()).unwrap_or_default();
             if kind == ConsumerKind::LoadBalancer {
                 self.serve_at(&holder, &grant);
+                if let Some(problem) = grant.problem.as_ref().filter(|it| !it.reason.is_passing()) {
+                    let HolderRef { key: ObjectKey { namespace, name }, uid, .. } = holder.clone();
+                    self.say(&ConsumerRef { kind, namespace, name, uid }, problem);
+                }
             }
             self.planner.handle(Event::Granted(kind, holder.key.clone(), grant));
             if self.is_alone(kind, &holder.key) {

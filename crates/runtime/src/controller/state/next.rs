@@ -275,7 +275,7 @@ impl State {
         let own = (ConsumerKind::LoadBalancer, ObjectKey::new("", Arc::clone(lb)));
         let consumers = self.planner.consumers(lb).map(|it| (it.kind, key(it)));
         let listeners = consumers.chain([own]).flat_map(|(kind, key)| {
-            let parts = self.planner.parts(kind, &key);
+            let parts = self.planner.parts_on(lb, kind, &key);
             parts.iter().flat_map(|it| &it.listeners).map(ListenerKey::of).collect::<Vec<_>>()
         });
         (Undone::of(refusals, listeners), agent.report.unlisted)

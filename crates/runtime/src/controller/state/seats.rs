@@ -84,7 +84,8 @@ impl State {
         if !self.seats.leads {
             return;
         }
-        let Changes { writes, confirm, decisions } = self.seats.machine.take(self.seats.clock);
+        let Changes { writes, confirm, decisions, stays } =
+            self.seats.machine.take(self.seats.clock);
         for write in writes {
             self.dirty.insert(Target::Binding(Arc::clone(&write.load_balancer)));
             self.seats.writes.insert(Arc::clone(&write.load_balancer), write);
@@ -96,6 +97,9 @@ impl State {
         for (consumer, decision) in decisions {
             self.pooled.touch(consumer.kind, &key(&consumer));
             self.planner.handle(Event::Admitted(consumer, decision));
+        }
+        for (consumer, lb, amounts) in stays {
+            self.planner.handle(Event::Stays(consumer, lb, amounts));
         }
     }
 
@@ -198,8 +202,11 @@ impl State {
         let known = self.balancers.get(&load_balancer);
         let known = known.map(|shown| shown.status.known.tie.claim.clone());
         // While the planner does not know the load balancer as it is, nobody has left it.
-        let wants = found
-            .is_some_and(|read| planned != known || self.planner.belongs(read, &load_balancer));
+        let wants = found.is_some_and(|read| {
+            planned != known
+                || self.planner.belongs(read, &load_balancer)
+                || self.planner.keeps(&consumer, &load_balancer)
+        });
         self.seats.tell(Told::Confirmed { consumer, load_balancer, wants });
     }
 }
