@@ -39,10 +39,11 @@ test: ## Run every test; with KUBEBUILDER_ASSETS=DIR the end-to-end ones run on 
 
 # Longer than a change can wait for, so it is not a part of `make test`.
 .PHONY: soak
-soak: ## Full load for 30 s each while all changes, on the proxy, HAProxy and nginx; 1,000 Services while controllers die.
+soak: ## Full load for 30 s each while all changes, on the proxy, HAProxy and nginx; 1,000 Services, and 200 claims, while controllers die.
 	@scripts/setup test
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test traffic load:: -- --nocapture --test-threads=1
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test addresses churn:: -- --nocapture
+	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test claims killed:: -- --nocapture
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test haproxy --test nginx -- --nocapture --test-threads=1 load:: faults::
 
 .PHONY: lint

@@ -122,9 +122,11 @@ pub struct LoadBalancerClaimSpec {
 pub struct ResourceRequirements {
     /// The least that will do. Example: {network-bandwidth: 1G}.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::quantity::countable")]
     pub requests: Option<ResourceList>,
     /// The most that will be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::quantity::countable")]
     pub limits: Option<ResourceList>,
 }
 

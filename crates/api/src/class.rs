@@ -87,6 +87,7 @@ pub struct LoadBalancerClassSpec {
     /// The capacity of each load balancer made. Left out: what the claim requests.
     /// Example: {network-bandwidth: 1G, network-iops: 10k}.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::quantity::countable")]
     pub capacity: Option<ResourceList>,
     /// How many copies of the proxy run for each load balancer, where the source is one. Default: 2.
     #[serde(default = "two")]

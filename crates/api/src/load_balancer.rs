@@ -74,6 +74,20 @@ use std::net::IpAddr;
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
+        name = "Bandwidth-Used",
+        type_ = "string",
+        json_path = ".status.used.network-bandwidth",
+        description = "How much of its bandwidth its consumers have.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "IOPS-Used",
+        type_ = "string",
+        json_path = ".status.used.network-iops",
+        description = "How many of its operations its consumers have.",
+        priority = 1
+    ),
+    printcolumn(
         name = "Claim-Namespace",
         type_ = "string",
         json_path = ".spec.claimRef.namespace",
@@ -113,6 +127,7 @@ pub struct LoadBalancerSpec {
     /// What it can carry. Consumers are admitted until their requests fill it. Left out: no limit.
     /// Example: {network-bandwidth: 10G, network-iops: 100k}.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::quantity::countable")]
     pub capacity: Option<ResourceList>,
     /// Who can reach it: Internet (the default) or Intranet.
     #[serde(default)]
@@ -231,6 +246,9 @@ pub struct LoadBalancerStatus {
     /// How much of the capacity is taken by consumers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated: Option<ResourceList>,
+    /// The same in percent of the capacity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<Used>,
     /// Who uses it: at most 1,000, in the order of their admission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
@@ -243,6 +261,20 @@ pub struct LoadBalancerStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// How much of a capacity is taken, such as 30%.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Used {
+    /// Of network-bandwidth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub network_bandwidth: Option<String>,
+    /// Of network-iops.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub network_iops: Option<String>,
 }
 
 /// Phases of a load balancer.

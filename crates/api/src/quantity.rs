@@ -33,6 +33,20 @@ fn quantity(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// What somebody writes: by resource, and none that nobody counts. A field of another name would be dropped
+/// in silence.
+pub(crate) fn countable(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 8,
+        "additionalProperties": quantity(generator),
+        "x-kubernetes-validations": [{
+            "rule": "self.all(name, name in ['network-bandwidth', 'network-iops'])",
+            "message": "network-bandwidth and network-iops are counted, and nothing else",
+        }],
+    })
+}
+
 /// Why a quantity has no exact whole value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {

@@ -69,6 +69,15 @@ pub struct LoadBalancer {
     pub seats: Vec<Seat>,
 }
 
+impl LoadBalancer {
+    /// What its seats take together.
+    pub fn allocated(&self) -> Totals {
+        let mut sum = Totals::default();
+        self.seats.iter().for_each(|seat| sum.add(&seat.requests));
+        sum
+    }
+}
+
 /// A seat on a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seat {

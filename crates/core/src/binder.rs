@@ -35,6 +35,7 @@ mod object;
 mod provision;
 mod reclaim;
 mod report;
+mod wipe;
 mod write;
 
 #[cfg(test)]
@@ -47,6 +48,7 @@ pub use object::{
 };
 pub use provision::{Unmade, provisioned_name};
 pub use report::{Binding, ClaimReport, Phase, Reason, Report};
+pub use wipe::Wipe;
 
 use crate::key::ObjectKey;
 use crate::objects::Version;

@@ -89,6 +89,15 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// How much of a capacity is taken, in whole percent; a little is 1. None: there is no limit.
+    pub fn percent(&self, resource: Resource, capacity: &Amounts) -> Option<u128> {
+        let (taken, most) = (self.of(resource), u128::from(capacity.of(resource)?));
+        match taken {
+            0 => Some(0),
+            taken => Some((taken.saturating_mul(100) / most.max(1)).max(1)),
+        }
+    }
+
     /// The sum of a resource.
     pub fn of(&self, resource: Resource) -> u128 {
         match resource {
@@ -187,6 +196,17 @@ fn product(one: u128, other: u128) -> (u128, u128) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_is_taken_is_told_in_whole_percent() {
+        let capacity = Amounts { bandwidth: Some(1000), iops: None };
+        let percent =
+            |bandwidth: u128| Totals { bandwidth, iops: 5 }.percent(Resource::Bandwidth, &capacity);
+        let told: Vec<_> = [0, 1, 309, 999, 1000, 1500].into_iter().map(percent).collect();
+        assert_eq!(told, [0, 1, 30, 99, 100, 150].map(Some));
+        let taken = Totals { bandwidth: 0, iops: 5 };
+        assert_eq!(taken.percent(Resource::Iops, &capacity), None);
+    }
 
     #[test]
     fn the_fuller_one_is_found_where_a_float_sees_no_difference() {

@@ -4,10 +4,12 @@
 use super::shown::{LoadBalancerShown, ServiceShown, Shown};
 use bowline_api::load_balancer::{
     Consumer, ConsumerKind as ApiConsumerKind, IngressPoint, LoadBalancerPhase, LoadBalancerStatus,
-    Refusal,
+    Refusal, Used,
 };
 use bowline_api::names;
+use bowline_core::admission;
 use bowline_core::key::{ConsumerKind, ConsumerRef};
+use bowline_core::resources::Resource;
 use bowline_core::status;
 use k8s_openapi::api::core::v1::LoadBalancerIngress;
 use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
@@ -181,6 +183,7 @@ pub(super) fn load_balancer(
             .collect(),
         // Where seats are counted, who has one is recorded when it is admitted, and by nobody else.
         allocated: before.allocated.clone().filter(|_| counted),
+        used: shown.status.seating.as_ref().and_then(used),
         consumers: if counted { before.consumers.clone() } else { consumers.collect() },
         refused: refused.collect(),
         conditions: with_condition(
@@ -193,6 +196,20 @@ pub(super) fn load_balancer(
     }
 }
 
+/// How much of its capacity is taken. None: it has none.
+fn used(lb: &admission::LoadBalancer) -> Option<Used> {
+    let allocated = lb.allocated();
+    let percent = |resource| {
+        let percent = allocated.percent(resource, &lb.capacity)?;
+        Some(format!("{percent}%"))
+    };
+    let used = Used {
+        network_bandwidth: percent(Resource::Bandwidth),
+        network_iops: percent(Resource::Iops),
+    };
+    (used != Used::default()).then_some(used)
+}
+
 /// The patch that makes a LoadBalancer's status so.
 pub(super) fn load_balancer_patch(status: &LoadBalancerStatus, version: &str) -> Value {
     json!({
@@ -202,6 +219,9 @@ pub(super) fn load_balancer_patch(status: &LoadBalancerStatus, version: &str) ->
             "message": status.message,
             "ingress": none_if_empty(&status.ingress),
             "allocated": super::state::amounts(status.allocated.clone()),
+            "used": status.used.as_ref().map(|it| json!({
+                "network-bandwidth": it.network_bandwidth, "network-iops": it.network_iops,
+            })),
             "consumers": none_if_empty(&status.consumers),
             "refused": none_if_empty(&status.refused),
             "conditions": none_if_empty(&status.conditions),

@@ -9,7 +9,7 @@ use bowline_api::convert;
 use bowline_api::quantity::ResourceList;
 use bowline_core::binder::{
     self, Binder, Binding, Changes, ClaimReport, Class, Event as Told, Job, Kind, Object as Thing,
-    Op, Report as Standing, Subject, Tie,
+    Op, Report as Standing, Subject, Tie, Wipe,
 };
 use bowline_core::objects::Version;
 use bowline_core::status::Condition as Said;
@@ -346,25 +346,18 @@ impl State {
         let Some(job) = self.bindings.jobs.get(lb) else { return Next::Nothing };
         let known = self.balancers.get(lb).map(|shown| &shown.status.known);
         let same = known.is_some_and(|it| it.uid == job.uid && it.tie.uid() == job.claim.as_ref());
-        let wiped = self.planner.consumers(lb).next().is_none()
+        let empty = self.planner.consumers(lb).next().is_none()
             && self.plans.get(lb).is_none_or(Plans::is_empty);
         let (id, made) = (job.id, self.balancers.get(lb).and_then(|it| it.status.made.as_ref()));
         // Proxies that are removed need not say that they have nothing to do.
-        if same && wiped && job.kind == binder::JobKind::Deprovision && made.is_some() {
+        if same && empty && job.kind == binder::JobKind::Deprovision && made.is_some() {
             return self.next_removal(lb, id, now);
         }
-        let verdict = self.verdict(lb, now);
-        let result = match (same, wiped, status::waiting(verdict.as_ref())) {
-            (false, ..) => Err("it is another one by now".into()),
-            (true, false, _) | (true, true, Some(Waiting::Agent(Pending::AgentBehind))) => {
-                return Next::Later(now + AGAIN);
-            }
-            (
-                true,
-                true,
-                None | Some(Waiting::NoDriver | Waiting::Agent(Pending::NoAgent | Pending::NoPlan)),
-            ) => Ok(()),
-            (true, true, Some(why)) => Err(why.message(lb).into()),
+        let waiting = status::waiting(self.verdict(lb, now).as_ref());
+        let result = match Wipe::of(lb, same, empty, waiting.as_ref()) {
+            Wipe::NotYet => return Next::Later(now + AGAIN),
+            Wipe::Done => Ok(()),
+            Wipe::Failed(why) => Err(why),
         };
         self.finish_job(lb, id, result);
         Next::Later(now)

@@ -1,0 +1,69 @@
+//! Whether what is behind a load balancer is wiped: nothing is planned for it any more and, where an agent
+//! drives it, that agent has said so. A function of values; the controller asks it and waits or reports.
+
+use crate::programmed::Pending;
+use crate::status::Waiting;
+use std::sync::Arc;
+
+/// How far a load balancer is that is to be wiped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wipe {
+    /// Nothing of anybody is left on it.
+    Done,
+    /// A moment more.
+    NotYet,
+    /// It cannot be now, for this reason; it is tried again.
+    Failed(Arc<str>),
+}
+
+impl Wipe {
+    /// Of the load balancer of this name: whether it is still the one that was to be wiped, whether anything is
+    /// planned or recorded for it, and what keeps it from running an empty plan. Without an agent, or with none
+    /// that could drive it, there is nobody who could serve anything.
+    pub fn of(name: &str, same: bool, empty: bool, waiting: Option<&Waiting>) -> Self {
+        match waiting {
+            _ if !same => Self::Failed("it is another one by now".into()),
+            _ if !empty => Self::NotYet,
+            Some(Waiting::Agent(Pending::AgentBehind)) => Self::NotYet,
+            None | Some(Waiting::NoDriver | Waiting::Agent(Pending::NoAgent | Pending::NoPlan)) => {
+                Self::Done
+            }
+            Some(why) => Self::Failed(why.message(name).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_wiped_when_nothing_is_planned_and_whoever_serves_it_has_said_so() {
+        let agent = |pending| Some(Waiting::Agent(pending));
+        let cases = [
+            (None, Wipe::Done),
+            (Some(Waiting::NoDriver), Wipe::Done),
+            (agent(Pending::NoAgent), Wipe::Done),
+            (agent(Pending::NoPlan), Wipe::Done),
+            (agent(Pending::AgentBehind), Wipe::NotYet),
+        ];
+        for (waiting, expected) in cases {
+            assert_eq!(Wipe::of("edge", true, true, waiting.as_ref()), expected, "{waiting:?}");
+            assert_eq!(Wipe::of("edge", true, false, waiting.as_ref()), Wipe::NotYet);
+        }
+    }
+
+    #[test]
+    fn an_agent_that_fails_or_is_silent_and_another_one_of_its_name_are_told() {
+        let failed = |waiting: &Waiting| match Wipe::of("edge", true, true, Some(waiting)) {
+            Wipe::Failed(why) => why.to_string(),
+            other => format!("{other:?}"),
+        };
+        let silent = failed(&Waiting::Agent(Pending::AgentSilent));
+        assert!(silent.contains("bowline agent --load-balancer edge"), "{silent}");
+        let failing = failed(&Waiting::Agent(Pending::AgentFailed("no room".into())));
+        assert!(failing.contains("no room"), "{failing}");
+        let other = Wipe::of("edge", false, true, None);
+        assert_eq!(other, Wipe::Failed("it is another one by now".into()));
+    }
+}
