@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// What is made for a claim beside its load balancer.
+const PARTS: [&str; 5] = ["Deployment", "Service", "ServiceAccount", "Role", "RoleBinding"];
+
 /// How many claims there are, and how often the controller is killed.
 fn size() -> (usize, usize) {
     match std::env::var_os("BOWLINE_LONG").is_some_and(|it| it == "1") {
@@ -113,7 +116,7 @@ async fn state(site: &Site) -> BTreeMap<String, String> {
         let said = format!("{:?} {holder} {finalizers} {deleting}", reason(&lb, "Bound"));
         all.insert(named(&text(&lb["metadata"]["name"])), said);
     }
-    for kind in ["Deployment", "Service", "ServiceAccount", "Role", "RoleBinding"] {
+    for kind in PARTS {
         for object in list(kind, "bowline-system").await {
             let name = text(&object["metadata"]["name"]);
             let of = name.strip_prefix("bowline-proxy-").unwrap_or(&name);
@@ -149,9 +152,13 @@ fn is_settled(state: &BTreeMap<String, String>, claims: usize) -> bool {
         }
     });
     let roles = stays.filter(|it| it % 3 == 1).count();
-    let made = state.keys().filter(|it| it.starts_with("Deployment made")).count();
+    let made = |kind: &str| {
+        let of = format!("{kind} made");
+        state.keys().filter(|it| it.starts_with(&of)).count()
+    };
+    let made = PARTS.into_iter().all(|kind| made(kind) == roles);
     let nobodys = state.keys().any(|it| it.contains("lbc-"));
-    right && left && freed && made == roles && !nobodys
+    right && left && freed && made && !nobodys
 }
 
 async fn settled(site: &Site, claims: usize) -> BTreeMap<String, String> {

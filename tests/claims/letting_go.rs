@@ -141,3 +141,37 @@ fn a_claim_whose_load_balancer_disappears_is_lost_and_moves_nowhere() {
         site.stands("edge-2", "Available").await;
     });
 }
+
+#[test]
+fn a_removal_that_is_held_up_is_tried_until_it_is_done_also_over_a_crash() {
+    play(async || {
+        let mut site = Site::new().await;
+        site.class("bronze", json!({"builtin": {}})).await;
+        let made = site.claim("web", json!({"className": "bronze"})).await;
+        let name = format!("lbc-{}", made["metadata"]["uid"].as_str().expect("a uid"));
+        site.bound("web", &name).await;
+        let proxy = objects::path("Deployment", "bowline-system", &name);
+        let until = async |what: &str, ask: fn(&Value) -> Option<()>| {
+            bowline_testing::eventually(what, || async {
+                let (code, found) = site.cluster.get(&proxy).await;
+                ask(&found).ok_or_else(|| format!("{code}: {found}"))
+            })
+            .await;
+        };
+        until("its proxy is there", |it| it["metadata"]["uid"].as_str().map(|_| ())).await;
+        let hold = json!({"metadata": {"finalizers": ["test.example/hold"]}});
+        site.cluster.patch("Deployment", "bowline-system", &name, &hold).await;
+        site.cluster.delete(CLAIM, &site.namespace, "web").await;
+        site.gone(CLAIM, "web").await;
+        until("its proxy is being deleted", deleting).await;
+        site.kill();
+        site.revive().await;
+        site.controller.ready().await;
+        let lb = site.cluster.read(LB, "", &name).await;
+        let finalizers = lb["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+        assert!(finalizers.contains(&json!("bowline.dev/cleanup")), "{lb}");
+        let free = json!({"metadata": {"finalizers": null}});
+        site.cluster.patch("Deployment", "bowline-system", &name, &free).await;
+        site.gone(LB, &name).await;
+    });
+}

@@ -58,6 +58,12 @@ fn nobody_gets_more_than_there_is_and_what_is_free_goes_to_who_has_waited_longes
         let mut site = site(json!({})).await;
         site.consumer("first", 5001, "6G").await;
         site.have_seats(&["first 6G"], "6G").await;
+        site.until(LB, "edge-1", "says how full it is", |it| {
+            (it["status"]["used"] == json!({"network-bandwidth": "60%"})).then_some(())
+        })
+        .await;
+        let table = site.cluster.kubectl(&["get", "lb", "edge-1", "-o", "wide"], "").ok();
+        assert!(table.contains("BANDWIDTH-USED") && table.contains(" 60% "), "{table}");
         site.consumer("second", 5002, "5G").await;
         let message = site.refused("second", "NoCapacity").await;
         let left =

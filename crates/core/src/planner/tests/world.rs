@@ -55,13 +55,16 @@ pub(super) enum Step {
     Take,
 }
 
+/// Who has arrived on which load balancer.
+type Arrival = (ConsumerRef, Option<Arc<str>>);
+
 /// The objects that are there after some steps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct World {
     pub(super) objects: BTreeMap<(Kind, ObjectKey), Object>,
     pub(super) reported: BTreeMap<Arc<str>, Vec<IpAddr>>,
     recorded: BTreeMap<(Arc<str>, u32), Vec<Fragment>>,
-    arrived: BTreeMap<(ConsumerKind, ObjectKey), (ConsumerRef, Option<Arc<str>>)>,
+    arrived: BTreeMap<(ConsumerKind, ObjectKey), Arrival>,
 }
 
 pub(super) fn id(object: &Object) -> (Kind, ObjectKey) {
