@@ -63,7 +63,7 @@ deny: ## Check the dependencies' licences, sources and known vulnerabilities (fe
 	cargo deny check
 
 .PHONY: bench
-bench: ## Measure, in an optimized build: API, planner, resolver, the proxy beside others, and what drives HAProxy.
+bench: ## Measure, in an optimized build: API, planner, resolver, the proxy beside others, and what drives HAProxy and nginx.
 	@scripts/setup bench
 	$(AS_ROOT) cargo bench --workspace --bench '*'
 

@@ -9,47 +9,34 @@
     reason = "a benchmark fails by panicking"
 )]
 
-use bowline_core::key::{ConsumerKind, ConsumerRef};
-use bowline_core::plan::{
-    Action, Algorithm, Backends, Host, Listener, ListenerProtocol, PathKind, PathMatch, Pool, Rule,
-    Serves, ServicePortRef, Speaks, Timeouts, Transport, WeightedPool,
-};
-use bowline_core::update::{
-    Change, ListenerKey, Member, MemberChange, MemberState, ResolvedListener, ResolvedSite,
-    SiteKey, Update,
-};
+mod common;
+
+use bowline_core::update::Update;
 use bowline_drivers::Driver as _;
 use bowline_drivers::desired::Desired;
 use bowline_drivers::haproxy::render::{Settings, render};
 use bowline_drivers::haproxy::{Counters, Options, Version, drive};
-use bowline_drivers::program::{Driven, Excluded};
+use bowline_drivers::program::Excluded;
+use common::{
+    MEMBERS, answered_by, apply, backend, everything, free_port, median, members, memory, pool,
+    shown, site,
+};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::UnixStream;
 
-const SERVICES: [usize; 2] = [1_000, 5_000];
-const MEMBERS: u8 = 10;
 /// Changes that are measured, by commands and by reloads.
 const CHANGES: usize = 50;
 const RELOADS: usize = 5;
 
 #[tokio::main]
 async fn main() {
-    let only = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
-    let asked = only.as_deref().and_then(|only| only.strip_prefix("haproxy-")?.parse().ok());
-    match (asked, only) {
-        (Some(services), _) => measure(services).await,
-        (None, Some(only)) if !"haproxy".contains(&only) => {}
-        _ => {
-            for services in SERVICES {
-                measure(services.min(possible(services))).await;
-            }
-        }
+    for services in common::asked("haproxy") {
+        measure(services.min(possible(services))).await;
     }
 }
 
@@ -178,7 +165,7 @@ async fn by_reloads(
     median(&mut times)
 }
 
-/// Writes the files that are not as they were; how large all are.
+/// Renders and writes; how large it is.
 fn write(folder: &Path, desired: &Desired, before: &mut BTreeMap<String, Vec<u8>>) -> f64 {
     let settings = Settings {
         admin_socket: folder.join("admin.sock"),
@@ -187,14 +174,7 @@ fn write(folder: &Path, desired: &Desired, before: &mut BTreeMap<String, Vec<u8>
         version: Version(2, 6),
     };
     let wanted = render(desired, &Excluded::default(), &settings).expect("settings").wanted;
-    let files = wanted.files();
-    for (name, bytes) in files.iter().filter(|(name, bytes)| before.get(*name) != Some(*bytes)) {
-        let path = folder.join(name);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        std::fs::write(path, bytes).expect("written");
-    }
-    *before = files;
-    before.values().map(Vec::len).sum::<usize>() as f64
+    common::write(folder, wanted.files(), before)
 }
 
 fn start(folder: &Path, master: &Path) -> Child {
@@ -202,58 +182,6 @@ fn start(folder: &Path, master: &Path) -> Child {
     let mut command = Command::new(program());
     command.args(["-W", "-S", &socket, "-f"]).arg(folder.join("haproxy.cfg"));
     command.spawn().expect("start HAProxy; apt-get install -y haproxy")
-}
-
-/// Brings an update into force.
-async fn apply(driver: &mut Driven, update: &Update) {
-    let mut report = driver.apply(update).await.expect("applied");
-    while report.waiting {
-        report = driver.changed().await;
-    }
-    assert_eq!(report.refused, []);
-}
-
-/// Asks until the host of the first Service is answered by this one.
-async fn answered_by(port: u16, name: &str) {
-    let until = Instant::now() + Duration::from_secs(120);
-    while get(port).await.ok().as_deref() != Some(name) {
-        assert!(Instant::now() < until, "{name} does not answer");
-        tokio::time::sleep(Duration::from_micros(500)).await;
-    }
-}
-
-async fn get(port: u16) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    let request = "GET / HTTP/1.1\r\nHost: s0.example\r\nConnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer.split_once("\r\n\r\n").map_or("", |(_, body)| body).to_owned())
-}
-
-/// Answers every request with its name.
-async fn backend(name: &'static str) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let at = listener.local_addr().expect("an address");
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut buffer = [0; 4096];
-                while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {
-                    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}");
-                    if stream.write_all(answer.as_bytes()).await.is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    at
-}
-
-async fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    listener.local_addr().expect("an address").port()
 }
 
 async fn ask(socket: &Path, message: &str) -> String {
@@ -283,13 +211,6 @@ async fn worker(master: &Path) -> u32 {
     workers.next().and_then(|line| line[0].parse().ok()).expect("a worker")
 }
 
-/// Megabytes that a process has in memory.
-fn memory(pid: &str) -> f64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
-    line.split_whitespace().next().and_then(|it| it.parse::<f64>().ok()).expect("kB") / 1e3
-}
-
 fn program() -> PathBuf {
     let usual = Path::new("/usr/sbin/haproxy");
     if usual.exists() { usual.into() } else { "haproxy".into() }
@@ -299,92 +220,4 @@ fn version() -> String {
     let output = Command::new(program()).arg("-v").output().expect("HAProxy");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.split(" - ").next().unwrap_or_default().trim().to_owned()
-}
-
-fn median(times: &mut [Duration]) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
-}
-
-fn shown(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1e3)
-}
-
-/// So many Services with a host each; the first is served by this one, all others by those.
-fn everything(services: usize, port: u16, first: SocketAddr, others: &[SocketAddr]) -> Update {
-    let first = [first];
-    let mut update = Update { complete: true, ..Update::default() };
-    for i in 0..services {
-        let name = format!("p{i}");
-        update.pools.push(pool(&name, None));
-        update.members.push(members(&name, if i == 0 { &first[..] } else { others }));
-        update.sites.push(site(&format!("s{i}.example"), &name));
-    }
-    let listener = Listener {
-        address: [127, 0, 0, 1].into(),
-        port,
-        protocol: ListenerProtocol::Http,
-        serves: Serves::Entry("web".into()),
-    };
-    let resolved = ResolvedListener { consumer: consumer(), listener: listener.clone() };
-    update.listeners.push(Change::Put(ListenerKey::of(&listener), Arc::new(resolved)));
-    update
-}
-
-fn consumer() -> ConsumerRef {
-    ConsumerRef {
-        kind: ConsumerKind::Ingress,
-        namespace: "shop".into(),
-        name: "web".into(),
-        uid: "uid".into(),
-    }
-}
-
-fn pool(name: &str, backend_ms: Option<u32>) -> Change<Arc<str>, Arc<Pool>> {
-    let service = ServicePortRef {
-        namespace: "shop".into(),
-        name: name.into(),
-        port: "".into(),
-        protocol: Transport::Tcp,
-    };
-    let pool = Pool {
-        name: name.into(),
-        service,
-        backends: Backends::Pods,
-        algorithm: Algorithm::RoundRobin,
-        persistence: None,
-        snat: true,
-        proxy_protocol: false,
-        speaks: Speaks::Http1,
-        source_ranges: Vec::new(),
-        timeouts: Timeouts { backend_ms, ..Timeouts::default() },
-        health_check: None,
-        limits: None,
-    };
-    Change::Put(name.into(), Arc::new(pool))
-}
-
-fn members(pool: &str, at: &[SocketAddr]) -> MemberChange {
-    let member =
-        |address: &SocketAddr| Member { address: *address, weight: 1, state: MemberState::Ready };
-    MemberChange {
-        pool: pool.into(),
-        members: at.iter().map(member).collect(),
-        added: Vec::new(),
-        changed: Vec::new(),
-        removed: Vec::new(),
-    }
-}
-
-fn site(host: &str, to: &str) -> Change<SiteKey, Arc<ResolvedSite>> {
-    let rule = Rule {
-        path: PathMatch { kind: PathKind::Prefix, value: "/".into() },
-        method: None,
-        headers: Vec::new(),
-        query: Vec::new(),
-        action: Action::Forward(vec![WeightedPool { pool: to.into(), weight: 1 }]),
-    };
-    let site = ResolvedSite { owner: "shop".into(), tls: None, rules: vec![(rule, consumer())] };
-    let host = Host::Exact(host.into());
-    Change::Put(SiteKey { entry: "web".into(), host }, Arc::new(site))
 }
