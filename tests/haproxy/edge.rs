@@ -42,7 +42,7 @@ pub(crate) fn args(lb: &str) -> Vec<String> {
     let folder = folder(lb).display().to_string();
     let program = program();
     let mut args = vec!["--driver", "haproxy", "--exec", "--haproxy-program", &program];
-    args.extend(["--haproxy-folder", &folder, "--min-reload-interval", "1"]);
+    args.extend(["--haproxy-folder", &folder, "--min-reload-interval", "1", "--access-log"]);
     args.into_iter().map(str::to_owned).collect()
 }
 

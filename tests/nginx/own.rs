@@ -39,7 +39,7 @@ fn members_are_told_of_clients_in_version_one_and_udp_is_carried() {
 }
 
 #[test]
-fn a_worker_that_is_killed_is_its_masters_to_replace_and_requests_are_logged() {
+fn a_worker_that_is_killed_is_its_masters_to_replace() {
     play(async |stage| {
         let a = http("a").await;
         stage.behind("web", &[&a]).await;
@@ -56,7 +56,5 @@ fn a_worker_that_is_killed_is_its_masters_to_replace_and_requests_are_logged() {
         stage.served_by("web", &[&b]).await;
         serves(&stage.dial(80), "web.example", "/", "b").await;
         assert_eq!(master(&stage.lb), before);
-        let log = stage.agent.process.log();
-        assert!(log.contains("\"host\":\"web.example\""), "{log}");
     });
 }

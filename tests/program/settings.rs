@@ -4,7 +4,7 @@
 use crate::play::{play, unharmed};
 use crate::stage::{TARGET, annotate, answers, http, leads_to, serves, tcp};
 use bowline_testing::{eventually, objects};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A port with a name, so that something can be said of it.
 const NAMED: (&str, u16, &str) = ("p", TARGET, "TCP");
@@ -82,6 +82,37 @@ fn no_request_fails_while_an_ingress_changes_its_service() {
             unharmed(&dial, "web.example", async {
                 stage.ingress("web", &[("web.example", "/", path, service)]).await;
                 serves(&dial, "web.example", "/", name).await;
+            })
+            .await;
+        }
+    });
+}
+
+#[test]
+fn each_request_is_logged_as_it_was_answered() {
+    play(async |stage| {
+        let a = http("a").await;
+        stage.behind("web", &[&a]).await;
+        stage.ingress("web", &[("web.example", "/shop", "Prefix", "web")]).await;
+        let dial = stage.dial(80);
+        serves(&dial, "web.example", "/shop/cart", "a").await;
+        answers(&dial, "web.example", "/other", 404).await;
+        let (vip, member) = (format!("{}:80", stage.vip), a.at.to_string());
+        for (path, status, member) in [("/shop/cart", 200, &*member), ("/other", 404, "")] {
+            eventually("a line of this request", || async {
+                let log = stage.agent.process.log();
+                let mut lines = log.lines().filter_map(|it| serde_json::from_str::<Value>(it).ok());
+                // Before it was served it was asked for, too.
+                let of_this = |it: &Value| it["path"] == path && it["status"] == status;
+                let found = lines.find(of_this).ok_or(path)?;
+                assert_eq!(
+                    (&found["method"], &found["host"]),
+                    (&json!("GET"), &json!("web.example"))
+                );
+                assert_eq!(found["listener"], vip.as_str(), "{found}");
+                let by = found["member"].as_str().expect("text");
+                assert!(by == member || status == 404, "{found}");
+                Ok(())
             })
             .await;
         }
