@@ -5,10 +5,10 @@ use crate::edge::{
 };
 use crate::play::{master, play, signal, unharmed};
 use crate::stage::{
-    PROGRAM, Stage, TARGET, agent_kubeconfig, answers, http, serves, start_agent_with,
+    PROGRAM, Stage, TARGET, agent_kubeconfig, annotate, answers, http, serves, start_agent_with,
 };
 use bowline_testing::objects::{self, Endpoint};
-use bowline_testing::{Authority, Backend, Bowline, Call, Dial, Flavour, Link, eventually};
+use bowline_testing::{Authority, Backend, Bowline, Call, Dial, Flavour, Link, eventually, net};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -22,6 +22,14 @@ async fn served(stage: &Stage) -> Backend {
     stage.ingress("web", &[("web.example", "/", "Prefix", "web")]).await;
     serves(&stage.dial(80), "web.example", "/", "a").await;
     a
+}
+
+/// An Ingress whose pool no program learns of while it runs.
+async fn loaded(stage: &Stage, name: &str, service: &str) {
+    let host = format!("{name}.example");
+    let mut ingress = objects::ingress(name, &stage.lb, &[(&host, "/", "Prefix", service)]);
+    annotate(&mut ingress, "bowline.dev/persistence", "cookie");
+    stage.apply(ingress).await;
 }
 
 /// What docs/metrics.md says of it.
@@ -80,6 +88,32 @@ fn a_socket_that_is_removed_is_made_again_and_traffic_flows_meanwhile() {
             serves(&web, "web.example", "/", "b").await;
         })
         .await;
+    });
+}
+
+#[test]
+fn an_address_that_goes_stops_no_change_and_is_served_when_it_is_back() {
+    play(async |stage| {
+        let _a = served(stage).await;
+        serves(&stage.dial6(80), "web.example", "/", "a").await;
+        net::remove(stage.vip6);
+        let b = http("b").await;
+        stage.behind("more", &[&b]).await;
+        stage.ingress("more", &[("more.example", "/", "Prefix", "more")]).await;
+        serves(&stage.dial(80), "more.example", "/", "b").await;
+        // One that is started now cannot have it.
+        let before = master(&stage.lb);
+        signal(before, "KILL");
+        eventually("another master", || async {
+            match master_in(&folder(&stage.lb)) {
+                Some(now) if now != before => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        serves(&stage.dial(80), "more.example", "/", "b").await;
+        net::add(stage.vip6);
+        serves(&stage.dial6(80), "more.example", "/", "b").await;
     });
 }
 
@@ -146,7 +180,7 @@ fn an_agent_that_is_killed_between_writing_and_renaming_leaves_the_files_of_befo
         std::fs::write(&hold, "").expect("written");
         let b = http("b").await;
         stage.behind("more", &[&b]).await;
-        stage.ingress("more", &[("more.example", "/", "Prefix", "more")]).await;
+        loaded(stage, "more", "more").await;
         eventually("it is checked", || async {
             if held.exists() { Ok(()) } else { Err("not yet".to_owned()) }
         })
@@ -213,7 +247,7 @@ fn a_full_disk_stops_no_traffic_and_what_waited_for_it_follows() {
         // A pool does: the load balancer's status says why it waits; and who had another is served by that.
         stage.behind("more", &[&b]).await;
         for name in ["more", "moved"] {
-            stage.ingress(name, &[(&format!("{name}.example"), "/", "Prefix", "more")]).await;
+            loaded(stage, name, "more").await;
         }
         unharmed(
             &web,

@@ -46,7 +46,10 @@ impl<D> Elsewhere<D> {
                 refused.push(Refusal { consumer, problem, extent: Extent::Listener(*key) });
             };
             let Some(at) = self.at(key) else {
-                refuse(format!("{}: this Pod has no address of that family", key.socket()));
+                refuse(format!(
+                    "{}: nothing here listens at an address of that family",
+                    key.socket()
+                ));
                 continue;
             };
             let mut here = (**planned).clone();

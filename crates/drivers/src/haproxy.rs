@@ -11,6 +11,7 @@
 pub mod command;
 pub mod diff;
 mod driver;
+mod log;
 pub mod readback;
 pub mod render;
 mod socket;

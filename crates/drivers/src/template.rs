@@ -20,7 +20,7 @@ mod output;
 mod publish;
 mod readmit;
 mod shell;
-mod sift;
+pub(crate) mod sift;
 mod subject;
 mod words;
 

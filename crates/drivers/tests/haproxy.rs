@@ -7,18 +7,23 @@
     reason = "tests fail by panicking"
 )]
 
+#[path = "program/both.rs"]
+mod both;
 mod common;
 #[path = "haproxy/settings.rs"]
 mod settings;
 
+use both::{signal, start};
+use bowline_core::outcome::Reason;
 use bowline_core::plan::{Host, Limits, PathKind, Persistence, PersistenceKey, Pool};
-use bowline_core::update::{Change, Report, Update};
+use bowline_core::update::{Change, Extent, Report, Update};
 use bowline_drivers::Driver as _;
 use bowline_drivers::haproxy::{Counters, Options, drive};
 use common::{
-    answers, backend, consumer, eventually, exact, first, get, listener, meanwhile, members, plain,
-    pool, put, settled, site, site_at,
+    answers, backend, consumer, eventually, exact, first, get, meanwhile, members, plain, pool,
+    put, settled, site, site_at,
 };
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -33,13 +38,31 @@ fn program() -> PathBuf {
     if usual.exists() { usual.into() } else { "haproxy".into() }
 }
 
-/// Whether it is 3.4 or newer.
-fn can_add_backends() -> bool {
+/// How a shell script in its place knows that it is asked for a check.
+const IS_CHECK: &str = "[ \"$1\" = -c ]";
+/// What it says of what it refuses.
+const WHY: &str = r"loading HAProxy's files: regex '\A(?:\x{1F600})\z' is invalid";
+
+/// What it refuses: an expression of Rust's that is none of PCRE's.
+fn refused(by: &str) -> Update {
+    let host = Host::Regex(r"\x{1F600}".into());
+    Update { sites: vec![site(host, "/", "p", by)], ..Update::default() }
+}
+
+/// How somebody else runs it.
+fn outside(folder: &Path) -> Vec<OsString> {
+    let master = format!("{},level,admin", folder.join("master.sock").display());
+    let config = folder.join("current/haproxy.cfg");
+    vec!["-W".into(), "-S".into(), master.into(), "-f".into(), config.into()]
+}
+
+/// Its first two numbers.
+fn version() -> (u32, u32) {
     let printed = std::process::Command::new(program()).arg("-v").output().expect("HAProxy");
     let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
     let version = printed.split_whitespace().nth(2).expect("a version");
     let mut numbers = version.split(['.', '-']).map_while(|it| it.parse::<u32>().ok());
-    (numbers.next(), numbers.next()) >= (Some(3), Some(4))
+    (numbers.next().expect("a number"), numbers.next().expect("a number"))
 }
 
 fn options(folder: &Path) -> Options {
@@ -78,14 +101,19 @@ async fn processes(folder: &Path) -> (u32, Vec<u32>) {
     (of("master")[0], of("worker"))
 }
 
+async fn pids(folder: &Path) -> Vec<u32> {
+    let (master, workers) = processes(folder).await;
+    // A master ends by itself when its worker does.
+    [vec![master], workers].concat()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn members_and_hosts_change_without_a_reload_and_pools_where_haproxy_can() {
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (backend("a").await, backend("b").await);
     let (port, update) = first(&[a]).await;
-    let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
-    let report = driver.apply(&update).await.unwrap();
-    assert_eq!(settled(&mut driver, report).await, Report::default());
+    let (mut driver, report) = start(options(folder.path()), &update).await;
+    assert_eq!(report, Report::default());
     answers(port, "a.example", "/x", 200, "a").await;
     answers(port, "b.example", "/x", 404, "No rule matches this host and path.").await;
     let before = processes(folder.path()).await;
@@ -116,7 +144,7 @@ async fn members_and_hosts_change_without_a_reload_and_pools_where_haproxy_can()
     answers(port, "b.example", "/odd;'$%25", 200, "b").await;
     let after = processes(folder.path()).await;
     assert_eq!(after.0, before.0, "one master");
-    if can_add_backends() {
+    if version() >= (3, 4) {
         assert_eq!(after.1.first(), before.1.first(), "the same worker");
     } else {
         assert_ne!(after.1.first(), before.1.first(), "another worker");
@@ -133,32 +161,11 @@ async fn what_haproxy_refuses_is_found_and_told_and_the_rest_goes_live() {
     for i in 0..20 {
         update.sites.push(site(exact(&format!("h{i}.example")), "/", "p", &format!("h{i}")));
     }
-    // An expression of Rust's that is none of PCRE's.
-    update.sites.push(site(Host::Regex(r"\x{1F600}".into()), "/", "p", "bad"));
-    let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
-    let report = driver.apply(&update).await.unwrap();
-    let report = settled(&mut driver, report).await;
+    update.sites.extend(refused("bad").sites);
+    let (mut driver, report) = start(options(folder.path()), &update).await;
     let told: Vec<_> = report.refused.iter().map(|it| &it.consumer).collect();
     assert_eq!(told, [&consumer("bad")], "{report:?}");
     answers(port, "h19.example", "/", 200, "a").await;
-    driver.drain(Duration::from_secs(5)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_cannot_be_bound_is_told_and_served_when_it_can() {
-    let folder = tempfile::tempdir().unwrap();
-    let a = backend("a").await;
-    let (port, mut update) = first(&[a]).await;
-    let held = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let taken = held.local_addr().unwrap();
-    update.listeners.push(listener(taken));
-    let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
-    let report = driver.apply(&update).await.unwrap();
-    let report = settled(&mut driver, report).await;
-    assert_eq!(report.refused.len(), 1, "{report:?}");
-    answers(port, "a.example", "/", 200, "a").await;
-    drop(held);
-    answers(taken.port(), "a.example", "/", 200, "a").await;
     driver.drain(Duration::from_secs(5)).await;
 }
 
@@ -167,9 +174,7 @@ async fn what_somebody_else_changed_is_repaired_and_a_dead_haproxy_comes_back() 
     let folder = tempfile::tempdir().unwrap();
     let a = backend("a").await;
     let (port, update) = first(&[a]).await;
-    let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
-    let report = driver.apply(&update).await.unwrap();
-    settled(&mut driver, report).await;
+    let (mut driver, _) = start(options(folder.path()), &update).await;
     answers(port, "a.example", "/", 200, "a").await;
     let admin = folder.path().join("admin.sock");
     ask(&admin, "clear map maps/web.hosts.map").await.unwrap();
@@ -187,11 +192,9 @@ async fn what_somebody_else_changed_is_repaired_and_a_dead_haproxy_comes_back() 
         answers(port, "a.example", "/", 200, "a").await;
     }
 
-    let (master, workers) = processes(folder.path()).await;
-    for pid in workers.into_iter().chain([master]) {
-        let killed = std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status();
-        // A master ends by itself when its worker does.
-        killed.unwrap();
+    let master = processes(folder.path()).await.0;
+    for pid in pids(folder.path()).await {
+        signal(pid, "-KILL");
     }
     answers(port, "a.example", "/", 200, "a").await;
     assert_ne!(processes(folder.path()).await.0, master);
@@ -214,41 +217,6 @@ async fn what_somebody_else_changed_is_repaired_and_a_dead_haproxy_comes_back() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_haproxy_that_somebody_else_runs_is_driven_and_left_running() {
-    let folder = tempfile::tempdir().unwrap();
-    let (a, b) = (backend("a").await, backend("b").await);
-    let (port, update) = first(&[a]).await;
-    let options = Options { exec: false, ..options(folder.path()) };
-    let mut driver = drive(options, Counters::default()).await.unwrap();
-    let error = driver.apply(&update).await.unwrap_err();
-    assert!(error.retry, "{error}");
-
-    // As the error says: with the files that were just written.
-    let mut haproxy = tokio::process::Command::new(program())
-        .args(["-W", "-S", &format!("{},level,admin", folder.path().join("master.sock").display())])
-        .arg("-f")
-        .arg(folder.path().join("current/haproxy.cfg"))
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    eventually("the update", async || driver.apply(&update).await.map_err(|it| it.to_string()))
-        .await;
-    answers(port, "a.example", "/", 200, "a").await;
-    let before = processes(folder.path()).await;
-    let swap = Update { members: vec![members("p", &[b])], ..Update::default() };
-    eventually("commands", async || driver.apply(&swap).await.map_err(|it| it.to_string())).await;
-    answers(port, "a.example", "/", 200, "b").await;
-    assert_eq!(processes(folder.path()).await, before, "nothing needed a reload");
-    driver.drain(Duration::from_secs(5)).await;
-    assert_eq!(get(port, "a.example", "/").await, Ok((200, "b".to_owned())));
-    for pid in before.1 {
-        // The master ends with its worker.
-        std::process::Command::new("kill").arg(pid.to_string()).status().unwrap();
-    }
-    haproxy.wait().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_is_held_to_its_requests_and_the_rest_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let a = backend("a").await;
@@ -260,9 +228,8 @@ async fn a_consumer_is_held_to_its_requests_and_the_rest_goes_on() {
     update.pools.push(Change::Put(name, held.into()));
     update.members.push(members("held", &[a]));
     update.sites.push(site(exact("held.example"), "/", "held", "held"));
-    let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
-    let report = driver.apply(&update).await.unwrap();
-    assert_eq!(settled(&mut driver, report).await, Report::default());
+    let (mut driver, report) = start(options(folder.path()), &update).await;
+    assert_eq!(report, Report::default());
     answers(port, "a.example", "/", 200, "a").await;
     let (mut served, mut refused) = (0, 0);
     for _ in 0..100 {
@@ -282,9 +249,7 @@ async fn no_request_fails_while_rules_move_to_pools_that_are_not_there_yet() {
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (backend("a").await, backend("b").await);
     let (port, update) = first(&[a]).await;
-    let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
-    let report = driver.apply(&update).await.unwrap();
-    settled(&mut driver, report).await;
+    let (mut driver, _) = start(options(folder.path()), &update).await;
     answers(port, "a.example", "/x", 200, "a").await;
     // Another Service; the same path by another rule, with another Service again.
     for (kind, path, from, to, at, name) in [
@@ -317,9 +282,7 @@ async fn a_cookie_leads_back_to_a_member_that_came_while_haproxy_ran() {
     let (port, mut update) = first(&[a]).await;
     let persistence = Some(Persistence { by: PersistenceKey::Cookie, timeout_seconds: 600 });
     update.pools = vec![put(Pool { persistence, ..plain("p") })];
-    let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
-    let report = driver.apply(&update).await.unwrap();
-    settled(&mut driver, report).await;
+    let (mut driver, _) = start(options(folder.path()), &update).await;
     answers(port, "a.example", "/", 200, "a").await;
     let more = Update { members: vec![members("p", &[a, b])], ..Update::default() };
     assert_eq!(driver.apply(&more).await.unwrap(), Report::default());
@@ -338,5 +301,54 @@ async fn a_cookie_leads_back_to_a_member_that_came_while_haproxy_ran() {
         let answer = common::ask(port, "a.example", "/", &lines).await.unwrap();
         assert!(answer.ends_with('b'), "{answer}");
     }
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+/// Answers every request with this many bytes.
+async fn large(bytes: usize) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut head = [0; 4096];
+                let _ = stream.read(&mut head).await;
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n");
+                let _ = stream.write_all(head.as_bytes()).await;
+                let _ = stream.write_all(&vec![b'x'; bytes]).await;
+            });
+        }
+    });
+    at
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_is_held_to_its_bandwidth_where_haproxy_can_and_told_where_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = large(3_000_000).await;
+    let (port, mut update) = first(&[a]).await;
+    let limits = Limits {
+        consumer: consumer("held"),
+        requests_per_second: None,
+        bits_per_second: Some(8_000_000),
+    };
+    update.pools.push(put(Pool { limits: Some(limits), ..plain("held") }));
+    update.members.push(members("held", &[a]));
+    update.sites.push(site(exact("held.example"), "/", "held", "held"));
+    let (mut driver, report) = start(options(folder.path()), &update).await;
+    let began = std::time::Instant::now();
+    let (status, body) = get(port, "held.example", "/").await.unwrap();
+    assert_eq!((status, body.len()), (200, 3_000_000));
+    if version() >= (2, 7) {
+        assert_eq!(report, Report::default());
+        // A megabyte a second: the first may go at once.
+        assert!(began.elapsed() >= Duration::from_millis(1500), "{:?}", began.elapsed());
+    } else {
+        let told: Vec<_> =
+            report.refused.iter().map(|it| (&it.consumer, it.problem.reason, it.extent)).collect();
+        assert_eq!(told, [(&consumer("held"), Reason::NotSupported, Extent::Part)]);
+        assert!(report.refused[0].problem.message.contains("2.7"), "{report:?}");
+    }
+    assert_eq!(get(port, "a.example", "/").await.unwrap().0, 200);
     driver.drain(Duration::from_secs(5)).await;
 }

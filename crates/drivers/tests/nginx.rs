@@ -7,28 +7,55 @@
     reason = "tests fail by panicking"
 )]
 
+#[path = "program/both.rs"]
+mod both;
 mod common;
 
+use both::{signal, start};
 use bowline_core::outcome::Reason;
-use bowline_core::plan::{CertificateRef, Pool, Serves, SiteTls, Timeouts};
+use bowline_core::plan::{CertificateRef, Limits, Pool, Serves, SiteTls, Timeouts};
 use bowline_core::update::{Certificate, Change, Report, ResolvedSite, Update};
 use bowline_drivers::Driver as _;
 use bowline_drivers::nginx::{Counters, Options, drive};
-use bowline_drivers::program::Driven;
 use common::{
-    answers, ask, backend, consumer, eventually, exact, first, get, listener, members, plain, pool,
-    put, settled, site, slow,
+    answers, ask, backend, consumer, eventually, exact, first, free_port, get, listener, members,
+    plain, pool, put, settled, site, slow,
 };
-use std::os::unix::fs::PermissionsExt as _;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, UnixStream};
+use tokio::net::UnixStream;
 
 fn program() -> PathBuf {
     let usual = Path::new("/usr/sbin/nginx");
     if usual.exists() { usual.into() } else { "nginx".into() }
+}
+
+/// How a shell script in its place knows that it is asked for a check.
+const IS_CHECK: &str = "[ \"$3\" = -t ]";
+/// What it says of what it refuses.
+const WHY: &str = "loading nginx's file: invalid port in upstream \"127.0.0.1:0\"";
+
+/// What it refuses: a member that no connection can be made to.
+fn refused(by: &str) -> Update {
+    Update {
+        pools: vec![pool(by)],
+        members: vec![members(by, &[([127, 0, 0, 1], 0).into()])],
+        sites: vec![site(exact(&format!("{by}.example")), "/", by, by)],
+        ..Update::default()
+    }
+}
+
+/// How somebody else runs it.
+fn outside(folder: &Path) -> Vec<OsString> {
+    let config = folder.join("current/nginx.conf");
+    ["-e", "stderr", "-g", "daemon off;", "-c"]
+        .map(OsString::from)
+        .into_iter()
+        .chain([config.into()])
+        .collect()
 }
 
 fn options(folder: &Path) -> Options {
@@ -55,31 +82,29 @@ async fn worker(folder: &Path) -> Result<u32, String> {
     answer.trim_end().rsplit(' ').next().and_then(|it| it.parse().ok()).ok_or(answer)
 }
 
+fn parent(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|it| it.strip_prefix("PPid:")?.trim().parse().ok())
+}
+
+/// Its master, and then its workers.
+async fn pids(folder: &Path) -> Vec<u32> {
+    let master = master(folder).await;
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let all = all.filter_map(|it| it.file_name().to_str()?.parse().ok());
+    [master].into_iter().chain(all.filter(|pid| parent(*pid) == Some(master))).collect()
+}
+
 async fn master(folder: &Path) -> u32 {
     eventually("a master", async || {
         let worker = worker(folder).await?;
-        let status = std::fs::read_to_string(format!("/proc/{worker}/status"));
-        let status = status.map_err(|it| it.to_string())?;
-        let parent = status.lines().find_map(|it| it.strip_prefix("PPid:")?.trim().parse().ok());
-        let parent: u32 = parent.ok_or(status)?;
+        let parent = parent(worker).ok_or("it has ended")?;
         // One whose master was killed is somebody else's.
         let title = std::fs::read_to_string(format!("/proc/{parent}/cmdline"));
         let title = title.map_err(|it| it.to_string())?;
         if title.starts_with("nginx: master") { Ok(parent) } else { Err(title) }
     })
     .await
-}
-
-fn signal(pid: u32, name: &str) {
-    let sent = std::process::Command::new("kill").args([name, &pid.to_string()]).status();
-    assert!(sent.unwrap().success());
-}
-
-async fn start(options: Options, update: &Update) -> (Driven, Report) {
-    let mut driver = drive(options, Counters::default()).await.unwrap();
-    let report = driver.apply(update).await.unwrap();
-    let report = settled(&mut driver, report).await;
-    (driver, report)
 }
 
 const NOTHING: &str = "No rule matches this host and path.\n";
@@ -142,9 +167,10 @@ async fn what_nginx_refuses_is_found_and_told_and_the_rest_goes_live() {
         update.sites.push(site(exact(&format!("h{i}.example")), "/", "p", &format!("h{i}")));
     }
     // A member that no connection can be made to, and a certificate that is none.
-    update.pools.push(pool("q"));
-    update.members.push(members("q", &[([127, 0, 0, 1], 0).into()]));
-    update.sites.push(site(exact("bad.example"), "/", "q", "bad"));
+    let bad = refused("bad");
+    update.pools.extend(bad.pools);
+    update.members.extend(bad.members);
+    update.sites.extend(bad.sites);
     let hash: Arc<str> = "ab".repeat(32).into();
     let block = |label: &str| format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n");
     let certificate =
@@ -157,8 +183,7 @@ async fn what_nginx_refuses_is_found_and_told_and_the_rest_goes_live() {
     let Change::Put(key, clear) = listener(([127, 0, 0, 1], 1).into()) else { panic!() };
     let mut https = (*clear).clone();
     https.listener.protocol = bowline_core::plan::ListenerProtocol::Https;
-    https.listener.port =
-        TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    https.listener.port = free_port().await;
     https.listener.serves = Serves::Entry("web".into());
     let key = bowline_core::update::ListenerKey { port: https.listener.port, ..key };
     update.listeners.push(Change::Put(key, Arc::new(https)));
@@ -176,70 +201,14 @@ async fn what_nginx_refuses_is_found_and_told_and_the_rest_goes_live() {
 
     // It is tried again when it asks for something else.
     let better = Update {
-        members: vec![members("q", &[a])],
-        sites: vec![site(exact("bad.example"), "/better", "q", "bad")],
+        members: vec![members("bad", &[a])],
+        sites: vec![site(exact("bad.example"), "/better", "bad", "bad")],
         ..Update::default()
     };
     let report = driver.apply(&better).await.unwrap();
     let report = settled(&mut driver, report).await;
     assert_eq!(report.refused.len(), 1, "{report:?}");
     answers(port, "bad.example", "/better", 200, "a").await;
-    driver.drain(Duration::from_secs(5)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn why_nginx_does_not_load_what_it_accepted_is_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let a = backend("a").await;
-    let (port, update) = first(&[a]).await;
-    // Its check can be made to accept everything.
-    let (lie, script) = (folder.path().join("lie"), folder.path().join("program"));
-    let real = program();
-    let (lies, real) = (lie.display(), real.display());
-    let text =
-        format!("#!/bin/sh\n[ \"$3\" = -t ] && [ -e {lies} ] && exit 0\nexec {real} \"$@\"\n");
-    std::fs::write(&script, text).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let options = Options { program: script, ..options(folder.path()) };
-    let (mut driver, _) = start(options, &update).await;
-
-    std::fs::write(&lie, "").unwrap();
-    let bad = Update {
-        pools: vec![pool("q")],
-        members: vec![members("q", &[([127, 0, 0, 1], 0).into()])],
-        sites: vec![site(exact("bad.example"), "/", "q", "bad")],
-        ..Update::default()
-    };
-    let _ = driver.apply(&bad).await;
-    let mut report = Report::default();
-    while report.trouble.is_none() {
-        report = tokio::time::timeout(Duration::from_secs(30), driver.changed()).await.unwrap();
-    }
-    let trouble = "loading nginx's file: invalid port in upstream \"127.0.0.1:0\"".to_owned();
-    assert_eq!((report.waiting, report.trouble), (true, Some(trouble)));
-    assert_eq!(get(port, "a.example", "/").await, Ok((200, "a".to_owned())));
-
-    std::fs::remove_file(&lie).unwrap();
-    let waiting = Report { waiting: true, ..Report::default() };
-    let report = settled(&mut driver, waiting).await;
-    let told: Vec<_> = report.refused.iter().map(|it| &it.consumer).collect();
-    assert_eq!((told, report.trouble), (vec![&consumer("bad")], None));
-    driver.drain(Duration::from_secs(5)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_cannot_be_bound_is_told_and_served_when_it_can() {
-    let folder = tempfile::tempdir().unwrap();
-    let a = backend("a").await;
-    let (port, mut update) = first(&[a]).await;
-    let held = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let taken = held.local_addr().unwrap();
-    update.listeners.push(listener(taken));
-    let (mut driver, report) = start(options(folder.path()), &update).await;
-    assert_eq!(report.refused.len(), 1, "{report:?}");
-    answers(port, "a.example", "/", 200, "a").await;
-    drop(held);
-    answers(taken.port(), "a.example", "/", 200, "a").await;
     driver.drain(Duration::from_secs(5)).await;
 }
 
@@ -296,35 +265,6 @@ async fn what_somebody_else_made_it_load_is_repaired() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_nginx_that_somebody_else_runs_is_driven_and_left_running() {
-    let folder = tempfile::tempdir().unwrap();
-    let (a, b) = (backend("a").await, backend("b").await);
-    let (port, update) = first(&[a]).await;
-    let options = Options { exec: false, ..options(folder.path()) };
-    let mut driver = drive(options, Counters::default()).await.unwrap();
-    let error = driver.apply(&update).await.unwrap_err();
-    assert!(error.retry, "{error}");
-
-    // As the error says: with the file that was just written.
-    let mut nginx = tokio::process::Command::new(program())
-        .args(["-e", "stderr", "-g", "daemon off;", "-c"])
-        .arg(folder.path().join("current/nginx.conf"))
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    eventually("the update", async || driver.apply(&update).await.map_err(|it| it.to_string()))
-        .await;
-    answers(port, "a.example", "/", 200, "a").await;
-    let swap = Update { members: vec![members("p", &[b])], ..Update::default() };
-    eventually("the update", async || driver.apply(&swap).await.map_err(|it| it.to_string())).await;
-    answers(port, "a.example", "/", 200, "b").await;
-    driver.drain(Duration::from_secs(5)).await;
-    assert_eq!(get(port, "a.example", "/").await, Ok((200, "b".to_owned())));
-    signal(nginx.id().unwrap(), "-QUIT");
-    nginx.wait().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn slow_answers_to_one_client_take_no_member_from_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (slow("a").await, slow("b").await);
@@ -362,19 +302,63 @@ async fn processes_may_open_as_many_files_as_the_machine_lets_them() {
     let folder = tempfile::tempdir().unwrap();
     let a = backend("a").await;
     let (_, update) = first(&[a]).await;
-    let mut program = std::fs::File::create(folder.path().join("program")).unwrap();
-    use std::io::Write as _;
-    use std::os::unix::fs::PermissionsExt as _;
-    writeln!(program, "#!/bin/sh\nulimit -S -n 256\nexec {} \"$@\"", self::program().display())
-        .unwrap();
-    program.set_permissions(std::fs::Permissions::from_mode(0o755)).unwrap();
-    drop(program);
-    let program = folder.path().join("program");
+    let program = both::script(folder.path(), "ulimit -S -n 256");
     let (mut driver, _) = start(Options { program, ..options(folder.path()) }, &update).await;
     let worker = worker(folder.path()).await.unwrap();
     let limits = std::fs::read_to_string(format!("/proc/{worker}/limits")).unwrap();
     let line = limits.lines().find(|it| it.starts_with("Max open files")).unwrap();
     let soft: u64 = line.split_whitespace().nth(3).unwrap().parse().unwrap();
     assert!(soft > 1_024, "{line}");
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_a_killed_masters_place_has_its_addresses_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = backend("a").await;
+    let (port, update) = first(&[a]).await;
+    let (mut driver, _) = start(options(folder.path()), &update).await;
+    let before = master(folder.path()).await;
+    signal(before, "-KILL");
+    eventually("another master", async || match master(folder.path()).await {
+        now if now == before => Err("the same".to_owned()),
+        _ => Ok(()),
+    })
+    .await;
+    // Its processes live on for a moment, and hold the addresses: that is nobody's failure.
+    let report = driver.apply(&Update::default()).await.unwrap();
+    assert_eq!(settled(&mut driver, report).await, Report::default());
+    assert_eq!(get(port, "a.example", "/").await, Ok((200, "a".to_owned())));
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_beyond_what_was_agreed_wait_and_more_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = backend("a").await;
+    let (port, mut update) = first(&[a]).await;
+    let limits =
+        Limits { consumer: consumer("held"), requests_per_second: Some(5), bits_per_second: None };
+    update.pools.push(put(Pool { limits: Some(limits), ..plain("held") }));
+    update.members.push(members("held", &[a]));
+    update.sites.push(site(exact("held.example"), "/", "held", "held"));
+    let (mut driver, report) = start(options(folder.path()), &update).await;
+    assert_eq!(report, Report::default());
+    let mut asked = tokio::task::JoinSet::new();
+    for _ in 0..60 {
+        asked.spawn(async move {
+            let began = Instant::now();
+            let status = get(port, "held.example", "/").await.unwrap().0;
+            (status, began.elapsed())
+        });
+    }
+    let all = asked.join_all().await;
+    let of = |status| all.iter().filter(move |it| it.0 == status).map(|it| it.1);
+    assert_eq!(of(200).count() + of(429).count(), 60, "{all:?}");
+    // One at once, and five that wait for their turn; others may have come later.
+    assert!(of(200).count() >= 6 && of(429).count() > 0, "{all:?}");
+    let longest = of(200).max().unwrap();
+    assert!(longest >= Duration::from_millis(700), "{longest:?} of {all:?}");
+    assert_eq!(get(port, "a.example", "/").await, Ok((200, "a".to_owned())));
     driver.drain(Duration::from_secs(5)).await;
 }

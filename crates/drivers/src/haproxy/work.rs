@@ -7,6 +7,7 @@ mod speak;
 
 use super::diff::{Observed, diff, diff_servers};
 use super::driver::Options;
+use super::log::Log;
 use super::render::{self, Rendered, Settings};
 use super::socket::Socket;
 use super::text::{BadText, Word};
@@ -49,6 +50,7 @@ pub(super) struct Proxy {
     options: Options,
     settings: Settings,
     commands: Counter,
+    log: Log,
     admin: Socket,
     master: Socket,
     /// What HAProxy has; none while that is not known.
@@ -76,6 +78,7 @@ impl Proxy {
                 version,
             },
             commands,
+            log: Log::new(&options.folder),
             admin: Socket::new(&options.admin_socket),
             master: Socket::new(&options.master_socket),
             options,
@@ -122,13 +125,11 @@ impl Proxy {
 
     /// Compares all that runs with all that is wanted, and counts what was otherwise.
     async fn compare(&mut self, common: &mut Common) -> Result<(), Error> {
-        if common.reload.is_some() {
-            return Ok(());
-        }
+        let due = common.reload.is_some();
         self.observe(common).await?;
         let Some(observed) = &self.observed else { return Ok(()) };
         let found = diff(observed, &common.wanted);
-        let drift = found.commands.len() + usize::from(found.reload.is_some());
+        let drift = found.commands.len() + usize::from(found.reload.is_some() && !due);
         if drift > 0 {
             tracing::warn!(drift, reload = ?found.reload, "HAProxy had something else than it was told");
             common.counters.drift.inc_by(drift as u64);
@@ -189,7 +190,7 @@ impl Program for Proxy {
             return Ok(());
         }
         let socket = format!("{},mode,600,level,admin", self.options.master_socket.display());
-        common.start(&["-W", "-S", &socket, "-f"])
+        common.start(&["-W", "-S", &socket, "-f"], self.log.stdio())
     }
 
     async fn tell(&mut self, common: &mut Common, update: Option<&Update>) -> Result<(), Error> {
@@ -219,6 +220,7 @@ impl Program for Proxy {
     }
 
     async fn look(&mut self, common: &mut Common) -> Result<Seen, Error> {
+        self.log.pass_on();
         self.look_at_it(common).await
     }
 
@@ -248,10 +250,13 @@ impl Program for Proxy {
     fn lost(&mut self, common: &mut Common) {
         self.observed = None;
         self.leaving.clear();
+        // Addresses that it had may be gone with it.
+        common.held.clear();
         common.restart_later();
     }
 
     fn leave(&mut self, common: &mut Common) {
+        self.log.pass_on();
         if self.unsaved.is_some() && common.reload.is_none() {
             // Nobody is there to try it again.
             let _ = self.save(common);

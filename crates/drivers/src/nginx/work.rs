@@ -16,6 +16,7 @@ use nix::sys::signal::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep};
@@ -107,7 +108,6 @@ impl Proxy {
             }
             sleep(SOON).await;
         };
-        common.counters.failed_reloads.inc();
         Err(trouble("loading nginx's file", cause))
     }
 
@@ -122,8 +122,10 @@ impl Proxy {
 
     /// What nginx has complained of since it was told to load its file.
     fn why(&self) -> Option<String> {
-        let said = std::fs::read_to_string(self.log()).ok().filter(|said| !said.is_empty())?;
-        Some(Self::complaint(&said))
+        let said = std::fs::read_to_string(self.log()).ok()?;
+        // Where it may not change its groups it says so each time, and serves all the same.
+        let lines: Vec<_> = said.lines().filter(|line| !line.contains("initgroups(")).collect();
+        (!lines.is_empty()).then(|| Self::complaint(&lines.join("\n")))
     }
 }
 
@@ -198,7 +200,7 @@ impl Program for Proxy {
             // One that was killed leaves it behind, and the next cannot make it again.
             let _ = std::fs::remove_file(socket);
         }
-        common.start(&["-e", "stderr", "-g", "daemon off;", "-c"])
+        common.start(&["-e", "stderr", "-g", "daemon off;", "-c"], Stdio::inherit())
     }
 
     async fn tell(&mut self, common: &mut Common, update: Option<&Update>) -> Result<(), Error> {

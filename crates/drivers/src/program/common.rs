@@ -5,11 +5,12 @@
 use super::counters::Counters;
 use super::folder::Folder;
 use super::sieve::Rendered;
-use super::suspects::{self, Excluded, Search, Suspect};
+use super::suspects::{self, Excluded, Suspect};
 use super::work::Program;
 use super::{hopeless, process, trouble};
 use crate::Error;
 use crate::desired::Desired;
+use crate::template::sift::Sift;
 use bowline_core::backoff::Backoff;
 use bowline_core::key::ConsumerRef;
 use bowline_core::plan::Transport;
@@ -17,10 +18,14 @@ use bowline_core::update::{ListenerKey, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::Duration;
 use tokio::net::TcpSocket;
 use tokio::process::Child;
 use tokio::time::Instant;
+
+/// How long what is refused is looked for at a time, while there is one that runs and is told nothing meanwhile.
+const SEARCH: Duration = Duration::from_secs(2);
 
 /// How a program is driven, whichever it is.
 #[derive(Clone, Debug)]
@@ -103,8 +108,8 @@ impl<P: Program> Common<P> {
     }
 
     /// Starts the program with the files that are in place.
-    pub(crate) fn start(&mut self, args: &[&str]) -> Result<(), Error> {
-        let started = process::start(&self.setup.program, args, &self.folder.config());
+    pub(crate) fn start(&mut self, args: &[&str], stderr: Stdio) -> Result<(), Error> {
+        let started = process::start(&self.setup.program, args, &self.folder.config(), stderr);
         let started = started.map_err(|cause| trouble(format!("starting {}", P::NAME), cause))?;
         self.child = Some(started);
         Ok(())
@@ -133,10 +138,16 @@ impl<P: Program> Common<P> {
     }
 
     /// Finds out which listeners can be bound that the program does not hold yet. Binding without listening takes
-    /// no connection from anybody.
+    /// no connection from anybody. An address that is gone would have everything refused, though the program holds
+    /// it: it is tried with another port.
     pub(super) fn try_binding(&mut self) {
-        let wanted = self.desired.listeners.keys().filter(|key| !self.held.contains(*key));
-        let tried = wanted.filter_map(|key| Some((*key, try_binding::<P>(key).err()?.to_string())));
+        let tried = self.desired.listeners.keys().filter_map(|key| {
+            let bound = match self.held.contains(key) {
+                true => try_binding::<P>(&ListenerKey { port: 0, ..*key }),
+                false => try_binding::<P>(key),
+            };
+            Some((*key, bound.err()?.to_string()))
+        });
         self.excluded.listeners = tried.collect();
     }
 
@@ -162,10 +173,11 @@ impl<P: Program> Common<P> {
         installed.map_err(|cause| trouble(format!("putting {}'s files in place", P::NAME), cause))
     }
 
-    /// Puts files in place that the program accepts: what it refuses is found, told and left out.
+    /// Puts files in place that the program accepts: what it refuses is found, told and left out. While one runs
+    /// that waits to be told other things, not all may be found at once: then it goes on the next time.
     pub(super) async fn checked(&mut self, program: &P) -> Result<(), Error> {
         let wanted = self.wanted.clone();
-        let Some(why) = self.refuses(&wanted, true).await? else { return Ok(()) };
+        let Some(mut why) = self.refuses(&wanted, true).await? else { return Ok(()) };
         let refused = |why| trouble(format!("checking {}'s files", P::NAME), why);
         tracing::warn!(why, "{} refuses its files; what it refuses is looked for", P::NAME);
         let all = suspects::all(&self.desired, &self.excluded);
@@ -173,12 +185,22 @@ impl<P: Program> Common<P> {
         if let Some(why) = self.refuses(&none.wanted, false).await? {
             return Err(refused(why));
         }
-        let mut search = Search::among(all.clone());
+        let (began, mut found) = (Instant::now(), Vec::new());
+        let mut search = Sift::new(all.clone());
+        // One that is alone is tried already.
+        found.extend(all.first().filter(|_| all.len() == 1).map(|it| (it.clone(), why.clone())));
         while let Some(part) = search.next() {
-            let some = self.trial(program, &suspects::only(&self.excluded, &all, part))?;
-            search.tried(self.refuses(&some.wanted, false).await?);
+            if !found.is_empty() && program.runs() && began.elapsed() >= SEARCH {
+                break;
+            }
+            let some = self.trial(program, &suspects::only(&self.excluded, &all, &part))?;
+            let said = self.refuses(&some.wanted, false).await?;
+            let fits = said.is_none();
+            why = said.unwrap_or(why);
+            found.extend(search.answer(fits).map(|it| (it.clone(), why.clone())));
         }
-        for (suspect, why) in search.found {
+        let more = search.next().is_some();
+        for (suspect, why) in found {
             tracing::warn!(?suspect, why, "left out");
             suspects::leave_out(&mut self.excluded, &suspect, why);
             if let Suspect::Consumer(consumer) = suspect {
@@ -187,6 +209,9 @@ impl<P: Program> Common<P> {
             }
         }
         self.render(program)?;
+        if more {
+            return Err(refused("what is refused is not all found yet".to_owned()));
+        }
         let wanted = self.wanted.clone();
         self.refuses(&wanted, true).await?.map_or(Ok(()), |why| Err(refused(why)))
     }

@@ -42,10 +42,9 @@ impl Driver for Driven {
         let (answer, answered) = oneshot::channel();
         let request = Request::Apply(Box::new(update.clone()), answer);
         self.requests.send(request).await.map_err(|_| gone())?;
-        let report = answered.await.map_err(|_| gone())??;
-        // What the task says at the same time is told with this.
-        self.report.mark_unchanged();
-        Ok(report)
+        answered.await.map_err(|_| gone())??;
+        // It may be newer than the answer, and is told with it.
+        Ok(self.report.borrow_and_update().clone())
     }
 
     async fn changed(&mut self) -> Report {

@@ -38,15 +38,24 @@ pub(crate) async fn check(
         Ok(output) => output?,
         Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "the check takes too long")),
     };
+    if output.status.code().is_none() {
+        // Memory may have been short: that says nothing of the file.
+        return Err(io::Error::other(format!("the check was ended: {}", output.status)));
+    }
     let said = String::from_utf8_lossy(&output.stderr);
     Ok((!output.status.success()).then(|| said.into_owned()))
 }
 
 /// Starts a program that outlives us if we are killed, so that traffic goes on; who comes after us finds it.
-pub(crate) fn start(program: &Path, args: &[&str], config: &Path) -> io::Result<Child> {
+pub(crate) fn start(
+    program: &Path,
+    args: &[&str],
+    config: &Path,
+    stderr: Stdio,
+) -> io::Result<Child> {
     let mut command = Command::new(program);
     command.args(args).arg(config);
-    command.stdin(Stdio::null()).process_group(0).kill_on_drop(false).spawn()
+    command.stdin(Stdio::null()).stderr(stderr).process_group(0).kill_on_drop(false).spawn()
 }
 
 /// Whether it has not ended.
@@ -57,4 +66,18 @@ pub(crate) fn is_alive(pid: u32) -> bool {
 /// Sends a signal, if there is somebody to send it to.
 pub(crate) fn signal(pid: u32, signal: Signal) -> bool {
     i32::try_from(pid).is_ok_and(|pid| pid > 1 && kill(Pid::from_raw(pid), signal).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_check_that_was_killed_says_nothing_of_the_file() {
+        let config = Path::new("config");
+        let check = async |script| check(Path::new("/bin/sh"), &["-c", script], config).await;
+        check("kill -9 $$").await.expect_err("nothing is known");
+        assert_eq!(check("echo no >&2; exit 1").await.expect("known"), Some("no\n".to_owned()));
+        assert_eq!(check("exit 0").await.expect("known"), None);
+    }
 }

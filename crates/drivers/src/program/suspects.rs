@@ -1,5 +1,5 @@
-//! Finding what a program refuses. A file that it refuses as a whole is tried in halves, until those are found
-//! that it refuses by themselves.
+//! What of a plan can be left out because a program refuses it, and what the plan is without it. Who is refused is
+//! found by trying, which is done elsewhere.
 
 use crate::desired::Desired;
 use bowline_core::key::ConsumerRef;
@@ -59,40 +59,6 @@ pub(crate) fn leave_out(excluded: &mut Excluded, suspect: &Suspect, why: String)
     }
 }
 
-/// Finds those that are refused by themselves. It takes about twice the logarithm of their number of
-/// questions for each that is found.
-#[derive(Debug)]
-pub(crate) struct Search {
-    parts: Vec<Vec<Suspect>>,
-    /// Those that were found, each with the reason.
-    pub(crate) found: Vec<(Suspect, String)>,
-}
-
-impl Search {
-    pub(crate) fn among(all: Vec<Suspect>) -> Self {
-        Self { parts: vec![all], found: Vec::new() }
-    }
-
-    /// The next that are to be tried together; none: all are found.
-    pub(crate) fn next(&self) -> Option<&[Suspect]> {
-        self.parts.last().map(Vec::as_slice)
-    }
-
-    /// Why those were refused, if they were.
-    pub(crate) fn tried(&mut self, refused: Option<String>) {
-        let Some(mut part) = self.parts.pop() else { return };
-        let Some(why) = refused else { return };
-        match part.len() {
-            0 => {}
-            1 => self.found.extend(part.pop().map(|one| (one, why))),
-            several => {
-                let right = part.split_off(several / 2);
-                self.parts.extend([right, part]);
-            }
-        }
-    }
-}
-
 /// What a consumer asks for, to see whether it asks for something else now.
 pub(crate) fn asks(desired: &Desired, consumer: &ConsumerRef) -> String {
     let listeners = desired.listeners.values().filter(|it| it.consumer == *consumer);
@@ -117,27 +83,4 @@ pub(crate) fn asks(desired: &Desired, consumer: &ConsumerRef) -> String {
     }
     asked.extend(pools.into_values());
     asked.join("\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn those_that_are_refused_are_found_among_many_with_few_questions() {
-        let all: Vec<_> =
-            (0..1000).map(|i| Suspect::Certificate(format!("{i:04}").into())).collect();
-        let bad = [all[3].clone(), all[999].clone()];
-        let mut search = Search::among(all);
-        let mut asked = 0;
-        while let Some(part) = search.next() {
-            asked += 1;
-            let hit = part.iter().find(|suspect| bad.contains(suspect));
-            let refused = hit.map(|hit| format!("{hit:?}"));
-            search.tried(refused);
-        }
-        let found: Vec<_> = search.found.into_iter().map(|(it, _)| it).collect();
-        assert_eq!(found, bad);
-        assert!(asked < 50, "{asked}");
-    }
 }

@@ -344,10 +344,19 @@ impl<P: Program> Worker<P> {
 
     /// Writes, checks, puts in place, and loads: by a reload, or by starting the program.
     async fn load(&mut self) -> Result<(), Error> {
+        let loaded = self.try_load().await;
+        if loaded.is_err() {
+            self.common.counters.failed_reloads.inc();
+        }
+        loaded
+    }
+
+    async fn try_load(&mut self) -> Result<(), Error> {
         self.common.reloaded = Some(Instant::now());
+        // What is left of one that was killed holds addresses until this is done.
+        self.program.prepare(&mut self.common).await;
         self.common.try_binding();
         self.bind_at = Instant::now() + BIND;
-        self.program.prepare(&mut self.common).await;
         self.common.render(&self.program)?;
         if !self.program.has(&self.common.wanted) {
             self.common.checked(&self.program).await?;

@@ -3,7 +3,7 @@
 
 /// A search.
 #[derive(Debug)]
-pub(super) struct Sift<T> {
+pub(crate) struct Sift<T> {
     good: Vec<T>,
     bad: Vec<T>,
     /// Groups of which nothing is known, the next one last.
@@ -12,41 +12,43 @@ pub(super) struct Sift<T> {
 
 /// What a search has found.
 #[derive(Debug)]
-pub(super) struct Known<T> {
+pub(crate) struct Known<T> {
     /// Those that fit, all together.
-    pub(super) good: Vec<T>,
+    pub(crate) good: Vec<T>,
     /// Those that do not fit with them.
-    pub(super) bad: Vec<T>,
+    pub(crate) bad: Vec<T>,
     /// Those of which nothing is known, as the search was broken off.
-    pub(super) untried: Vec<T>,
+    pub(crate) untried: Vec<T>,
 }
 
 impl<T: Clone> Sift<T> {
     /// A search among those who do not fit all together.
-    pub(super) fn new(all: Vec<T>) -> Self {
+    pub(crate) fn new(all: Vec<T>) -> Self {
         let mut sift = Self { good: Vec::new(), bad: Vec::new(), groups: Vec::new() };
         sift.split(all);
         sift
     }
 
     /// What to try next. None: the search is over.
-    pub(super) fn next(&self) -> Option<Vec<T>> {
+    pub(crate) fn next(&self) -> Option<Vec<T>> {
         let group = self.groups.last()?;
         Some(self.good.iter().chain(group).cloned().collect())
     }
 
-    /// Whether what was to be tried fits.
-    pub(super) fn answer(&mut self, fits: bool) {
-        let Some(group) = self.groups.pop() else { return };
+    /// Whether what was to be tried fits. Returns one that is now known not to.
+    pub(crate) fn answer(&mut self, fits: bool) -> Option<&T> {
+        let group = self.groups.pop()?;
         if fits {
             self.good.extend(group);
-        } else {
-            self.split(group);
+            return None;
         }
+        let before = self.bad.len();
+        self.split(group);
+        self.bad.get(before)
     }
 
     /// What is known so far.
-    pub(super) fn known(self) -> Known<T> {
+    pub(crate) fn known(self) -> Known<T> {
         let untried = self.groups.into_iter().flatten().collect();
         Known { good: self.good, bad: self.bad, untried }
     }

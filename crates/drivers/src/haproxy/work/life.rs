@@ -17,11 +17,13 @@ impl Proxy {
 
     /// Makes HAProxy load the files that are in place, by a reload or by starting it.
     pub(super) async fn reload_or_start(&mut self, common: &mut Common) -> Result<(), Error> {
+        self.log.begin();
         match self.processes(common).await {
             Ok(before) => {
-                let reload = self.master.ask("reload\n").await;
-                reload.map_err(|cause| trouble("asking HAProxy's master to reload", cause))?;
-                self.await_mark(common, Some(before)).await?;
+                let said = self.master.ask("reload\n").await;
+                let said =
+                    said.map_err(|cause| trouble("asking HAProxy's master to reload", cause))?;
+                self.await_mark(common, Some(before), &said).await?;
                 common.counters.reloads.inc();
                 let why = common.reload.as_deref().unwrap_or("asked");
                 tracing::info!(why, "HAProxy reloaded");
@@ -31,17 +33,27 @@ impl Proxy {
                 if common.child.is_none() {
                     self.start(common).await?;
                 }
-                self.await_mark(common, None).await
+                self.await_mark(common, None, "").await
             }
             Err(cause) => Err(trouble("asking HAProxy's master", cause)),
         }
     }
 
-    /// Waits until HAProxy says that it has loaded what is wanted; on a reload, `before` is what ran until then.
+    /// Why HAProxy did not load what it was given: what its master said to that, which it does from 2.7 on, else
+    /// what it printed, if that is ours to read.
+    fn why(&self, said: &str) -> Option<String> {
+        let printed = self.log.of_load();
+        let alerted = [said, &printed].into_iter().find(|it| it.contains("[ALERT]"));
+        alerted.map(|said| Self::complaint(said).chars().take(300).collect())
+    }
+
+    /// Waits until HAProxy says that it has loaded what is wanted; on a reload, `before` is what ran until then, and
+    /// `said` is what its master said to it.
     async fn await_mark(
         &mut self,
         common: &mut Common,
         before: Option<Processes>,
+        said: &str,
     ) -> Result<(), Error> {
         let mark = common.wanted.mark();
         let until = Instant::now() + LOADING;
@@ -68,18 +80,18 @@ impl Proxy {
                 None => common.has_ended(),
             };
             if refused {
-                break "it refuses; its log says why";
+                let why = self.why(said);
+                break why.unwrap_or_else(|| "it refuses; its log says why".to_owned());
             }
             // Somebody has removed it meanwhile: a worker takes it over and does not make it anew.
             if silent.is_some_and(|since: Instant| since.elapsed() >= MASTER) {
-                break "its socket is gone";
+                break "its socket is gone".to_owned();
             }
             if Instant::now() >= until {
-                break "it takes too long";
+                break "it takes too long".to_owned();
             }
             sleep(SOON).await;
         };
-        common.counters.failed_reloads.inc();
         Err(trouble("loading HAProxy's files", cause))
     }
 

@@ -101,9 +101,13 @@ impl Proxy {
         let Some(version) = answer.trim().strip_prefix("New version created: ") else {
             return Ok(vec![answer]);
         };
-        let mut messages = command::entries_of(map, Some(version), entries);
-        messages.push(format!("commit map @{version} {map}\n"));
-        self.send(messages).await
+        let complaints = self.send(command::entries_of(map, Some(version), entries)).await?;
+        if complaints.is_empty() {
+            return self.send(vec![format!("commit map @{version} {map}\n")]).await;
+        }
+        // Not all of it is there: what was there before stays.
+        self.send(vec![format!("clear map @{version} {map}\n")]).await?;
+        Ok(complaints)
     }
 
     /// Removes retired servers that have no connections any more, and ends those of who had its time.

@@ -1,0 +1,171 @@
+//! What holds for every program that is driven. Compiled once for each, with what is its own from the binary's root.
+
+use crate::common::{
+    answers, backend, consumer, eventually, exact, first, free_port, get, listener, members, pool,
+    settled, site,
+};
+use crate::{Counters, IS_CHECK, Options, WHY, drive, options, outside, pids, program, refused};
+use bowline_core::update::{Report, Update};
+use bowline_drivers::Driver as _;
+use bowline_drivers::program::Driven;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+
+/// Drives it with this, and waits until it is in force.
+pub(crate) async fn start(options: Options, update: &Update) -> (Driven, Report) {
+    let mut driver = drive(options, Counters::default()).await.unwrap();
+    let report = driver.apply(update).await.unwrap();
+    let report = settled(&mut driver, report).await;
+    (driver, report)
+}
+
+/// A program that does this first, in a shell.
+pub(crate) fn script(folder: &Path, lines: &str) -> PathBuf {
+    let script = folder.join("program");
+    let text = format!("#!/bin/sh\n{lines}\nexec {} \"$@\"\n", program().display());
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    script
+}
+
+/// Sends a signal, if there is somebody to send it to.
+pub(crate) fn signal(pid: u32, name: &str) {
+    Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_cannot_be_bound_is_told_and_served_when_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = backend("a").await;
+    let (port, mut update) = first(&[a]).await;
+    let held = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let taken = held.local_addr().unwrap();
+    update.listeners.push(listener(taken));
+    let (mut driver, report) = start(options(folder.path()), &update).await;
+    assert_eq!(report.refused.len(), 1, "{report:?}");
+    answers(port, "a.example", "/", 200, "a").await;
+    drop(held);
+    answers(taken.port(), "a.example", "/", 200, "a").await;
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_ended_comes_back_without_an_address_that_was_taken_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = backend("a").await;
+    let (port, mut update) = first(&[a]).await;
+    let lost = ([127, 0, 0, 1], free_port().await).into();
+    update.listeners.push(listener(lost));
+    let (mut driver, report) = start(options(folder.path()), &update).await;
+    assert_eq!(report, Report::default());
+    let taken = eventually("the address, before the next one has it", async || {
+        answers(lost.port(), "a.example", "/", 200, "a").await;
+        for pid in pids(folder.path()).await {
+            signal(pid, "-KILL");
+        }
+        let until = Instant::now() + Duration::from_secs(1);
+        loop {
+            match TcpListener::bind(lost).await {
+                Ok(taken) => return Ok(taken),
+                Err(why) if Instant::now() >= until => return Err(why.to_string()),
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    })
+    .await;
+    answers(port, "a.example", "/", 200, "a").await;
+    let report = eventually("what cannot be bound is told", async || {
+        let report = driver.apply(&Update::default()).await.map_err(|it| it.to_string())?;
+        if report.refused.is_empty() { Err(format!("{report:?}")) } else { Ok(report) }
+    })
+    .await;
+    assert_eq!(report.refused[0].consumer, consumer("edge"), "{report:?}");
+    drop(taken);
+    answers(lost.port(), "a.example", "/", 200, "a").await;
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_somebody_else_runs_is_driven_and_left_running() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (backend("a").await, backend("b").await);
+    let (port, update) = first(&[a]).await;
+    let options = Options { exec: false, ..options(folder.path()) };
+    let mut driver = drive(options, Counters::default()).await.unwrap();
+    let error = driver.apply(&update).await.unwrap_err();
+    assert!(error.retry, "{error}");
+
+    // As the error says: with the files that were just written.
+    let mut running = tokio::process::Command::new(program())
+        .args(outside(folder.path()))
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    eventually("the update", async || driver.apply(&update).await.map_err(|it| it.to_string()))
+        .await;
+    answers(port, "a.example", "/", 200, "a").await;
+    let swap = Update { members: vec![members("p", &[b])], ..Update::default() };
+    eventually("the update", async || driver.apply(&swap).await.map_err(|it| it.to_string())).await;
+    answers(port, "a.example", "/", 200, "b").await;
+    driver.drain(Duration::from_secs(5)).await;
+    assert_eq!(get(port, "a.example", "/").await, Ok((200, "b".to_owned())));
+    signal(running.id().unwrap(), "-TERM");
+    running.wait().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_it_does_not_load_what_its_check_accepted_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = backend("a").await;
+    let (port, update) = first(&[a]).await;
+    // Its check can be made to accept everything.
+    let lie = folder.path().join("lie");
+    let lies = format!("{IS_CHECK} && [ -e {} ] && exit 0", lie.display());
+    let options = Options { program: script(folder.path(), &lies), ..options(folder.path()) };
+    let (mut driver, _) = start(options, &update).await;
+
+    std::fs::write(&lie, "").unwrap();
+    // The reason comes at once, or when it is tried again.
+    let mut trouble = driver.apply(&refused("bad")).await.err().map(|it| it.to_string());
+    while trouble.is_none() {
+        let report = tokio::time::timeout(Duration::from_secs(30), driver.changed()).await;
+        let report = report.unwrap();
+        assert!(report.waiting, "{report:?}");
+        trouble = report.trouble;
+    }
+    let trouble = trouble.unwrap();
+    assert!(trouble.contains(WHY), "{trouble}");
+    assert_eq!(get(port, "a.example", "/").await, Ok((200, "a".to_owned())));
+
+    std::fs::remove_file(&lie).unwrap();
+    let waiting = Report { waiting: true, ..Report::default() };
+    let report = settled(&mut driver, waiting).await;
+    let told: Vec<_> = report.refused.iter().map(|it| &it.consumer).collect();
+    assert_eq!((told, report.trouble), (vec![&consumer("bad")], None));
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_that_are_refused_only_together_one_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = backend("a").await;
+    let (port, mut update) = first(&[a]).await;
+    for name in ["one-x", "one-y"] {
+        update.pools.push(pool(name));
+        update.members.push(members(name, &[a]));
+        update.sites.push(site(exact(&format!("{name}.example")), "/", name, name));
+    }
+    let both = "for file; do :; done; grep -qE '(backend|upstream) one-x' \"$file\" && grep -qE '(backend|upstream) one-y' \"$file\"";
+    let script = script(folder.path(), &format!("{IS_CHECK} && ({both}) && exit 1"));
+    let options = Options { program: script, ..options(folder.path()) };
+    let (mut driver, report) = start(options, &update).await;
+    let told: Vec<_> = report.refused.iter().map(|it| &it.consumer).collect();
+    assert_eq!(told, [&consumer("one-y")], "{report:?}");
+    for host in ["a.example", "one-x.example"] {
+        answers(port, host, "/", 200, "a").await;
+    }
+    driver.drain(Duration::from_secs(5)).await;
+}
