@@ -101,6 +101,7 @@ fn a_pool_in_use_stays_until_nobody_has_an_address_of_it() {
         assert_eq!(pool["status"]["ipv4"], json!({"assigned": 1, "resting": 0, "available": 3}));
         let readable = pool["status"]["conditions"][1].clone();
         assert_eq!(readable["reason"], "BadEntries", "{readable}");
+        assert_eq!(site.told_of_pool("public", "BadEntries").await, readable["message"]);
         site.cluster.delete("AddressPool", "", "public").await;
         eventually("the pool says why it stays", || async {
             let pool = site.cluster.read("AddressPool", "", "public").await;

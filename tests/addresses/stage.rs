@@ -168,8 +168,17 @@ impl Site {
 
     /// Waits until an Event about a Service has this reason; returns its message.
     pub(crate) async fn told(&self, name: &str, reason: &str) -> String {
+        self.told_in(&self.namespace, name, reason).await
+    }
+
+    /// The same of a pool. What is in no namespace is spoken of in this one.
+    pub(crate) async fn told_of_pool(&self, name: &str, reason: &str) -> String {
+        self.told_in("default", name, reason).await
+    }
+
+    async fn told_in(&self, namespace: &str, name: &str, reason: &str) -> String {
         eventually(&format!("{name} is told {reason}"), || async {
-            let (_, list) = self.cluster.get(&path("Event", &self.namespace, "")).await;
+            let (_, list) = self.cluster.get(&path("Event", namespace, "")).await;
             let events = list["items"].as_array().cloned().unwrap_or_default();
             let mut events = events.iter().filter(|it| it["involvedObject"]["name"] == name);
             match events.find(|it| it["reason"] == reason) {

@@ -29,6 +29,13 @@ pub enum About {
         /// Its uid.
         uid: Arc<str>,
     },
+    /// An AddressPool.
+    Pool {
+        /// Its name, in no namespace.
+        key: ObjectKey,
+        /// Its uid.
+        uid: Arc<str>,
+    },
 }
 
 impl About {
@@ -36,7 +43,7 @@ impl About {
     pub fn namespace(&self) -> &Arc<str> {
         match self {
             Self::Consumer(consumer) => &consumer.namespace,
-            Self::Claim { key, .. } => &key.namespace,
+            Self::Claim { key, .. } | Self::Pool { key, .. } => &key.namespace,
         }
     }
 
@@ -44,7 +51,7 @@ impl About {
     pub fn name(&self) -> &Arc<str> {
         match self {
             Self::Consumer(consumer) => &consumer.name,
-            Self::Claim { key, .. } => &key.name,
+            Self::Claim { key, .. } | Self::Pool { key, .. } => &key.name,
         }
     }
 
@@ -52,7 +59,7 @@ impl About {
     pub fn uid(&self) -> &Arc<str> {
         match self {
             Self::Consumer(consumer) => &consumer.uid,
-            Self::Claim { uid, .. } => uid,
+            Self::Claim { uid, .. } | Self::Pool { uid, .. } => uid,
         }
     }
 }
@@ -68,6 +75,7 @@ impl fmt::Display for About {
         match self {
             Self::Consumer(consumer) => consumer.fmt(f),
             Self::Claim { key, .. } => write!(f, "LoadBalancerClaim {key}"),
+            Self::Pool { key, .. } => write!(f, "AddressPool {}", key.name),
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::metrics::Metrics;
 use crate::patience::answer;
-use bowline_api::{LoadBalancerClaim, names};
+use bowline_api::{AddressPool, LoadBalancerClaim, names};
 use bowline_core::announce::{About, Announcement, Announcer, Limits, Severity, Write};
 use bowline_core::key::ConsumerKind;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -187,6 +187,7 @@ fn event(
             (api_version, consumer.kind.to_string())
         }
         About::Claim { .. } => (ours(), LoadBalancerClaim::kind(&()).into_owned()),
+        About::Pool { .. } => (ours(), AddressPool::kind(&()).into_owned()),
     };
     let own = (!object.namespace().is_empty()).then(|| object.namespace().to_string());
     Event {

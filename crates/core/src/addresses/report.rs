@@ -97,6 +97,19 @@ impl PoolReport {
         };
         Condition { holds: told.is_empty(), reason: reason.into(), message: message.into() }
     }
+
+    /// What whoever looks after it should be told by an Event: what is wrong with it and was not before.
+    /// That it goes when nobody has anything of it is not.
+    pub fn news(&self, before: Option<&Self>) -> impl Iterator<Item = Condition> {
+        let wrong = |it: &Self| {
+            let goes = it.used == PoolUse::Deleting && !it.in_use();
+            let used = (!goes).then(|| it.used_condition());
+            let both = used.into_iter().chain([it.readable_condition()]);
+            both.filter(|it| !it.holds).collect::<Vec<_>>()
+        };
+        let old = before.map(wrong).unwrap_or_default();
+        wrong(self).into_iter().filter(move |it| !old.contains(it))
+    }
 }
 
 /// Whether a pool is used for new addresses. Those that lie in it stay either way.
@@ -156,6 +169,22 @@ mod tests {
         assert_eq!(Guard::of_holder(true, true, true), Guard::Keep);
         assert_eq!(Guard::of_holder(false, true, true), Guard::Remove);
         assert_eq!(Guard::of_holder(false, false, true), Guard::Keep, "it is too late");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_pool_is_news_once() {
+        let reasons = |one: &PoolReport, before: Option<&PoolReport>| -> Vec<Arc<str>> {
+            one.news(before).map(|it| it.reason).collect()
+        };
+        let (_, refused) = Range::parse_all(["garbage"]);
+        let good = report(PoolUse::Used, 0, 0);
+        let bad = PoolReport { refused, ..good.clone() };
+        assert_eq!(reasons(&good, None), []);
+        assert_eq!(reasons(&bad, None), ["BadEntries".into()]);
+        assert_eq!(reasons(&bad, Some(&good)), ["BadEntries".into()]);
+        assert_eq!(reasons(&bad, Some(&bad)), []);
+        assert_eq!(reasons(&report(PoolUse::Deleting, 1, 0), Some(&good)), ["InUse".into()]);
+        assert_eq!(reasons(&report(PoolUse::Deleting, 0, 0), Some(&good)), []);
     }
 
     #[test]

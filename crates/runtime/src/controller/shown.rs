@@ -15,6 +15,7 @@ use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 
 /// The status of an object, and at which version of the object it was so.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,6 +121,7 @@ pub(super) struct CookiesShown {
 /// What is known of an AddressPool beside what decides of its addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PoolShown {
+    pub(super) uid: Arc<str>,
     pub(super) status: AddressPoolStatus,
     pub(super) finalizers: Vec<String>,
     pub(super) deleting: bool,
@@ -129,6 +131,7 @@ impl Shown<PoolShown> {
     pub(super) fn of(pool: &AddressPool) -> Self {
         let meta = &pool.metadata;
         let shown = PoolShown {
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
             status: pool.status.clone().unwrap_or_default(),
             finalizers: meta.finalizers.clone().unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),

@@ -288,7 +288,10 @@ impl State {
         }
         for (name, report) in pools {
             match report {
-                Some(report) => _ = self.pooled.reports.insert(Arc::clone(&name), report),
+                Some(report) => {
+                    self.say_of_pool(&name, &report);
+                    self.pooled.reports.insert(Arc::clone(&name), report);
+                }
                 None => _ = self.pooled.reports.remove(&name),
             }
             self.dirty.insert(Target::Pool(name));

@@ -7,6 +7,8 @@ use crate::controller::shown::Shown;
 use crate::controller::writes::Amend;
 use bowline_api::address_pool::{AddressPoolStatus, COUNT_MAX, FamilyCounts};
 use bowline_core::addresses::{Counts, Guard};
+use bowline_core::announce::About;
+use bowline_core::status::Condition;
 use serde_json::json;
 
 impl State {
@@ -32,6 +34,24 @@ impl State {
                 pooled.tell(Told::Done(Class::Pool));
                 self.listed.insert("AddressPool");
             }
+        }
+    }
+
+    /// Says what is wrong with a pool, unless a former leader wrote so already.
+    pub(super) fn say_of_pool(&mut self, name: &Arc<str>, report: &PoolReport) {
+        let Some(shown) = self.pooled.pools.get(name) else { return };
+        let before = &shown.status.status.conditions;
+        let is_told = |it: &Condition| {
+            before.iter().any(|old| old.reason == *it.reason && old.message == *it.message)
+        };
+        let about = About::Pool { key: ObjectKey::new("", &**name), uid: shown.status.uid.clone() };
+        for news in report.news(self.pooled.reports.get(name)).filter(|it| !is_told(it)) {
+            self.said.push(Announcement {
+                object: about.clone(),
+                severity: Severity::Warning,
+                reason: news.reason,
+                message: news.message,
+            });
         }
     }
 
