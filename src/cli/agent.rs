@@ -101,7 +101,8 @@ impl Agent {
         }
         // The parser insists on one of the two.
         let load_balancer = self.load_balancer.context("--load-balancer is missing")?;
-        role::run(self.admin.admin, async |context| {
+        let admin = self.admin.admin;
+        role::run(admin, async |context| {
             let client = self.connect.client().await?;
             let options = AgentOptions {
                 namespace: self.connect.namespace,
@@ -112,19 +113,19 @@ impl Agent {
             let running: Running = match self.driver {
                 Carrier::Builtin => {
                     let proxy = self.proxy.proxies(&context.metrics).start(&load_balancer);
-                    let driver = Elsewhere::new(Builtin::new(proxy), self.listen);
+                    let driver = Elsewhere::new(Builtin::new(proxy), self.listen).except(admin);
                     Box::pin(agent::run(client, options, driver, context))
                 }
                 Carrier::Haproxy => {
                     let log = self.proxy.wants_access_log();
                     let driver = self.haproxy.driver(&self.program, log, &context.metrics).await?;
-                    let driver = Elsewhere::new(driver, self.listen);
+                    let driver = Elsewhere::new(driver, self.listen).except(admin);
                     Box::pin(agent::run(client, options, driver, context))
                 }
                 Carrier::Nginx => {
                     let log = self.proxy.wants_access_log();
                     let driver = self.nginx.driver(&self.program, log, &context.metrics).await?;
-                    let driver = Elsewhere::new(driver, self.listen);
+                    let driver = Elsewhere::new(driver, self.listen).except(admin);
                     Box::pin(agent::run(client, options, driver, context))
                 }
             };

@@ -3,7 +3,7 @@
 
 use crate::condition::{Condition, conditions};
 use crate::duration::Duration;
-use crate::load_balancer::ReclaimPolicy;
+use crate::load_balancer::{ReclaimPolicy, Scope};
 use crate::quantity::ResourceList;
 use crate::schema;
 use crate::selector::AllowedNamespaces;
@@ -102,6 +102,10 @@ pub struct LoadBalancerClassSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object_name")]
     pub address_pool: Option<String>,
+    /// Who can reach the load balancers made: Internet or Intranet. Claims of the other scope have none made.
+    /// Left out: with addressPool whom the claim says, within what the pool allows; without, the Internet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
     /// What happens to a load balancer when its claim is deleted. Delete (the default): it is deleted.
     /// Recycle: its configuration is wiped and it can be claimed again. Retain: it waits for a person.
     #[serde(default = "delete")]

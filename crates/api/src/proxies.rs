@@ -15,6 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const ADMIN: u16 = 9180;
 /// The folder that a proxy and its agent share.
 const FOLDER: &str = "/run/bowline";
+/// What has the agent's token, and where clients of the API look for it.
+const TOKEN: &str = "token";
+const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Secrets with certificates that an agent may read; most load balancers have one.
 const SECRETS: u32 = 8;
 /// Ports of a Service; the API takes no more that are worth it.
@@ -206,7 +209,7 @@ impl Wish {
     pub fn object(&self, part: Part) -> Option<Value> {
         let body = match part {
             Part::Lease => return None,
-            Part::Account => json!({"automountServiceAccountToken": true}),
+            Part::Account => json!({"automountServiceAccountToken": false}),
             Part::Rights => self.rights(),
             Part::Grant => self.grant(),
             Part::Budget => json!({"spec": {
@@ -300,6 +303,12 @@ impl Wish {
             "serviceAccountName": self.made.service,
             "terminationGracePeriodSeconds": 30,
             "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+            "hostNetwork": false,
+            "hostPID": false,
+            "hostIPC": false,
+            // What reads what the Internet sends has no business with the API: the agent alone has a token.
+            "automountServiceAccountToken": false,
+            "volumes": [token()],
             // Not on one node where there are two; on one where there is one.
             "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
                 "weight": 100,
@@ -346,7 +355,9 @@ impl Wish {
         let mut agent =
             self.agent(&[format!("--driver={program}"), format!("--{program}-folder={FOLDER}")]);
         agent["restartPolicy"] = json!("Always");
-        agent["volumeMounts"] = shared.clone();
+        if let Some(mounts) = agent["volumeMounts"].as_array_mut() {
+            mounts.insert(0, shared[0].clone());
+        }
         pod["initContainers"] = json!([agent]);
         pod["containers"] = json!([{
             "name": program,
@@ -358,8 +369,8 @@ impl Wish {
             "securityContext": security(),
             "volumeMounts": shared,
         }]);
-        pod["volumes"] =
-            json!([{"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}]);
+        let run = json!({"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}});
+        pod["volumes"] = json!([run, token()]);
     }
 
     fn agent(&self, more: &[String]) -> Value {
@@ -387,14 +398,17 @@ impl Wish {
                 "requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "256Mi"},
             },
             "securityContext": security(),
+            "volumeMounts": [{"name": TOKEN, "mountPath": TOKEN_FOLDER, "readOnly": true}],
         })
     }
 
-    /// Clients reach the proxies by it, and are seen as who they are.
+    /// Clients reach the proxies by it, and are seen as who they are. What the agent says of itself is for the
+    /// cluster, whoever asks for its port.
     fn door(&self) -> Value {
         let (http, https) = self.made.ports;
         let all = [(http, Transport::Tcp), (https, Transport::Tcp)];
-        let all: BTreeSet<_> = all.into_iter().chain(self.listeners.iter().copied()).collect();
+        let mut all: BTreeSet<_> = all.into_iter().chain(self.listeners.iter().copied()).collect();
+        all.remove(&(ADMIN, Transport::Tcp));
         let port = |(port, transport): (u16, Transport)| {
             let (short, protocol) = match transport {
                 Transport::Tcp => ("tcp", "TCP"),
@@ -417,10 +431,24 @@ impl Wish {
     }
 }
 
+/// What a client of the API needs in a Pod, as it would be mounted into every container.
+fn token() -> Value {
+    json!({"name": TOKEN, "projected": {"sources": [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+        {"configMap": {
+            "name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}],
+        }},
+        {"downwardAPI": {
+            "items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}],
+        }},
+    ]}})
+}
+
 /// Ports below 1024 need the capability, and only root gets one in a container.
 fn security() -> Value {
     json!({
         "runAsUser": 0,
+        "privileged": false,
         "allowPrivilegeEscalation": false,
         "readOnlyRootFilesystem": true,
         "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
@@ -428,6 +456,7 @@ fn security() -> Value {
 }
 
 /// Whether everything that should be so is so. What the API or others added stands, but for members of lists.
+/// What is false the API may leave out.
 pub fn covers(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => wanted
@@ -437,6 +466,7 @@ pub fn covers(found: &Value, wanted: &Value) -> bool {
             found.len() == wanted.len()
                 && found.iter().zip(wanted).all(|(found, wanted)| covers(found, wanted))
         }
+        (Value::Null, Value::Bool(wanted)) => !wanted,
         _ => found == wanted,
     }
 }

@@ -155,6 +155,7 @@ fn claim(at: usize, ask: Ask) -> Claim {
         labels: Labels::new(),
         scope: None,
         ask: Ok(ask),
+        door: false,
         load_balancer: None,
         families: Families::One(Family::V4),
         sharing: None,

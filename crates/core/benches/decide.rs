@@ -243,6 +243,7 @@ fn load_balancer() -> LoadBalancer {
         nodes: false,
         external: false,
         source: "{}".into(),
+        door: None,
         created: 0,
         address_pool: None,
         scope: None,

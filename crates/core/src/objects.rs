@@ -38,8 +38,8 @@ pub enum Placement {
     Default,
     /// The one of this name.
     LoadBalancer(Arc<str>),
-    /// None: it is the door of a load balancer itself.
-    Nowhere,
+    /// None: it says that it stands in front of the load balancer of this uid.
+    Door(Arc<str>),
     /// The one that this claim of its namespace is bound to.
     Claim(Arc<str>),
     /// The one with this source, as JSON (the older spelling of an Ingress).
@@ -369,6 +369,8 @@ pub struct LoadBalancer {
     pub external: bool,
     /// Its source as canonical JSON, for [`Placement::Source`].
     pub source: Arc<str>,
+    /// The Service in front of it, where a class made it in a cluster: it is reached there and nowhere else.
+    pub door: Option<ObjectKey>,
 }
 
 /// A LoadBalancerClaim, as far as those go to its load balancer who name it.

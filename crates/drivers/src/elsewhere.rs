@@ -4,11 +4,12 @@
 
 use crate::{Driver, Error};
 use bowline_core::outcome::{Problem, Reason};
+use bowline_core::plan::Transport;
 use bowline_core::update::{
     Change, Extent, ListenerKey, Refusal, Report, ResolvedListener, Update,
 };
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub struct Elsewhere<D> {
     driver: D,
     /// Where to listen, one of each family. Empty: where the plan says.
     here: Vec<IpAddr>,
+    /// Where the agent itself is asked how it is.
+    own: Option<SocketAddr>,
     /// What the plan opens.
     planned: BTreeMap<ListenerKey, Arc<ResolvedListener>>,
     /// What is open for it.
@@ -27,13 +30,30 @@ pub struct Elsewhere<D> {
 impl<D> Elsewhere<D> {
     /// A driver that listens here.
     pub fn new(driver: D, here: Vec<IpAddr>) -> Self {
-        Self { driver, here, planned: BTreeMap::new(), open: BTreeMap::new() }
+        Self { driver, here, own: None, planned: BTreeMap::new(), open: BTreeMap::new() }
     }
 
-    /// Where a listener of the plan is opened.
-    fn at(&self, key: &ListenerKey) -> Option<ListenerKey> {
-        let same = |here: &&IpAddr| here.is_ipv4() == key.address.is_ipv4();
-        self.here.iter().find(same).map(|here| ListenerKey { address: *here, ..*key })
+    /// The same, where this is taken by the agent itself.
+    pub fn except(self, own: SocketAddr) -> Self {
+        Self { own: Some(own), ..self }
+    }
+
+    /// Where a listener of the plan is opened: at the address of its family; that of a load balancer with a name
+    /// and no address at all of them, since nobody knows of which family traffic will come.
+    fn at(&self, key: &ListenerKey) -> impl Iterator<Item = ListenerKey> {
+        let (key, any) = (*key, key.address.is_unspecified());
+        let fits = move |here: &&IpAddr| any || here.is_ipv4() == key.address.is_ipv4();
+        let most = if any { usize::MAX } else { 1 };
+        let here = self.here.iter().filter(fits).take(most);
+        here.map(move |here| ListenerKey { address: *here, ..key })
+    }
+
+    /// Whether the agent itself is reached there.
+    fn is_own(&self, at: &ListenerKey) -> bool {
+        at.transport == Transport::Tcp
+            && self.own.is_some_and(|own| {
+                own.port() == at.port && (own.ip().is_unspecified() || own.ip() == at.address)
+            })
     }
 
     /// What is to be open, and what of the plan cannot be.
@@ -45,24 +65,33 @@ impl<D> Elsewhere<D> {
                 let consumer = planned.consumer.clone();
                 refused.push(Refusal { consumer, problem, extent: Extent::Listener(*key) });
             };
-            let Some(at) = self.at(key) else {
+            if self.at(key).next().is_none() {
                 refuse(format!(
                     "{}: nothing here listens at an address of that family",
                     key.socket()
                 ));
-                continue;
-            };
-            let mut here = (**planned).clone();
-            here.listener.address = at.address;
-            match open.get(&at) {
-                // At several addresses of the load balancer the same is served.
-                Some(other) if **other == here => {}
-                Some(_) => refuse(format!(
-                    "{}: another address of this load balancer has port {} for somebody else",
-                    key.socket(),
-                    key.port
-                )),
-                None => drop(open.insert(at, Arc::new(here))),
+            }
+            for at in self.at(key) {
+                if self.is_own(&at) {
+                    refuse(format!(
+                        "{}: port {} is the agent's own here: take another",
+                        key.socket(),
+                        key.port
+                    ));
+                    continue;
+                }
+                let mut here = (**planned).clone();
+                here.listener.address = at.address;
+                match open.get(&at) {
+                    // At several addresses of the load balancer the same is served.
+                    Some(other) if **other == here => {}
+                    Some(_) => refuse(format!(
+                        "{}: another address of this load balancer has port {} for somebody else",
+                        key.socket(),
+                        key.port
+                    )),
+                    None => drop(open.insert(at, Arc::new(here))),
+                }
             }
         }
         (open, refused)
@@ -80,7 +109,7 @@ impl<D> Elsewhere<D> {
                 all.push(refusal);
                 continue;
             };
-            let planned = self.planned.keys().filter(|key| self.at(key) == Some(at));
+            let planned = self.planned.keys().filter(|key| self.at(key).any(|it| it == at));
             all.extend(
                 planned.map(|key| Refusal { extent: Extent::Listener(*key), ..refusal.clone() }),
             );
@@ -226,6 +255,37 @@ mod tests {
         driver.apply(&away(two.0)).await.unwrap();
         let gone = listener("10.0.0.7", 80, "web").0;
         assert_eq!(driver.driver.listeners, [Change::Remove(gone)]);
+    }
+
+    #[tokio::test]
+    async fn what_the_agent_has_itself_is_refused_and_said() {
+        let admin = "[::]:9180".parse().unwrap();
+        let mut driver = Elsewhere::new(Keeps::default(), here()).except(admin);
+        let (one, two) = (listener("192.0.2.1", 9180, "web"), listener("192.0.2.1", 9181, "web"));
+        let listeners = vec![put(&one), put(&two)];
+        let update = Update { complete: true, listeners, ..Update::default() };
+        let report = driver.apply(&update).await.unwrap();
+        let open = put(&listener("10.0.0.7", 9181, "web"));
+        assert_eq!(driver.driver.listeners, [open]);
+        let message = "192.0.2.1:9180: port 9180 is the agent's own in this Pod: take another";
+        let problem = Problem::new(Reason::BindFailed, message);
+        let refused: Vec<_> = report.refused.iter().map(|it| (&it.problem, it.extent)).collect();
+        assert_eq!(refused, [(&problem, Extent::Listener(one.0))]);
+    }
+
+    #[tokio::test]
+    async fn what_has_a_name_and_no_address_is_opened_at_all_addresses_here() {
+        let both: Vec<IpAddr> = vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()];
+        let mut driver = Elsewhere::new(Keeps::default(), both);
+        let any = listener("0.0.0.0", 80, "web");
+        let update = Update { complete: true, listeners: vec![put(&any)], ..Update::default() };
+        let report = driver.apply(&update).await.unwrap();
+        assert_eq!(report.refused, []);
+        let open = [listener("10.0.0.7", 80, "web"), listener("fd00::7", 80, "web")];
+        assert_eq!(driver.driver.listeners, open.iter().map(put).collect::<Vec<_>>());
+        let away = Update { listeners: vec![Change::Remove(any.0)], ..Update::default() };
+        driver.apply(&away).await.unwrap();
+        assert_eq!(driver.driver.listeners, open.map(|it| Change::Remove(it.0)));
     }
 
     #[tokio::test]

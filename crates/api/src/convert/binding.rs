@@ -152,6 +152,11 @@ pub fn class(class: &LoadBalancerClass) -> Class {
         idle_timeout: spec
             .idle_timeout
             .map(|it| i64::try_from(std::time::Duration::from(it).as_secs()).unwrap_or(i64::MAX)),
+        // Whoever gives addresses to Services without a class may well give those of the Internet.
+        scope: match (spec.scope, &spec.address_pool) {
+            (None, None) => Some(Scope::Internet),
+            (said, _) => said.map(scope),
+        },
         allowed: allowed(&spec.allowed_namespaces),
         unmakable: unmakable(&spec.source).map(Into::into),
     }
@@ -497,6 +502,18 @@ mod tests {
         assert_eq!(bindable(&lb), expected);
         let kept = finalizers(&lb.metadata.finalizers.unwrap(), &Tie::default());
         assert_eq!(kept, ["other/one"]);
+    }
+
+    #[test]
+    fn a_class_without_a_pool_makes_what_the_internet_reaches_unless_it_says_otherwise() {
+        let scope = |spec: &str| {
+            class(&object(&format!("{{metadata: {{name: x}}, spec: {{builtin: {{}}{spec}}}}}")))
+                .scope
+        };
+        assert_eq!(scope(""), Some(Scope::Internet));
+        assert_eq!(scope(", addressPool: p"), None);
+        assert_eq!(scope(", addressPool: p, scope: Internet"), Some(Scope::Internet));
+        assert_eq!(scope(", scope: Intranet"), Some(Scope::Intranet));
     }
 
     #[test]

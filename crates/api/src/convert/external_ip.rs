@@ -29,6 +29,7 @@ pub fn external_ip(object: &ExternalIP) -> Claim {
             Some(pool) => Ask::Pool(pool.into()),
             None => Ask::Any,
         }),
+        door: false,
         load_balancer: None,
         families: pool.map_or(Families::Prefer(Family::V4), |_| Families::OfPool),
         sharing: None,

@@ -2,6 +2,7 @@
 
 use super::read::{canonical, created, deleting, name, uid};
 use crate::LoadBalancer;
+use crate::proxies::Made;
 use crate::selector::{AllowedNamespaces, LabelSelector, NamespacesFrom};
 use crate::source::{Backends, LoadBalancerSource};
 use bowline_core::ObjectKey;
@@ -34,6 +35,7 @@ pub fn load_balancer(load_balancer: &LoadBalancer) -> objects::LoadBalancer {
         nodes: matches!(&spec.source, LoadBalancerSource::External(source) if source.backends == Backends::Nodes),
         external: matches!(spec.source, LoadBalancerSource::External(_)),
         source: canonical(&spec.source),
+        door: Made::of(load_balancer).map(|it| ObjectKey::new(it.namespace, it.service)),
     }
 }
 
@@ -107,12 +109,26 @@ mod tests {
             nodes: false,
             external: false,
             source: "{\"builtin\":{}}".into(),
+            door: None,
         }
     }
 
     #[test]
     fn a_load_balancer_that_says_nothing_is_for_nobody() {
         assert_eq!(read("{builtin: {}}"), builtin());
+    }
+
+    #[test]
+    fn one_that_a_class_made_in_a_cluster_has_a_service_in_front() {
+        let made = |annotations: &str| {
+            let lb: LoadBalancer = object(&format!(
+                "{{metadata: {{name: lbc-1, uid: u1, annotations: {{{annotations}}}}}, spec: {{builtin: {{}}}}}}"
+            ));
+            load_balancer(&lb).door
+        };
+        let both = "bowline.dev/provisioned-for: shop/web/c, bowline.dev/proxy-namespace: ours";
+        assert_eq!(made(both), Some(ObjectKey::new("ours", "lbc-1")));
+        assert_eq!(made("bowline.dev/provisioned-for: shop/web/c"), None);
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub fn service(service: &Service) -> objects::Service {
         local_only: spec.external_traffic_policy.as_deref() == Some("Local"),
         source_ranges: source_ranges(spec, all),
         placement: match unclear.map_or_else(|| placement(all, SERVICE_PLACEMENT), Err) {
-            Ok(Placement::Default) if is_door(meta) => Ok(Placement::Nowhere),
+            Ok(Placement::Default) => Ok(door_of(meta).map_or(Placement::Default, Placement::Door)),
             placement => placement,
         },
         vips: vips(spec, all),
@@ -62,11 +62,12 @@ pub fn service(service: &Service) -> objects::Service {
     }
 }
 
-/// Whether it is the Service in front of a load balancer that a class made: it goes behind no other.
-fn is_door(meta: &ObjectMeta) -> bool {
+/// The uid of the load balancer that it says it stands in front of: it goes behind no other.
+fn door_of(meta: &ObjectMeta) -> Option<Arc<str>> {
     let ours = format!("{GROUP}/{VERSION}");
-    let owners = meta.owner_references.iter().flatten();
-    owners.into_iter().any(|it| it.kind == "LoadBalancer" && it.api_version == ours)
+    let mut owners = meta.owner_references.iter().flatten();
+    let owner = owners.find(|it| it.kind == "LoadBalancer" && it.api_version == ours)?;
+    Some(owner.uid.as_str().into())
 }
 
 pub(super) fn exposure(spec: &ServiceSpec) -> Exposure {

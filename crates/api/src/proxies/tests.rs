@@ -105,6 +105,70 @@ fn the_service_has_the_ports_of_ingresses_and_of_all_listeners() {
 }
 
 #[test]
+fn the_agents_own_port_is_led_to_by_nobody() {
+    let mut wish = builtin();
+    wish.listeners = [(9180, Transport::Tcp), (9180, Transport::Udp)].into();
+    let door = wish.object(Part::Door).unwrap();
+    let ports = door["spec"]["ports"].as_array().unwrap();
+    let names: Vec<_> = ports.iter().map(|port| port["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["tcp-80", "tcp-443", "udp-9180"]);
+}
+
+#[test]
+fn the_agent_is_asked_how_it_is_at_addresses_of_both_families() {
+    let proxies = builtin().object(Part::Proxies).unwrap();
+    let agent = &proxies["spec"]["template"]["spec"]["containers"][0];
+    let args = agent["args"].as_array().unwrap();
+    assert!(args.contains(&json!("--admin=[::]:9180")), "{args:?}");
+}
+
+#[test]
+fn the_agent_has_the_token_and_the_proxy_beside_it_has_none() {
+    for kind in ["Haproxy", "Nginx"] {
+        let source = json!({"bareMetalLoadBalancer": {"type": kind, "serviceName": "lbc-1"}});
+        let wish = wish(&source, &json!({"builtin": {}}));
+        let account = wish.object(Part::Account).unwrap();
+        assert_eq!(account["automountServiceAccountToken"], false);
+        let proxies = wish.object(Part::Proxies).unwrap();
+        let pod = &proxies["spec"]["template"]["spec"];
+        assert_eq!(pod["automountServiceAccountToken"], false);
+        let mounts = |container: &Value| -> Vec<String> {
+            let mounts = container["volumeMounts"].as_array().unwrap();
+            mounts.iter().map(|it| it["mountPath"].as_str().unwrap().to_owned()).collect()
+        };
+        let token = "/var/run/secrets/kubernetes.io/serviceaccount";
+        assert_eq!(mounts(&pod["initContainers"][0]), ["/run/bowline", token]);
+        assert_eq!(mounts(&pod["containers"][0]), ["/run/bowline"]);
+        let paths = pod["volumes"][1]["projected"]["sources"].to_string();
+        for path in ["\"token\"", "\"ca.crt\"", "\"namespace\""] {
+            assert!(paths.contains(path), "{paths}");
+        }
+    }
+    let proxies = builtin().object(Part::Proxies).unwrap();
+    let pod = &proxies["spec"]["template"]["spec"];
+    assert_eq!(pod["containers"][0]["volumeMounts"][0]["name"], pod["volumes"][0]["name"]);
+}
+
+#[test]
+fn what_somebody_opens_to_the_node_is_a_difference_and_what_is_closed_anyway_is_none() {
+    let wanted = builtin().object(Part::Proxies).unwrap();
+    let mut found = wanted.clone();
+    let pod = found["spec"]["template"]["spec"].as_object_mut().unwrap();
+    // As the API has it: what is false is left out.
+    pod.retain(|_, value| *value != json!(false));
+    pod["containers"][0]["securityContext"].as_object_mut().unwrap().remove("privileged");
+    assert!(covers(&found, &wanted));
+    for key in ["hostNetwork", "hostPID", "hostIPC"] {
+        let mut opened = found.clone();
+        opened["spec"]["template"]["spec"][key] = json!(true);
+        assert!(!covers(&opened, &wanted), "{key}");
+    }
+    found["spec"]["template"]["spec"]["containers"][0]["securityContext"]["privileged"] =
+        json!(true);
+    assert!(!covers(&found, &wanted));
+}
+
+#[test]
 fn agents_read_the_secrets_of_their_own_load_balancer_alone() {
     let rights = builtin().object(Part::Rights).unwrap();
     for rule in rights["rules"].as_array().unwrap() {

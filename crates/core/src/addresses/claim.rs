@@ -1,7 +1,7 @@
 //! What somebody asks for: a Service, a load balancer or an ExternalIP, reduced to what the choice of
 //! an address depends on. Text is read before; what could not be read is a [`Problem`] in its place.
 
-use super::record::{Age, HolderRef, Port, Who};
+use super::record::{Age, HolderKind, HolderRef, Port, Who};
 use crate::dns;
 use crate::objects::{Family, Timestamp};
 use crate::outcome::Problem;
@@ -34,6 +34,9 @@ pub struct Claim {
     pub scope: Option<Scope>,
     /// What it asks for. Unreadable: what is recorded stays, nothing new is given.
     pub ask: Result<Ask, Problem>,
+    /// Whether it stands in front of a load balancer that a class made. Such a Service is nobody's of its
+    /// namespace: it is treated as a load balancer is.
+    pub door: bool,
     /// The load balancer that it is on. None: it has its addresses alone, or is one itself.
     pub load_balancer: Option<Arc<str>>,
     /// Of which families.
@@ -60,6 +63,13 @@ impl Claim {
         &self.holder.key.namespace
     }
 
+    /// The namespace whose rules and quota count for it. Load balancers are made by administrators and classes:
+    /// they have neither namespace nor tenant, and what stands in front of one has not either.
+    pub(super) fn tenant(&self) -> Option<&Arc<str>> {
+        let own = self.holder.kind == HolderKind::LoadBalancer || self.door;
+        (!own).then(|| self.namespace())
+    }
+
     /// Whether only the status is different.
     pub(super) fn wishes_as(&self, other: &Self) -> bool {
         self.holder == other.holder
@@ -67,6 +77,7 @@ impl Claim {
             && self.labels == other.labels
             && self.scope == other.scope
             && self.ask == other.ask
+            && self.door == other.door
             && self.load_balancer == other.load_balancer
             && self.families == other.families
             && self.sharing == other.sharing

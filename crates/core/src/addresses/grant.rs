@@ -264,9 +264,9 @@ pub(super) fn terms(claim: &Claim) -> Terms<'_> {
 
 fn quota(slot: &Slot, claim: &Claim, more: u32, less: u32) -> Result<(), Refusal> {
     let Some(quota) = slot.pool.per_namespace_quota else { return Ok(()) };
-    let namespace = claim.namespace();
+    let Some(namespace) = claim.tenant() else { return Ok(()) };
     let held = slot.held_by(namespace).saturating_sub(less);
-    if namespace.is_empty() || more == 0 || held.saturating_add(more) <= quota {
+    if more == 0 || held.saturating_add(more) <= quota {
         return Ok(());
     }
     Err(Refusal::Quota { quota, used: slot.held_by(namespace), moves: less > 0 })

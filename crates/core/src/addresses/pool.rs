@@ -3,7 +3,6 @@
 
 use super::claim::{Claim, Labels, Scope};
 use super::range::{Range, RangeError};
-use super::record::HolderKind;
 use crate::dns::is_under;
 use crate::objects::{LabelSelector, Timestamp};
 use std::net::IpAddr;
@@ -90,14 +89,11 @@ impl Pool {
         {
             return Err(Unfit::Scope);
         }
-        // Load balancers are made by administrators and have neither namespace nor tenant.
-        if claim.holder.kind == HolderKind::LoadBalancer {
-            return Ok(());
-        }
+        let Some(tenant) = claim.tenant() else { return Ok(()) };
         let to = &self.allocate_to;
         let anywhere = to.namespaces.is_empty() && to.namespace_selectors.is_empty();
         let selected = |labels: &Labels| to.namespace_selectors.iter().any(|it| it.matches(labels));
-        let by_name = to.namespaces.contains(claim.namespace());
+        let by_name = to.namespaces.contains(tenant);
         if !(anywhere || by_name || namespace.is_some_and(selected)) {
             return Err(Unfit::Namespace);
         }

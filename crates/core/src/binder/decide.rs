@@ -246,7 +246,9 @@ impl Binder {
     ) -> Result<&Arc<LoadBalancer>, Unfit> {
         let slot = self.lbs.get(name).ok_or(Unfit::Missing)?;
         let lb = slot.seen.as_ref().ok_or(Unfit::Missing)?;
-        self.free(claim, lb, slot.want.as_ref().unwrap_or(&lb.tie))?;
+        let tie = slot.want.as_ref().unwrap_or(&lb.tie);
+        self.free(claim, lb, tie)?;
+        self.inherits(claim, lb, tie)?;
         suits(ask, lb, selected)?;
         Ok(lb)
     }

@@ -28,6 +28,8 @@ pub enum Unfit {
     Scope(Scope),
     /// It has another class, or none.
     Class(Option<Arc<str>>),
+    /// Its class made it, and is not for the claim's namespace or is gone.
+    NotAllowed(Arc<str>),
     /// Its labels do not match.
     Labels,
     /// It does not say how much of a resource it has.
@@ -56,6 +58,9 @@ impl fmt::Display for Unfit {
             Self::Scope(scope) => write!(f, "its scope is {scope:?}"),
             Self::Class(Some(class)) => write!(f, "its class is {class}"),
             Self::Class(None) => f.write_str("it has no class"),
+            Self::NotAllowed(class) => {
+                write!(f, "its class {class} is not for this namespace, or is gone")
+            }
             Self::Labels => f.write_str("its labels do not match"),
             Self::NotOffered(resource) => write!(f, "it does not say how much {resource} it has"),
             Self::TooSmall { resource, capacity, request } => {

@@ -202,6 +202,8 @@ pub struct Class {
     pub reclaim: Reclaim,
     /// Seconds without consumers after which a load balancer is deprovisioned.
     pub idle_timeout: Option<Timestamp>,
+    /// Who can reach those that it makes. None: whom a claim asks for.
+    pub scope: Option<Scope>,
     /// Whose claims it makes load balancers for.
     pub allowed: AllowedNamespaces,
     /// Why this build makes nothing of its source. None: it does.

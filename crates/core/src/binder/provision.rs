@@ -1,8 +1,10 @@
 //! What is made for a claim that no load balancer fits, or why nothing is. The name is made of the claim's
 //! uid, so that however often it is tried there is one.
 
+use super::fit::Unfit;
 use super::machine::Binder;
-use super::object::{Ask, Claim, Class, ClassWish, NewLoadBalancer};
+
+use super::object::{Ask, Claim, Class, ClassWish, LoadBalancer, NewLoadBalancer, Tie};
 use crate::addresses::Scope;
 use crate::objects::AllowedNamespaces;
 use std::fmt;
@@ -30,6 +32,8 @@ pub enum Unmade {
     Deleting(Arc<str>),
     /// Its namespace may not use the class.
     NotAllowed(Arc<str>),
+    /// Its class makes those that others can reach: these.
+    Scope(Arc<str>, Scope),
     /// This build makes nothing of the class's source, for this reason.
     NoDriver(Arc<str>, Arc<str>),
     /// Something else has the name.
@@ -49,6 +53,7 @@ impl fmt::Display for Unmade {
             Self::Missing(class) => write!(f, "class {class} does not exist"),
             Self::Deleting(class) => write!(f, "class {class} is being deleted"),
             Self::NotAllowed(class) => write!(f, "class {class} is not for this namespace"),
+            Self::Scope(class, scope) => write!(f, "class {class} makes those of scope {scope:?}"),
             Self::NoDriver(class, why) => write!(f, "class {class} cannot: {why}"),
             Self::NameTaken(name) => write!(f, "another load balancer is called {name}"),
             Self::Removing(name) => write!(f, "{name} is still being removed"),
@@ -67,7 +72,7 @@ impl Binder {
         Ok(NewLoadBalancer {
             name,
             class: class.name.clone(),
-            scope: ask.scope.unwrap_or(Scope::Internet),
+            scope: ask.scope.or(class.scope).unwrap_or(Scope::Internet),
             capacity: class.capacity.at_least(&ask.requests),
             reclaim: class.reclaim,
             claim: (claim.key.clone(), claim.uid.clone()),
@@ -97,7 +102,21 @@ impl Binder {
         if class.deleting {
             return Err(Unmade::Deleting(class.name.clone()));
         }
-        let allowed = match &class.allowed {
+        match &class.unmakable {
+            _ if !self.allows(class, claim) => Err(Unmade::NotAllowed(class.name.clone())),
+            Some(why) => Err(Unmade::NoDriver(class.name.clone(), why.clone())),
+            None => match class.scope {
+                Some(scope) if ask.scope.is_some_and(|it| it != scope) => {
+                    Err(Unmade::Scope(class.name.clone(), scope))
+                }
+                _ => Ok(class),
+            },
+        }
+    }
+
+    /// Whether a class is for the namespace of a claim.
+    fn allows(&self, class: &Class, claim: &Claim) -> bool {
+        match &class.allowed {
             AllowedNamespaces::All => true,
             AllowedNamespaces::None => false,
             // A namespace whose labels are not known is in no selector.
@@ -105,11 +124,24 @@ impl Binder {
                 let labels = self.namespaces.get(&claim.key.namespace);
                 labels.is_some_and(|(labels, _)| selector.matches(labels))
             }
+        }
+    }
+
+    /// Whether a claim may have what a class made for another one. Of a class that is gone nobody knows whom it
+    /// was for; who is named by an administrator may have it in any case.
+    pub(super) fn inherits(
+        &self,
+        claim: &Claim,
+        lb: &LoadBalancer,
+        tie: &Tie,
+    ) -> Result<(), Unfit> {
+        let Some(name) = lb.class.as_ref().filter(|_| lb.provisioned_for.is_some()) else {
+            return Ok(());
         };
-        match &class.unmakable {
-            _ if !allowed => Err(Unmade::NotAllowed(class.name.clone())),
-            Some(why) => Err(Unmade::NoDriver(class.name.clone(), why.clone())),
-            None => Ok(class),
+        let class = self.classes.get(name).map(|(class, _)| class);
+        match tie.claim.is_some() || class.is_some_and(|class| self.allows(class, claim)) {
+            true => Ok(()),
+            false => Err(Unfit::NotAllowed(name.clone())),
         }
     }
 }

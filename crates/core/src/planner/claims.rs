@@ -8,8 +8,8 @@ use super::placement::{Ask as Placed, ask_of_service, not_ours, place};
 use super::who::Who;
 use crate::addresses::{Ask, Claim, Families, HolderKind, HolderRef};
 use crate::key::{ConsumerKind, ObjectKey};
-use crate::objects::{Exposure, LoadBalancer, Service};
-use crate::outcome::Problem;
+use crate::objects::{Exposure, LoadBalancer, Placement, Service};
+use crate::outcome::{Problem, Reason, quote};
 use std::net::IpAddr;
 
 /// What is said of one whose address is about to be recorded.
@@ -109,9 +109,14 @@ impl Planner {
         let wish = &service.address;
         let exposed = service.exposure == Exposure::LoadBalancer;
         let ours = exposed && not_ours(service, &self.config).is_none();
-        let (ask, on) = match ours {
-            true => self.address_ask(service),
-            false => (Ok(Ask::Nothing), None),
+        let door = self.door_of(service);
+        let (ask, on) = match (ours, &service.placement) {
+            (true, Ok(Placement::Door(_))) if door.is_none() => {
+                let message = "the load balancer that it says it is in front of does not say so";
+                (Err(Problem::new(Reason::LoadBalancerNotFound, message)), None)
+            }
+            (true, _) => self.address_ask(service),
+            (false, _) => (Ok(Ask::Nothing), None),
         };
         let mut uses = wish.uses.clone();
         if exposed && !ours {
@@ -126,14 +131,22 @@ impl Planner {
             created: service.created,
             labels: wish.labels.clone(),
             // Whom the load balancer is for, its addresses are for.
-            scope: on.and_then(|lb| lb.scope),
+            scope: on.or(door).and_then(|lb| lb.scope),
             ask,
+            door: door.is_some(),
             load_balancer: on.map(|lb| lb.name.clone()),
             families: wish.families(service),
             sharing: wish.sharing(service),
             status,
             uses,
         })
+    }
+
+    /// The load balancer that a Service stands in front of. Anybody may name an owner: the load balancer must
+    /// name the Service, too.
+    fn door_of(&self, service: &Service) -> Option<&LoadBalancer> {
+        let Ok(Placement::Door(uid)) = &service.placement else { return None };
+        self.stores.directory.behind(&service.key).find(|lb| lb.uid == *uid).map(|lb| &**lb)
     }
 
     /// What a Service of ours asks of the pools, and on which load balancer.
@@ -153,10 +166,9 @@ impl Planner {
             Ok(lb)
         });
         match placed {
-            Ok(lb) if wants_own(service, &directory.addresses(lb)) => {
-                (service.address.ask(service), Some(lb))
-            }
-            Ok(_) => (Ok(Ask::Nothing), None),
+            Ok(lb) if !wants_own(service, &directory.addresses(lb)) => (Ok(Ask::Nothing), None),
+            Ok(lb) if lb.door.is_some() => (Err(none_of_its_own(lb)), None),
+            Ok(lb) => (service.address.ask(service), Some(lb)),
             Err(refusal) => (Err(refusal.problem), None),
         }
     }
@@ -196,6 +208,7 @@ impl Planner {
             labels: <_>::default(),
             scope: lb.scope,
             ask: Ok(pool.map_or(Ask::Nothing, Ask::Pool)),
+            door: false,
             load_balancer: None,
             families: Families::OfPool,
             sharing: None,
@@ -203,6 +216,15 @@ impl Planner {
             uses: lb.addresses.clone(),
         })
     }
+}
+
+/// What is said of one that wants addresses of its own on a load balancer that only its Service leads to.
+pub(super) fn none_of_its_own(lb: &LoadBalancer) -> Problem {
+    let message = format!(
+        "load balancer {} has the address of its Service alone: take away what asks for another",
+        quote(&lb.name)
+    );
+    Problem::new(Reason::NotSupported, message)
 }
 
 /// Whether a Service is to have addresses of its own on a load balancer with these: where it names a

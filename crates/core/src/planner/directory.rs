@@ -26,6 +26,8 @@ pub(super) struct Directory {
     external: BTreeSet<Arc<str>>,
     /// Those that name a claim.
     claimed: Edges<ObjectKey, Arc<str>>,
+    /// Those that a Service stands in front of.
+    doors: Edges<ObjectKey, Arc<str>>,
     reported: FxHashMap<Arc<str>, Vec<IpAddr>>,
     granted: FxHashMap<Arc<str>, Granted>,
 }
@@ -39,6 +41,14 @@ impl Directory {
         }
         if let Some((new, claim)) = change.new.as_deref().and_then(|lb| Some((lb, claim(lb)?))) {
             self.claimed.insert(claim, new.name.clone());
+        }
+        if let Some((old, door)) = change.old.as_ref().and_then(|lb| Some((lb, lb.door.as_ref()?)))
+        {
+            self.doors.remove(door, &old.name);
+        }
+        if let Some((new, door)) = change.new.as_ref().and_then(|lb| Some((lb, lb.door.as_ref()?)))
+        {
+            self.doors.insert(door.clone(), new.name.clone());
         }
         if let Some(old) = change.old.as_deref().filter(|lb| !lb.deleting) {
             self.sources.remove(&old.source, &old.name);
@@ -64,6 +74,11 @@ impl Directory {
     /// Those that name this claim.
     pub(super) fn naming(&self, claim: &ObjectKey) -> impl Iterator<Item = &Arc<LoadBalancer>> {
         self.claimed.of(claim).filter_map(|name| self.store.get(name))
+    }
+
+    /// Those that say that this Service stands in front of them.
+    pub(super) fn behind(&self, door: &ObjectKey) -> impl Iterator<Item = &Arc<LoadBalancer>> {
+        self.doors.of(door).filter_map(|name| self.store.get(name))
     }
 
     /// The external one, while there is exactly one.

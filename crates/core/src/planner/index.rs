@@ -3,7 +3,7 @@
 
 use super::admitted::Admitted;
 use super::build::{Built, Target};
-use super::claims::{Grant, Has, NOT_RECORDED, Own, wants_own};
+use super::claims::{Grant, Has, NOT_RECORDED, Own, none_of_its_own, wants_own};
 use super::few::Edges;
 use super::ingress::{self, Around};
 use super::moves::Way;
@@ -122,7 +122,7 @@ impl Planner {
             _ => None,
         };
         let addresses = lb.map(|lb| directory.addresses(lb)).unwrap_or_default();
-        let grant = self.grants.get(&service.key);
+        let grant = self.grants.get(&service.key).filter(|_| lb.is_none_or(|lb| lb.door.is_none()));
         wants_own(service, &addresses) && grant.is_none_or(|grant| grant.addresses.is_empty())
     }
 
@@ -394,13 +394,15 @@ impl Planner {
         if !wants_own(service, target.addresses) {
             return Ok(Has::LoadBalancers);
         }
-        let grant = self.grants.get(&service.key);
+        let behind = target.lb.door.is_some();
+        let grant = self.grants.get(&service.key).filter(|_| !behind);
         if let Some(grant) = grant.filter(|grant| !grant.addresses.is_empty()) {
             return Ok(Has::Own(Own::new(grant)));
         }
         let problem = grant.and_then(|grant| grant.problem.as_ref());
         let unmet = match problem.or(service.address.problem.as_ref()) {
             Some(problem) => problem.clone(),
+            None if behind => none_of_its_own(target.lb),
             None => Problem::new(Reason::Recording, NOT_RECORDED),
         };
         let consumer = Who::service(&service.key).with_uid(&service.uid);

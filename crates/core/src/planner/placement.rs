@@ -179,7 +179,7 @@ pub(super) fn ask_of_ingress(
 fn named(placement: &Placement, consumer: &ObjectKey) -> Option<Asked> {
     let ask = match placement {
         Placement::Default => return None,
-        Placement::Nowhere => Ask::Nothing,
+        Placement::Door(_) => Ask::Nothing,
         Placement::LoadBalancer(name) => Ask::Name(name.clone()),
         Placement::Claim(name) => {
             Ask::Claim(ObjectKey::new(consumer.namespace.clone(), name.clone()))

@@ -34,6 +34,7 @@ fn claim(kind: HolderKind, namespace: &str, name: &str) -> Claim {
         labels: Labels::new(),
         scope: None,
         ask: Ok(Ask::Any),
+        door: false,
         load_balancer: None,
         families: Families::One(Family::V4),
         sharing: None,

@@ -256,3 +256,14 @@ fn somebody_elses_use_takes_nothing_from_one_who_has_it() {
     world.edit("shop/a", |claim| claim.created = 0);
     assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]));
 }
+
+#[test]
+fn a_service_in_front_of_a_load_balancer_is_nobodys_of_its_namespace() {
+    let mut full = Pool { per_namespace_quota: Some(1), ..pool("p", &["192.0.2.0/24"]) };
+    full.allocate_to.namespaces = vec!["shop".into()];
+    let mut world = World::new([full]);
+    let door = |name| Claim { door: true, ..service(name) };
+    world.with([door("ours/a"), door("ours/b"), service("shop/a"), service("shop/b")]);
+    let has = ["ours/a", "ours/b", "shop/a", "shop/b"].map(|name| world.has(name).len());
+    assert_eq!(has, [1, 1, 1, 0]);
+}

@@ -67,6 +67,7 @@ pub(super) fn class(name: &str) -> Class {
         capacity: Amounts::default(),
         reclaim: Reclaim::Delete,
         idle_timeout: None,
+        scope: None,
         allowed: AllowedNamespaces::All,
         unmakable: None,
     }

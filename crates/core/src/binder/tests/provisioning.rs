@@ -65,6 +65,71 @@ fn nothing_is_made_where_it_is_not_wanted_or_not_allowed() {
 }
 
 #[test]
+fn a_class_makes_those_of_its_scope_alone() {
+    let of = |scope: Option<Scope>| move |ask: &mut Ask| ask.scope = scope;
+    let any = asking("shop/any", of(None));
+    let out = asking("shop/out", of(Some(Scope::Internet)));
+    let inside = asking("shop/in", of(Some(Scope::Intranet)));
+    for (scope, expected) in [
+        (None, [Some(Scope::Internet), Some(Scope::Intranet), Some(Scope::Internet)]),
+        (Some(Scope::Internet), [Some(Scope::Internet), None, Some(Scope::Internet)]),
+        (Some(Scope::Intranet), [Some(Scope::Intranet), Some(Scope::Intranet), None]),
+    ] {
+        let mut api = Api::new([], [any.clone(), inside.clone(), out.clone()])
+            .with_class(Class { scope, ..default_class() });
+        api.run();
+        let made = |name| Some(api.store.lbs[&api.home(name)?].scope);
+        assert_eq!(["shop/any", "shop/in", "shop/out"].map(made), expected);
+        for (name, _) in
+            ["shop/any", "shop/in", "shop/out"].iter().zip(expected).filter(|it| it.1.is_none())
+        {
+            let unmade = Unmade::Scope("bronze".into(), scope.unwrap());
+            assert_eq!(api.machine.unmade(&key(name)), Some(unmade));
+        }
+    }
+}
+
+#[test]
+fn what_a_class_made_for_some_is_for_them_alone_when_it_is_free_again() {
+    let private =
+        || Class { allowed: AllowedNamespaces::Selector(label("team", "a")), ..class("gold") };
+    let free = LoadBalancer {
+        class: Some("gold".into()),
+        provisioned_for: Some((key("shop/gone"), "u".into())),
+        ..lb("lbc-u", amounts(5, 0))
+    };
+    let mut api = Api::new([free], [claim("shop/web", amounts(5, 0))]).with_class(private());
+    api.run();
+    assert_eq!(
+        *api.report("shop/web").message,
+        *"no load balancer fits: lbc-u: its class gold is not for this namespace, or is gone; none is made, because no class is named and none is the default"
+    );
+    let labels = [("team".into(), "a".into())].into();
+    api.tell(Event::Apply(Box::new(Object::Namespace(Namespace { name: "shop".into(), labels }))));
+    api.run();
+    assert_eq!(api.home("shop/web").as_deref(), Some("lbc-u"));
+    api.tell(Event::Apply(Box::new(Object::Class(Class {
+        allowed: AllowedNamespaces::None,
+        ..private()
+    }))));
+    api.run();
+    assert_eq!(api.home("shop/web").as_deref(), Some("lbc-u"), "who has it keeps it");
+}
+
+#[test]
+fn an_administrator_may_reserve_what_a_class_made_for_others() {
+    let mut free = LoadBalancer {
+        class: Some("gone".into()),
+        provisioned_for: Some((key("shop/gone"), "u".into())),
+        ..lb("lbc-u", amounts(5, 0))
+    };
+    free.tie.claim = Some(ClaimRef { key: key("shop/web"), uid: None });
+    let mut api = Api::new([free], [claim("shop/web", amounts(5, 0))]);
+    api.run();
+    assert_eq!(api.home("shop/web").as_deref(), Some("lbc-u"));
+}
+
+#[test]
 fn of_two_default_classes_the_older_counts() {
     let mut api = Api::new([], [claim("shop/web", amounts(5, 0))])
         .with_class(Class { created: 2, ..default_class() })

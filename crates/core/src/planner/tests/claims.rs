@@ -251,3 +251,62 @@ fn an_address_on_a_load_balancer_is_for_those_whom_the_load_balancer_is_for() {
         assert_eq!((scope_of("a/pool"), scope_of("a/alone")), (scope, None));
     }
 }
+
+/// A load balancer that a class made, and the Service in front of it, which asks pool `p`.
+fn made() -> (LoadBalancer, Service) {
+    let edge = LoadBalancer { addresses: Vec::new(), door: Some(key("ours/lb")), ..lb("lb") };
+    let placement = Ok(Placement::Door(edge.uid.clone()));
+    let door = Service { placement, ..from_pool("ours/lb", "p") };
+    (edge, door)
+}
+
+#[test]
+fn the_service_in_front_of_a_load_balancer_asks_for_those_whom_that_is_for() {
+    use crate::addresses::Scope;
+    let (edge, door) = made();
+    let edge = LoadBalancer { scope: Some(Scope::Intranet), ..edge };
+    let mut planner = planner(Config::default(), vec![door.clone().into()]);
+    let claim = |planner: &Planner| planner.service_claim(&key("ours/lb"), Vec::new()).unwrap();
+    assert_eq!(claim(&planner).ask.unwrap_err().reason, Reason::LoadBalancerNotFound);
+    apply(&mut planner, edge.clone());
+    let asked = claim(&planner);
+    assert_eq!((asked.ask, asked.door), (Ok(Ask::Pool("p".into())), true));
+    assert_eq!((asked.scope, asked.load_balancer), (Some(Scope::Intranet), None));
+    // Whoever says so of itself is not in front of it: another name, or another load balancer.
+    let placement = Ok(Placement::Door(edge.uid.clone()));
+    let forged = Service { placement, ..from_pool("shop/lb", "p") };
+    let another = Service { placement: Ok(Placement::Door("another".into())), ..door };
+    for (name, service) in [("shop/lb", forged), ("ours/lb", another)] {
+        apply(&mut planner, service);
+        let asked = planner.service_claim(&key(name), Vec::new()).unwrap();
+        let refused = asked.ask.map_err(|problem| problem.reason);
+        assert_eq!((refused, asked.door), (Err(Reason::LoadBalancerNotFound), false));
+    }
+}
+
+#[test]
+fn who_wants_an_address_of_its_own_is_told_that_one_behind_a_service_has_none_to_give() {
+    let (edge, door) = made();
+    let plain = service("a/x", &[80]);
+    let objects =
+        vec![edge.into(), door.into(), plain.clone().into(), from_pool("a/y", "p").into()];
+    let mut planner = planner(Config::default(), objects);
+    planner.handle(Event::Reported("lb".into(), vec![ip("192.0.2.7")]));
+    planner.take();
+    assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.7");
+    assert_eq!(service_state(&planner, "a/y"), "NotSupported by lb");
+    assert_eq!(ask(&planner, "a/y").unwrap_err().reason, Reason::NotSupported);
+    granted(&mut planner, "a/y", has(&["192.0.2.9"]));
+    assert_eq!(service_state(&planner, "a/y"), "NotSupported by lb", "what it had elsewhere");
+    let vip = |vip: &str| Service { vips: Ok(vec![ip(vip)]), ..plain.clone() };
+    apply(&mut planner, vip("192.0.2.7"));
+    planner.take();
+    assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.7", "that is its load balancer's");
+    let fragments: Vec<_> = planner.fragments("lb").cloned().collect();
+    let fragments = fragments.iter().map(|fragment| &**fragment);
+    planner.handle(Event::Recorded(Record::new("lb", 0, fragments)));
+    apply(&mut planner, vip("192.0.2.9"));
+    planner.take();
+    assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.7", "it stays where it was");
+    assert_eq!(reasons(&planner, ConsumerKind::Service, "a/x"), [Reason::NotSupported]);
+}

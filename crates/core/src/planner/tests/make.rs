@@ -92,6 +92,7 @@ pub(super) fn lb(name: &str) -> LoadBalancer {
         nodes: false,
         external: false,
         source: r#"{"builtin":{}}"#.into(),
+        door: None,
     }
 }
 

@@ -187,7 +187,7 @@ fn where_it_may_not_be_any_more_or_has_nothing_nobody_stays() {
     }
     // Nor one that asks for nothing, or is gone.
     let mut planner = settled(vec![]);
-    apply(&mut planner, asks(Placement::Nowhere));
+    apply(&mut planner, asks(Placement::Door("another".into())));
     planner.take();
     assert_eq!(served(&planner, "lb"), Vec::<String>::new());
 }

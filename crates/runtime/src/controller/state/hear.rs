@@ -88,6 +88,10 @@ impl State {
                 self.balancers.put(Arc::clone(name), *shown);
                 let key = ObjectKey::new("", Arc::clone(name));
                 self.pooled.touch(ConsumerKind::LoadBalancer, &key);
+                // Whom the load balancer is for, the Service in front of it is for.
+                if let Some(door) = &it.door {
+                    self.pooled.touch(ConsumerKind::Service, door);
+                }
                 self.dirty.insert(Target::LoadBalancer(Arc::clone(name)));
             }
             _ => {}
