@@ -3,6 +3,7 @@
 use super::list::Lists;
 use super::pooled::{Pooled, Told};
 use super::words::Certificate;
+use bowline_api::proxies::Made;
 use bowline_api::{
     Address, LoadBalancer, LoadBalancerClaim, LoadBalancerClass, Plan, convert, names,
 };
@@ -13,6 +14,7 @@ use bowline_core::objects;
 use bowline_core::outcome::{Outcome, Problem, Reason};
 use bowline_core::plan::{CertificateRef, Fragment, Site, SiteTls};
 use bowline_core::planner::{self, Config, Event, Grant, Kind, Object, Planner};
+use bowline_core::provision::Reach;
 use bowline_runtime::lease::Report;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Service};
@@ -265,6 +267,19 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) 
     kind(Kind::Ingress, &mut lists.ingresses.iter().map(convert::ingress).map(Object::Ingress));
     for (name, agent) in agents {
         planner.handle(Event::Reported(name.as_str().into(), agent.report.addresses.clone()));
+    }
+    // What a class made is reached where the Service in front of it is, as the leader says.
+    for lb in lists.load_balancers.iter().filter(|lb| Made::of(lb).is_some()) {
+        let points = || lb.status.iter().flat_map(|status| &status.ingress);
+        let hostnames = points().filter_map(|it| Some(it.hostname.as_deref()?.into()));
+        let reach = Reach {
+            addresses: points().filter_map(|it| it.ip).collect(),
+            hostnames: hostnames.collect(),
+        };
+        planner.handle(Event::Reported(
+            lb.metadata.name.as_deref().unwrap_or_default().into(),
+            reach.listeners(),
+        ));
     }
     for ((kind, key), grant) in grants(lists) {
         planner.handle(Event::Granted(kind, key, grant));

@@ -19,7 +19,7 @@ use crate::key::ConsumerRef;
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 // What API servers check of texts that are types here. Patterns, because rules (CEL) over lists in
@@ -30,6 +30,10 @@ const HOST: &str = r"^(\*$|~|(\*\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$)";
 
 /// The entry that Ingresses of a load balancer share: its HTTP and HTTPS listeners.
 pub const ENTRY_WEB: &str = "web";
+
+/// Where a listener is of a load balancer that clients reach by a host name, at addresses that nobody knows here.
+/// No address of anything is this one; whoever listens in its place knows where.
+pub const BY_NAME: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// What one consumer wants on one load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -4,6 +4,8 @@
 //! somebody before was killed.
 
 use crate::objects::Version;
+use crate::plan::BY_NAME;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Which one of its name a part is.
@@ -78,6 +80,23 @@ pub struct Rollout {
     pub ready: u32,
     /// Why no more will be, as far as is known.
     pub stuck: Option<Arc<str>>,
+}
+
+/// Where clients reach what stands in front of a load balancer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// At these addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Under these names, whose addresses are their owner's business.
+    pub hostnames: Vec<Arc<str>>,
+}
+
+impl Reach {
+    /// Where listeners are planned.
+    pub fn listeners(&self) -> Vec<IpAddr> {
+        let named = (!self.hostnames.is_empty()).then_some(BY_NAME);
+        named.into_iter().chain(self.addresses.iter().copied()).collect()
+    }
 }
 
 /// Whether what was made for a load balancer is there.

@@ -267,7 +267,7 @@ mod tests {
         let report = driver.apply(&update).await.unwrap();
         let open = put(&listener("10.0.0.7", 9181, "web"));
         assert_eq!(driver.driver.listeners, [open]);
-        let message = "192.0.2.1:9180: port 9180 is the agent's own in this Pod: take another";
+        let message = "192.0.2.1:9180: port 9180 is the agent's own here: take another";
         let problem = Problem::new(Reason::BindFailed, message);
         let refused: Vec<_> = report.refused.iter().map(|it| (&it.problem, it.extent)).collect();
         assert_eq!(refused, [(&problem, Extent::Listener(one.0))]);

@@ -55,6 +55,8 @@ const FIRST_PLAN: &str = "the first plan to be written";
 const BURST: usize = 16_384;
 /// Writes that are under way at once.
 const MOST_WRITES: usize = 32;
+/// Those of them that are long. Others wait for none of these.
+const MOST_LONG: usize = 4;
 /// How often Leases are checked for their end.
 const TICK: Duration = Duration::from_millis(500);
 /// After a conflict the watch shows what happened; should it not, we look again.
@@ -324,6 +326,7 @@ impl Controller {
             return;
         }
         let mut skipped = Vec::new();
+        let mut long = self.busy.keys().filter(|target| target.is_long()).count();
         while self.busy.len() < MOST_WRITES
             && let Some(target) = self.state.dirty.pop_first()
         {
@@ -331,6 +334,10 @@ impl Controller {
             if twin || self.busy.contains_key(&target) || self.held.contains_key(&target) {
                 skipped.push(target);
                 continue;
+            }
+            if target.is_long() && long >= MOST_LONG {
+                skipped.push(target);
+                break;
             }
             match self.state.next(&target, now, Timestamp::now()) {
                 Next::Nothing => {}
@@ -340,6 +347,7 @@ impl Controller {
                         skipped.push(target);
                         break;
                     }
+                    long += usize::from(target.is_long());
                     self.busy.insert(target.clone(), tried);
                     let writer = self.writer.clone();
                     self.writing.push(Box::pin(async move {

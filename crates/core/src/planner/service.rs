@@ -7,7 +7,8 @@ use super::{parts, pools, ports};
 use crate::objects::{Family, Service, ServicePort};
 use crate::outcome::{Problem, Reason, quote};
 use crate::plan::{
-    Fragment, Listener, ListenerProtocol, PersistenceKey, Pool, Serves, Transport, service_pool,
+    BY_NAME, Fragment, Listener, ListenerProtocol, PersistenceKey, Pool, Serves, Transport,
+    service_pool,
 };
 use crate::update::ListenerKey;
 use std::collections::BTreeSet;
@@ -55,7 +56,12 @@ fn addresses(service: &Service, target: Target<'_>) -> Result<Vec<IpAddr>, Probl
         return Err(target.problem(Reason::NoAddress, "has no address yet"));
     }
     let wanted = |address: &IpAddr| match vips.is_empty() {
-        true => service.families.is_empty() || service.families.contains(&Family::of(*address)),
+        // Whose family nobody knows is of all.
+        true => {
+            *address == BY_NAME
+                || service.families.is_empty()
+                || service.families.contains(&Family::of(*address))
+        }
         false => vips.contains(address),
     };
     let addresses: Vec<_> = target.addresses.iter().copied().filter(wanted).collect();

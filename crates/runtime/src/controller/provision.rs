@@ -7,22 +7,21 @@ use crate::patience::answer;
 use bowline_api::proxies::{Made, Part, Wish, covers, rollout};
 use bowline_core::binder;
 use bowline_core::objects::Version;
-use bowline_core::provision::{Found, Mark, Standing};
+use bowline_core::provision::{Found, Mark, Reach, Standing};
 use bowline_drivers::provision::{Progress, Provisioner, Trouble, make, remove};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, Preconditions};
 use kube::{Client, Error};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 /// How what was made for a load balancer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Provisioned {
     /// Whether it serves.
     pub(super) standing: Standing,
-    /// Where clients reach it.
-    pub(super) addresses: Vec<IpAddr>,
+    /// Where clients reach it. None: that could not be read.
+    pub(super) reach: Option<Reach>,
 }
 
 impl Writer {
@@ -42,7 +41,7 @@ impl Writer {
             ),
             Err(Trouble(why)) => Standing::Failed(why.into()),
         };
-        Written::Provisioned(Box::new(Provisioned { standing, addresses: objects.addresses() }))
+        Written::Provisioned(Box::new(Provisioned { standing, reach: objects.reach() }))
     }
 
     /// Removes all of it. False: it is on its way.
@@ -125,12 +124,16 @@ impl Objects {
         }
     }
 
-    /// Where the Service is reached.
-    fn addresses(&self) -> Vec<IpAddr> {
+    /// Where the Service is reached, if it was read. What is not ours leads nowhere.
+    fn reach(&self) -> Option<Reach> {
         let seen = self.seen.lock();
-        let points = seen.get(&Part::Door).map(|it| &it["status"]["loadBalancer"]["ingress"]);
-        let points = points.and_then(Value::as_array).into_iter().flatten();
-        points.filter_map(|point| point["ip"].as_str()?.parse().ok()).collect()
+        let door = seen.get(&Part::Door)?;
+        let points = door["status"]["loadBalancer"]["ingress"].as_array();
+        let points = || points.into_iter().flatten().filter(|_| self.made.owns(door));
+        Some(Reach {
+            addresses: points().filter_map(|it| it["ip"].as_str()?.parse().ok()).collect(),
+            hostnames: points().filter_map(|it| Some(it["hostname"].as_str()?.into())).collect(),
+        })
     }
 
     fn found(&self, part: Part, object: &Value) -> Found {
@@ -167,7 +170,7 @@ impl Provisioner for Objects {
             let object = match answer(api.get(&name)).await {
                 Ok(object) => serde_json::to_value(object).unwrap_or_default(),
                 Err(Error::Api(status)) if status.code == 404 => {
-                    self.seen.lock().remove(&part);
+                    self.seen.lock().insert(part, Value::Null);
                     // A server that has not the kind has no object to miss.
                     let named = status.details.as_ref().is_some_and(|it| !it.name.is_empty());
                     if named {

@@ -9,6 +9,7 @@ use bowline_api::load_balancer::{
 use bowline_api::names;
 use bowline_core::admission;
 use bowline_core::key::{ConsumerKind, ConsumerRef};
+use bowline_core::plan::BY_NAME;
 use bowline_core::resources::Resource;
 use bowline_core::status;
 use k8s_openapi::api::core::v1::LoadBalancerIngress;
@@ -18,6 +19,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Traffic goes through the proxy: kube-proxy must not catch it on its way.
 pub(super) const IP_MODE: &str = "Proxy";
@@ -32,6 +34,42 @@ pub(super) fn addresses_of_service(shown: &ServiceShown) -> Vec<IpAddr> {
 /// The addresses that an Ingress's status shows.
 pub(super) fn addresses_of_ingress(shown: &[IngressLoadBalancerIngress]) -> Vec<IpAddr> {
     shown.iter().filter_map(|point| point.ip.as_ref()?.parse().ok()).collect()
+}
+
+/// Where a Service's status says that it is reached on a load balancer: by a name counts as an address does.
+pub(super) fn reached_of_service(shown: &ServiceShown) -> Vec<IpAddr> {
+    let points = shown.ingress.iter().map(|it| (it.ip.as_deref(), it.hostname.as_deref()));
+    reached(points)
+}
+
+/// Likewise of an Ingress.
+pub(super) fn reached_of_ingress(shown: &[IngressLoadBalancerIngress]) -> Vec<IpAddr> {
+    reached(shown.iter().map(|it| (it.ip.as_deref(), it.hostname.as_deref())))
+}
+
+fn reached<'a>(points: impl Iterator<Item = (Option<&'a str>, Option<&'a str>)>) -> Vec<IpAddr> {
+    let each = points.filter_map(|(ip, hostname)| match ip {
+        Some(ip) => ip.parse().ok(),
+        None => hostname.map(|_| BY_NAME),
+    });
+    let mut all: Vec<_> = each.collect();
+    all.dedup();
+    all
+}
+
+/// An address, or a name in its place.
+enum Point<'a> {
+    At(IpAddr),
+    Named(&'a str),
+}
+
+/// What is shown of addresses on a load balancer that has these names.
+fn points<'a>(addresses: &[IpAddr], names: &'a [Arc<str>]) -> Vec<Point<'a>> {
+    let each = addresses.iter().flat_map(|address| match *address == BY_NAME {
+        true => names.iter().map(|name| Point::Named(name)).collect(),
+        false => vec![Point::At(*address)],
+    });
+    each.collect()
 }
 
 /// Whether a condition of ours says that a Service is in force.
@@ -53,20 +91,23 @@ pub(super) fn condition_of(shown: &ServiceShown, type_: &str) -> Option<status::
 /// The patch for a Service.
 pub(super) fn service(
     want: &status::ConsumerStatus,
-    mode: &str,
+    (mode, names): (&str, &[Arc<str>]),
     dns: Option<&status::Condition>,
     shown: &Shown<ServiceShown>,
     now: Timestamp,
 ) -> Option<Value> {
-    let ingress: Vec<_> = want
-        .addresses
-        .iter()
-        .map(|address| LoadBalancerIngress {
+    let ingress = points(&want.addresses, names).into_iter().map(|point| match point {
+        Point::At(address) => LoadBalancerIngress {
             ip: Some(address.to_string()),
             ip_mode: Some(mode.to_owned()),
             ..LoadBalancerIngress::default()
-        })
-        .collect();
+        },
+        Point::Named(name) => LoadBalancerIngress {
+            hostname: Some(name.to_owned()),
+            ..LoadBalancerIngress::default()
+        },
+    });
+    let ingress: Vec<_> = ingress.collect();
     let mut conditions = with_condition(
         &shown.status.conditions,
         names::CONDITION_SERVICE_PROGRAMMED,
@@ -86,8 +127,13 @@ pub(super) fn service(
 }
 
 /// The patch that takes back what we wrote into the status of a Service that is not ours any more.
-/// `recorded` are the addresses that are recorded for it.
-pub(super) fn service_cleared(shown: &Shown<ServiceShown>, recorded: &[IpAddr]) -> Option<Value> {
+/// `recorded` are the addresses that are recorded for it; of a name `is_ours` says whether it is of a load
+/// balancer of ours.
+pub(super) fn service_cleared(
+    shown: &Shown<ServiceShown>,
+    recorded: &[IpAddr],
+    is_ours: impl Fn(&str) -> bool,
+) -> Option<Value> {
     let ours = |c: &Condition| c.type_ == names::CONDITION_SERVICE_PROGRAMMED;
     if !shown.status.conditions.iter().any(ours) {
         return None;
@@ -96,6 +142,7 @@ pub(super) fn service_cleared(shown: &Shown<ServiceShown>, recorded: &[IpAddr]) 
     let written_by_us = shown.status.ingress.iter().all(|point| {
         let address = point.ip.as_ref().and_then(|ip| ip.parse().ok());
         point.ip_mode.as_deref() == Some(IP_MODE)
+            || point.hostname.as_deref().is_some_and(&is_ours)
             || address.is_some_and(|address| recorded.contains(&address))
     });
     let ours = |c: &Condition| ours(c) || c.type_ == names::CONDITION_ADDRESS_FROM_DNS;
@@ -119,15 +166,17 @@ fn service_patch(status: &ServiceShown, version: &str) -> Value {
 /// The patch for an Ingress: these addresses and nothing else.
 pub(super) fn ingress(
     addresses: &[IpAddr],
+    names: &[Arc<str>],
     shown: &Shown<Vec<IngressLoadBalancerIngress>>,
 ) -> Option<Value> {
-    let points: Vec<_> = addresses
-        .iter()
-        .map(|address| IngressLoadBalancerIngress {
-            ip: Some(address.to_string()),
-            ..IngressLoadBalancerIngress::default()
-        })
-        .collect();
+    let points = points(addresses, names).into_iter().map(|point| {
+        let (ip, hostname) = match point {
+            Point::At(address) => (Some(address.to_string()), None),
+            Point::Named(name) => (None, Some(name.to_owned())),
+        };
+        IngressLoadBalancerIngress { ip, hostname, ..IngressLoadBalancerIngress::default() }
+    });
+    let points: Vec<_> = points.collect();
     (points != shown.status).then(|| {
         json!({
             "metadata": {"resourceVersion": &*shown.version},
@@ -139,6 +188,7 @@ pub(super) fn ingress(
 /// The status of a LoadBalancer as it should be; what others write into it stays.
 pub(super) fn load_balancer(
     want: status::LoadBalancerStatus,
+    names: &[Arc<str>],
     shown: &Shown<LoadBalancerShown>,
     now: Timestamp,
 ) -> LoadBalancerStatus {
@@ -176,10 +226,12 @@ pub(super) fn load_balancer(
     LoadBalancerStatus {
         phase: Some(phase),
         message: failed.or(want.message),
-        ingress: want
-            .addresses
-            .iter()
-            .map(|ip| IngressPoint { ip: Some(*ip), hostname: None })
+        ingress: points(&want.addresses, names)
+            .into_iter()
+            .map(|point| match point {
+                Point::At(ip) => IngressPoint { ip: Some(ip), hostname: None },
+                Point::Named(name) => IngressPoint { ip: None, hostname: Some(name.to_owned()) },
+            })
             .collect(),
         // Where seats are counted, who has one is recorded when it is admitted, and by nobody else.
         allocated: before.allocated.clone().filter(|_| counted),
@@ -314,29 +366,58 @@ mod tests {
     #[test]
     fn a_status_that_says_it_already_is_not_written_again() {
         let patch =
-            service(&want(&["192.0.2.1"]), IP_MODE, None, &empty(), Timestamp::UNIX_EPOCH).unwrap();
+            service(&want(&["192.0.2.1"]), (IP_MODE, &[]), None, &empty(), Timestamp::UNIX_EPOCH)
+                .unwrap();
         assert_eq!(patch["metadata"]["resourceVersion"], "1");
         let ingress = &patch["status"]["loadBalancer"]["ingress"];
         assert_eq!(*ingress, json!([{"ip": "192.0.2.1", "ipMode": "Proxy"}]));
         let later = Timestamp::from_second(100).unwrap();
-        assert_eq!(service(&want(&["192.0.2.1"]), IP_MODE, None, &after(&patch), later), None);
+        assert_eq!(
+            service(&want(&["192.0.2.1"]), (IP_MODE, &[]), None, &after(&patch), later),
+            None
+        );
+    }
+
+    #[test]
+    fn what_is_reached_by_a_name_shows_the_name() {
+        let names: Vec<Arc<str>> = vec!["a.cloud.example".into(), "b.cloud.example".into()];
+        let both = want(&["0.0.0.0", "192.0.2.1"]);
+        let patch =
+            service(&both, (IP_MODE, &names), None, &empty(), Timestamp::UNIX_EPOCH).unwrap();
+        let expected = json!([
+            {"hostname": "a.cloud.example"}, {"hostname": "b.cloud.example"},
+            {"ip": "192.0.2.1", "ipMode": "Proxy"},
+        ]);
+        assert_eq!(patch["status"]["loadBalancer"]["ingress"], expected);
+        let shown = after(&patch);
+        assert_eq!(reached_of_service(&shown.status), both.addresses);
+        let nothing = Shown { version: "1".into(), generation: 0, status: Vec::new() };
+        let patch = ingress(&both.addresses, &names[..1], &nothing).unwrap();
+        let expected = json!([{"hostname": "a.cloud.example"}, {"ip": "192.0.2.1"}]);
+        assert_eq!(patch["status"]["loadBalancer"]["ingress"], expected);
+        let ours = |name: &str| name.ends_with(".cloud.example");
+        let cleared = after(&service_cleared(&shown, &[], ours).unwrap());
+        assert_eq!(cleared.status.ingress, []);
+        let theirs = after(&service_cleared(&shown, &[], |_| false).unwrap());
+        assert_eq!(theirs.status.ingress, shown.status.ingress, "another took it over");
     }
 
     #[test]
     fn what_we_wrote_is_taken_back_and_what_others_wrote_stays() {
         let patch =
-            service(&want(&["192.0.2.1"]), IP_MODE, None, &empty(), Timestamp::UNIX_EPOCH).unwrap();
+            service(&want(&["192.0.2.1"]), (IP_MODE, &[]), None, &empty(), Timestamp::UNIX_EPOCH)
+                .unwrap();
         let mut shown = after(&patch);
         let foreign = Condition {
             type_: "example.com/Other".to_owned(),
             ..shown.status.conditions[0].clone()
         };
         shown.status.conditions.push(foreign.clone());
-        let cleared = service_cleared(&shown, &[]).unwrap();
+        let cleared = service_cleared(&shown, &[], |_| false).unwrap();
         assert_eq!(
             after(&cleared).status,
             ServiceShown { ingress: Vec::new(), conditions: vec![foreign] }
         );
-        assert_eq!(service_cleared(&after(&cleared), &[]), None);
+        assert_eq!(service_cleared(&after(&cleared), &[], |_| false), None);
     }
 }

@@ -73,10 +73,6 @@ pub(super) enum Target {
     Binding(Arc<str>),
     /// The finalizers and the status of a LoadBalancerClaim.
     Claim(ObjectKey),
-    /// What is behind a LoadBalancer whose claim is gone.
-    Job(Arc<str>),
-    /// What serves a LoadBalancer that a class made.
-    Provision(Arc<str>),
     /// An Address object.
     Address(IpAddr),
     /// The Secret with what the cookies of a load balancer are signed with.
@@ -93,9 +89,18 @@ pub(super) enum Target {
     ExternalIp(ObjectKey),
     /// The finalizers and the status of an AddressPool.
     Pool(Arc<str>),
+    /// What is behind a LoadBalancer whose claim is gone.
+    Job(Arc<str>),
+    /// What serves a LoadBalancer that a class made.
+    Provision(Arc<str>),
 }
 
 impl Target {
+    /// Whether it is many reads and writes, of which each may take long. All of them are last in the order.
+    pub(super) fn is_long(&self) -> bool {
+        matches!(self, Self::Job(_) | Self::Provision(_))
+    }
+
     /// Another target that is the same object: the two are not written at once.
     pub(super) fn twin(&self) -> Option<Self> {
         match self {

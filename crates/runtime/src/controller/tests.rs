@@ -83,3 +83,48 @@ async fn what_the_watch_shows_of_a_cookie_secret_ends_the_waiting_and_its_growth
     assert_eq!((controller.held.len(), controller.backoffs.len()), (0, 0));
     assert!(controller.state.dirty.contains(&target));
 }
+
+/// A class, or a load balancer that it made in a cluster.
+fn made(name: &str) -> Heard {
+    let object: LoadBalancer = serde_json::from_value(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer",
+        "metadata": {
+            "name": name, "uid": "u", "resourceVersion": "1",
+            "annotations": {
+                names::ANNOTATION_PROVISIONED_FOR: "shop/web/c",
+                names::ANNOTATION_PROXY_NAMESPACE: "ours",
+            },
+        },
+        "spec": {"builtin": {}, "className": "bronze"},
+    }))
+    .unwrap();
+    let status = Status::LoadBalancer(Box::new(Shown::<LoadBalancerShown>::of(&object)));
+    let object = Object::LoadBalancer(convert::load_balancer(&object));
+    Heard::Planner(Event::Apply(Box::new(object)), Some(status))
+}
+
+#[tokio::test]
+async fn what_classes_make_leaves_room_for_everything_else() {
+    let (mut controller, now) = (leader(), Instant::now());
+    let class: bowline_api::LoadBalancerClass = serde_json::from_value(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancerClass",
+        "metadata": {"name": "bronze"}, "spec": {"builtin": {}},
+    }))
+    .unwrap();
+    let known = (convert::class(&class), std::sync::Arc::new(class.spec.clone()));
+    controller.state.hear(Heard::Class(Seen::Apply(known)), now);
+    for index in 0..=MOST_WRITES {
+        controller.state.hear(made(&format!("lbc-{index}")), now);
+    }
+    controller.state.settle(now);
+    let makes = |target: &Target| matches!(target, Target::Provision(_));
+    controller.state.dirty.retain(makes);
+    controller.write(now);
+    assert_eq!(controller.busy.len(), 4);
+    assert!(controller.busy.keys().all(makes));
+    controller.state.hear(load_balancer("edge"), now);
+    controller.state.settle(now);
+    controller.write(now);
+    assert!(controller.busy.contains_key(&Target::Cookies("edge".into())));
+    assert_eq!(controller.busy.keys().filter(|target| makes(target)).count(), 4);
+}

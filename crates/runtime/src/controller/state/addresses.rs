@@ -365,7 +365,7 @@ impl State {
             programmed: decision.condition(before),
         };
         let dns = self.name_condition(key);
-        match render::service(&want, render::IP_MODE_ALONE, dns.as_ref(), shown, clock) {
+        match render::service(&want, (render::IP_MODE_ALONE, &[]), dns.as_ref(), shown, clock) {
             Some(patch) => Next::Write(
                 Write::Consumer(ConsumerKind::Service, key.clone(), patch),
                 Tried::at(&shown.version),

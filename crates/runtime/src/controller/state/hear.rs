@@ -2,6 +2,7 @@
 //! It only records, and marks what is to be looked at again.
 
 use super::*;
+use bowline_core::provision::Reach;
 
 impl State {
     /// Takes in what was heard. Nothing is planned before [`Self::settle`].
@@ -77,9 +78,15 @@ impl State {
             (Object::LoadBalancer(it), Status::LoadBalancer(shown)) => {
                 let name = &it.name;
                 if self.balancers.get(name).is_none() {
-                    let shown = shown.status.status.ingress.iter().filter_map(|point| point.ip);
-                    let fixed = !it.addresses.is_empty();
-                    self.meet(name, if fixed { Vec::new() } else { shown.collect() });
+                    let points = &shown.status.status.ingress;
+                    let addresses: Vec<_> = points.iter().filter_map(|point| point.ip).collect();
+                    if it.door.is_some() {
+                        let names = points.iter().filter_map(|point| point.hostname.as_deref());
+                        let hostnames = names.map(Into::into).collect();
+                        self.reached(name, Reach { addresses: addresses.clone(), hostnames });
+                    }
+                    let known = it.addresses.is_empty() && it.door.is_none();
+                    self.meet(name, if known { addresses } else { Vec::new() });
                 } else if self.uid(name).as_ref() != Some(&it.uid) {
                     // Another one of the same name: what belonged to the former becomes its own.
                     self.touch(name);
@@ -102,7 +109,9 @@ impl State {
     /// status shows are those that it had.
     pub(super) fn meet(&mut self, name: &Arc<str>, shown: Vec<IpAddr>) {
         let lease = names::agent_lease(name);
-        let reported = self.agents.get(&lease).map(|agent| agent.report.addresses.clone());
+        // What a class made is reached where its Service is, whatever an agent says.
+        let reported = self.agents.get(&lease).filter(|_| !self.is_reached(name));
+        let reported = reported.map(|agent| agent.report.addresses.clone());
         let addresses = reported.filter(|addresses| !addresses.is_empty()).unwrap_or(shown);
         if !addresses.is_empty() {
             self.planner.handle(Event::Reported(Arc::clone(name), addresses));
@@ -292,7 +301,8 @@ impl State {
     pub(super) fn agent_changed(&mut self, lease: &str, before: &Report, after: &Report) {
         let Some(lb) = self.by_lease.get(lease).cloned() else { return };
         // An agent that stops, or whose Lease is gone, takes no address back.
-        if before.addresses != after.addresses && !after.addresses.is_empty() {
+        let own = !self.is_reached(&lb);
+        if own && before.addresses != after.addresses && !after.addresses.is_empty() {
             self.planner.handle(Event::Reported(Arc::clone(&lb), after.addresses.clone()));
         }
         for refusal in &after.refused {

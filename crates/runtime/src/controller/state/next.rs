@@ -152,27 +152,28 @@ impl State {
         let (undone, unlisted) =
             lb.as_ref().map(|lb| self.undone(lb, &outcome.consumer)).unwrap_or_default();
         let progress = status::progress(verdict.as_ref(), changed, undone, unlisted);
+        let names = lb.as_ref().map(|lb| self.hostnames(lb)).unwrap_or_default();
         let mut same_addresses = false;
         let patch = match kind {
             ConsumerKind::Service => {
                 let Some(shown) = self.services.get(key) else { return Next::Nothing };
                 let written = status::Written {
-                    addresses: &render::addresses_of_service(&shown.status),
+                    addresses: &render::reached_of_service(&shown.status),
                     programmed: render::is_programmed(&shown.status),
                 };
                 let want = status::consumer(outcome, &progress, written);
                 same_addresses = want.addresses == written.addresses;
                 let dns = self.name_condition(key);
-                render::service(&want, render::IP_MODE, dns.as_ref(), shown, clock)
+                render::service(&want, (render::IP_MODE, names), dns.as_ref(), shown, clock)
                     .map(|patch| (patch, Tried::at(&shown.version)))
             }
             _ => {
                 let Some(shown) = self.ingresses.get(key) else { return Next::Nothing };
-                let addresses = render::addresses_of_ingress(&shown.status);
+                let addresses = render::reached_of_ingress(&shown.status);
                 let written =
                     status::Written { programmed: !addresses.is_empty(), addresses: &addresses };
                 let want = status::consumer(outcome, &progress, written);
-                render::ingress(&want.addresses, shown)
+                render::ingress(&want.addresses, names, shown)
                     .map(|patch| (patch, Tried::at(&shown.version)))
             }
         };
@@ -222,13 +223,18 @@ impl State {
         let patch = match kind {
             ConsumerKind::Service => self.services.get(key).and_then(|shown| {
                 let recorded = self.recorded_for(key);
-                Some((render::service_cleared(shown, &recorded)?, Tried::at(&shown.version)))
+                Some((
+                    render::service_cleared(shown, &recorded, |it| self.is_hostname(it))?,
+                    Tried::at(&shown.version),
+                ))
             }),
             ConsumerKind::Ingress => self
                 .ingresses
                 .get(key)
                 .filter(|_| self.tracked.contains_key(&(kind, key.clone())))
-                .and_then(|shown| Some((render::ingress(&[], shown)?, Tried::at(&shown.version)))),
+                .and_then(|shown| {
+                    Some((render::ingress(&[], &[], shown)?, Tried::at(&shown.version)))
+                }),
             ConsumerKind::LoadBalancer => None,
         };
         match patch {
@@ -332,7 +338,7 @@ impl State {
         if again.is_some() {
             want.assume_running();
         }
-        let mut rendered = render::load_balancer(want, shown, clock);
+        let mut rendered = render::load_balancer(want, self.hostnames(lb), shown, clock);
         if let Some(standing) = self.standing(lb) {
             let type_ = names::CONDITION_PROVISIONED;
             let before = &rendered.conditions;

@@ -5,7 +5,7 @@ use super::*;
 use crate::controller::provision::Provisioned;
 use bowline_api::proxies::{Images, Made, Wish};
 use bowline_core::plan::Transport;
-use bowline_core::provision::Standing;
+use bowline_core::provision::{Reach, Standing};
 use bowline_core::status::Condition as Said;
 
 /// How often what is ready is looked at although nothing was heard of it; and what is not.
@@ -20,6 +20,8 @@ pub(super) struct Provisions {
     all: BTreeMap<Arc<str>, Provision>,
     /// Load balancers by the Service in front of them.
     doors: BTreeMap<ObjectKey, Arc<str>>,
+    /// Where that is reached, as it was read last or as the load balancer's status says.
+    reach: BTreeMap<Arc<str>, Reach>,
     pub(super) images: Images,
 }
 
@@ -59,11 +61,12 @@ impl State {
 
     pub(super) fn forget_provision(&mut self, lb: &Arc<str>) {
         self.provisions.all.remove(lb);
+        self.provisions.reach.remove(lb);
         self.provisions.doors.retain(|_, it| it != lb);
     }
 
     /// What a load balancer that a class made in the cluster is.
-    fn made(&self, lb: &Arc<str>) -> Option<&Made> {
+    pub(super) fn made(&self, lb: &Arc<str>) -> Option<&Made> {
         self.balancers.get(lb)?.status.made.as_ref()
     }
 
@@ -110,10 +113,8 @@ impl State {
         let before = provision.now.replace(after.clone());
         self.dirty.insert(Target::Provision(Arc::clone(lb)));
         self.dirty.insert(Target::LoadBalancer(Arc::clone(lb)));
-        if !after.addresses.is_empty()
-            && before.as_ref().is_none_or(|before| before.addresses != after.addresses)
-        {
-            self.planner.handle(Event::Reported(Arc::clone(lb), after.addresses));
+        if let Some(reach) = after.reach {
+            self.reached(lb, reach);
         }
         if before.is_some_and(|before| before.standing == after.standing) {
             return;
@@ -131,6 +132,37 @@ impl State {
             reason: format!("Provisioning{}", after.standing.reason()).into(),
             message: after.standing.message(),
         });
+    }
+
+    /// A load balancer that a class made is reached there, and nowhere else any more.
+    pub(super) fn reached(&mut self, lb: &Arc<str>, reach: Reach) {
+        let before = self.provisions.reach.insert(Arc::clone(lb), reach.clone());
+        if before.as_ref() == Some(&reach) {
+            return;
+        }
+        self.planner.handle(Event::Reported(Arc::clone(lb), reach.listeners()));
+        if before.is_some_and(|before| before.hostnames != reach.hostnames) {
+            // The plan is the same under another name; what shows the name is not.
+            let consumers = self.planner.consumers(lb).map(|it| (it.kind, key(it)));
+            let consumers: Vec<_> = consumers.collect();
+            self.dirty.extend(consumers.into_iter().map(|it| Target::Consumer(it.0, it.1)));
+        }
+    }
+
+    /// Whether a load balancer is reached where the Service in front of it is.
+    pub(super) fn is_reached(&self, lb: &str) -> bool {
+        self.provisions.reach.contains_key(lb)
+    }
+
+    /// The names under which a load balancer is reached.
+    pub(super) fn hostnames(&self, lb: &str) -> &[Arc<str>] {
+        self.provisions.reach.get(lb).map_or(&[], |reach| &reach.hostnames)
+    }
+
+    /// Whether some load balancer is reached under a name.
+    pub(super) fn is_hostname(&self, name: &str) -> bool {
+        let mut all = self.provisions.reach.values().flat_map(|reach| &reach.hostnames);
+        all.any(|it| **it == *name)
     }
 
     /// What the status of a load balancer says of what serves it. None: nothing was made for it.
@@ -176,3 +208,6 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
