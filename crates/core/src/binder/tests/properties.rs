@@ -572,7 +572,15 @@ impl Cloud {
                 if idle {
                     return Ok(());
                 }
-                let mut fitting = self.store.lbs.values().filter(|lb| match &ask.load_balancer {
+                // What a class made is nobody's once the class is gone, unless it is reserved.
+                let class = self.class.as_ref().map(|it| &it.name);
+                let inherits = |lb: &&LoadBalancer| {
+                    lb.provisioned_for.is_none()
+                        || lb.tie.claim.is_some()
+                        || lb.class.as_ref() == class
+                };
+                let lbs = self.store.lbs.values().filter(inherits);
+                let mut fitting = lbs.filter(|lb| match &ask.load_balancer {
                     Some(name) => lb.name == *name && gets(lb, false),
                     None => gets(lb, true),
                 });
