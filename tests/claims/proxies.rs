@@ -156,7 +156,7 @@ fn traffic_to_its_service_is_answered_by_the_agent_that_was_made_for_it() {
         let member = ("", backend.at.port(), "TCP");
         let slice = objects::slice("shop", member, &[objects::Endpoint::ready(pod)]);
         site.cluster.apply(&site.namespace, &slice).await;
-        let _agent = site.made_agent(&lb, "127.0.0.1").await;
+        let agent = site.made_agent(&lb, "127.0.0.1").await;
         site.served(&site.wish(&lb, "bronze", &[9000]).await).await;
         let name = eventually("the Service is answered", || async {
             let answer = Dial::to([127, 0, 0, 1].into(), 9000).get("shop", "/").await?;
@@ -169,6 +169,27 @@ fn traffic_to_its_service_is_answered_by_the_agent_that_was_made_for_it() {
             (shown == "203.0.113.7").then_some(())
         })
         .await;
+        // Another cloud gives a name instead; then it takes that away, too.
+        let named = json!([{"hostname": "edge.cloud.example"}]);
+        for points in [named, Value::Null] {
+            let status = json!({"loadBalancer": {"ingress": points}});
+            site.play_status("Service", &lb, status).await;
+            site.until(LB, &lb, "is reached as its Service is", |it| {
+                (it["status"]["ingress"] == points).then_some(())
+            })
+            .await;
+            site.until("Service", "shop", "shows that", |it| {
+                (it["status"]["loadBalancer"]["ingress"] == points).then_some(())
+            })
+            .await;
+            if points.is_array() {
+                let answer = Dial::to([127, 0, 0, 1].into(), 9000).get("shop", "/").await;
+                let answer = answer.expect("answered under the name, too");
+                assert_eq!(answer.echo().expect("an echo").name, "one");
+            }
+        }
+        // Its Pods go with their Deployment, which nobody here does.
+        drop(agent);
         site.cluster.delete("Service", &site.namespace, "shop").await;
         site.cluster.delete(CLAIM, &site.namespace, "web").await;
         site.gone(LB, &lb).await;
