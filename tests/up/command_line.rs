@@ -89,7 +89,6 @@ fn a_command_line_that_makes_no_sense_is_refused_with_help() {
         &["agent", "--load-balancer", "edge", "--exec"],
         &["agent", "--load-balancer", "edge", "--once"],
         &["agent", "--template", "a", "--output", "b", "--address", "192.0.2.1"],
-        &["agent", "--template", "a", "--output", "b", "--load-balancer", "edge", "--once"],
         &["agent", "--template", "a", "--output", "b", "--driver", "nginx"],
         &["controller", "--default-class=perhaps"],
         &["explain"],
