@@ -9,7 +9,9 @@ use super::who::Who;
 use crate::admission::Decision;
 use crate::key::ConsumerRef;
 use crate::objects::LoadBalancer;
-use crate::outcome::{Problem, Reason};
+use crate::outcome::Problem;
+use crate::plan::BY_NAME;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Where somebody is, and where it comes from.
@@ -35,8 +37,8 @@ impl Planner {
                 }
                 Err(refusal) => refusal,
             },
-            Err(refusal) if refusal.problem.reason == Reason::ClaimNotBound => refusal,
-            Err(refusal) => return Err(refusal),
+            Err(refusal) if *ask == Ask::Nothing => return Err(refusal),
+            Err(refusal) => refusal,
         };
         let mut stays = self.recorded_on(refusal.load_balancer.as_ref(), who, uid);
         // A seat that it does not get where it stays is one that it does not have.
@@ -63,7 +65,8 @@ impl Planner {
         if !before.is_empty() {
             let directory = &self.stores.directory;
             let here = directory.addresses(lb);
-            before.retain(|it| directory.addresses(it).iter().all(|at| !here.contains(at)));
+            let common = |at: &IpAddr| *at != BY_NAME && here.contains(at);
+            before.retain(|it| !directory.addresses(it).iter().any(common));
         }
         before
     }

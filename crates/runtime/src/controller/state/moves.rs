@@ -34,8 +34,8 @@ impl State {
     pub(super) fn follow_moves(&mut self, now: Instant) {
         let moving = self.planner.moving();
         let moving = moving.filter_map(|it| Some((it.consumer.clone(), place(it)?.clone())));
-        let moving: Vec<_> = moving.collect();
-        self.moves.served.retain(|consumer, _| moving.iter().any(|(it, _)| it == consumer));
+        let moving: HashMap<_, _> = moving.collect();
+        self.moves.served.retain(|consumer, _| moving.contains_key(consumer));
         for (consumer, lb) in moving {
             if !self.is_served(&consumer, now) {
                 self.moves.served.remove(&consumer);
@@ -68,9 +68,9 @@ impl State {
         }
         let shown = match kind {
             ConsumerKind::Service => {
-                self.services.get(&key).map(|it| render::addresses_of_service(&it.status))
+                self.services.get(&key).map(|it| render::reached_of_service(&it.status))
             }
-            _ => self.ingresses.get(&key).map(|it| render::addresses_of_ingress(&it.status)),
+            _ => self.ingresses.get(&key).map(|it| render::reached_of_ingress(&it.status)),
         };
         shown.is_some_and(|shown| addresses(outcome).iter().all(|it| shown.contains(it)))
     }
