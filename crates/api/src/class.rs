@@ -105,6 +105,7 @@ pub struct LoadBalancerClassSpec {
     /// Who can reach the load balancers made: Internet or Intranet. Claims of the other scope have none made.
     /// Left out: with addressPool whom the claim says, within what the pool allows; without, the Internet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Scope")]
     pub scope: Option<Scope>,
     /// What happens to a load balancer when its claim is deleted. Delete (the default): it is deleted.
     /// Recycle: its configuration is wiped and it can be claimed again. Retain: it waits for a person.

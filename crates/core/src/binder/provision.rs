@@ -3,7 +3,6 @@
 
 use super::fit::Unfit;
 use super::machine::Binder;
-
 use super::object::{Ask, Claim, Class, ClassWish, LoadBalancer, NewLoadBalancer, Tie};
 use crate::addresses::Scope;
 use crate::objects::AllowedNamespaces;
