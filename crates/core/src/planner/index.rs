@@ -291,6 +291,9 @@ impl Planner {
             self.to_seat.extend(self.seats.asking(ask).cloned());
             self.to_build.extend(self.seats.asking(ask).cloned());
         }
+        // Also those who go elsewhere and may stay here, or no longer.
+        let stay: Vec<Who> = self.recorded.at(&lb.name).map(Who::of).collect();
+        stay.into_iter().for_each(|who| self.touch(who));
         self.to_build.insert(Who::load_balancer(&lb.name));
     }
 

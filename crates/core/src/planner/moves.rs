@@ -9,7 +9,7 @@ use super::who::Who;
 use crate::admission::Decision;
 use crate::key::ConsumerRef;
 use crate::objects::LoadBalancer;
-use crate::outcome::Problem;
+use crate::outcome::{Problem, Reason};
 use crate::plan::BY_NAME;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ impl Planner {
                 }
                 Err(refusal) => refusal,
             },
-            Err(refusal) if *ask == Ask::Nothing => return Err(refusal),
-            Err(refusal) => refusal,
+            Err(refusal) if refusal.problem.reason == Reason::ClaimNotBound => refusal,
+            Err(refusal) => return Err(refusal),
         };
         let mut stays = self.recorded_on(refusal.load_balancer.as_ref(), who, uid);
         // A seat that it does not get where it stays is one that it does not have.

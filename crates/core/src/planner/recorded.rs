@@ -88,6 +88,12 @@ impl Recorded {
         })
     }
 
+    /// Who is on a load balancer; somebody in several Plans comes several times.
+    pub(super) fn at<'a>(&'a self, lb: &'a Arc<str>) -> impl Iterator<Item = &'a ConsumerRef> {
+        let plans = self.plans.range((lb.clone(), 0)..).take_while(move |((it, _), _)| it == lb);
+        plans.flat_map(|(_, entries)| entries.iter().map(|(consumer, _)| consumer))
+    }
+
     /// Whether somebody is anywhere.
     pub(super) fn has(&self, consumer: &ConsumerRef) -> bool {
         self.places.first(consumer).is_some()

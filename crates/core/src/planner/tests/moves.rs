@@ -193,15 +193,6 @@ fn where_it_may_not_be_any_more_or_has_nothing_nobody_stays() {
 }
 
 #[test]
-fn who_names_a_load_balancer_that_is_not_there_stays_and_is_told() {
-    let mut planner = settled(vec![]);
-    apply(&mut planner, on("egde"));
-    planner.take();
-    assert_eq!(served(&planner, "lb"), ["x"]);
-    assert_eq!(reasons(&planner, KIND, "a/x"), [Reason::LoadBalancerNotFound]);
-}
-
-#[test]
 fn two_that_are_reached_by_a_name_have_no_address_in_common() {
     let named = |name: &str| LoadBalancer { addresses: vec![crate::plan::BY_NAME], ..lb(name) };
     let mut planner = settled(vec![]);
