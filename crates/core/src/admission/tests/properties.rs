@@ -8,7 +8,7 @@ use crate::objects::Version;
 use crate::resources::{Amounts, Resource, Totals};
 use proptest::prelude::*;
 use proptest::sample::Index;
-use proptest::test_runner::TestCaseError;
+use proptest::test_runner::{RngSeed, TestCaseError};
 use std::collections::BTreeMap;
 
 const CONSUMERS: usize = 6;
@@ -337,7 +337,8 @@ fn run(leaders: usize, steps: Vec<Step>) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    // The same cases each time, as a change must not wait for bad luck.
+    #![proptest_config(ProptestConfig { cases: 192, rng_seed: RngSeed::Fixed(4), ..ProptestConfig::default() })]
 
     #[test]
     fn one_leader_that_may_die_never_overcommits_and_takes_no_seat(

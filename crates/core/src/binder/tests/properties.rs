@@ -10,7 +10,7 @@ use crate::objects::Timestamp;
 use crate::provision::{Found, Mark, Step as Next, to_have, to_lose};
 use proptest::prelude::*;
 use proptest::sample::Index;
-use proptest::test_runner::TestCaseError;
+use proptest::test_runner::{RngSeed, TestCaseError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -612,7 +612,8 @@ fn run(leaders: usize, steps: Vec<Step>) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+    // The same cases each time, as a change must not wait for bad luck.
+    #![proptest_config(ProptestConfig { cases: 256, rng_seed: RngSeed::Fixed(4), ..ProptestConfig::default() })]
 
     #[test]
     fn one_leader_that_may_die_ends_with_every_claim_bound_or_told_why(
