@@ -9,7 +9,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs::File;
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -73,18 +73,19 @@ pub fn add(address: IpAddr) {
         // Without waiting whether somebody else has it: nobody else is here.
         IpAddr::V6(_) => {
             ip(&["addr", "add", &format!("{address}/128"), "dev", "lo", "nodad"]);
-            wait_for_route(address);
+            wait_until_reached(address);
         }
     }
 }
 
-/// Linux takes an IPv6 address at once and its route a little later, from a work queue: until then the
-/// address can be bound and not be reached.
-fn wait_for_route(address: IpAddr) {
-    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).expect("bind a socket");
+/// Linux takes an IPv6 address at once and makes it its own a little later, from a work queue. Until then
+/// it can be bound and there is a way to it, and nobody answers: only a connection proves it.
+fn wait_until_reached(address: IpAddr) {
+    let listener = TcpListener::bind((address, 0)).expect("bind the address");
+    let at = listener.local_addr().expect("an address");
     let deadline = Instant::now() + Duration::from_secs(10);
-    while let Err(e) = socket.connect((address, 9)) {
-        assert!(Instant::now() < deadline, "no route to {address}: {e}");
+    while let Err(e) = TcpStream::connect(at) {
+        assert!(Instant::now() < deadline, "{address} is not reached: {e}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -154,7 +155,7 @@ fn fresh6([a, b]: [u16; 2]) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{in_namespace, vip4, vip6};
     use tokio::net::{TcpListener, TcpStream};
 
     #[test]
@@ -165,7 +166,8 @@ mod tests {
             in_namespace(|| async move {
                 for address in [vip4(), vip6()] {
                     let listener = TcpListener::bind((address, 80)).await.expect("bind port 80");
-                    TcpStream::connect((address, 80)).await.expect("connect");
+                    let made = TcpStream::connect((address, 80)).await;
+                    assert!(made.is_ok(), "connect to {address}: {made:?}");
                     drop(listener);
                 }
                 TcpStream::connect(outside).await.is_err()
