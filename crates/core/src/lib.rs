@@ -27,6 +27,8 @@ pub mod announce;
 pub mod backoff;
 pub mod binder;
 pub mod burst;
+#[cfg(test)]
+mod cases;
 pub mod cookies;
 pub mod dns;
 pub mod election;

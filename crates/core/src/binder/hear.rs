@@ -116,16 +116,14 @@ impl Binder {
         let of_name = |name: &Arc<str>| ObjectKey::new("", name.clone());
         let gone: Vec<(ObjectKey, Arc<str>)> = match kind {
             Kind::LoadBalancer => {
-                let slots = self.lbs.iter().filter(|(_, slot)| slot.sent.is_none());
-                let old = slots.filter(|(_, slot)| slot.epoch != epoch);
+                let old = self.lbs.iter().filter(|(_, slot)| slot.epoch != epoch);
                 old.filter_map(|(name, slot)| {
                     Some((of_name(name), slot.seen.as_ref()?.uid.clone()))
                 })
                 .collect()
             }
             Kind::Claim => {
-                let slots = self.claims.iter().filter(|(_, slot)| slot.sent.is_none());
-                let old = slots.filter(|(_, slot)| slot.epoch != epoch);
+                let old = self.claims.iter().filter(|(_, slot)| slot.epoch != epoch);
                 old.map(|(key, slot)| (key.clone(), slot.seen.uid.clone())).collect()
             }
             Kind::Class => {

@@ -263,6 +263,10 @@ impl Binder {
         self.touch_claims_of(name, &slot);
         self.take_out(name, &slot);
         edit(&mut slot);
+        // Nobody is meant to have what is neither there nor to be made.
+        if slot.is_empty() {
+            slot.want = None;
+        }
         self.touch_claims_of(name, &slot);
         self.put_in(name, &slot);
         self.dirty_lbs.insert(name.clone());

@@ -5,16 +5,9 @@ use super::cloud::{Cloud, World, list};
 use super::make::*;
 use super::steps::{Step, contest, edit, step};
 use crate::addresses::*;
+use crate::cases::cases;
 use proptest::prelude::*;
-use proptest::test_runner::{RngSeed, TestCaseError};
-
-/// The same cases each time, as a change must not wait for bad luck; or as many others as
-/// `PROPTEST_CASES` says.
-fn cases(usual: u32) -> ProptestConfig {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|it| it.parse().ok());
-    let rng_seed = if asked.is_some() { RngSeed::Random } else { RngSeed::Fixed(4) };
-    ProptestConfig { cases: asked.unwrap_or(usual), rng_seed, ..ProptestConfig::default() }
-}
+use proptest::test_runner::TestCaseError;
 
 /// All steps, then rest, then nothing.
 fn live(cloud: &mut Cloud, steps: Vec<Step>) -> Result<(), TestCaseError> {

@@ -304,3 +304,44 @@ fn a_claim_whose_binding_the_api_refuses_is_told_why_until_it_works() {
     api.pass(2);
     assert_eq!(api.home("shop/web").as_deref(), Some("edge"));
 }
+
+#[test]
+fn a_list_without_a_claim_counts_while_a_write_of_it_is_under_way() {
+    let mut api = Api::new([], [claim("shop/web", amounts(5, 0))]);
+    for event in api.store.logs.concat() {
+        api.tell(event);
+    }
+    Kind::ALL.into_iter().for_each(|kind| api.tell(Event::Done(kind)));
+    let writes = api.machine.take(NOW).writes;
+    assert!(matches!(writes[..], [Write { op: Op::ReportClaim(..), .. }]), "{writes:?}");
+    api.tell(Event::Begin(Kind::Claim));
+    api.tell(Event::Done(Kind::Claim));
+    api.tell(Event::Written { id: writes[0].id, result: Written::Failed });
+    let bronze = Class { default: true, ..class("bronze") };
+    api.tell(Event::Apply(Box::new(Object::Class(bronze))));
+    assert_eq!(api.machine.take(NOW + 60), Changes::default(), "nobody asks for anything");
+}
+
+#[test]
+fn what_was_meant_for_a_claim_and_is_gone_does_not_count_as_its_own() {
+    let bronze = Class { default: true, idle_timeout: Some(60), ..class("bronze") };
+    let mut api = Api::new([lb("edge", amounts(5, 0))], []).with_class(bronze);
+    for event in api.store.logs.concat() {
+        api.tell(event);
+    }
+    Kind::ALL.into_iter().for_each(|kind| api.tell(Event::Done(kind)));
+    let writes = api.machine.take(NOW).writes;
+    assert!(matches!(writes[..], [Write { op: Op::Report(..), .. }]), "{writes:?}");
+    // It is meant for a claim as soon as that write is answered: by its being gone.
+    let web = claim("shop/web", amounts(5, 0));
+    api.store.put_claim(web.clone());
+    api.tell(Event::Apply(Box::new(Object::Claim(api.store.claims[&web.key].clone()))));
+    assert_eq!(api.machine.take(NOW), Changes::default());
+    api.edit_lb("edge", |lb| lb.deleting = true);
+    api.tell(Event::Written { id: writes[0].id, result: Written::Conflict(None) });
+    api.run();
+    assert_eq!(api.home("shop/web"), Some(provisioned_name(&web.uid)));
+    // Whoever seems to have two of them never idles.
+    api.pass(120);
+    assert_eq!(api.report("shop/web").reason, Reason::Idle);
+}
