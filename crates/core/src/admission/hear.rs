@@ -38,9 +38,8 @@ impl Admission {
         let epoch = self.epochs[kind as usize];
         match kind {
             Kind::LoadBalancer => {
-                let gone = self.slots.iter().filter(|(_, slot)| {
-                    slot.recorded.is_some() && slot.sent.is_none() && slot.epoch != epoch
-                });
+                let gone = self.slots.iter();
+                let gone = gone.filter(|(_, slot)| slot.recorded.is_some() && slot.epoch != epoch);
                 let gone: Vec<Arc<str>> = gone.map(|(name, _)| name.clone()).collect();
                 gone.iter().for_each(|name| self.remove(name));
             }

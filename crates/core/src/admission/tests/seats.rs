@@ -281,3 +281,17 @@ fn who_moves_keeps_its_seat_until_it_has_one_where_it_goes() {
     assert_eq!(api.seats(), [seat("c", 6)]);
     assert_eq!(api.stays, [].into());
 }
+
+#[test]
+fn a_list_without_a_load_balancer_counts_while_a_write_of_it_is_under_way() {
+    let mut api = Api::new([lb("edge", bandwidth(10))]);
+    api.run();
+    api.wants([want("a", 1, 6), want("huge", 2, 11)]);
+    let writes = api.machine.take(NOW).writes;
+    assert_eq!(writes.len(), 1);
+    api.tell(Event::Begin(Kind::LoadBalancer));
+    api.tell(Event::Done(Kind::LoadBalancer));
+    api.tell(Event::Written { id: writes[0].id, result: Written::Failed });
+    api.machine.take(NOW + 60);
+    assert_eq!(api.machine.decision(&consumer("huge")), None, "there is nothing to wait for");
+}
