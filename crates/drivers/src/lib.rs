@@ -13,6 +13,7 @@ pub mod program;
 pub mod provision;
 #[cfg(test)]
 mod samples;
+mod sift;
 pub mod template;
 
 use bowline_core::update::{Report, Update};

@@ -20,7 +20,6 @@ mod output;
 mod publish;
 mod readmit;
 mod shell;
-pub(crate) mod sift;
 mod subject;
 mod words;
 

@@ -10,7 +10,7 @@ use super::work::Program;
 use super::{hopeless, process, trouble};
 use crate::Error;
 use crate::desired::Desired;
-use crate::template::sift::Sift;
+use crate::sift::Sift;
 use bowline_core::backoff::Backoff;
 use bowline_core::key::ConsumerRef;
 use bowline_core::plan::Transport;
