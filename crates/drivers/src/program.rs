@@ -6,6 +6,7 @@
 //!  Driven ── updates ──▶ Worker ── desired, excluded ──▶ Program: render, check, apply, load, look
 //!         ◀── reports ──    │
 //!                           └── Common: files and their check, addresses, the process and when it comes again
+//!                                 └── Search: who is refused, found a check at a time between updates
 //! ```
 
 pub(crate) mod common;
@@ -14,6 +15,7 @@ mod driven;
 pub(crate) mod folder;
 pub mod pem;
 pub(crate) mod process;
+mod search;
 pub(crate) mod sieve;
 pub(crate) mod suspects;
 pub mod text;

@@ -13,7 +13,7 @@ mod common;
 #[path = "haproxy/settings.rs"]
 mod settings;
 
-use both::{signal, start};
+use both::{Checks, signal, start};
 use bowline_core::outcome::Reason;
 use bowline_core::plan::{Host, Limits, PathKind, Persistence, PersistenceKey, Pool};
 use bowline_core::update::{Change, Extent, Report, Update};
@@ -166,6 +166,34 @@ async fn what_haproxy_refuses_is_found_and_told_and_the_rest_goes_live() {
     let told: Vec<_> = report.refused.iter().map(|it| &it.consumer).collect();
     assert_eq!(told, [&consumer("bad")], "{report:?}");
     answers(port, "h19.example", "/", 200, "a").await;
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_change_while_what_haproxy_refuses_is_looked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let checks = Checks::new();
+    let (a, b) = (backend("a").await, backend("b").await);
+    let (port, update) = first(&[a]).await;
+    let options = Options { program: checks.program.clone(), ..options(folder.path()) };
+    let (mut driver, _) = start(options, &update).await;
+    let before = checks.begun();
+    checks.allow(before + 1);
+    let report = driver.apply(&refused("bad")).await.unwrap();
+    assert!(report.waiting, "{report:?}");
+    checks.one_after(before + 1).await;
+    // The check that has begun is all that is waited for.
+    let swap = Update { members: vec![members("p", &[b])], ..Update::default() };
+    let (report, ()) = tokio::join!(driver.apply(&swap), async { checks.allow(before + 2) });
+    let report = report.unwrap();
+    assert!(report.waiting, "{report:?}");
+    answers(port, "a.example", "/", 200, "b").await;
+
+    checks.allow(u32::MAX.into());
+    let report = settled(&mut driver, report).await;
+    let told: Vec<_> = report.refused.iter().map(|it| &it.consumer).collect();
+    assert_eq!(told, [&consumer("bad")], "{report:?}");
+    answers(port, "a.example", "/", 200, "b").await;
     driver.drain(Duration::from_secs(5)).await;
 }
 

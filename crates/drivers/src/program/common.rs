@@ -4,13 +4,13 @@
 
 use super::counters::Counters;
 use super::folder::Folder;
+use super::search::Search;
 use super::sieve::Rendered;
 use super::suspects::{self, Excluded, Suspect};
 use super::work::Program;
 use super::{hopeless, process, trouble};
 use crate::Error;
 use crate::desired::Desired;
-use crate::sift::Sift;
 use bowline_core::backoff::Backoff;
 use bowline_core::key::ConsumerRef;
 use bowline_core::plan::Transport;
@@ -23,9 +23,6 @@ use std::time::Duration;
 use tokio::net::TcpSocket;
 use tokio::process::Child;
 use tokio::time::Instant;
-
-/// How long what is refused is looked for at a time, while there is one that runs and is told nothing meanwhile.
-const SEARCH: Duration = Duration::from_secs(2);
 
 /// How a program is driven, whichever it is.
 #[derive(Clone, Debug)]
@@ -50,6 +47,8 @@ pub(crate) struct Common<P: Program> {
     pub(crate) excluded: Excluded,
     /// What the excluded consumers asked for when they were.
     asked: BTreeMap<ConsumerRef, String>,
+    /// What is refused is being looked for.
+    pub(super) search: Option<Search>,
     pub(crate) wanted: P::Wanted,
     pub(crate) refused: Vec<Refusal>,
     /// What the program listens at.
@@ -78,6 +77,7 @@ impl<P: Program> Common<P> {
             desired: Desired::default(),
             excluded: Excluded::default(),
             asked: BTreeMap::new(),
+            search: None,
             wanted: P::Wanted::default(),
             refused: Vec::new(),
             held: BTreeSet::new(),
@@ -117,14 +117,9 @@ impl<P: Program> Common<P> {
 
     /// Renders what is desired, without what is left out.
     pub(crate) fn render(&mut self, program: &P) -> Result<(), Error> {
-        let Rendered { wanted, refused } = self.trial(program, &self.excluded)?;
+        let Rendered { wanted, refused } = trial(program, &self.desired, &self.excluded)?;
         (self.wanted, self.refused) = (wanted, refused);
         Ok(())
-    }
-
-    fn trial(&self, program: &P, excluded: &Excluded) -> Result<Rendered<P::Wanted>, Error> {
-        let rendered = program.render(&self.desired, excluded);
-        rendered.map_err(|why| trouble(format!("writing the paths of {}'s files", P::NAME), why))
     }
 
     /// Those that the program refused get another try when they ask for something else.
@@ -173,47 +168,50 @@ impl<P: Program> Common<P> {
         installed.map_err(|cause| trouble(format!("putting {}'s files in place", P::NAME), cause))
     }
 
-    /// Puts files in place that the program accepts: what it refuses is found, told and left out. While one runs
-    /// that waits to be told other things, not all may be found at once: then it goes on the next time.
-    pub(super) async fn checked(&mut self, program: &P) -> Result<(), Error> {
+    /// Puts files in place if the program accepts them. False: it does not, and what it refuses is looked for.
+    pub(super) async fn checked(&mut self) -> Result<bool, Error> {
         let wanted = self.wanted.clone();
-        let Some(mut why) = self.refuses(&wanted, true).await? else { return Ok(()) };
-        let refused = |why| trouble(format!("checking {}'s files", P::NAME), why);
-        tracing::warn!(why, "{} refuses its files; what it refuses is looked for", P::NAME);
-        let all = suspects::all(&self.desired, &self.excluded);
-        let none = self.trial(program, &suspects::only(&self.excluded, &all, &[]))?;
-        if let Some(why) = self.refuses(&none.wanted, false).await? {
-            return Err(refused(why));
-        }
-        let (began, mut found) = (Instant::now(), Vec::new());
-        let mut search = Sift::new(all.clone());
-        // One that is alone is tried already.
-        found.extend(all.first().filter(|_| all.len() == 1).map(|it| (it.clone(), why.clone())));
-        while let Some(part) = search.next() {
-            if !found.is_empty() && program.runs() && began.elapsed() >= SEARCH {
-                break;
+        let Some(why) = self.refuses(&wanted, true).await? else {
+            self.search = None;
+            return Ok(true);
+        };
+        match &mut self.search {
+            Some(search) => search.refused(&self.desired),
+            None => {
+                tracing::warn!(why, "{} refuses its files; what it refuses is looked for", P::NAME);
+                self.search = Some(Search::new(self.desired.clone(), self.excluded.clone(), why));
             }
-            let some = self.trial(program, &suspects::only(&self.excluded, &all, &part))?;
+        }
+        Ok(false)
+    }
+
+    /// Whether what is desired is refused, and it is not known yet why.
+    pub(super) fn is_searched(&self) -> bool {
+        self.search.as_ref().is_some_and(|search| search.covers(&self.desired))
+    }
+
+    /// Takes the next step of the search. True: it is over, and what was found is left out from now on.
+    pub(super) async fn search_on(&mut self, program: &P) -> Result<bool, Error> {
+        let Some(mut search) = self.search.take() else { return Ok(true) };
+        if let Some(excluded) = search.next() {
+            let some = trial(program, &search.desired, &excluded)?;
             let said = self.refuses(&some.wanted, false).await?;
-            let fits = said.is_none();
-            why = said.unwrap_or(why);
-            found.extend(search.answer(fits).map(|it| (it.clone(), why.clone())));
+            let answered = search.answer(said);
+            answered.map_err(|why| trouble(format!("checking {}'s files", P::NAME), why))?;
+            self.search = Some(search);
+            return Ok(false);
         }
-        let more = search.next().is_some();
-        for (suspect, why) in found {
+        for (suspect, why) in search.found() {
             tracing::warn!(?suspect, why, "left out");
-            suspects::leave_out(&mut self.excluded, &suspect, why);
+            suspects::leave_out(&mut self.excluded, suspect, why.clone());
             if let Suspect::Consumer(consumer) = suspect {
-                let asked = suspects::asks(&self.desired, &consumer);
-                self.asked.insert(consumer, asked);
+                let asked = suspects::asks(&search.desired, consumer);
+                self.asked.insert(consumer.clone(), asked);
             }
         }
-        self.render(program)?;
-        if more {
-            return Err(refused("what is refused is not all found yet".to_owned()));
-        }
-        let wanted = self.wanted.clone();
-        self.refuses(&wanted, true).await?.map_or(Ok(()), |why| Err(refused(why)))
+        // Some may ask for something else by now.
+        self.forget_exclusions();
+        Ok(true)
     }
 
     /// What the program has against this; if nothing and it is to be kept, it is in place.
@@ -227,6 +225,15 @@ impl<P: Program> Common<P> {
         let said = said.map_err(|cause| trouble(format!("checking {}'s files", P::NAME), cause))?;
         Ok(said.map(|said| P::complaint(&said).chars().take(300).collect()))
     }
+}
+
+fn trial<P: Program>(
+    program: &P,
+    desired: &Desired,
+    excluded: &Excluded,
+) -> Result<Rendered<P::Wanted>, Error> {
+    let rendered = program.render(desired, excluded);
+    rendered.map_err(|why| trouble(format!("writing the paths of {}'s files", P::NAME), why))
 }
 
 fn try_binding<P: Program>(key: &ListenerKey) -> io::Result<()> {

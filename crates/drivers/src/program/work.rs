@@ -162,6 +162,7 @@ impl<P: Program> Worker<P> {
         }
         loop {
             let next = self.next();
+            let searches = self.common.search.is_some() && Instant::now() < next;
             let ended = async {
                 match &mut self.common.child {
                     Some(child) => child.wait().await,
@@ -192,15 +193,26 @@ impl<P: Program> Worker<P> {
                     self.program.lost(&mut self.common);
                     self.publish();
                 }
+                // Whoever asks something waits for one check at most.
+                () = std::future::ready(()), if searches => {
+                    let searched = self.search_on().await;
+                    self.acted(searched);
+                }
                 () = sleep_until(next) => {
-                    if let Err(error) = self.tick().await {
-                        tracing::warn!(%error, "{} is not in step", P::NAME);
-                        self.trouble = Some(error.to_string());
-                    }
-                    self.publish();
+                    let ticked = self.tick().await;
+                    self.acted(ticked);
                 }
             }
         }
+    }
+
+    /// Something was done by itself.
+    fn acted(&mut self, done: Result<(), Error>) {
+        if let Err(error) = done {
+            tracing::warn!(%error, "{} is not in step", P::NAME);
+            self.trouble = Some(error.to_string());
+        }
+        self.publish();
     }
 
     /// When there is something to do by itself.
@@ -214,7 +226,8 @@ impl<P: Program> Worker<P> {
             return at;
         }
         let bind_at = (!self.common.excluded.listeners.is_empty()).then_some(self.bind_at);
-        let reload_at = self.common.reload.is_some().then(|| self.common.reload_at());
+        let due = self.common.reload.is_some() && !self.common.is_searched();
+        let reload_at = due.then(|| self.common.reload_at());
         let others = [bind_at, reload_at, self.program.tend_at(&self.common)];
         others.into_iter().flatten().fold(at, Instant::min)
     }
@@ -239,12 +252,34 @@ impl<P: Program> Worker<P> {
         self.begun = true;
         self.common.desired.apply(update);
         self.common.forget_exclusions();
-        if self.program.runs() {
-            self.step(Some(update)).await?;
-        } else if self.common.restart_at.is_none() {
-            self.arrive().await?;
-        }
+        self.bring(Some(update)).await?;
         Ok(self.report())
+    }
+
+    /// Brings what is desired into force, as far as that may be now.
+    async fn bring(&mut self, update: Option<&Update>) -> Result<(), Error> {
+        if self.program.runs() {
+            self.step(update).await
+        } else if self.common.restart_at.is_none() {
+            self.arrive().await
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Goes on with the search for what is refused; when it is over, the rest goes into force.
+    async fn search_on(&mut self) -> Result<(), Error> {
+        match self.common.search_on(&self.program).await {
+            Ok(false) => Ok(()),
+            Ok(true) => self.bring(None).await,
+            Err(error) => {
+                self.common.counters.failed_reloads.inc();
+                if !self.program.runs() {
+                    self.common.restart_later();
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Tells the one that runs what is new, and loads it anew if that is due and may be.
@@ -254,8 +289,16 @@ impl<P: Program> Worker<P> {
     }
 
     async fn load_if_due(&mut self) -> Result<(), Error> {
-        let due = self.program.runs() && self.common.reload.is_some();
-        if due && self.common.reload_at() <= Instant::now() { self.load().await } else { Ok(()) }
+        if !self.program.runs() {
+            return Ok(());
+        }
+        if self.common.reload.is_none() {
+            // What was refused is not wanted any more.
+            self.common.search = None;
+            return Ok(());
+        }
+        let due = !self.common.is_searched() && self.common.reload_at() <= Instant::now();
+        if due { self.load().await } else { Ok(()) }
     }
 
     /// The first update, or the first after the program has ended. It may run already, from an agent before us.
@@ -266,18 +309,33 @@ impl<P: Program> Worker<P> {
             self.common.restart_at = None;
             return self.step(None).await;
         }
+        if self.common.is_searched() {
+            return Ok(());
+        }
         if !self.common.setup.exec {
             self.common.try_binding();
             self.common.render(&self.program)?;
-            self.common.checked(&self.program).await?;
+            if !self.check().await? {
+                return Ok(());
+            }
             let cause = "nobody answers; start it with the files that were just written";
             return Err(trouble(format!("asking {}", P::NAME), cause));
         }
         let loaded = self.load().await;
-        if loaded.is_err() {
+        if loaded.is_err() || self.common.search.is_some() {
             self.resume().await?;
         }
         loaded
+    }
+
+    /// Puts files in place if the program accepts them, and says what is in the way if it does not.
+    async fn check(&mut self) -> Result<bool, Error> {
+        let accepted = self.common.checked().await?;
+        if !accepted {
+            let what = format!("{} refuses its files; what it refuses is looked for", P::NAME);
+            self.trouble = Some(what);
+        }
+        Ok(accepted)
     }
 
     /// Starts the program with the files that are in place, the last that it accepted: while it is not known what
@@ -295,7 +353,7 @@ impl<P: Program> Worker<P> {
         if self.common.restart_at.is_some_and(|at| at <= now) {
             self.common.restart_at = None;
             let arrived = if self.begun { self.arrive().await } else { self.resume().await };
-            if !self.program.runs() {
+            if !self.program.runs() && self.common.search.is_none() {
                 self.common.restart_later();
             }
             return arrived;
@@ -359,9 +417,12 @@ impl<P: Program> Worker<P> {
         self.bind_at = Instant::now() + BIND;
         self.common.render(&self.program)?;
         if !self.program.has(&self.common.wanted) {
-            self.common.checked(&self.program).await?;
+            if !self.check().await? {
+                return Ok(());
+            }
             self.program.load(&mut self.common).await?;
         }
+        self.common.search = None;
         self.common.has_loaded();
         self.common.reload = None;
         Ok(())

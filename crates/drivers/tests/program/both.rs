@@ -5,9 +5,10 @@ use crate::common::{
     settled, site,
 };
 use crate::{Counters, IS_CHECK, Options, WHY, drive, options, outside, pids, program, refused};
-use bowline_core::update::{Report, Update};
+use bowline_core::update::{Change, Report, Update};
 use bowline_drivers::Driver as _;
 use bowline_drivers::program::Driven;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -168,4 +169,128 @@ async fn of_two_that_are_refused_only_together_one_is_left_out() {
         answers(port, host, "/", 200, "a").await;
     }
     driver.drain(Duration::from_secs(5)).await;
+}
+
+/// A program whose checks wait until the test lets them go on.
+pub(crate) struct Checks {
+    folder: tempfile::TempDir,
+    pub(crate) program: PathBuf,
+}
+
+impl Checks {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let [begun, allowed] = ["begun", "allowed"].map(|it| folder.path().join(it));
+        let wait = format!(
+            "echo >> {begun}; n=$(wc -l < {begun}); until [ $n -le $(cat {allowed}) ]; do sleep 0.01; done",
+            begun = begun.display(),
+            allowed = allowed.display()
+        );
+        let program = script(folder.path(), &format!("if {IS_CHECK}; then {wait}; fi"));
+        let checks = Self { folder, program };
+        checks.allow(u32::MAX.into());
+        checks
+    }
+
+    pub(crate) fn begun(&self) -> u64 {
+        let lines = std::fs::read_to_string(self.folder.path().join("begun"));
+        lines.map_or(0, |lines| lines.lines().count() as u64)
+    }
+
+    /// Lets so many go on, counted from the first.
+    pub(crate) fn allow(&self, count: u64) {
+        let next = self.folder.path().join("next");
+        std::fs::write(&next, count.to_string()).unwrap();
+        std::fs::rename(&next, self.folder.path().join("allowed")).unwrap();
+    }
+
+    /// Waits until the one after so many has begun.
+    pub(crate) async fn one_after(&self, count: u64) {
+        eventually("a check that waits", async || match self.begun() {
+            begun if begun > count => Ok(()),
+            begun => Err(format!("{begun} have begun")),
+        })
+        .await;
+    }
+}
+
+/// Some that are accepted, and cannot be told without a reload.
+fn many(at: SocketAddr) -> Update {
+    let hosts = (0..16).map(|i| format!("h{i}"));
+    Update {
+        pools: vec![pool("q")],
+        members: vec![members("q", &[at])],
+        sites: hosts.map(|it| site(exact(&format!("{it}.example")), "/", "q", &it)).collect(),
+        ..Update::default()
+    }
+}
+
+/// Both in one.
+fn and(mut one: Update, other: Update) -> Update {
+    one.pools.extend(other.pools);
+    one.members.extend(other.members);
+    one.sites.extend(other.sites);
+    one
+}
+
+fn without<K: Clone, V>(changes: &[Change<K, V>]) -> Vec<Change<K, V>> {
+    let keys = changes.iter().map(|change| match change {
+        Change::Put(key, _) | Change::Remove(key) => key.clone(),
+    });
+    keys.map(Change::Remove).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_newer_goes_live_before_the_search_for_what_was_refused_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let checks = Checks::new();
+    let a = backend("a").await;
+    let (port, update) = first(&[a]).await;
+    let options = Options {
+        program: checks.program.clone(),
+        min_reload_interval: Duration::ZERO,
+        ..options(folder.path())
+    };
+    let (mut driver, _) = start(options, &update).await;
+    let before = checks.begun();
+
+    // All of it, what is left without anybody, and the first half.
+    checks.allow(before + 3);
+    let report = driver.apply(&and(many(a), refused("bad"))).await.unwrap();
+    assert!(report.waiting, "{report:?}");
+    checks.one_after(before + 3).await;
+    assert_ne!(get(port, "h0.example", "/").await.unwrap().0, 200, "nothing of it is accepted");
+
+    // The search has begun its next check; the one after that is of what is newer.
+    let bad = refused("bad");
+    let (pools, sites) = (without(&bad.pools), without(&bad.sites));
+    let better = Update { pools, sites, ..Update::default() };
+    let (report, ()) = tokio::join!(driver.apply(&better), async { checks.allow(before + 5) });
+    assert_eq!(settled(&mut driver, report.unwrap()).await, Report::default());
+    for host in ["a.example", "h0.example", "h15.example"] {
+        answers(port, host, "/", 200, "a").await;
+    }
+    assert_eq!(checks.begun(), before + 5);
+    checks.allow(u32::MAX.into());
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_ends_when_it_is_told_to_though_what_is_refused_is_not_found_yet() {
+    let folder = tempfile::tempdir().unwrap();
+    let checks = Checks::new();
+    let a = backend("a").await;
+    let options = Options { program: checks.program.clone(), ..options(folder.path()) };
+    let mut driver = drive(options, Counters::default()).await.unwrap();
+    checks.allow(3);
+    let (_, update) = first(&[a]).await;
+    let report = driver.apply(&and(and(update, many(a)), refused("bad"))).await.unwrap();
+    assert!(report.waiting, "{report:?}");
+    checks.one_after(3).await;
+    let drained = driver.drain(Duration::from_secs(5));
+    let drained = tokio::time::timeout(Duration::from_secs(60), drained);
+    let (drained, ()) = tokio::join!(drained, async { checks.allow(4) });
+    drained.unwrap();
+    assert_eq!(checks.begun(), 4);
+    checks.allow(u32::MAX.into());
 }
