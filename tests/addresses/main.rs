@@ -17,5 +17,6 @@ mod metallb;
 mod names;
 mod pools;
 mod release;
+mod rules;
 mod stage;
 mod traffic;
