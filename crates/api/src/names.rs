@@ -43,7 +43,7 @@ pub const CONDITION_SERVICE_PROGRAMMED: &str = "bowline.dev/Programmed";
 /// Condition of Services whose address comes from a DNS name.
 pub const CONDITION_ADDRESS_FROM_DNS: &str = "AddressFromDNS";
 
-/// Condition of ExternalIPs: whether they have their addresses.
+/// Condition of ExternalIPs, and of LoadBalancers with a pool: whether they have their addresses.
 pub const CONDITION_ASSIGNED: &str = "Assigned";
 
 /// Condition of AddressPools: whether new addresses are given from them.

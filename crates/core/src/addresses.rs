@@ -67,7 +67,7 @@ pub use record::{AddressState, Content, Holder, HolderKind, HolderRef, Port, Rec
 pub use report::{Counts, Guard, PoolReport, PoolUse};
 pub use serving::{Inherited, Serving};
 pub use survey::PassedOver;
-pub use told::from_name;
+pub use told::{assigned, from_name};
 pub use verdict::{Decision, Draining, Granted, Notice, NoticeKind, Reason, Verdict};
 pub use wish::{Policy, Wish};
 

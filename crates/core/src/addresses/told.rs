@@ -92,6 +92,16 @@ pub fn from_name(
     Condition { holds, reason: reason.into(), message: told.join("; ").into() }
 }
 
+/// Whether somebody has its addresses, as a condition. What its status said `before` counts while nothing is
+/// decided or something is only a matter of a moment.
+pub fn assigned(decision: Option<&Decision>, before: Option<Condition>) -> Option<Condition> {
+    let passing = |it: &Decision| it.problem().is_some_and(|it| it.reason.is_passing());
+    match decision.filter(|it| !passing(it)) {
+        Some(decision) => Some(decision.condition(before)),
+        None => before,
+    }
+}
+
 /// When a name that fails is looked up again. It is told once and not for every time, so it says what holds
 /// for all of them.
 fn tried_again(report: &dns::Report) -> String {
@@ -192,6 +202,19 @@ mod tests {
         assert_eq!(pending.condition(Some(before.clone())), before);
         assert_eq!(pending.problem(), None, "nothing is wrong");
         assert_eq!(&*has(Reason::NameFailed).condition(Some(before)).reason, "NameFailed");
+    }
+
+    #[test]
+    fn what_was_said_of_addresses_counts_until_something_is_decided() {
+        let before = said("192.0.2.1 of pool public");
+        let none = |reason| Decision { addresses: Vec::new(), ..has(reason) };
+        assert_eq!(assigned(None, None), None);
+        assert_eq!(assigned(None, Some(before.clone())).as_ref(), Some(&before));
+        let recording = none(Reason::Recording);
+        assert_eq!(assigned(Some(&recording), Some(before.clone())).as_ref(), Some(&before));
+        let refused = none(Reason::NotAllowed);
+        let told = assigned(Some(&refused), Some(before)).unwrap();
+        assert_eq!((told.holds, &*told.reason), (false, "NotAllowed"));
     }
 
     #[test]

@@ -78,9 +78,9 @@ pub(super) fn is_programmed(shown: &ServiceShown) -> bool {
     shown.conditions.iter().find(ours).is_some_and(|condition| condition.status == "True")
 }
 
-/// What a condition of a Service says.
-pub(super) fn condition_of(shown: &ServiceShown, type_: &str) -> Option<status::Condition> {
-    let found = shown.conditions.iter().find(|condition| condition.type_ == type_)?;
+/// What a condition says.
+pub(super) fn condition_of(all: &[Condition], type_: &str) -> Option<status::Condition> {
+    let found = all.iter().find(|condition| condition.type_ == type_)?;
     Some(status::Condition {
         holds: found.status == "True",
         reason: found.reason.as_str().into(),

@@ -321,6 +321,19 @@ impl State {
         holder.is_none_or(|it| self.pooled.machine.decision(&it).is_some())
     }
 
+    /// What the status of a load balancer is to say of its addresses, where it says this now.
+    pub(super) fn assigned(
+        &self,
+        lb: &Arc<str>,
+        before: Option<status::Condition>,
+    ) -> Option<status::Condition> {
+        let (kind, key) = (ConsumerKind::LoadBalancer, ObjectKey::new("", Arc::clone(lb)));
+        self.claim_of(kind, &key)?;
+        let holder = self.holder(kind, &key);
+        let decision = holder.and_then(|it| self.pooled.machine.decision(&it));
+        bowline_core::addresses::assigned(decision, before)
+    }
+
     /// What the machine knows a consumer as.
     fn holder(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<HolderRef> {
         let (kind, uid) = match kind {
@@ -359,7 +372,8 @@ impl State {
         else {
             return Next::Nothing;
         };
-        let before = render::condition_of(&shown.status, names::CONDITION_SERVICE_PROGRAMMED);
+        let before =
+            render::condition_of(&shown.status.conditions, names::CONDITION_SERVICE_PROGRAMMED);
         let want = status::ConsumerStatus {
             addresses: decision.shown(),
             programmed: decision.condition(before),

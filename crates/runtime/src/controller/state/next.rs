@@ -349,6 +349,18 @@ impl State {
                 rendered.message = Some(standing.message.to_string());
             }
         }
+        let type_ = names::CONDITION_ASSIGNED;
+        match self.assigned(lb, render::condition_of(&before.conditions, type_)) {
+            None => rendered.conditions.retain(|it| it.type_ != type_),
+            Some(assigned) => {
+                let before = &rendered.conditions;
+                rendered.conditions =
+                    render::with_condition(before, type_, &assigned, shown.generation, clock);
+                if !assigned.holds {
+                    rendered.message.get_or_insert_with(|| assigned.message.to_string());
+                }
+            }
+        }
         if rendered == *before {
             return again.map_or(Next::Nothing, Next::Later);
         }

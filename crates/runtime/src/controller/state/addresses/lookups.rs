@@ -56,7 +56,7 @@ impl State {
         let found = self.pooled.found.get(name);
         let shown = self.services.get(key);
         let from_dns = names::CONDITION_ADDRESS_FROM_DNS;
-        let before = shown.and_then(|it| render::condition_of(&it.status, from_dns));
+        let before = shown.and_then(|it| render::condition_of(&it.status.conditions, from_dns));
         Some(bowline_core::addresses::from_name(name.as_str(), found, decision, before))
     }
 }
