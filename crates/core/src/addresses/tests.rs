@@ -3,6 +3,7 @@
 mod causes;
 mod cloud;
 mod cost;
+mod late;
 mod leader;
 pub(super) mod make;
 mod moves;
