@@ -8,6 +8,7 @@
 //! ```
 
 mod contend;
+pub mod foreign;
 pub mod text;
 pub mod view;
 

@@ -250,19 +250,17 @@ impl Role {
         }
     }
 
-    /// What templates are given. A port on which somebody else listens is left out, if what is in place does
-    /// not name it and what would be written does: where a template says nothing of ports, it may be the
-    /// load balancer that listens.
+    /// What templates are given: without ports on which strangers listen.
     async fn view(&mut self) -> View {
         let (machine, others) = machine::read();
-        let strangers = others.strangers(&self.publisher.in_place());
-        let view = self.view_on(strangers.on(&machine));
+        let in_place = self.publisher.in_place();
+        let view = self.view_on(others.strangers(&in_place, None).on(&machine));
         if view.told.iter().all(|told| told.problem.reason != Reason::BindFailed) {
             return view;
         }
         let all = self.view_on(machine.clone());
         match self.publisher.filled(&Subject::exposed(all.cluster)).await {
-            Some(texts) => self.view_on(strangers.named(&texts).on(&machine)),
+            Some(texts) => self.view_on(others.strangers(&in_place, Some(&texts)).on(&machine)),
             None => view,
         }
     }

@@ -1,6 +1,7 @@
 //! What a load balancer on this machine cannot bind, as the kernel says it. What cannot be read is not
 //! held against anybody.
 
+use bowline_core::exposed::foreign::Listening;
 use bowline_core::exposed::view::Machine;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,35 +15,8 @@ const SOCKETS: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 /// The state of a socket that listens.
 const LISTENS: &str = "0A";
 
-/// Where programs listen that may be the load balancer, or another.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Others(BTreeSet<(IpAddr, u16)>);
-
-impl Others {
-    /// Those whose ports some of these texts name.
-    pub(super) fn named(&self, texts: &[String]) -> Self {
-        let is_named = |port: u16| texts.iter().any(|text| names(text, port));
-        Self(self.0.iter().copied().filter(|(_, port)| is_named(*port)).collect())
-    }
-
-    /// Those who are not the load balancer as far as what is in place says: it does not name their ports.
-    /// With nothing in place nothing is known.
-    pub(super) fn strangers(&self, in_place: &[String]) -> Self {
-        if in_place.is_empty() {
-            return Self::default();
-        }
-        Self(self.0.difference(&self.named(in_place).0).copied().collect())
-    }
-
-    /// On a machine that they listen on.
-    pub(super) fn on(&self, machine: &Machine) -> Machine {
-        let listening = machine.listening.union(&self.0).copied().collect();
-        Machine { listening, ..machine.clone() }
-    }
-}
-
 /// This machine now, where this process listens, and who else does.
-pub(super) fn read() -> (Machine, Others) {
+pub(super) fn read() -> (Machine, Listening) {
     let text = |path: &str| std::fs::read_to_string(path).ok();
     let nonlocal = |path: &str| text(path).is_none_or(|text| text.trim() != "0");
     let own = own_sockets();
@@ -58,7 +32,7 @@ pub(super) fn read() -> (Machine, Others) {
         nonlocal_v6: nonlocal(NONLOCAL_V6),
         listening: places(ours).collect(),
     };
-    (machine, Others(places(others).collect()))
+    (machine, places(others).collect())
 }
 
 fn range(text: &str) -> Option<RangeInclusive<u16>> {
@@ -123,17 +97,6 @@ fn own_sockets() -> BTreeSet<u64> {
     links.filter_map(inode).collect()
 }
 
-/// Whether a text has this number as a word of its own.
-fn names(text: &str, number: u16) -> bool {
-    let number = number.to_string();
-    let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
-    let mut found = text.match_indices(&number);
-    found.any(|(at, _)| {
-        let before = at.checked_sub(1).and_then(|before| text.as_bytes().get(before));
-        !is_digit(before) && !is_digit(text.as_bytes().get(at + number.len()))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,24 +115,6 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_named_as_a_word_of_its_own() {
-        let text = "bind 192.0.2.1:8080\nbind :443";
-        for (number, named) in [(8080, true), (443, true), (80, false), (808, false), (44, false)] {
-            assert_eq!(names(text, number), named, "{number}");
-        }
-    }
-
-    #[test]
-    fn who_listens_is_a_stranger_unless_the_configuration_in_place_names_the_port() {
-        let at = |port: u16| (IpAddr::from(Ipv4Addr::LOCALHOST), port);
-        let others = Others([at(22), at(80)].into());
-        let text = ["bind :80".to_owned()];
-        assert_eq!(others.strangers(&[]), Others::default());
-        assert_eq!(others.strangers(&text), Others([at(22)].into()));
-        assert_eq!(others.named(&text), Others([at(80)].into()));
-    }
-
-    #[test]
     fn what_this_process_listens_on_is_never_the_load_balancers() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
@@ -181,7 +126,7 @@ mod tests {
         assert!(own_sockets().contains(&inode));
         let (machine, others) = read();
         let at = (at.ip(), at.port());
-        assert!(machine.listening.contains(&at) && !others.0.contains(&at));
+        assert!(machine.listening.contains(&at) && !others.contains(at));
         let six = "0000000000000000FFFF00000100007F";
         assert_eq!(address(six), Some("::ffff:127.0.0.1".parse().unwrap()));
     }
