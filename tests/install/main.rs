@@ -9,6 +9,7 @@
 )]
 
 mod chart;
+mod confined;
 mod container;
 mod monitoring;
 mod roles;

@@ -1,6 +1,7 @@
 //! The chart on a cluster: what it renders is applied by kubectl, or installed by Helm, and each role runs as
 //! its Deployment says, under its ServiceAccount. On a real API server that is all the rights it has.
 
+use crate::confined::Rights;
 use crate::tools::{program, repository, run_in, text};
 use crate::vms;
 use bowline_testing::objects::{self, Endpoint};
@@ -148,8 +149,51 @@ fn what_the_chart_renders_is_applied_and_each_role_does_its_work_with_its_own_ri
     });
 }
 
+/// A load balancer "edge" with an agent outside.
+struct Outside {
+    vip: IpAddr,
+    namespace: String,
+    backend: Backend,
+    _controller: Bowline,
+    agent: Bowline,
+}
+
+/// Where an agent is, and as whom.
+struct Agent<'a> {
+    program: PathBuf,
+    folder: &'a Path,
+    rights: Option<Rights>,
+}
+
+impl<'a> Agent<'a> {
+    fn anyhow(folder: &'a Path) -> Self {
+        Self { program: env!("CARGO_BIN_EXE_bowline").into(), folder, rights: None }
+    }
+
+    fn with(rights: Rights, folder: &'a Path) -> Self {
+        let program = Path::new(env!("CARGO_BIN_EXE_bowline"));
+        let program = rights.confine(folder, "bowline", program);
+        Self { program, folder, rights: Some(rights) }
+    }
+
+    /// Its kubeconfig is its own.
+    fn kubeconfig(&self, given: &Path) -> PathBuf {
+        let own = self.folder.join("kubeconfig");
+        std::fs::copy(given, &own).expect("copied");
+        if let Some(rights) = &self.rights {
+            rights.give(&own);
+        }
+        own
+    }
+}
+
 /// A load balancer "edge" with this source, its controller, and an agent with these arguments; then a Service.
-async fn outside(cluster: &Cluster, source: (&str, Value), args: &[String]) -> Bowline {
+async fn outside(
+    cluster: &Cluster,
+    source: (&str, Value),
+    args: &[String],
+    how: Agent<'_>,
+) -> Outside {
     let deploy = repository("deploy");
     cluster.install(&deploy).await;
     let vip = net::vip4();
@@ -160,14 +204,39 @@ async fn outside(cluster: &Cluster, source: (&str, Value), args: &[String]) -> B
     let program = Path::new(env!("CARGO_BIN_EXE_bowline"));
     let kubeconfig = cluster.kubeconfig_of("bowline-controller").await;
     let mut controller = Bowline::start(cluster, program, &kubeconfig, "controller", &[]);
-    let kubeconfig = cluster.agent_kubeconfig(&deploy, "edge").await;
+    let kubeconfig = how.kubeconfig(&cluster.agent_kubeconfig(&deploy, "edge").await);
     let args: Vec<_> = args.iter().map(String::as_str).collect();
-    let mut agent = Bowline::start(cluster, program, &kubeconfig, "agent", &args);
+    let mut agent = Bowline::start(cluster, &how.program, &kubeconfig, "agent", &args);
     controller.ready().await;
     agent.ready().await;
     let backend = Backend::http("a", net::pod4(), TARGET).await;
-    is_served(cluster, &cluster.namespace().await, vip, &backend).await;
-    agent
+    let namespace = cluster.namespace().await;
+    is_served(cluster, &namespace, vip, &backend).await;
+    if let Some(rights) = &how.rights {
+        rights.are_of(agent.process.id());
+    }
+    Outside { vip, namespace, backend, _controller: controller, agent }
+}
+
+impl Outside {
+    /// Another Service, on another port below 1024, for which HAProxy is loaded anew.
+    async fn serves_more(&self, cluster: &Cluster) {
+        let reloads = "bowline_haproxy_reloads_total";
+        let before = self.agent.metric(reloads).await;
+        cluster.apply(&self.namespace, &objects::service("more", "edge", &[(81, TARGET)])).await;
+        let endpoints = [Endpoint::ready(self.backend.at.ip())];
+        let slice = objects::slice("more", ("", TARGET, "TCP"), &endpoints);
+        cluster.apply(&self.namespace, &slice).await;
+        eventually("the other port is served", || async {
+            Dial::to(self.vip, 81).get("web.example", "/").await?.echo().map(drop)
+        })
+        .await;
+        eventually("a reload is counted", || async {
+            let now = self.agent.metric(reloads).await;
+            if now > before { Ok(()) } else { Err(now.to_string()) }
+        })
+        .await;
+    }
 }
 
 /// A program that is asked to end with the test.
@@ -187,25 +256,47 @@ fn haproxy() -> (&'static str, Value) {
 
 #[test]
 fn the_unit_of_a_machine_outside_serves_with_the_rights_of_its_account() {
-    play(async |cluster, _| {
-        outside(&cluster, ("builtin", json!({})), &vms::arguments(vms::UNIT)).await;
-    });
-}
-
-#[test]
-fn with_haproxy_the_unit_of_a_machine_outside_serves_too() {
     play(async |cluster, scratch| {
-        let folder = scratch.join("run").display().to_string();
-        let args = vms::arguments(vms::HAPROXY).into_iter();
-        let args: Vec<_> = args.map(|arg| arg.replace("/run/bowline-edge", &folder)).collect();
-        let mut agent = outside(&cluster, haproxy(), &args).await;
-        // It ends what it has started.
-        assert_eq!(agent.stop(), Some(0));
+        let args = vms::arguments(vms::UNIT);
+        outside(&cluster, ("builtin", json!({})), &args, Agent::anyhow(scratch)).await;
     });
 }
 
 #[test]
-fn haproxy_serves_with_the_agent_as_its_sidecar() {
+fn with_haproxy_the_unit_of_a_machine_outside_serves_with_one_capability() {
+    play(async |cluster, scratch| {
+        let rights = Rights::of_unit(vms::UNIT, vms::HAPROXY);
+        let folder = scratch.join("run");
+        std::fs::create_dir(&folder).expect("a folder");
+        [scratch, &folder].iter().for_each(|folder| rights.give(folder));
+        let path = folder.display().to_string();
+        let args = vms::arguments(vms::HAPROXY).into_iter();
+        let args: Vec<_> = args.map(|arg| arg.replace("/run/bowline-edge", &path)).collect();
+        let agent = Agent::with(rights, scratch);
+        let mut outside = outside(&cluster, haproxy(), &args, agent).await;
+        outside.serves_more(&cluster).await;
+        for pid in children(outside.agent.process.id()) {
+            rights.are_of(pid);
+        }
+        // It ends what it has started.
+        assert_eq!(outside.agent.stop(), Some(0));
+    });
+}
+
+/// The processes that a process started, of which there must be some.
+fn children(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+    let tasks = tasks.map(|task| task.expect("a task").path().join("children"));
+    let texts = tasks.map(|file| std::fs::read_to_string(file).expect("a list"));
+    let texts: Vec<_> = texts.collect();
+    let pids = texts.iter().flat_map(|text| text.split_whitespace());
+    let pids: Vec<u32> = pids.map(|pid| pid.parse().expect("a pid")).collect();
+    assert!(!pids.is_empty());
+    pids
+}
+
+#[test]
+fn haproxy_serves_with_the_agent_as_its_sidecar_and_one_capability_each() {
     play(async |cluster, scratch| {
         let pod: Value =
             serde_saphyr::from_str(&text("examples/sidecar/haproxy.yaml")).expect("YAML");
@@ -215,16 +306,23 @@ fn haproxy_serves_with_the_agent_as_its_sidecar() {
             let list = list.as_array().expect("a list").iter();
             list.map(|it| it.as_str().expect("a text").replace("/run/bowline", &folder)).collect()
         };
-        let args = texts(&pod["initContainers"][0]["args"]).into_iter().skip(1);
+        let [sidecar, container] = [&pod["initContainers"][0], &pod["containers"][0]];
+        let args = texts(&sidecar["args"]).into_iter().skip(1);
         let args: Vec<_> = args.filter(|arg| !arg.starts_with("--admin")).collect();
         let args =
             [args, vec![format!("--haproxy-program={}", program("haproxy").display())]].concat();
-        let command = texts(&pod["containers"][0]["command"]);
+        let command = texts(&container["command"]);
         let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
-        let process =
-            std::process::Command::new(&command[0]).args(&command[1..]).env("PATH", path).spawn();
-        let _running = Running(process.expect("start HAProxy"));
-        outside(&cluster, haproxy(), &args).await;
+        let rights = Rights::of_container(container);
+        let shell = rights.confine(scratch, "shell", Path::new(&command[0]));
+        let mut process = std::process::Command::new(shell);
+        let process = process.args(&command[1..]).env("PATH", path).spawn();
+        let running = Running(process.expect("start HAProxy"));
+        let agent = Agent::with(Rights::of_container(sidecar), scratch);
+        let outside = outside(&cluster, haproxy(), &args, agent).await;
+        outside.serves_more(&cluster).await;
+        rights.are_of(running.0.id());
+        children(running.0.id()).into_iter().for_each(|pid| rights.are_of(pid));
     });
 }
 
