@@ -2,15 +2,14 @@
 
 use crate::edge::{EXAMPLE, PRINTED, SOCKET};
 use crate::stage::PROGRAM;
-use bowline_testing::{Cluster, Scratch, net};
+use bowline_testing::{Cluster, Scratch, net, page};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// All that is to be typed, but what installs, and what takes away what the test looks at in the end.
+/// All that is to be typed, but what takes away what the test looks at in the end.
 fn typed(text: &str) -> String {
-    let blocks = text.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
-    let passed_over = |line: &str| line.starts_with("sudo ") || line.starts_with("rm -rf ");
-    let lines = blocks.flat_map(str::lines).filter(|line| !passed_over(line));
+    let text = page::typed_without_installing(text);
+    let lines = text.lines().filter(|line| !line.starts_with("rm -rf "));
     lines.map(|line| format!("{line}\n")).collect()
 }
 

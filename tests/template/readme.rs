@@ -1,18 +1,11 @@
 //! `examples/template/README.md`, run as printed.
 
 use crate::stage::play;
-use bowline_testing::Scratch;
+use bowline_testing::{Scratch, page};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bowline");
-
-/// All that is to be typed, but what installs.
-fn typed(text: &str) -> String {
-    let blocks = text.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
-    let lines = blocks.flat_map(str::lines).filter(|line| !line.starts_with("sudo "));
-    lines.map(|line| format!("{line}\n")).collect()
-}
 
 #[test]
 fn the_readme_runs_as_printed() {
@@ -22,7 +15,7 @@ fn the_readme_runs_as_printed() {
         let scratch = Scratch::new();
         // Its own folder, so that two tests can run at once.
         let here = scratch.path().join("template").display().to_string();
-        let script = typed(&text).replace("/tmp/template", &here);
+        let script = page::typed_without_installing(&text).replace("/tmp/template", &here);
         let programs = Path::new(PROGRAM).parent().unwrap().display().to_string();
         let path = std::env::var("PATH").unwrap_or_default();
         let output = Command::new("bash")

@@ -3,11 +3,24 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+/// How lines begin that install and build programs, which a test has.
+const BRINGS: [&str; 4] = ["sudo ", "scripts/setup ", "cargo build", "export PATH=$PWD/target"];
+
 /// All that is to be typed in one section of a page.
 pub fn typed(page: &str, section: &str) -> String {
     let section = page.split("\n## ").find(|it| it.starts_with(section)).expect("the section");
-    let blocks = section.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
-    blocks.collect()
+    blocks(section).collect()
+}
+
+/// All that is to be typed on a page, but what installs and builds.
+pub fn typed_without_installing(page: &str) -> String {
+    let installs = |line: &str| BRINGS.iter().any(|begin| line.starts_with(begin));
+    let lines = blocks(page).flat_map(str::lines).filter(|line| !installs(line));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+fn blocks(text: &str) -> impl Iterator<Item = &str> {
+    text.split("```sh\n").skip(1).filter_map(|block| block.split("```").next())
 }
 
 /// Types it into a shell that ends at the first failure, with the folder of `program` first in PATH; waits for
