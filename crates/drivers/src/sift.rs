@@ -29,6 +29,13 @@ impl<T: Clone> Sift<T> {
         sift
     }
 
+    /// The same where those who fit alone are known.
+    pub(crate) fn beside(good: Vec<T>, others: Vec<T>) -> Self {
+        let mut sift = Self { good, bad: Vec::new(), groups: Vec::new() };
+        sift.split(others);
+        sift
+    }
+
     /// What to try next. None: the search is over.
     pub(crate) fn next(&self) -> Option<Vec<T>> {
         let group = self.groups.last()?;

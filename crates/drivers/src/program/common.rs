@@ -47,6 +47,8 @@ pub(crate) struct Common<P: Program> {
     pub(crate) excluded: Excluded,
     /// What the excluded consumers asked for when they were.
     asked: BTreeMap<ConsumerRef, String>,
+    /// What was desired when the program accepted all of it but what is left out.
+    accepted: Desired,
     /// What is refused is being looked for.
     pub(super) search: Option<Search>,
     pub(crate) wanted: P::Wanted,
@@ -55,7 +57,7 @@ pub(crate) struct Common<P: Program> {
     pub(crate) held: BTreeSet<ListenerKey>,
     /// Why it is to be loaded anew.
     pub(crate) reload: Option<String>,
-    /// When it was told to do so last.
+    /// When that was over the last time.
     pub(crate) reloaded: Option<Instant>,
     /// The one that we started.
     pub(crate) child: Option<Child>,
@@ -77,6 +79,7 @@ impl<P: Program> Common<P> {
             desired: Desired::default(),
             excluded: Excluded::default(),
             asked: BTreeMap::new(),
+            accepted: Desired::default(),
             search: None,
             wanted: P::Wanted::default(),
             refused: Vec::new(),
@@ -173,13 +176,15 @@ impl<P: Program> Common<P> {
         let wanted = self.wanted.clone();
         let Some(why) = self.refuses(&wanted, true).await? else {
             self.search = None;
+            self.accepted = self.desired.clone();
             return Ok(true);
         };
         match &mut self.search {
             Some(search) => search.refused(&self.desired),
             None => {
                 tracing::warn!(why, "{} refuses its files; what it refuses is looked for", P::NAME);
-                self.search = Some(Search::new(self.desired.clone(), self.excluded.clone(), why));
+                let (desired, excluded) = (self.desired.clone(), self.excluded.clone());
+                self.search = Some(Search::new(desired, excluded, &self.accepted, why));
             }
         }
         Ok(false)

@@ -41,6 +41,30 @@ pub(crate) fn all(desired: &Desired, excluded: &Excluded) -> Vec<Suspect> {
     certificates.chain(consumers.into_iter().cloned().map(Suspect::Consumer)).collect()
 }
 
+/// Those of a plan that were not in another one, or asked for something else there.
+pub(crate) fn changed(before: &Desired, now: &Desired) -> BTreeSet<Suspect> {
+    let is_new = |hash: &&Arc<str>| !before.certificates.contains_key(*hash);
+    let certificates = now.certificates.keys().filter(is_new).cloned().map(Suspect::Certificate);
+    let is_changed = |pool: &Arc<str>| {
+        now.pools.get(pool) != before.pools.get(pool) || now.members(pool) != before.members(pool)
+    };
+    let listeners = now.listeners.iter().filter(|(key, it)| {
+        let of_changed = matches!(&it.listener.serves, Serves::Pool(pool) if is_changed(pool));
+        of_changed || before.listeners.get(*key) != Some(*it)
+    });
+    let listeners = listeners.map(|(_, it)| &it.consumer);
+    let rules = now.sites.iter().flat_map(|(key, site)| {
+        let same = before.sites.get(key) == Some(site);
+        site.rules.iter().filter(move |(rule, _)| match &rule.action {
+            _ if !same => true,
+            Action::Forward(to) => to.iter().any(|to| is_changed(&to.pool)),
+            Action::Redirect(_) | Action::Respond(_) => false,
+        })
+    });
+    let consumers = listeners.chain(rules.map(|(_, consumer)| consumer));
+    certificates.chain(consumers.cloned().map(Suspect::Consumer)).collect()
+}
+
 /// What is left out when of these suspects only some are tried.
 pub(crate) fn only(excluded: &Excluded, all: &[Suspect], tried: &[Suspect]) -> Excluded {
     let tried: BTreeSet<_> = tried.iter().collect();

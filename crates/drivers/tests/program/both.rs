@@ -254,7 +254,7 @@ async fn what_is_newer_goes_live_before_the_search_for_what_was_refused_is_over(
     let (mut driver, _) = start(options, &update).await;
     let before = checks.begun();
 
-    // All of it, what is left without anybody, and the first half.
+    // All of it, what has not changed, and the first half of what has.
     checks.allow(before + 3);
     let report = driver.apply(&and(many(a), refused("bad"))).await.unwrap();
     assert!(report.waiting, "{report:?}");
