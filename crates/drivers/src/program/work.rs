@@ -403,6 +403,8 @@ impl<P: Program> Worker<P> {
     /// Writes, checks, puts in place, and loads: by a reload, or by starting the program.
     async fn load(&mut self) -> Result<(), Error> {
         let loaded = self.try_load().await;
+        // One that takes longer than the interval would follow another without a rest.
+        self.common.reloaded = Some(Instant::now());
         if loaded.is_err() {
             self.common.counters.failed_reloads.inc();
         }
@@ -410,7 +412,6 @@ impl<P: Program> Worker<P> {
     }
 
     async fn try_load(&mut self) -> Result<(), Error> {
-        self.common.reloaded = Some(Instant::now());
         // What is left of one that was killed holds addresses until this is done.
         self.program.prepare(&mut self.common).await;
         self.common.try_binding();
