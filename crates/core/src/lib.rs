@@ -24,6 +24,7 @@
 pub mod addresses;
 pub mod admission;
 pub mod announce;
+pub mod arrivals;
 pub mod backoff;
 pub mod binder;
 pub mod burst;
@@ -39,6 +40,7 @@ pub mod objects;
 pub mod outcome;
 pub mod plan;
 pub mod planner;
+pub mod point;
 pub mod programmed;
 pub mod provision;
 pub mod resolver;

@@ -162,8 +162,8 @@ pub enum State {
         addresses: Vec<IpAddr>,
         /// Where it can still be reached for a while, and is not told of anew; sorted.
         draining: Vec<IpAddr>,
-        /// Where those serve it from which it moves, until it has arrived; sorted.
-        before: Vec<IpAddr>,
+        /// Those from which it moves, and which serve it until it has arrived; by name.
+        before: Vec<Origin>,
     },
     /// Nowhere.
     Refused {
@@ -172,6 +172,15 @@ pub enum State {
         /// Why.
         problem: Problem,
     },
+}
+
+/// A load balancer from which somebody moves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Which.
+    pub load_balancer: Arc<str>,
+    /// Where it serves it; sorted.
+    pub addresses: Vec<IpAddr>,
 }
 
 #[cfg(test)]

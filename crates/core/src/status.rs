@@ -3,8 +3,8 @@
 //! with what is there; nothing here is written or timed.
 
 use crate::key::{ConsumerKind, ConsumerRef};
-use crate::objects::Family;
 use crate::outcome::{Outcome, Problem, State};
+use crate::point::Point;
 use crate::programmed::{Pending, Phase, Verdict};
 use crate::update::{Extent, ListenerKey, Refusal};
 use std::collections::BTreeSet;
@@ -53,7 +53,7 @@ impl Condition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerStatus {
     /// Where it can be reached; sorted.
-    pub addresses: Vec<IpAddr>,
+    pub points: Vec<Point>,
     /// Whether it is in force.
     pub programmed: Condition,
 }
@@ -61,8 +61,8 @@ pub struct ConsumerStatus {
 /// What a consumer's status says now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written<'a> {
-    /// The addresses in it.
-    pub addresses: &'a [IpAddr],
+    /// Where it says that the consumer is reached.
+    pub points: &'a [Point],
     /// Whether its condition says that it is in force.
     pub programmed: bool,
 }
@@ -125,8 +125,8 @@ impl Undone {
         self.problems.is_empty() && self.parts.is_empty()
     }
 
-    fn serves(&self, address: &IpAddr) -> bool {
-        !self.all && !self.closed.contains(address)
+    fn serves(&self, point: &Point) -> bool {
+        !self.all && !self.closed.contains(&point.listener())
     }
 }
 
@@ -191,36 +191,65 @@ pub fn progress(
     Progress::Applied(undone)
 }
 
-/// What the status of a consumer should say. An address is shown once the load balancer serves it, and
-/// stays while it is planned: an agent that is behind or silent for a moment takes nothing back. One
-/// that drains stays until its successor is served.
-pub fn consumer(outcome: &Outcome, progress: &Progress, written: Written<'_>) -> ConsumerStatus {
-    let (load_balancer, planned, draining, before) = match &outcome.state {
+/// Where somebody is reached: as planned, and where it is still served meanwhile.
+struct Reached {
+    planned: Vec<Point>,
+    draining: Vec<Point>,
+    /// On load balancers from which it moves.
+    before: Vec<Point>,
+}
+
+impl Reached {
+    fn at(planned: &[IpAddr], draining: &[IpAddr]) -> Self {
+        let points = |addresses| Point::all(addresses, &[]);
+        Self { planned: points(planned), draining: points(draining), before: Vec::new() }
+    }
+}
+
+/// What the status of a consumer should say, where load balancers are reached by these names. An address or
+/// name is shown once the load balancer serves it, and stays while it is planned: an agent that is behind or
+/// silent for a moment takes nothing back. One that drains, or is of a load balancer from which it moves,
+/// stays until its successor is served.
+pub fn consumer<'n>(
+    outcome: &Outcome,
+    progress: &Progress,
+    written: Written<'_>,
+    names: impl Fn(&str) -> &'n [Arc<str>],
+) -> ConsumerStatus {
+    let (load_balancer, reached) = match &outcome.state {
         State::Refused { problem, .. } => {
-            return ConsumerStatus { addresses: Vec::new(), programmed: Condition::no(problem) };
+            return ConsumerStatus { points: Vec::new(), programmed: Condition::no(problem) };
         }
         State::Planned { load_balancer, addresses, draining, before } => {
-            (load_balancer, addresses, draining, before)
+            let here = names(load_balancer);
+            let before = before.iter();
+            let before = before.flat_map(|it| Point::all(&it.addresses, names(&it.load_balancer)));
+            let reached = Reached {
+                planned: Point::all(addresses, here),
+                draining: Point::all(draining, here),
+                before: before.collect(),
+            };
+            (load_balancer, reached)
         }
     };
     match progress {
         Progress::Applied(undone) => {
-            let addresses = served(undone, planned, (draining, before), written.addresses);
+            let points = served(undone, &reached, written.points);
             let programmed = if undone.problems.is_empty() {
                 served_by(load_balancer, outcome.problems.iter().chain(&undone.parts))
             } else {
-                not_all(&undone.problems, !addresses.is_empty())
+                not_all(&undone.problems, !points.is_empty())
             };
-            ConsumerStatus { addresses, programmed }
+            ConsumerStatus { points, programmed }
         }
         Progress::Waiting(why) => {
-            let kept = kept(why, planned, (draining, before), written.addresses);
+            let kept = kept(why, &reached, written.points);
             // A change that is on its way is not worth two writes, one to take back and one to restore.
             let moment = matches!(
                 why,
                 Waiting::Agent(Pending::AgentBehind | Pending::AgentSilent) | Waiting::Unlisted(_)
             );
-            let programmed = if moment && written.programmed && kept == *planned {
+            let programmed = if moment && written.programmed && kept == reached.planned {
                 served_by(load_balancer, &outcome.problems)
             } else {
                 Condition {
@@ -229,7 +258,7 @@ pub fn consumer(outcome: &Outcome, progress: &Progress, written: Written<'_>) ->
                     message: why.message(load_balancer).into(),
                 }
             };
-            ConsumerStatus { addresses: kept, programmed }
+            ConsumerStatus { points: kept, programmed }
         }
     }
 }
@@ -242,26 +271,24 @@ pub fn in_force(
     draining: &[IpAddr],
     shown: &[IpAddr],
 ) -> Vec<IpAddr> {
-    match progress {
-        Progress::Applied(undone) => served(undone, planned, (draining, &[]), shown),
-        Progress::Waiting(why) => kept(why, planned, (draining, &[]), shown),
-    }
+    let (reached, shown) = (Reached::at(planned, draining), Point::all(shown, &[]));
+    let points = match progress {
+        Progress::Applied(undone) => served(undone, &reached, &shown),
+        Progress::Waiting(why) => kept(why, &reached, &shown),
+    };
+    points.iter().map(Point::listener).collect()
 }
 
 /// What an agent serves of what it has applied. Where it could not open an address, the one before it
 /// stays: a move ends when its successor is served.
-fn served(
-    undone: &Undone,
-    planned: &[IpAddr],
-    (draining, before): (&[IpAddr], &[IpAddr]),
-    shown: &[IpAddr],
-) -> Vec<IpAddr> {
-    let mut open: Vec<_> = planned.iter().copied().filter(|it| undone.serves(it)).collect();
+fn served(undone: &Undone, reached: &Reached, shown: &[Point]) -> Vec<Point> {
+    let Reached { planned, draining, before } = reached;
+    let mut open: Vec<_> = planned.iter().filter(|it| undone.serves(it)).cloned().collect();
     if open.len() < planned.len() {
-        let served = |it: IpAddr| open.iter().any(|other| Family::of(*other) == Family::of(it));
-        let awaited = |it: &IpAddr| shown.contains(it) && !served(*it);
+        let replaced = |it: &Point| open.iter().any(|other| other.replaces(it));
+        let awaited = |it: &&Point| shown.contains(it) && !replaced(it);
         let draining = draining.iter().filter(|it| undone.serves(it));
-        let old: Vec<_> = draining.chain(before).copied().filter(awaited).collect();
+        let old: Vec<_> = draining.chain(before).filter(awaited).cloned().collect();
         open.extend(old);
         open.sort_unstable();
     }
@@ -270,17 +297,13 @@ fn served(
 
 /// What is shown of what is planned or drains, or is served where the consumer comes from. Nothing drains
 /// where there is no agent: who deletes a Lease says that its agent is dead.
-fn kept(
-    why: &Waiting,
-    planned: &[IpAddr],
-    (draining, before): (&[IpAddr], &[IpAddr]),
-    shown: &[IpAddr],
-) -> Vec<IpAddr> {
+fn kept(why: &Waiting, reached: &Reached, shown: &[Point]) -> Vec<Point> {
     let dead = *why == Waiting::Agent(Pending::NoAgent);
-    let draining = if dead { &[] } else { draining };
-    let served = planned.iter().chain(draining).chain(before).copied();
-    let mut kept: Vec<_> = served.filter(|address| shown.contains(address)).collect();
+    let draining = if dead { &[][..] } else { &reached.draining };
+    let served = reached.planned.iter().chain(draining).chain(&reached.before);
+    let mut kept: Vec<_> = served.filter(|point| shown.contains(point)).cloned().collect();
     kept.sort_unstable();
+    kept.dedup();
     kept
 }
 
@@ -311,11 +334,22 @@ fn served_by<'a>(
     Condition { holds: true, reason: "Programmed".into(), message: message.into() }
 }
 
+/// How a load balancer is, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadBalancerPhase {
+    /// It does not do what is planned.
+    Pending,
+    /// It does.
+    Running,
+    /// What was behind it could not be wiped or removed.
+    Failed,
+}
+
 /// What the status of a load balancer should say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadBalancerStatus {
-    /// Whether it runs; else why not.
-    pub waiting: Option<Waiting>,
+    /// How it is.
+    pub phase: LoadBalancerPhase,
     /// Why it does not run, or nothing.
     pub message: Option<String>,
     /// Its addresses, at most [`MOST_ADDRESSES`].
@@ -326,15 +360,6 @@ pub struct LoadBalancerStatus {
     pub refused: Vec<(ConsumerRef, Problem)>,
     /// Whether the plan is in force.
     pub programmed: Condition,
-}
-
-impl LoadBalancerStatus {
-    /// As if the agent had caught up already.
-    pub fn assume_running(&mut self) {
-        self.waiting = None;
-        self.message = None;
-        self.programmed = Condition::current();
-    }
 }
 
 /// What is known of a load balancer.
@@ -351,6 +376,12 @@ pub struct Known<'a, C, R> {
     pub refused: R,
     /// What its agent could not do.
     pub undone: &'a [Refusal],
+    /// Whether its agent is a moment behind, and is taken to have caught up.
+    pub catching_up: bool,
+    /// Why what was behind it could not be wiped or removed.
+    pub unreclaimed: Option<&'a str>,
+    /// Whether what a class makes for it is there. None: no class makes anything.
+    pub made: Option<&'a Condition>,
 }
 
 /// Why a load balancer does not run; None: it does. No verdict: it has no driver.
@@ -366,24 +397,32 @@ pub fn waiting(verdict: Option<&Verdict>) -> Option<Waiting> {
 pub fn load_balancer<'a>(
     known: Known<'a, impl Iterator<Item = &'a ConsumerRef>, impl Iterator<Item = &'a Outcome>>,
 ) -> LoadBalancerStatus {
-    let waiting = waiting(known.verdict);
+    let waiting = waiting(known.verdict).filter(|_| !known.catching_up);
     let undone =
         known.undone.iter().map(|undone| (undone.consumer.clone(), undone.problem.clone()));
     let refused: Vec<_> =
         known.refused.flat_map(refusals).chain(undone.clone()).take(MOST_REFUSED).collect();
-    let message = waiting.as_ref().map(|waiting| waiting.message(known.name));
+    let waits = waiting.as_ref().map(|waiting| waiting.message(known.name));
     let own = undone.into_iter().find(|(consumer, _)| consumer.kind == ConsumerKind::LoadBalancer);
     let programmed = match (&waiting, own) {
         (Some(waiting), _) => Condition {
             holds: false,
             reason: waiting.reason().into(),
-            message: message.as_deref().unwrap_or_default().into(),
+            message: waits.as_deref().unwrap_or_default().into(),
         },
         (None, Some((_, problem))) => Condition::no(&problem),
         (None, None) => Condition::current(),
     };
+    // What could not be wiped or removed is told before all else; before what a class makes is there,
+    // nothing else can be done about it.
+    let unmade = known.made.filter(|made| !made.holds).map(|made| made.message.to_string());
+    let (phase, message) = match (known.unreclaimed, waits) {
+        (Some(why), _) => (LoadBalancerPhase::Failed, Some(why.to_owned())),
+        (None, Some(waits)) => (LoadBalancerPhase::Pending, unmade.or(Some(waits))),
+        (None, None) => (LoadBalancerPhase::Running, None),
+    };
     LoadBalancerStatus {
-        waiting,
+        phase,
         message,
         addresses: known.addresses.into_iter().take(MOST_ADDRESSES).collect(),
         consumers: known.consumers.take(MOST_CONSUMERS).cloned().collect(),

@@ -3,8 +3,8 @@
 
 use bowline_core::key::{ConsumerRef, ObjectKey};
 use bowline_core::outcome::Problem;
+use bowline_core::point::Point;
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::broadcast;
 
@@ -42,7 +42,7 @@ pub enum Change {
         /// Which.
         consumer: ConsumerRef,
         /// Where.
-        addresses: Vec<IpAddr>,
+        points: Vec<Point>,
     },
     /// A consumer was refused, or not all is as it asks.
     Refused {
@@ -69,9 +69,9 @@ impl fmt::Display for Change {
             Self::Site { host, rules: 0 } => write!(f, "host {host}: gone"),
             Self::Site { host, rules: 1 } => write!(f, "host {host}: 1 rule"),
             Self::Site { host, rules } => write!(f, "host {host}: {rules} rules"),
-            Self::Live { consumer, addresses } => {
+            Self::Live { consumer, points } => {
                 write!(f, "{consumer} is live at ")?;
-                let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+                let texts: Vec<_> = points.iter().map(ToString::to_string).collect();
                 f.write_str(&texts.join(", "))
             }
             Self::Refused { consumer, problem } => {

@@ -7,7 +7,7 @@ use super::who::Who;
 use super::{Changes, FragmentChange};
 use crate::hash::PlanHash;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
-use crate::outcome::{Outcome, Problem, State};
+use crate::outcome::{Origin, Outcome, Problem, State};
 use crate::plan::Fragment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -110,9 +110,11 @@ impl Planned {
             (self.parts, self.certificates) = (parts, certificates);
         }
         if let State::Planned { before: at, .. } = &mut self.outcome.state {
-            *at = before.iter().flat_map(|it| it.addresses.iter().copied()).collect();
-            at.sort_unstable();
-            at.dedup();
+            let origin = |it: &Before| Origin {
+                load_balancer: it.load_balancer.clone(),
+                addresses: it.addresses.clone(),
+            };
+            *at = before.iter().map(origin).collect();
         }
         self.before = before;
         self

@@ -1,5 +1,5 @@
 use super::*;
-use crate::outcome::Reason;
+use crate::outcome::{Origin, Reason};
 
 fn web() -> ConsumerRef {
     ConsumerRef {
@@ -21,6 +21,15 @@ fn moved(draining: &[&str], addresses: &[&str]) -> Outcome {
     let state =
         State::Planned { load_balancer: "edge".into(), addresses, draining, before: Vec::new() };
     Outcome { consumer: web(), state, problems: Vec::new() }
+}
+
+fn at(address: &str) -> Point {
+    Point::At(address.parse().unwrap())
+}
+
+/// Where no load balancer has a name.
+fn told(outcome: &Outcome, progress: &Progress, written: Written<'_>) -> ConsumerStatus {
+    consumer(outcome, progress, written, |_| &[])
 }
 
 fn serves() -> Condition {
@@ -47,44 +56,44 @@ fn behind() -> Progress {
 #[test]
 fn an_address_is_shown_only_once_it_is_served() {
     let outcome = planned(&["192.0.2.1"]);
-    let status = consumer(&outcome, &behind(), Written::default());
-    assert_eq!((status.addresses, status.programmed.holds), (vec![], false));
-    let status = consumer(&outcome, &applied(), Written::default());
-    let expected =
-        ConsumerStatus { addresses: vec!["192.0.2.1".parse().unwrap()], programmed: serves() };
+    let status = told(&outcome, &behind(), Written::default());
+    assert_eq!((status.points, status.programmed.holds), (vec![], false));
+    let status = told(&outcome, &applied(), Written::default());
+    let expected = ConsumerStatus { points: vec![at("192.0.2.1")], programmed: serves() };
     assert_eq!(status, expected);
 }
 
 #[test]
 fn a_change_on_its_way_takes_nothing_back_but_what_is_no_longer_planned() {
-    let shown = ["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
-    let written = Written { addresses: &shown, programmed: true };
-    let same = consumer(&planned(&["192.0.2.1", "192.0.2.2"]), &behind(), written);
+    let shown = [at("192.0.2.1"), at("192.0.2.2")];
+    let written = Written { points: &shown, programmed: true };
+    let same = told(&planned(&["192.0.2.1", "192.0.2.2"]), &behind(), written);
     assert_eq!(
         same,
-        ConsumerStatus { addresses: shown.to_vec(), programmed: serves() },
+        ConsumerStatus { points: shown.to_vec(), programmed: serves() },
         "nothing to write"
     );
-    let moved = consumer(&planned(&["192.0.2.2", "192.0.2.3"]), &behind(), written);
-    assert_eq!((moved.addresses, moved.programmed.holds), (vec![shown[1]], false));
+    let moved = told(&planned(&["192.0.2.2", "192.0.2.3"]), &behind(), written);
+    assert_eq!((moved.points, moved.programmed.holds), (vec![shown[1].clone()], false));
 }
 
 #[test]
 fn an_address_that_drains_is_shown_until_its_successor_is_served() {
-    let (old, new) = ("192.0.2.2".parse().unwrap(), "192.0.2.1".parse().unwrap());
+    let (old, new) = (&at("192.0.2.2"), &at("192.0.2.1"));
     let outcome = moved(&["192.0.2.2"], &["192.0.2.1"]);
-    let shown = |progress: &Progress, written: &[IpAddr]| {
-        let status = consumer(&outcome, progress, Written { addresses: written, programmed: true });
-        (status.addresses, status.programmed.holds)
+    let shown = |progress: &Progress, written: &[&Point]| {
+        let written = &written.iter().copied().cloned().collect::<Vec<_>>();
+        let status = told(&outcome, progress, Written { points: written, programmed: true });
+        (status.points, status.programmed.holds)
     };
     let silent = Progress::Waiting(Waiting::Agent(Pending::AgentSilent));
-    assert_eq!(shown(&behind(), &[old]), (vec![old], false));
-    assert_eq!(shown(&silent, &[old]), (vec![old], false));
+    assert_eq!(shown(&behind(), &[old]), (vec![old.clone()], false));
+    assert_eq!(shown(&silent, &[old]), (vec![old.clone()], false));
     let dead = Progress::Waiting(Waiting::Agent(Pending::NoAgent));
     assert_eq!(shown(&dead, &[old]), (vec![], false), "nobody serves it any more");
-    assert_eq!(shown(&applied(), &[old]), (vec![new], true));
-    assert_eq!(shown(&behind(), &[new]), (vec![new], true), "it does not come back");
-    assert_eq!(shown(&behind(), &[old, new]), (vec![new, old], false));
+    assert_eq!(shown(&applied(), &[old]), (vec![new.clone()], true));
+    assert_eq!(shown(&behind(), &[new]), (vec![new.clone()], true), "it does not come back");
+    assert_eq!(shown(&behind(), &[old, new]), (vec![new.clone(), old.clone()], false));
 }
 
 #[test]
@@ -93,17 +102,17 @@ fn who_is_refused_has_no_address_and_is_told_why() {
     let state = State::Refused { load_balancer: None, problem: problem.clone() };
     let outcome = Outcome { consumer: web(), state, problems: Vec::new() };
     let refused = ConsumerStatus {
-        addresses: Vec::new(),
+        points: Vec::new(),
         programmed: Condition {
             holds: false,
             reason: "PortTaken".into(),
             message: "shop/old has 192.0.2.1:80/TCP".into(),
         },
     };
-    assert_eq!(consumer(&outcome, &applied(), Written::default()), refused);
+    assert_eq!(told(&outcome, &applied(), Written::default()), refused);
     let refusal = Refusal { consumer: web(), problem, extent: Extent::All };
     let by_agent = Progress::Applied(Undone::of([&refusal], []));
-    assert_eq!(consumer(&planned(&["192.0.2.1"]), &by_agent, Written::default()), refused);
+    assert_eq!(told(&planned(&["192.0.2.1"]), &by_agent, Written::default()), refused);
 }
 
 #[test]
@@ -118,8 +127,8 @@ fn an_address_stays_while_one_listener_at_it_is_open() {
     let shut: Vec<_> = all.map(|key| refusal(Extent::Listener(key), "no")).into();
     let status = |refusals: &[Refusal]| {
         let status =
-            consumer(&outcome, &Progress::Applied(Undone::of(refusals, all)), Written::default());
-        let addresses: Vec<_> = status.addresses.iter().map(ToString::to_string).collect();
+            told(&outcome, &Progress::Applied(Undone::of(refusals, all)), Written::default());
+        let addresses: Vec<_> = status.points.iter().map(ToString::to_string).collect();
         (addresses, status.programmed.holds, status.programmed.message.to_string())
     };
     let both = || vec!["192.0.2.1".to_owned(), "192.0.2.2".to_owned()];
@@ -133,11 +142,10 @@ fn an_address_stays_while_one_listener_at_it_is_open() {
 fn a_part_that_is_not_done_takes_no_address() {
     let part = refusal(Extent::Part, "the certificate of a.example has not come");
     let undone = Undone::of([&part], [listener("192.0.2.1", 80)]);
-    let status = consumer(&planned(&["192.0.2.1"]), &Progress::Applied(undone), Written::default());
+    let status = told(&planned(&["192.0.2.1"]), &Progress::Applied(undone), Written::default());
     let message = "load balancer edge serves it; the certificate of a.example has not come";
     let programmed = Condition { message: message.into(), ..serves() };
-    let addresses = vec!["192.0.2.1".parse().unwrap()];
-    assert_eq!(status, ConsumerStatus { addresses, programmed });
+    assert_eq!(status, ConsumerStatus { points: vec![at("192.0.2.1")], programmed });
 }
 
 #[test]
@@ -146,58 +154,92 @@ fn who_is_not_named_waits_while_an_agent_cannot_name_all_that_it_refused() {
     let waits = progress(Some(&verdict), 1, Undone::default(), 7);
     assert_eq!(waits, Progress::Waiting(Waiting::Unlisted(7)));
     let outcome = planned(&["192.0.2.1"]);
-    let status = consumer(&outcome, &waits, Written::default());
-    assert_eq!((status.addresses, status.programmed.holds), (vec![], false));
-    let address = "192.0.2.1".parse().unwrap();
-    let written = Written { addresses: &[address], programmed: true };
-    let status = consumer(&outcome, &waits, written);
-    assert_eq!((status.addresses, status.programmed), (vec![address], serves()));
+    let status = told(&outcome, &waits, Written::default());
+    assert_eq!((status.points, status.programmed.holds), (vec![], false));
+    let points = vec![at("192.0.2.1")];
+    let written = Written { points: &points, programmed: true };
+    let status = told(&outcome, &waits, written);
+    assert_eq!((status.points, status.programmed), (points, serves()));
     let undone = Undone::of([&refusal(Extent::All, "no")], []);
     let named = progress(Some(&verdict), 1, undone.clone(), 7);
     assert_eq!(named, Progress::Applied(undone));
 }
 
-#[test]
-fn a_load_balancer_shows_no_more_addresses_than_its_status_can_hold() {
-    let verdict = Verdict { phase: Phase::Running, applied: Some(1) };
-    let status = load_balancer(Known {
+/// What is known of a load balancer on which nobody is.
+fn known(
+    verdict: Option<&Verdict>,
+) -> Known<'_, std::iter::Empty<&ConsumerRef>, std::iter::Empty<&Outcome>> {
+    Known {
         name: "edge",
-        verdict: Some(&verdict),
-        addresses: (0..20).map(|n| IpAddr::from([192, 0, 2, n])).collect(),
-        consumers: std::iter::empty(),
-        refused: std::iter::empty(),
-        undone: &[],
-    });
-    assert_eq!(status.addresses.len(), 16);
-}
-
-#[test]
-fn a_load_balancer_without_an_agent_says_how_to_start_one() {
-    let verdict = Verdict { phase: Phase::Pending(Pending::NoAgent), applied: None };
-    let status = load_balancer(Known {
-        name: "edge",
-        verdict: Some(&verdict),
+        verdict,
         addresses: Vec::new(),
         consumers: std::iter::empty(),
         refused: std::iter::empty(),
         undone: &[],
-    });
+        catching_up: false,
+        unreclaimed: None,
+        made: None,
+    }
+}
+
+fn pending(why: Pending) -> Verdict {
+    Verdict { phase: Phase::Pending(why), applied: None }
+}
+
+#[test]
+fn a_load_balancer_shows_no_more_addresses_than_its_status_can_hold() {
+    let verdict = Verdict { phase: Phase::Running, applied: Some(1) };
+    let addresses = (0..20).map(|n| IpAddr::from([192, 0, 2, n])).collect();
+    let status = load_balancer(Known { addresses, ..known(Some(&verdict)) });
+    assert_eq!((status.phase, status.addresses.len()), (LoadBalancerPhase::Running, 16));
+}
+
+#[test]
+fn a_load_balancer_without_an_agent_says_how_to_start_one() {
+    let status = load_balancer(known(Some(&pending(Pending::NoAgent))));
     let message = "no agent has reported yet: start one with `bowline agent --load-balancer edge`";
-    assert_eq!(status.message.as_deref(), Some(message));
+    assert_eq!(
+        (status.phase, status.message.as_deref()),
+        (LoadBalancerPhase::Pending, Some(message))
+    );
     assert_eq!((status.programmed.holds, &*status.programmed.reason), (false, "NoAgent"));
 }
 
 #[test]
 fn a_source_without_a_driver_is_said_to_have_none() {
-    let status = load_balancer(Known {
-        name: "edge",
-        verdict: None,
-        addresses: Vec::new(),
-        consumers: std::iter::empty(),
-        refused: std::iter::empty(),
-        undone: &[],
-    });
-    assert_eq!(status.programmed.reason, "NoDriver".into());
+    assert_eq!(load_balancer(known(None)).programmed.reason, "NoDriver".into());
+}
+
+#[test]
+fn what_could_not_be_reclaimed_is_told_before_all_else_and_then_what_could_not_be_made() {
+    let (running, waits) =
+        (Verdict { phase: Phase::Running, applied: Some(1) }, pending(Pending::NoAgent));
+    let unmade = Condition { holds: false, reason: "Coming".into(), message: "no Pod yet".into() };
+    let said = |known: Known<'_, _, _>| {
+        let status = load_balancer(known);
+        (status.phase, status.message, status.programmed.holds)
+    };
+    let failed = (LoadBalancerPhase::Failed, Some("the API refuses".to_owned()));
+    for (verdict, in_force) in [(&running, true), (&waits, false)] {
+        let (unreclaimed, made) = (Some("the API refuses"), Some(&unmade));
+        let known = Known { unreclaimed, made, ..known(Some(verdict)) };
+        assert_eq!(said(known), (failed.0, failed.1.clone(), in_force));
+    }
+    let made = Some(&unmade);
+    let coming = (LoadBalancerPhase::Pending, Some("no Pod yet".to_owned()), false);
+    assert_eq!(said(Known { made, ..known(Some(&waits)) }), coming);
+    let runs = (LoadBalancerPhase::Running, None, true);
+    assert_eq!(said(Known { made, ..known(Some(&running)) }), runs, "one Pod of two is there");
+}
+
+#[test]
+fn an_agent_that_is_a_moment_behind_is_taken_to_have_caught_up() {
+    let behind = pending(Pending::AgentBehind);
+    let status = load_balancer(Known { catching_up: true, ..known(Some(&behind)) });
+    assert_eq!(
+        (status.phase, status.message, status.programmed.holds),
+        (LoadBalancerPhase::Running, None, true)
+    );
 }
 
 #[test]
@@ -221,10 +263,12 @@ fn an_address_that_drains_stays_while_its_successor_cannot_be_opened() {
         Progress::Applied(Undone::of(&refusals, all))
     };
     let shown = |progress: &Progress, written: &[IpAddr]| {
-        let status = consumer(&outcome, progress, Written { addresses: written, programmed: true });
+        let points = Point::all(written, &[]);
+        let status = told(&outcome, progress, Written { points: &points, programmed: true });
         let all = in_force(progress, &[new], &[old], written);
-        assert_eq!(status.addresses, all, "so it is for a load balancer");
-        (status.addresses, status.programmed.holds)
+        let points: Vec<_> = status.points.iter().map(Point::listener).collect();
+        assert_eq!(points, all, "so it is for a load balancer");
+        (all, status.programmed.holds)
     };
     assert_eq!(shown(&shut(&all[..1]), &[old]), (vec![old], false));
     assert_eq!(
@@ -234,4 +278,29 @@ fn an_address_that_drains_stays_while_its_successor_cannot_be_opened() {
     );
     assert_eq!(shown(&shut(&all), &[old]), (vec![], false), "nor is it open");
     assert_eq!(shown(&shut(&all[1..]), &[old]), (vec![new], false), "the new one is open");
+}
+
+#[test]
+fn who_moves_shows_the_name_that_serves_it_until_it_is_served_by_the_other() {
+    let by_name = |name: &str| vec![Point::Named(name.into())];
+    let (edge, old) = (["edge.example".into()], ["old.example".into()]);
+    let names = |lb: &str| if lb == "edge" { &edge[..] } else { &old[..] };
+    let mut outcome = planned(&["0.0.0.0"]);
+    if let State::Planned { before, addresses, .. } = &mut outcome.state {
+        *before = vec![Origin { load_balancer: "old".into(), addresses: addresses.clone() }];
+    }
+    let shown = |progress: &Progress, shown: &[Point]| {
+        let written = Written { points: shown, programmed: true };
+        let status = consumer(&outcome, progress, written, names);
+        (status.points, status.programmed.holds)
+    };
+    assert_eq!(shown(&behind(), &by_name("old.example")), (by_name("old.example"), false));
+    let key = listener("0.0.0.0", 80);
+    let undone = Undone::of([&refusal(Extent::Listener(key), "no")], [key]);
+    let shut = Progress::Applied(undone);
+    assert_eq!(shown(&shut, &by_name("old.example")), (by_name("old.example"), false));
+    assert_eq!(shown(&applied(), &by_name("old.example")), (by_name("edge.example"), true));
+    assert_eq!(shown(&behind(), &by_name("edge.example")), (by_name("edge.example"), true));
+    let address = vec![at("192.0.2.1")];
+    assert_eq!(shown(&behind(), &address), (vec![], false), "of neither of them");
 }

@@ -9,7 +9,7 @@ use bowline_api::load_balancer::{
 use bowline_api::names;
 use bowline_core::admission;
 use bowline_core::key::{ConsumerKind, ConsumerRef};
-use bowline_core::plan::BY_NAME;
+use bowline_core::point::Point;
 use bowline_core::resources::Resource;
 use bowline_core::status;
 use k8s_openapi::api::core::v1::LoadBalancerIngress;
@@ -31,43 +31,20 @@ pub(super) fn addresses_of_service(shown: &ServiceShown) -> Vec<IpAddr> {
     shown.ingress.iter().filter_map(|point| point.ip.as_ref()?.parse().ok()).collect()
 }
 
-/// The addresses that an Ingress's status shows.
-pub(super) fn addresses_of_ingress(shown: &[IngressLoadBalancerIngress]) -> Vec<IpAddr> {
-    shown.iter().filter_map(|point| point.ip.as_ref()?.parse().ok()).collect()
+/// Where a Service's status says that it is reached.
+pub(super) fn points_of_service(shown: &ServiceShown) -> Vec<Point> {
+    points(shown.ingress.iter().map(|it| (it.ip.as_deref(), it.hostname.as_deref())))
 }
 
-/// Where a Service's status says that it is reached on a load balancer: by a name counts as an address does.
-pub(super) fn reached_of_service(shown: &ServiceShown) -> Vec<IpAddr> {
-    let points = shown.ingress.iter().map(|it| (it.ip.as_deref(), it.hostname.as_deref()));
-    reached(points)
+/// Where an Ingress's status says that it is reached.
+pub(super) fn points_of_ingress(shown: &[IngressLoadBalancerIngress]) -> Vec<Point> {
+    points(shown.iter().map(|it| (it.ip.as_deref(), it.hostname.as_deref())))
 }
 
-/// Likewise of an Ingress.
-pub(super) fn reached_of_ingress(shown: &[IngressLoadBalancerIngress]) -> Vec<IpAddr> {
-    reached(shown.iter().map(|it| (it.ip.as_deref(), it.hostname.as_deref())))
-}
-
-fn reached<'a>(points: impl Iterator<Item = (Option<&'a str>, Option<&'a str>)>) -> Vec<IpAddr> {
-    let each = points.filter_map(|(ip, hostname)| match ip {
-        Some(ip) => ip.parse().ok(),
-        None => hostname.map(|_| BY_NAME),
-    });
-    let mut all: Vec<_> = each.collect();
-    all.dedup();
-    all
-}
-
-/// An address, or a name in its place.
-enum Point<'a> {
-    At(IpAddr),
-    Named(&'a str),
-}
-
-/// What is shown of addresses on a load balancer that has these names.
-fn points<'a>(addresses: &[IpAddr], names: &'a [Arc<str>]) -> Vec<Point<'a>> {
-    let each = addresses.iter().flat_map(|address| match *address == BY_NAME {
-        true => names.iter().map(|name| Point::Named(name)).collect(),
-        false => vec![Point::At(*address)],
+fn points<'a>(shown: impl Iterator<Item = (Option<&'a str>, Option<&'a str>)>) -> Vec<Point> {
+    let each = shown.filter_map(|(ip, hostname)| match ip {
+        Some(ip) => ip.parse().ok().map(Point::At),
+        None => hostname.map(|name| Point::Named(name.into())),
     });
     each.collect()
 }
@@ -91,19 +68,19 @@ pub(super) fn condition_of(all: &[Condition], type_: &str) -> Option<status::Con
 /// The patch for a Service.
 pub(super) fn service(
     want: &status::ConsumerStatus,
-    (mode, names): (&str, &[Arc<str>]),
+    mode: &str,
     dns: Option<&status::Condition>,
     shown: &Shown<ServiceShown>,
     now: Timestamp,
 ) -> Option<Value> {
-    let ingress = points(&want.addresses, names).into_iter().map(|point| match point {
+    let ingress = want.points.iter().map(|point| match point {
         Point::At(address) => LoadBalancerIngress {
             ip: Some(address.to_string()),
             ip_mode: Some(mode.to_owned()),
             ..LoadBalancerIngress::default()
         },
         Point::Named(name) => LoadBalancerIngress {
-            hostname: Some(name.to_owned()),
+            hostname: Some(name.to_string()),
             ..LoadBalancerIngress::default()
         },
     });
@@ -163,16 +140,15 @@ fn service_patch(status: &ServiceShown, version: &str) -> Value {
     })
 }
 
-/// The patch for an Ingress: these addresses and nothing else.
+/// The patch for an Ingress: reached there, and nowhere else.
 pub(super) fn ingress(
-    addresses: &[IpAddr],
-    names: &[Arc<str>],
+    points: &[Point],
     shown: &Shown<Vec<IngressLoadBalancerIngress>>,
 ) -> Option<Value> {
-    let points = points(addresses, names).into_iter().map(|point| {
+    let points = points.iter().map(|point| {
         let (ip, hostname) = match point {
             Point::At(address) => (Some(address.to_string()), None),
-            Point::Named(name) => (None, Some(name.to_owned())),
+            Point::Named(name) => (None, Some(name.to_string())),
         };
         IngressLoadBalancerIngress { ip, hostname, ..IngressLoadBalancerIngress::default() }
     });
@@ -215,22 +191,19 @@ pub(super) fn load_balancer(
             message: problem.message.to_string(),
         })
     });
-    // What could not be wiped or removed is told before all else.
-    let failed = |it: &&Condition| it.type_ == names::CONDITION_RECLAIMED && it.status == "False";
-    let failed = before.conditions.iter().find(failed).map(|it| it.message.clone());
-    let phase = match want.waiting {
-        _ if failed.is_some() => LoadBalancerPhase::Failed,
-        None => LoadBalancerPhase::Running,
-        Some(_) => LoadBalancerPhase::Pending,
+    let phase = match want.phase {
+        status::LoadBalancerPhase::Pending => LoadBalancerPhase::Pending,
+        status::LoadBalancerPhase::Running => LoadBalancerPhase::Running,
+        status::LoadBalancerPhase::Failed => LoadBalancerPhase::Failed,
     };
     LoadBalancerStatus {
         phase: Some(phase),
-        message: failed.or(want.message),
-        ingress: points(&want.addresses, names)
+        message: want.message,
+        ingress: Point::all(&want.addresses, names)
             .into_iter()
             .map(|point| match point {
                 Point::At(ip) => IngressPoint { ip: Some(ip), hostname: None },
-                Point::Named(name) => IngressPoint { ip: None, hostname: Some(name.to_owned()) },
+                Point::Named(name) => IngressPoint { ip: None, hostname: Some(name.to_string()) },
             })
             .collect(),
         // Where seats are counted, who has one is recorded when it is admitted, and by nobody else.
@@ -246,6 +219,12 @@ pub(super) fn load_balancer(
             now,
         ),
     }
+}
+
+/// Why what was behind a load balancer could not be wiped or removed, as its status says.
+pub(super) fn unreclaimed(shown: &LoadBalancerStatus) -> Option<&str> {
+    let failed = |it: &&Condition| it.type_ == names::CONDITION_RECLAIMED && it.status == "False";
+    shown.conditions.iter().find(failed).map(|it| it.message.as_str())
 }
 
 /// How much of its capacity is taken. None: it has none.
@@ -337,7 +316,7 @@ mod tests {
 
     fn want(addresses: &[&str]) -> status::ConsumerStatus {
         status::ConsumerStatus {
-            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+            points: addresses.iter().map(|a| Point::At(a.parse().unwrap())).collect(),
             programmed: status::Condition {
                 holds: true,
                 reason: "Programmed".into(),
@@ -366,34 +345,30 @@ mod tests {
     #[test]
     fn a_status_that_says_it_already_is_not_written_again() {
         let patch =
-            service(&want(&["192.0.2.1"]), (IP_MODE, &[]), None, &empty(), Timestamp::UNIX_EPOCH)
-                .unwrap();
+            service(&want(&["192.0.2.1"]), IP_MODE, None, &empty(), Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(patch["metadata"]["resourceVersion"], "1");
         let ingress = &patch["status"]["loadBalancer"]["ingress"];
         assert_eq!(*ingress, json!([{"ip": "192.0.2.1", "ipMode": "Proxy"}]));
         let later = Timestamp::from_second(100).unwrap();
-        assert_eq!(
-            service(&want(&["192.0.2.1"]), (IP_MODE, &[]), None, &after(&patch), later),
-            None
-        );
+        assert_eq!(service(&want(&["192.0.2.1"]), IP_MODE, None, &after(&patch), later), None);
     }
 
     #[test]
     fn what_is_reached_by_a_name_shows_the_name() {
-        let names: Vec<Arc<str>> = vec!["a.cloud.example".into(), "b.cloud.example".into()];
-        let both = want(&["0.0.0.0", "192.0.2.1"]);
-        let patch =
-            service(&both, (IP_MODE, &names), None, &empty(), Timestamp::UNIX_EPOCH).unwrap();
+        let names = ["a.cloud.example", "b.cloud.example"].map(|it| Point::Named(it.into()));
+        let mut both = want(&["192.0.2.1"]);
+        both.points.splice(0..0, names);
+        let patch = service(&both, IP_MODE, None, &empty(), Timestamp::UNIX_EPOCH).unwrap();
         let expected = json!([
             {"hostname": "a.cloud.example"}, {"hostname": "b.cloud.example"},
             {"ip": "192.0.2.1", "ipMode": "Proxy"},
         ]);
         assert_eq!(patch["status"]["loadBalancer"]["ingress"], expected);
         let shown = after(&patch);
-        assert_eq!(reached_of_service(&shown.status), both.addresses);
+        assert_eq!(points_of_service(&shown.status), both.points);
         let nothing = Shown { version: "1".into(), generation: 0, status: Vec::new() };
-        let patch = ingress(&both.addresses, &names[..1], &nothing).unwrap();
-        let expected = json!([{"hostname": "a.cloud.example"}, {"ip": "192.0.2.1"}]);
+        let patch = ingress(&both.points[1..], &nothing).unwrap();
+        let expected = json!([{"hostname": "b.cloud.example"}, {"ip": "192.0.2.1"}]);
         assert_eq!(patch["status"]["loadBalancer"]["ingress"], expected);
         let ours = |name: &str| name.ends_with(".cloud.example");
         let cleared = after(&service_cleared(&shown, &[], ours).unwrap());
@@ -405,8 +380,7 @@ mod tests {
     #[test]
     fn what_we_wrote_is_taken_back_and_what_others_wrote_stays() {
         let patch =
-            service(&want(&["192.0.2.1"]), (IP_MODE, &[]), None, &empty(), Timestamp::UNIX_EPOCH)
-                .unwrap();
+            service(&want(&["192.0.2.1"]), IP_MODE, None, &empty(), Timestamp::UNIX_EPOCH).unwrap();
         let mut shown = after(&patch);
         let foreign = Condition {
             type_: "example.com/Other".to_owned(),

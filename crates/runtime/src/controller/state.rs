@@ -31,6 +31,7 @@ use bowline_api::names;
 use bowline_api::proxies::Images;
 use bowline_core::addresses::HolderRef;
 use bowline_core::announce::{Announcement, Severity};
+use bowline_core::arrivals::Arrivals;
 use bowline_core::binder::{self, Subject};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Outcome, Problem, Reason, State as Place};
@@ -41,7 +42,6 @@ use bowline_core::status::{self, Known, Undone, Waiting};
 use bowline_core::update::ListenerKey;
 use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
 use k8s_openapi::jiff::Timestamp;
-use moves::Moves;
 use provision::Provisions;
 use seats::Seats;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -182,7 +182,7 @@ pub(super) struct State {
     pooled: Pooled,
     bindings: Bindings,
     seats: Seats,
-    moves: Moves,
+    arrivals: Arrivals,
     provisions: Provisions,
     history: History,
     services: Board<ObjectKey, ServiceShown>,
@@ -229,7 +229,9 @@ impl State {
     pub(super) fn new(config: Config, addresses: bowline_core::addresses::Config) -> Self {
         Self {
             planner: Planner::new(config),
-            moves: Moves::new(addresses.grace),
+            arrivals: Arrivals::new(Duration::from_secs(
+                u64::try_from(addresses.grace).unwrap_or_default(),
+            )),
             pooled: Pooled::new(addresses),
             bindings: Bindings::default(),
             seats: Seats::default(),
@@ -304,8 +306,8 @@ impl State {
             let before = std::mem::replace(&mut tracked.load_balancer, place.cloned());
             let departed = before.is_some() && before.as_ref() != place;
             let addresses = outcome.as_ref().map_or(&[][..], addresses);
-            if tracked.addresses != addresses {
-                // Another address is in force with the plan that opens it, whoever asks for that.
+            if tracked.addresses != addresses || departed {
+                // Another address, or the same one elsewhere, is in force with the plan that opens it, whoever asks for that.
                 tracked.addresses = addresses.to_vec();
                 (tracked.changed, tracked.since) = (self.change, Some(now));
                 self.met.extend(place.cloned());
@@ -505,12 +507,12 @@ impl State {
 
     /// Where a consumer can be reached, as its status says now.
     fn live(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Change> {
-        let addresses = match kind {
-            ConsumerKind::Service => render::addresses_of_service(&self.services.get(key)?.status),
-            _ => render::addresses_of_ingress(&self.ingresses.get(key)?.status),
+        let points = match kind {
+            ConsumerKind::Service => render::points_of_service(&self.services.get(key)?.status),
+            _ => render::points_of_ingress(&self.ingresses.get(key)?.status),
         };
         let consumer = self.planner.outcome(kind, key)?.consumer.clone();
-        (!addresses.is_empty()).then_some(Change::Live { consumer, addresses })
+        (!points.is_empty()).then_some(Change::Live { consumer, points })
     }
 
     /// A write has ended well; what of it people may want to know.

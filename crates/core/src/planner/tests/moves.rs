@@ -68,7 +68,9 @@ fn arrive(planner: &mut Planner, lb: &str) {
 
 fn state(planner: &Planner) -> (String, Vec<std::net::IpAddr>) {
     let before = match &planner.outcome(KIND, &key("a/x")).unwrap().state {
-        State::Planned { before, .. } => before.clone(),
+        State::Planned { before, .. } => {
+            before.iter().flat_map(|it| it.addresses.clone()).collect()
+        }
         State::Refused { .. } => Vec::new(),
     };
     (service_state(planner, "a/x"), before)

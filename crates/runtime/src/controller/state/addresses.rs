@@ -17,6 +17,7 @@ use bowline_core::addresses::{
     Written as Answer,
 };
 use bowline_core::dns::{self, Name, Report, Wants};
+use bowline_core::point::Point;
 
 /// As often may the plan change what is asked for, and that the plan, before the next turn.
 const MOST_ROUNDS: usize = 3;
@@ -375,11 +376,11 @@ impl State {
         let before =
             render::condition_of(&shown.status.conditions, names::CONDITION_SERVICE_PROGRAMMED);
         let want = status::ConsumerStatus {
-            addresses: decision.shown(),
+            points: Point::all(&decision.shown(), &[]),
             programmed: decision.condition(before),
         };
         let dns = self.name_condition(key);
-        match render::service(&want, (render::IP_MODE_ALONE, &[]), dns.as_ref(), shown, clock) {
+        match render::service(&want, render::IP_MODE_ALONE, dns.as_ref(), shown, clock) {
             Some(patch) => Next::Write(
                 Write::Consumer(ConsumerKind::Service, key.clone(), patch),
                 Tried::at(&shown.version),

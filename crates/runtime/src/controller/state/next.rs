@@ -152,29 +152,27 @@ impl State {
         let (undone, unlisted) =
             lb.as_ref().map(|lb| self.undone(lb, &outcome.consumer)).unwrap_or_default();
         let progress = status::progress(verdict.as_ref(), changed, undone, unlisted);
-        let names = lb.as_ref().map(|lb| self.hostnames(lb)).unwrap_or_default();
-        let mut same_addresses = false;
+        let names = |lb: &str| self.hostnames(lb);
+        let mut same_points = false;
         let patch = match kind {
             ConsumerKind::Service => {
                 let Some(shown) = self.services.get(key) else { return Next::Nothing };
                 let written = status::Written {
-                    addresses: &render::reached_of_service(&shown.status),
+                    points: &render::points_of_service(&shown.status),
                     programmed: render::is_programmed(&shown.status),
                 };
-                let want = status::consumer(outcome, &progress, written);
-                same_addresses = want.addresses == written.addresses;
+                let want = status::consumer(outcome, &progress, written, names);
+                same_points = want.points == written.points;
                 let dns = self.name_condition(key);
-                render::service(&want, (render::IP_MODE, names), dns.as_ref(), shown, clock)
+                render::service(&want, render::IP_MODE, dns.as_ref(), shown, clock)
                     .map(|patch| (patch, Tried::at(&shown.version)))
             }
             _ => {
                 let Some(shown) = self.ingresses.get(key) else { return Next::Nothing };
-                let addresses = render::reached_of_ingress(&shown.status);
-                let written =
-                    status::Written { programmed: !addresses.is_empty(), addresses: &addresses };
-                let want = status::consumer(outcome, &progress, written);
-                render::ingress(&want.addresses, names, shown)
-                    .map(|patch| (patch, Tried::at(&shown.version)))
+                let points = render::points_of_ingress(&shown.status);
+                let written = status::Written { programmed: !points.is_empty(), points: &points };
+                let want = status::consumer(outcome, &progress, written, names);
+                render::ingress(&want.points, shown).map(|patch| (patch, Tried::at(&shown.version)))
             }
         };
         if let Some(lb) = lb {
@@ -188,7 +186,7 @@ impl State {
         // A proof that is on its way saves the write that would say that it is missing.
         let behind = progress == status::Progress::Waiting(Waiting::Agent(Pending::AgentBehind));
         let until = tracked.since.map(|since| since + BEHIND).filter(|until| now < *until);
-        if let Some(until) = until.filter(|_| behind && same_addresses && patch.is_some()) {
+        if let Some(until) = until.filter(|_| behind && same_points && patch.is_some()) {
             return Next::Later(until);
         }
         match patch {
@@ -232,9 +230,7 @@ impl State {
                 .ingresses
                 .get(key)
                 .filter(|_| self.tracked.contains_key(&(kind, key.clone())))
-                .and_then(|shown| {
-                    Some((render::ingress(&[], &[], shown)?, Tried::at(&shown.version)))
-                }),
+                .and_then(|shown| Some((render::ingress(&[], shown)?, Tried::at(&shown.version)))),
             ConsumerKind::LoadBalancer => None,
         };
         match patch {
@@ -327,27 +323,23 @@ impl State {
         {
             self.walks += 1;
         }
-        let mut want = status::load_balancer(Known {
+        let standing = self.standing(lb);
+        let want = status::load_balancer(Known {
             name: lb,
             verdict: verdict.as_ref(),
             addresses: self.addresses_in_force(known, verdict.as_ref()),
             consumers: self.planner.consumers(lb),
             refused: self.planner.refused(lb),
             undone: agent.map_or(&[], |agent| &agent.report.refused),
+            catching_up: again.is_some(),
+            unreclaimed: render::unreclaimed(before),
+            made: standing.as_ref(),
         });
-        if again.is_some() {
-            want.assume_running();
-        }
         let mut rendered = render::load_balancer(want, self.hostnames(lb), shown, clock);
-        if let Some(standing) = self.standing(lb) {
-            let type_ = names::CONDITION_PROVISIONED;
-            let before = &rendered.conditions;
+        if let Some(standing) = standing {
+            let (type_, before) = (names::CONDITION_PROVISIONED, &rendered.conditions);
             rendered.conditions =
                 render::with_condition(before, type_, &standing, shown.generation, clock);
-            if !standing.holds && rendered.phase == Some(LoadBalancerPhase::Pending) {
-                // Before it is there nothing else can be done about it.
-                rendered.message = Some(standing.message.to_string());
-            }
         }
         let type_ = names::CONDITION_ASSIGNED;
         match self.assigned(lb, render::condition_of(&before.conditions, type_)) {
