@@ -11,10 +11,10 @@ use super::words::Certificate;
 use super::{View, explain_text, why, words};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Problem, State};
-use bowline_core::plan::{Fragment, Listener, Pool, Serves};
+use bowline_core::plan::{BY_NAME, Fragment, Listener, Pool, Serves};
+use bowline_core::point::Point;
 use bowline_core::status::Waiting;
 use serde::Serialize;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What is to be explained.
@@ -55,7 +55,8 @@ pub(crate) struct ConsumerView {
     /// What would help.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) remedy: Option<String>,
-    pub(super) addresses: Vec<IpAddr>,
+    /// Host names in place of addresses that nobody knows.
+    pub(super) addresses: Vec<Point>,
     /// How a Service comes by an address of a pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) address: Option<ChainView>,
@@ -94,6 +95,9 @@ pub(super) enum RecordedView {
 pub(super) struct ListenerView {
     #[serde(flatten)]
     pub(super) listener: Listener,
+    /// The names by which it is reached, where nobody knows its address.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) hostnames: Vec<Arc<str>>,
     /// The pool's name for people, or none where rules decide.
     #[serde(skip)]
     pub(super) to: Option<String>,
@@ -230,7 +234,7 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
             if view.address.as_ref().is_some_and(|chain| chain.alone) =>
         {
             let held = view.address.iter().flat_map(|chain| &chain.held);
-            view.addresses = held.map(|it| it.address).collect();
+            view.addresses = held.map(|it| Point::At(it.address)).collect();
             view.waits = view.addresses.is_empty();
             view.state = if view.waits { StateView::Refused } else { StateView::Alone };
             let leader = view.address.as_ref().and_then(ChainView::not_programmed);
@@ -255,7 +259,7 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
         State::Planned { load_balancer, addresses, .. } => {
             view.state = StateView::Planned;
             view.load_balancer = Some(load_balancer.to_string());
-            view.addresses.clone_from(addresses);
+            view.addresses = Point::all(addresses, &facts.hostnames(load_balancer));
             let parts = facts.planner.parts(kind, key);
             view.listeners = listeners(facts, kind, load_balancer, parts);
             view.hosts = hosts(facts, load_balancer, parts);
@@ -296,11 +300,11 @@ fn listeners(
     let shared =
         facts.planner.parts(ConsumerKind::LoadBalancer, &ObjectKey::new("", load_balancer.clone()));
     let parts = if kind == ConsumerKind::Ingress { shared } else { parts };
-    all_listeners(parts)
+    all_listeners(parts, &facts.hostnames(load_balancer))
 }
 
-/// The listeners of some fragments.
-pub(super) fn all_listeners(parts: &[Arc<Fragment>]) -> Vec<ListenerView> {
+/// The listeners of some fragments on a load balancer that has these names.
+pub(super) fn all_listeners(parts: &[Arc<Fragment>], names: &[Arc<str>]) -> Vec<ListenerView> {
     let pools: Vec<&Pool> = parts.iter().flat_map(|part| &part.pools).collect();
     let name = |wanted: &str| {
         let found = pools.iter().find(|pool| &*pool.name == wanted);
@@ -309,6 +313,7 @@ pub(super) fn all_listeners(parts: &[Arc<Fragment>]) -> Vec<ListenerView> {
     let all = parts.iter().flat_map(|part| &part.listeners);
     all.map(|listener| ListenerView {
         listener: listener.clone(),
+        hostnames: if listener.address == BY_NAME { names.to_vec() } else { Vec::new() },
         to: match &listener.serves {
             Serves::Pool(pool) => Some(name(pool)),
             Serves::Entry(_) => None,

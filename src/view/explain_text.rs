@@ -139,7 +139,7 @@ fn listeners(out: &mut String, all: &[ListenerView]) {
     for (index, listener) in all.iter().enumerate() {
         let label = if index == 0 { "Listens at" } else { "" };
         let to = listener.to.as_deref().map(|pool| format!(" → {pool}")).unwrap_or_default();
-        row(out, label, &format!("{}{to}", listener_at(&listener.listener)));
+        row(out, label, &format!("{}{to}", listener_at(&listener.listener, &listener.hostnames)));
     }
 }
 
@@ -199,7 +199,7 @@ pub(super) fn load_balancer(view: &LoadBalancerView) -> String {
         out.push_str("\n  Listeners\n");
         let rows = view.listeners.iter().map(|listener| {
             let to = listener.to.as_deref().unwrap_or("the rules of its Ingresses");
-            vec![listener_at(&listener.listener), format!("→ {to}")]
+            vec![listener_at(&listener.listener, &listener.hostnames), format!("→ {to}")]
         });
         out.push_str(&columns(&rows.collect::<Vec<_>>(), "    "));
     }

@@ -146,6 +146,11 @@ impl Facts {
         outcome.problems.iter().filter(|problem| self.can_tell(problem.reason))
     }
 
+    /// The names by which a load balancer is reached.
+    pub(super) fn hostnames(&self, lb: &str) -> Vec<Arc<str>> {
+        self.load_balancers.get(lb).map(hostnames).unwrap_or_default()
+    }
+
     /// Whether an Address object says that one with this uid has it.
     pub(super) fn has_address(&self, uid: &str) -> bool {
         let mut holders = self.addresses.iter().flat_map(|it| &it.spec.holders);
@@ -270,12 +275,9 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) 
     }
     // What a class made is reached where the Service in front of it is, as the leader says.
     for lb in lists.load_balancers.iter().filter(|lb| Made::of(lb).is_some()) {
-        let points = || lb.status.iter().flat_map(|status| &status.ingress);
-        let hostnames = points().filter_map(|it| Some(it.hostname.as_deref()?.into()));
-        let reach = Reach {
-            addresses: points().filter_map(|it| it.ip).collect(),
-            hostnames: hostnames.collect(),
-        };
+        let points = lb.status.iter().flat_map(|status| &status.ingress);
+        let reach =
+            Reach { addresses: points.filter_map(|it| it.ip).collect(), hostnames: hostnames(lb) };
         planner.handle(Event::Reported(
             lb.metadata.name.as_deref().unwrap_or_default().into(),
             reach.listeners(),
@@ -291,6 +293,13 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) 
             planner.handle(Event::Recorded(planner::Record::new(lb, index, &plan.spec.fragments)));
         }
     }
+}
+
+/// The names by which a load balancer that a class made is reached, as the leader says.
+fn hostnames(lb: &LoadBalancer) -> Vec<Arc<str>> {
+    let made = lb.status.iter().filter(|_| Made::of(lb).is_some());
+    let points = made.flat_map(|status| &status.ingress);
+    points.filter_map(|it| Some(it.hostname.as_deref()?.into())).collect()
 }
 
 /// Who has a seat where seats are counted, as is recorded.

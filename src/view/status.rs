@@ -10,12 +10,12 @@ use bowline_api::selector::AllowedNamespaces;
 use bowline_api::{LoadBalancer, names};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Outcome, State};
+use bowline_core::point::Point;
 use bowline_core::programmed::{Claim, History, Pending, Phase};
 use bowline_runtime::controller::has_driver;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 use std::fmt;
-use std::net::IpAddr;
 use std::time::Duration;
 
 /// A whole cluster.
@@ -43,7 +43,8 @@ pub(crate) struct LoadBalancerView {
     pub(super) phase: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<String>,
-    pub(super) addresses: Vec<IpAddr>,
+    /// Host names in place of addresses that nobody knows.
+    pub(super) addresses: Vec<Point>,
     /// Why it does not have the addresses that it asks a pool for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) waits: Option<Told>,
@@ -223,6 +224,7 @@ impl LoadBalancerView {
         let planner = &facts.planner;
         let planned = planner.load_balancers().find(|lb| &*lb.name == name)?;
         let status = object.status.clone().unwrap_or_default();
+        let hostnames = facts.hostnames(name);
         let parts: Vec<_> = planner.fragments(name).cloned().collect();
         let mut refused: Vec<RefusedView> =
             planner.refused(name).flat_map(|outcome| refusals(facts, outcome)).collect();
@@ -238,7 +240,7 @@ impl LoadBalancerView {
             source: source(object),
             phase: status.phase.map(|phase| format!("{phase:?}")),
             message: status.message,
-            addresses: planner.addresses(planned),
+            addresses: Point::all(&planner.addresses(planned), &hostnames),
             waits: facts
                 .told_of_address(ConsumerKind::LoadBalancer, &ObjectKey::new("", name))
                 .filter(|told| told.unmet),
@@ -247,7 +249,7 @@ impl LoadBalancerView {
             claim_ref: object.spec.claim_ref.clone(),
             allowed_namespaces: object.spec.allowed_namespaces.clone(),
             open_to: open_to(object),
-            listeners: all_listeners(&parts),
+            listeners: all_listeners(&parts, &hostnames),
             consumers: planner.consumers(name).map(ConsumerName::from).collect(),
             refused,
             unlisted: report.map_or(0, |report| report.unlisted),

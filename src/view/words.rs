@@ -110,10 +110,14 @@ pub(super) fn ago(seconds: i64) -> String {
     }
 }
 
-/// Where a listener is: `127.0.0.1:80/TCP`.
-pub(super) fn listener_at(listener: &Listener) -> String {
-    let protocol = serde_name(&listener.protocol);
-    format!("{}/{protocol}", SocketAddr::new(listener.address, listener.port))
+/// Where a listener is: `127.0.0.1:80/TCP`, or by the names that it has in place of an address.
+pub(super) fn listener_at(listener: &Listener, names: &[Arc<str>]) -> String {
+    let (protocol, port) = (serde_name(&listener.protocol), listener.port);
+    if names.is_empty() {
+        return format!("{}/{protocol}", SocketAddr::new(listener.address, port));
+    }
+    let each: Vec<_> = names.iter().map(|name| format!("{name}:{port}/{protocol}")).collect();
+    each.join(", ")
 }
 
 /// What a value is called in JSON.
@@ -260,7 +264,7 @@ pub(super) fn pieces(fragment: &Fragment, with_secrets: bool) -> Vec<String> {
             Serves::Pool(name) => pool(name),
             Serves::Entry(_) => "the rules of its Ingresses".to_owned(),
         };
-        lines.push(format!("listener {} → {to}", listener_at(listener)));
+        lines.push(format!("listener {} → {to}", listener_at(listener, &[])));
     }
     for site in &fragment.sites {
         if let Some(of) = &site.tls {

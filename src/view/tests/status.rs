@@ -99,3 +99,36 @@ fn settings_that_nobody_says_are_noted_as_guessed_unless_they_are_given() {
     assert_eq!(notes(&unsaid, Some(true), None), guessed("no --default-load-balancer"));
     assert_eq!(notes(&unsaid, Some(true), Some("local")), [""; 0]);
 }
+
+#[test]
+fn a_load_balancer_that_is_reached_by_a_host_name_shows_the_name() {
+    let mut lists = lists();
+    lists.load_balancers[0] = object(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer",
+        "metadata": {"name": "local", "uid": "l", "annotations": {
+            names::ANNOTATION_PROVISIONED_FOR: "demo/web/c", names::ANNOTATION_PROXY_NAMESPACE: "ours",
+        }},
+        "spec": {"builtin": {}, "allowedNamespaces": {"from": "All"}, "httpPort": 8080, "httpsPort": 8443},
+        "status": {"ingress": [{"hostname": "a.cloud.example"}]},
+    }));
+    let facts = facts(lists);
+    let status = Status::of(&facts).text();
+    assert!(status.contains(" a.cloud.example "), "{status}");
+    let key = |name: &str| ObjectKey::new("demo", name);
+    let service = Explanation::of(&facts, Subject::Service, &key("hello")).expect("it is there");
+    let balancer = Explanation::of(&facts, Subject::LoadBalancer, &ObjectKey::new("", "local"));
+    let balancer = balancer.expect("it is there");
+    let json = serde_json::to_value(&service).expect("it has a form");
+    assert_eq!(json["addresses"], json!(["a.cloud.example"]), "{json}");
+    let ingress = Explanation::of(&facts, Subject::Ingress, &key("hello")).expect("it is there");
+    for (text, at) in [
+        (service.text(), "a.cloud.example:8000/TCP → demo/hello"),
+        (ingress.text(), "a.cloud.example:8080/HTTP"),
+        (balancer.text(), "Addresses    a.cloud.example\n"),
+        (balancer.text(), "a.cloud.example:8000/TCP"),
+    ] {
+        assert!(text.contains(at), "{at}: {text}");
+        assert!(!text.contains("0.0.0.0"), "{text}");
+    }
+    assert!(!status.contains("0.0.0.0"), "{status}");
+}
