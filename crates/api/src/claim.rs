@@ -120,11 +120,15 @@ pub struct LoadBalancerClaimSpec {
 /// How much of a load balancer is needed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceRequirements {
-    /// The least that will do. Example: {network-bandwidth: 1G}.
+    /// The least that will do. `network-bandwidth` is in bits per second, `network-iops` in operations (requests
+    /// or new connections) per second, as Kubernetes quantities: 500M is 500 million.
+    /// Example: {network-bandwidth: 1G, network-iops: 10k}.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::quantity::countable")]
     pub requests: Option<ResourceList>,
-    /// The most that will be used.
+    /// The most that will be used, and no less than what is requested. `network-bandwidth` is in bits per second,
+    /// `network-iops` in operations (requests or new connections) per second, as Kubernetes quantities: 500M is
+    /// 500 million. Example: {network-bandwidth: 2G, network-iops: 20k}.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::quantity::countable")]
     pub limits: Option<ResourceList>,

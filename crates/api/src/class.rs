@@ -85,6 +85,8 @@ use serde::{Deserialize, Serialize};
 )]
 pub struct LoadBalancerClassSpec {
     /// The capacity of each load balancer made. Left out: what the claim requests.
+    /// `network-bandwidth` is in bits per second, `network-iops` in operations (requests or new connections)
+    /// per second, as Kubernetes quantities: 500M is 500 million.
     /// Example: {network-bandwidth: 1G, network-iops: 10k}.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::quantity::countable")]

@@ -125,6 +125,8 @@ use std::net::IpAddr;
 )]
 pub struct LoadBalancerSpec {
     /// What it can carry. Consumers are admitted until their requests fill it. Left out: no limit.
+    /// `network-bandwidth` is in bits per second, `network-iops` in operations (requests or new connections)
+    /// per second, as Kubernetes quantities: 500M is 500 million.
     /// Example: {network-bandwidth: 10G, network-iops: 100k}.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::quantity::countable")]
