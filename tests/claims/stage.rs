@@ -186,6 +186,21 @@ impl Site {
 }
 
 impl Site {
+    /// Waits until what is made is younger than this object. The age of objects is in seconds.
+    pub(crate) async fn younger_than(&self, object: &Value) {
+        let age = |it: &Value| it["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
+        let tick = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "tick"},
+            "spec": {"ports": [{"port": 1}]},
+        });
+        eventually("another second", || async {
+            let made = age(&self.cluster.apply(&self.namespace, &tick).await);
+            self.cluster.delete("Service", &self.namespace, "tick").await;
+            if made > age(object) { Ok(()) } else { Err(format!("{made:?}")) }
+        })
+        .await;
+    }
+
     /// Waits until an Event about an object says this.
     pub(crate) async fn hears(&self, namespace: &str, name: &str, text: &str) {
         eventually(&format!("{name} is told {text:?}"), || async {

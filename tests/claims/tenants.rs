@@ -245,11 +245,10 @@ fn a_forged_claim_ref_a_foreign_host_and_a_forged_status_give_nothing() {
             let mut ingress =
                 objects::ingress("open", "web", &[("open.example", "/", "Prefix", "shop")]);
             ingress["metadata"]["annotations"] = json!({"bowline.dev/load-balancer": "edge"});
-            site.cluster.apply(namespace, &ingress).await;
+            let made = site.cluster.apply(namespace, &ingress).await;
             if *namespace == site.namespace {
                 site.shows("Ingress", namespace, "open", &[vip]).await;
-                // The age of objects is in seconds.
-                tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+                site.younger_than(&made).await;
             }
         }
         site.told(&other, "open", "HostTaken").await;
