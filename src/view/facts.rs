@@ -11,7 +11,7 @@ use bowline_core::addresses::{AddressState, HolderKind, HolderRef, Record};
 use bowline_core::hash::PlanHash;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::objects;
-use bowline_core::outcome::{Outcome, Problem, Reason};
+use bowline_core::outcome::{Outcome, Problem, Reason, quote};
 use bowline_core::plan::{CertificateRef, Fragment, Site, SiteTls};
 use bowline_core::planner::{self, Config, Event, Grant, Kind, Object, Planner};
 use bowline_core::provision::Reach;
@@ -99,6 +99,12 @@ impl Facts {
         config.default_class = default_class.unwrap_or(config.default_class);
         if let Some(name) = default_load_balancer {
             config.default_load_balancer = Some(name.into());
+            if !lists.load_balancers.iter().any(|it| it.metadata.name.as_deref() == Some(name)) {
+                notes.push(format!(
+                    "There is no load balancer {}: who names none stays where it is served.",
+                    quote(name)
+                ));
+            }
         }
         let agents = agents(&lists, now);
         let mut planner = Planner::new(config);

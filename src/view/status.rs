@@ -227,7 +227,7 @@ impl LoadBalancerView {
         let hostnames = facts.hostnames(name);
         let parts: Vec<_> = planner.fragments(name).cloned().collect();
         let mut refused: Vec<RefusedView> =
-            planner.refused(name).flat_map(|outcome| refusals(facts, outcome)).collect();
+            planner.refused(name).flat_map(|outcome| refusals(facts, outcome, name)).collect();
         let report = facts.agents.get(name).map(|agent| &agent.report);
         for refusal in report.into_iter().flat_map(|report| &report.refused) {
             refused.push(RefusedView {
@@ -264,8 +264,8 @@ impl LoadBalancerView {
     }
 }
 
-fn refusals(facts: &Facts, outcome: &Outcome) -> Vec<RefusedView> {
-    let all = bowline_core::status::refusals(outcome);
+fn refusals(facts: &Facts, outcome: &Outcome, lb: &str) -> Vec<RefusedView> {
+    let all = bowline_core::status::refusals_by(outcome, lb);
     all.filter(|(_, problem)| facts.can_tell(problem.reason))
         .map(|(consumer, problem)| RefusedView {
             consumer: (&consumer).into(),

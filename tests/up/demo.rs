@@ -187,8 +187,11 @@ fn explain_status_and_plan_read_a_running_cluster_also_with_the_right_to_read_al
             let plan = look(&server, &["plan"]);
             if plan.starts_with("Nothing would change") { Ok(()) } else { Err(plan) }
         });
-        let other = look(&server, &["plan", "--default-load-balancer", "nowhere"]);
+        let other = look(&server, &["plan", "--default-class=false"]);
         assert!(other.contains("- Service demo/hello"), "{other}");
+        let typo = look(&server, &["plan", "--default-load-balancer", "nowhere"]);
+        assert!(typo.starts_with("Nothing would change"), "{typo}");
+        assert!(typo.contains("There is no load balancer \"nowhere\""), "{typo}");
 
         let read_only = look(&server, &["status", "--context", "bowline-read-only"]);
         assert!(read_only.contains("Note: You may not list secrets"), "{read_only}");

@@ -164,6 +164,7 @@ mod tests {
                 before: Vec::new(),
             },
             problems: Vec::new(),
+            unmet: None,
         };
         let names: [Arc<str>; 1] = ["q.example".into()];
         let verdict = Verdict { phase: Phase::Running, applied: Some(4) };

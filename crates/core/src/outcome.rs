@@ -138,9 +138,50 @@ pub struct Outcome {
     pub state: State,
     /// What is not done as written although it is placed: refused hosts and paths, unreadable tuning.
     pub problems: Vec<Problem>,
+    /// Why it stays where it is and does not go where it asks to be. It is among its problems, too.
+    pub unmet: Option<Unmet>,
+}
+
+/// A wish that changes nothing for as long as it is not met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmet {
+    /// The load balancer that refused it, when it got that far.
+    pub load_balancer: Option<Arc<str>>,
+    /// Why.
+    pub problem: Problem,
 }
 
 impl Outcome {
+    /// The load balancer that it is on, or that refused it.
+    pub fn load_balancer(&self) -> Option<&Arc<str>> {
+        match &self.state {
+            State::Planned { load_balancer, .. } => Some(load_balancer),
+            State::Refused { load_balancer, .. } => load_balancer.as_ref(),
+        }
+    }
+
+    /// All that it was refused, in whole or in part.
+    pub fn refusals(&self) -> impl Iterator<Item = &Problem> {
+        let whole = match &self.state {
+            State::Refused { problem, .. } => Some(problem),
+            State::Planned { .. } => None,
+        };
+        let parts = self.problems.iter().filter(|problem| !problem.reason.is_warning());
+        whole.into_iter().chain(parts)
+    }
+
+    /// What a load balancer refused it: where it is, all but what keeps it from going elsewhere; where it
+    /// would go, that alone.
+    pub fn refusals_by(&self, lb: &str) -> impl Iterator<Item = &Problem> {
+        let named = |name: Option<&Arc<str>>| name.is_some_and(|it| **it == *lb);
+        let unmet = self.unmet.as_ref();
+        let here = named(self.load_balancer());
+        let there = unmet.filter(|it| named(it.load_balancer.as_ref())).map(|it| &it.problem);
+        let own =
+            self.refusals().filter(move |it| here && unmet.is_none_or(|not| **it != not.problem));
+        own.chain(there)
+    }
+
     /// Whether it waits for nothing but an address that is about to be recorded: its status is written
     /// when it is. Where that takes long, whoever records addresses has said so.
     pub fn is_in_passing(&self, said: bool) -> bool {

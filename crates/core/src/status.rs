@@ -400,8 +400,12 @@ pub fn load_balancer<'a>(
     let waiting = waiting(known.verdict).filter(|_| !known.catching_up);
     let undone =
         known.undone.iter().map(|undone| (undone.consumer.clone(), undone.problem.clone()));
-    let refused: Vec<_> =
-        known.refused.flat_map(refusals).chain(undone.clone()).take(MOST_REFUSED).collect();
+    let refused: Vec<_> = known
+        .refused
+        .flat_map(|it| refusals_by(it, known.name))
+        .chain(undone.clone())
+        .take(MOST_REFUSED)
+        .collect();
     let waits = waiting.as_ref().map(|waiting| waiting.message(known.name));
     let own = undone.into_iter().find(|(consumer, _)| consumer.kind == ConsumerKind::LoadBalancer);
     let programmed = match (&waiting, own) {
@@ -431,19 +435,22 @@ pub fn load_balancer<'a>(
     }
 }
 
-/// All that a consumer was refused.
+/// All that a consumer was refused, but for what is over in a moment.
 pub fn refusals(outcome: &Outcome) -> impl Iterator<Item = (ConsumerRef, Problem)> {
-    let whole = match &outcome.state {
-        State::Refused { problem, .. } => Some(problem),
-        State::Planned { .. } => None,
-    };
-    let parts = outcome.problems.iter().filter(|problem| !problem.reason.is_warning());
-    let told = |problem: &&Problem| !problem.reason.is_passing();
-    whole
-        .into_iter()
-        .chain(parts)
-        .filter(told)
-        .map(|problem| (outcome.consumer.clone(), problem.clone()))
+    told(outcome, outcome.refusals())
+}
+
+/// What one load balancer refused a consumer, likewise.
+pub fn refusals_by(outcome: &Outcome, lb: &str) -> impl Iterator<Item = (ConsumerRef, Problem)> {
+    told(outcome, outcome.refusals_by(lb))
+}
+
+fn told<'a>(
+    outcome: &'a Outcome,
+    problems: impl Iterator<Item = &'a Problem>,
+) -> impl Iterator<Item = (ConsumerRef, Problem)> {
+    let told = problems.filter(|problem| !problem.reason.is_passing());
+    told.map(|problem| (outcome.consumer.clone(), problem.clone()))
 }
 
 #[cfg(test)]

@@ -89,5 +89,5 @@ pub(super) fn outcome(who: &Who, uid: &Arc<str>, state: State, problems: Vec<Pro
         problems.truncate(MOST_PROBLEMS);
         problems.push(Problem::new(reason, format!("and {more} more")));
     }
-    Outcome { consumer: who.with_uid(uid), state, problems }
+    Outcome { consumer: who.with_uid(uid), state, problems, unmet: None }
 }

@@ -481,10 +481,11 @@ impl Planner {
         };
         let (lb, mut built) = on(&placed.lb)?;
         built.problems.extend(self.short(lb, who, uid));
-        built.problems.extend(placed.unmet.clone());
+        built.problems.extend(placed.unmet.as_ref().map(|it| it.problem.clone()));
         let before = placed.before.iter();
         let before = before.filter_map(|it| Before::built(&it.lb, on(&it.lb)?.1)).collect();
-        Some(Planned::built(who, uid, &placed.lb, built).coming_from(before))
+        let planned = Planned::built(who, uid, &placed.lb, built).staying(placed.unmet.clone());
+        Some(planned.coming_from(before))
     }
 
     /// What a Service or Ingress has on a load balancer where it is placed.

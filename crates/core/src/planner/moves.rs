@@ -9,7 +9,6 @@ use super::who::Who;
 use crate::admission::Decision;
 use crate::key::ConsumerRef;
 use crate::objects::LoadBalancer;
-use crate::outcome::{Problem, Reason};
 use crate::plan::BY_NAME;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ pub(super) struct Way<'a> {
     /// The load balancer that it is on.
     pub(super) lb: &'a Arc<LoadBalancer>,
     /// Why that is not the one that it asks for.
-    pub(super) unmet: Option<Problem>,
+    pub(super) unmet: Option<Refusal>,
     /// Those on which it stays beside, by name.
     pub(super) before: Vec<&'a Arc<LoadBalancer>>,
 }
@@ -37,8 +36,8 @@ impl Planner {
                 }
                 Err(refusal) => refusal,
             },
-            Err(refusal) if refusal.problem.reason == Reason::ClaimNotBound => refusal,
-            Err(refusal) => return Err(refusal),
+            Err(refusal) if *ask == Ask::Nothing => return Err(refusal),
+            Err(refusal) => refusal,
         };
         let mut stays = self.recorded_on(refusal.load_balancer.as_ref(), who, uid);
         // A seat that it does not get where it stays is one that it does not have.
@@ -51,7 +50,7 @@ impl Planner {
             return Err(refusal);
         }
         let lb = stays.remove(0);
-        Ok(Way { lb, unmet: Some(refusal.problem), before: stays })
+        Ok(Way { lb, unmet: Some(refusal), before: stays })
     }
 
     /// Where somebody who is on a load balancer was before, until it has arrived. Two that have an

@@ -7,7 +7,7 @@ use super::who::Who;
 use super::{Changes, FragmentChange};
 use crate::hash::PlanHash;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
-use crate::outcome::{Origin, Outcome, Problem, State};
+use crate::outcome::{Origin, Outcome, Problem, State, Unmet};
 use crate::plan::Fragment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -96,14 +96,23 @@ impl Planned {
         }
     }
 
+    /// The same, while what it asks for is refused.
+    pub(super) fn staying(mut self, unmet: Option<Refusal>) -> Self {
+        self.outcome.unmet =
+            unmet.map(|Refusal { load_balancer, problem }| Unmet { load_balancer, problem });
+        self
+    }
+
     /// The same, with what it has where it comes from. One that is refused where it goes goes on
     /// there.
     pub(super) fn coming_from(mut self, mut before: Vec<Before>) -> Self {
         if !before.is_empty()
-            && let State::Refused { problem, .. } = &self.outcome.state
+            && let State::Refused { load_balancer: asked, problem } = &self.outcome.state
         {
             let Before { load_balancer, addresses, parts, certificates, .. } = before.remove(0);
+            let problem = problem.clone();
             self.outcome.problems.push(problem.clone());
+            self.outcome.unmet = Some(Unmet { load_balancer: asked.clone(), problem });
             self.outcome.problems.sort_unstable();
             let (draining, before) = <_>::default();
             self.outcome.state = State::Planned { load_balancer, addresses, draining, before };
@@ -153,10 +162,7 @@ impl Planned {
     }
 
     fn load_balancer(&self) -> Option<&Arc<str>> {
-        match &self.outcome.state {
-            State::Planned { load_balancer, .. } => Some(load_balancer),
-            State::Refused { load_balancer, .. } => load_balancer.as_ref(),
-        }
+        self.outcome.load_balancer()
     }
 }
 
@@ -245,10 +251,12 @@ fn served(outcome: &Outcome) -> Option<&Arc<str>> {
     (planned && consumer.kind != ConsumerKind::LoadBalancer).then_some(&consumer.namespace)
 }
 
-/// Whether somebody was refused something.
-fn is_refused(outcome: &Outcome) -> bool {
-    matches!(outcome.state, State::Refused { .. })
-        || outcome.problems.iter().any(|problem| !problem.reason.is_warning())
+/// The load balancers that refused somebody something: that on which it is, and that to which it would go.
+fn refused_by(outcome: &Outcome) -> impl Iterator<Item = &Arc<str>> {
+    let (here, there) = (outcome.load_balancer(), outcome.unmet.as_ref());
+    let there = there.and_then(|it| it.load_balancer.as_ref()).filter(|it| Some(*it) != here);
+    let all = here.into_iter().chain(there);
+    all.filter(|lb| outcome.refusals_by(lb).next().is_some())
 }
 
 impl Output {
@@ -276,9 +284,7 @@ impl Output {
     }
 
     fn enter(&mut self, who: &Who, kept: &Kept) {
-        if let Some(lb) = kept.planned.load_balancer()
-            && is_refused(&kept.planned.outcome)
-        {
+        for lb in refused_by(&kept.planned.outcome) {
             self.by_lb.entry(lb.clone()).or_default().refused.insert(who.clone());
         }
         for (share, hash) in kept.shares() {
@@ -310,7 +316,6 @@ impl Output {
             let lb = share.load_balancer;
             let Some(on) = self.by_lb.get_mut(lb) else { continue };
             on.consumers.remove(who);
-            on.refused.remove(who);
             if let Some(namespace) = served(&kept.planned.outcome)
                 && let Some(count) = on.namespaces.get_mut(namespace)
             {
@@ -326,7 +331,12 @@ impl Output {
                 self.revision += 1;
                 on.revision = self.revision;
             }
-            if on.consumers.is_empty() {
+        }
+        let refused = refused_by(&kept.planned.outcome);
+        for lb in refused.chain(kept.planned.shares().map(|share| share.load_balancer)) {
+            let Some(on) = self.by_lb.get_mut(lb) else { continue };
+            on.refused.remove(who);
+            if on.consumers.is_empty() && on.refused.is_empty() {
                 self.by_lb.remove(lb);
             }
         }

@@ -7,7 +7,6 @@ use super::placement::{Ask, Refusal};
 use super::ports::Ports;
 use super::who::{Age, Contender, Who};
 use crate::key::{ConsumerKind, ObjectKey};
-use crate::outcome::Problem;
 use crate::plan::Host;
 use crate::update::ListenerKey;
 use rustc_hash::FxHashMap;
@@ -29,7 +28,7 @@ pub(super) struct Placed {
     pub(super) age: Age,
     pub(super) wants: Wants,
     /// Why it is not where it asks to be: it stays here until it can.
-    pub(super) unmet: Option<Problem>,
+    pub(super) unmet: Option<Refusal>,
     /// The claim through which it is here, although it asks for something else.
     pub(super) through: Option<ObjectKey>,
     /// Where it was before and stays until it has arrived here; by name.

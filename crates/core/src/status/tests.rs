@@ -20,7 +20,7 @@ fn moved(draining: &[&str], addresses: &[&str]) -> Outcome {
     let (addresses, draining) = (ips(addresses), ips(draining));
     let state =
         State::Planned { load_balancer: "edge".into(), addresses, draining, before: Vec::new() };
-    Outcome { consumer: web(), state, problems: Vec::new() }
+    Outcome { consumer: web(), state, problems: Vec::new(), unmet: None }
 }
 
 fn at(address: &str) -> Point {
@@ -100,7 +100,7 @@ fn an_address_that_drains_is_shown_until_its_successor_is_served() {
 fn who_is_refused_has_no_address_and_is_told_why() {
     let problem = Problem::new(Reason::PortTaken, "shop/old has 192.0.2.1:80/TCP");
     let state = State::Refused { load_balancer: None, problem: problem.clone() };
-    let outcome = Outcome { consumer: web(), state, problems: Vec::new() };
+    let outcome = Outcome { consumer: web(), state, problems: Vec::new(), unmet: None };
     let refused = ConsumerStatus {
         points: Vec::new(),
         programmed: Condition {

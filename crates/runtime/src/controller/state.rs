@@ -155,6 +155,8 @@ struct Tracked {
     since: Option<Instant>,
     /// On which load balancer it was last.
     load_balancer: Option<Arc<str>>,
+    /// Which one refused it while it stayed there.
+    refused_by: Option<Arc<str>>,
     /// Where it was to be reached.
     addresses: Vec<IpAddr>,
     /// What its owner has been told.
@@ -304,10 +306,13 @@ impl State {
             let place = outcome.as_ref().and_then(place);
             let tracked = self.tracked.entry(who.clone()).or_default();
             let before = std::mem::replace(&mut tracked.load_balancer, place.cloned());
+            let refuses = outcome.as_ref().and_then(refuses);
+            let refused = std::mem::replace(&mut tracked.refused_by, refuses.cloned());
             let departed = before.is_some() && before.as_ref() != place;
             let addresses = outcome.as_ref().map_or(&[][..], addresses);
             if tracked.addresses != addresses || departed {
-                // Another address, or the same one elsewhere, is in force with the plan that opens it, whoever asks for that.
+                // Another address, or the same one elsewhere, is in force with the plan that opens it,
+                // whoever asks for that.
                 tracked.addresses = addresses.to_vec();
                 (tracked.changed, tracked.since) = (self.change, Some(now));
                 self.met.extend(place.cloned());
@@ -323,7 +328,7 @@ impl State {
                 false => outcome.iter().flat_map(problems).collect(),
             };
             self.tell_problems(who.clone(), problems);
-            for lb in [before.as_ref(), place].into_iter().flatten() {
+            for lb in [before.as_ref(), place, refused.as_ref(), refuses].into_iter().flatten() {
                 self.dirty.insert(Target::LoadBalancer(Arc::clone(lb)));
             }
             if let Some(unproven) = before.and_then(|lb| self.unproven.get_mut(&lb)) {
@@ -603,10 +608,12 @@ impl State {
 
 /// Where an outcome is about.
 fn place(outcome: &Outcome) -> Option<&Arc<str>> {
-    match &outcome.state {
-        Place::Planned { load_balancer, .. } => Some(load_balancer),
-        Place::Refused { load_balancer, .. } => load_balancer.as_ref(),
-    }
+    outcome.load_balancer()
+}
+
+/// The load balancer that keeps somebody where it is.
+fn refuses(outcome: &Outcome) -> Option<&Arc<str>> {
+    outcome.unmet.as_ref()?.load_balancer.as_ref()
 }
 
 /// Where a consumer can be reached, once it is in force.

@@ -61,6 +61,11 @@ fn served(planner: &Planner, lb: &str) -> Vec<String> {
     fragments.map(|it| it.consumer.name.to_string()).collect()
 }
 
+/// How much a load balancer refused.
+fn refused(planner: &Planner, lb: &str) -> usize {
+    planner.refused(lb).flat_map(|it| it.refusals_by(lb)).count()
+}
+
 fn arrive(planner: &mut Planner, lb: &str) {
     planner.handle(Event::Arrived(who(), Some(lb.into())));
     planner.take();
@@ -195,6 +200,53 @@ fn where_it_may_not_be_any_more_or_has_nothing_nobody_stays() {
 }
 
 #[test]
+fn who_names_what_is_not_there_or_not_for_it_stays_and_is_told() {
+    let theirs = LoadBalancer {
+        allowed: crate::objects::AllowedNamespaces::None,
+        ..at("theirs", "192.0.2.8")
+    };
+    for (name, reason, by) in [
+        ("egde", Reason::LoadBalancerNotFound, None),
+        ("theirs", Reason::NotAllowed, Some("theirs")),
+    ] {
+        let mut planner = settled(vec![theirs.clone().into()]);
+        apply(&mut planner, on(name));
+        planner.take();
+        assert_eq!(state(&planner), ("lb 192.0.2.1".to_owned(), vec![]));
+        assert_eq!(reasons(&planner, KIND, "a/x"), [reason]);
+        assert_eq!((refused(&planner, "lb"), refused(&planner, "theirs")), (0, by.iter().count()));
+        // A newcomer is served nowhere.
+        apply(&mut planner, Service { placement: on(name).placement, ..service("a/new", &[81]) });
+        planner.take();
+        assert_eq!(served(&planner, "lb"), ["x"]);
+        // And when it is there after all it goes there.
+        apply(&mut planner, at(name, "192.0.2.8"));
+        planner.take();
+        assert_eq!(state(&planner), (format!("{name} 192.0.2.8"), vec![ip("192.0.2.1")]));
+        assert_eq!(refused(&planner, name), 0);
+    }
+}
+
+#[test]
+fn a_default_that_is_not_there_closes_nobody_and_none_at_all_does() {
+    let config = |name: Option<&str>| Config {
+        default_class: true,
+        default_load_balancer: name.map(Into::into),
+    };
+    let any = || Service { placement: Ok(Placement::Default), ..on("lb") };
+    let settled = settled(vec![]);
+    let fragments: Vec<_> = settled.fragments("lb").map(|it| (**it).clone()).collect();
+    for (default, stays) in [(Some("egde"), 1), (None, 0)] {
+        let mut planner = Planner::new(config(default));
+        planner.handle(Event::Recorded(Record::new("lb", 0, &fragments)));
+        apply(&mut planner, at("lb", "192.0.2.1"));
+        apply(&mut planner, any());
+        planner.take();
+        assert_eq!(served(&planner, "lb").len(), stays, "{default:?}");
+    }
+}
+
+#[test]
 fn two_that_are_reached_by_a_name_have_no_address_in_common() {
     let named = |name: &str| LoadBalancer { addresses: vec![crate::plan::BY_NAME], ..lb(name) };
     let mut planner = settled(vec![]);
@@ -222,6 +274,10 @@ fn who_is_refused_where_it_goes_goes_on_where_it_was_and_is_told() {
     planner.take();
     assert_eq!(state(&planner), ("lb 192.0.2.1".to_owned(), vec![]));
     assert_eq!(reasons(&planner, KIND, "a/x"), [Reason::PortTaken]);
+    assert_eq!((refused(&planner, "lb"), refused(&planner, "q")), (0, 1), "q refused it");
+    apply(&mut planner, on("lb"));
+    planner.take();
+    assert_eq!((refused(&planner, "lb"), refused(&planner, "q")), (0, 0));
 }
 
 #[test]
