@@ -1,7 +1,7 @@
 //! What holds what, and what becomes of what is let go.
 
 use crate::stage::{CLAIM, LB, Site, has, play, reason, wants};
-use bowline_testing::objects;
+use bowline_testing::{Flavour, SYSTEM, objects};
 use serde_json::{Value, json};
 
 fn deleting(object: &Value) -> Option<()> {
@@ -173,5 +173,55 @@ fn a_removal_that_is_held_up_is_tried_until_it_is_done_also_over_a_crash() {
         let free = json!({"metadata": {"finalizers": null}});
         site.cluster.patch("Deployment", "bowline-system", &name, &free).await;
         site.gone(LB, &name).await;
+    });
+}
+
+#[test]
+fn a_removal_that_the_api_refuses_is_told_and_done_once_it_is_allowed() {
+    play(async || {
+        let site = Site::new().await;
+        if site.cluster.flavour() == Flavour::Embedded {
+            // It tells no roles apart, and refuses nobody.
+            return;
+        }
+        site.class("bronze", json!({"builtin": {}})).await;
+        let made = site.claim("web", json!({"className": "bronze"})).await;
+        let name = format!("lbc-{}", made["metadata"]["uid"].as_str().expect("a uid"));
+        site.bound("web", &name).await;
+        site.until(LB, &name, "has its proxy", |it| reason(it, "Provisioned").map(|_| ())).await;
+        let role = site.cluster.read("Role", SYSTEM, "bowline-provisioner").await;
+        let rules = role["rules"].as_array().cloned().unwrap_or_default();
+        let fewer: Vec<_> = rules
+            .iter()
+            .cloned()
+            .map(|mut rule| {
+                if let Some(verbs) = rule["verbs"].as_array_mut() {
+                    verbs.retain(|verb| verb != "delete");
+                }
+                rule
+            })
+            .collect();
+        let may = async |rules: &[Value]| {
+            let rules = json!({"rules": rules});
+            site.cluster.patch("Role", SYSTEM, "bowline-provisioner", &rules).await;
+        };
+        may(&fewer).await;
+        site.cluster.delete(CLAIM, &site.namespace, "web").await;
+        site.gone(CLAIM, "web").await;
+        let message = site
+            .until(LB, &name, "has failed", |it| {
+                let failed = it["status"]["phase"] == "Failed";
+                failed.then(|| it["status"]["message"].as_str().unwrap_or_default().to_owned())
+            })
+            .await;
+        assert!(message.contains("forbidden") || message.contains("may not"), "{message}");
+        let lb = site.cluster.read(LB, "", &name).await;
+        let finalizers = lb["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+        assert!(finalizers.contains(&json!("bowline.dev/cleanup")), "{lb}");
+        may(&rules).await;
+        site.gone(LB, &name).await;
+        for kind in ["Deployment", "Service", "ServiceAccount"] {
+            assert_eq!(site.cluster.read(kind, SYSTEM, &name).await, Value::Null, "{kind} is left");
+        }
     });
 }

@@ -10,6 +10,7 @@
 mod bad;
 mod binding;
 mod killed;
+mod leaders;
 mod letting_go;
 mod moving;
 mod on_up;

@@ -198,6 +198,57 @@ fn traffic_to_its_service_is_answered_by_the_agent_that_was_made_for_it() {
 }
 
 #[test]
+fn who_moves_shows_the_host_name_that_serves_it_until_the_other_one_does() {
+    play(async || {
+        let site = Site::with(&["--address-grace", "1"]).await;
+        site.class("bronze", json!({"builtin": {}})).await;
+        let named = |claim: &str| json!([{"hostname": format!("{claim}.cloud.example")}]);
+        let reached = async |claim: &str| {
+            let lb = site.made(claim, "bronze").await;
+            site.served(&site.wish(&lb, "bronze", &[]).await).await;
+            let status = json!({"loadBalancer": {"ingress": named(claim)}});
+            site.play_status("Service", &lb, status).await;
+            site.until(LB, &lb, "has the name of its Service", |it| {
+                (it["status"]["ingress"] == named(claim)).then_some(())
+            })
+            .await;
+            lb
+        };
+        let (old, new) = (reached("old").await, reached("new").await);
+        let mut service = objects::service("shop", "", &[(9000, 8080)]);
+        service["metadata"]["annotations"] = json!({"bowline.dev/load-balancer-claim": "old"});
+        site.cluster.apply(&site.namespace, &service).await;
+        let _old = site.made_agent(&old, "127.0.0.1").await;
+        let shows = async |claim: &str| {
+            site.until("Service", "shop", &format!("shows {claim}"), |it| {
+                (it["status"]["loadBalancer"]["ingress"] == named(claim)).then_some(())
+            })
+            .await;
+        };
+        shows("old").await;
+        let moved =
+            json!({"metadata": {"annotations": {"bowline.dev/load-balancer-claim": "new"}}});
+        site.cluster.patch("Service", &site.namespace, "shop", &moved).await;
+        // Nobody serves it there yet.
+        let waits = site
+            .until("Service", "shop", "waits for an agent", |it| {
+                let waits = reason(it, "bowline.dev/Programmed") == Some("NoAgent");
+                waits.then(|| it["status"]["loadBalancer"]["ingress"].clone())
+            })
+            .await;
+        assert_eq!(waits, named("old"));
+        let _new = site.made_agent(&new, "127.0.0.2").await;
+        shows("new").await;
+        eventually("the old one lets go of it", || async {
+            let answer = Dial::to([127, 0, 0, 1].into(), 9000).get("shop", "/").await;
+            answer.map_or(Ok(()), |_| Err("it answers".to_owned()))
+        })
+        .await;
+        shows("new").await;
+    });
+}
+
+#[test]
 fn what_is_in_the_way_is_told_and_left_alone() {
     play(async || {
         let site = Site::new().await;

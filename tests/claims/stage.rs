@@ -31,9 +31,13 @@ fn deploy() -> PathBuf {
 
 /// Starts a controller and does not wait for it.
 pub(crate) async fn start(cluster: &Cluster, args: &[&str]) -> Bowline {
+    start_elected(cluster, &[&["--leader-elect=false"], args].concat()).await
+}
+
+/// The same for one of several, of which one leads.
+pub(crate) async fn start_elected(cluster: &Cluster, args: &[&str]) -> Bowline {
     let kubeconfig = cluster.kubeconfig_of("bowline-controller").await;
-    let args = [&["--leader-elect=false"], args].concat();
-    Bowline::start(cluster, Path::new(PROGRAM), &kubeconfig, "controller", &args)
+    Bowline::start(cluster, Path::new(PROGRAM), &kubeconfig, "controller", args)
 }
 
 impl Site {
@@ -45,7 +49,19 @@ impl Site {
     pub(crate) async fn with(args: &[&'static str]) -> Self {
         let cluster = Cluster::own(Stack::Single).await;
         cluster.install(&deploy()).await;
-        let mut controller = start(&cluster, args).await;
+        let controller = start(&cluster, args).await;
+        Self::of(cluster, controller, args).await
+    }
+
+    /// The same with a controller that stands for election.
+    pub(crate) async fn elected() -> Self {
+        let cluster = Cluster::own(Stack::Single).await;
+        cluster.install(&deploy()).await;
+        let controller = start_elected(&cluster, &[]).await;
+        Self::of(cluster, controller, &[]).await
+    }
+
+    async fn of(cluster: Cluster, mut controller: Bowline, args: &[&'static str]) -> Self {
         controller.ready().await;
         let namespace = cluster.namespace().await;
         Self { cluster, namespace, controller, args: args.to_vec() }
