@@ -11,19 +11,19 @@
 
 mod common;
 
+use bowline_core::plan::Host;
 use bowline_core::update::Update;
 use bowline_drivers::Driver as _;
 use bowline_drivers::desired::Desired;
 use bowline_drivers::haproxy::render::{Settings, render};
 use bowline_drivers::haproxy::{Counters, Options, Version, drive};
 use bowline_drivers::program::Excluded;
-use common::{
-    MEMBERS, answered_by, apply, backend, everything, free_port, median, members, memory, pool,
-    shown, site,
+use common::stage::{
+    MEMBERS, Plain, Stage, answered_by, asked, free_port, median, memory, program, shown,
 };
+use common::{apply, pool, site_of};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -35,8 +35,19 @@ const RELOADS: usize = 5;
 
 #[tokio::main]
 async fn main() {
-    for services in common::asked("haproxy") {
-        measure(services.min(possible(services))).await;
+    for services in asked("haproxy") {
+        let stage = Stage::new("haproxy", services.min(possible(services)), &version()).await;
+        let plain = Plain {
+            render: files,
+            start,
+            reload: async |folder: &Path, _: &Child| {
+                ask(&folder.join("master.sock"), "reload").await;
+            },
+        };
+        let reloaded = stage.by_reloads(RELOADS, plain).await;
+        let told = by_commands(&stage).await;
+        let both = [("by commands", told), ("by render and reload", reloaded)];
+        stage.compare("change to live", both);
     }
 }
 
@@ -53,35 +64,11 @@ fn possible(services: usize) -> usize {
     possible
 }
 
-async fn measure(services: usize) {
-    let (a, b) = (backend("a").await, backend("b").await);
-    // They must be there: HAProxy would be busy with looking for them.
-    let mut others = Vec::new();
-    for _ in 0..MEMBERS {
-        others.push(backend("other").await);
-    }
-    let name = format!("haproxy-{services}");
-    println!("{name}   {services} Services with {MEMBERS} members each, {}", version());
-    let reloaded = by_reloads(&name, services, [a, b], &others).await;
-    let told = by_commands(&name, services, [a, b], &others).await;
-    println!(
-        "{name}   change to live: {} by commands, {} by render and reload: {:.0} × as long",
-        shown(told),
-        shown(reloaded),
-        reloaded.as_secs_f64() / told.as_secs_f64()
-    );
-}
-
 /// The driver, with its commands. The median time from a change until a client meets it.
-async fn by_commands(
-    name: &str,
-    services: usize,
-    [a, b]: [SocketAddr; 2],
-    others: &[SocketAddr],
-) -> Duration {
+async fn by_commands(stage: &Stage) -> Duration {
     let folder = tempfile::tempdir().expect("a folder");
     let options = Options {
-        program: program(),
+        program: program("haproxy"),
         exec: true,
         folder: folder.path().to_owned(),
         admin_socket: folder.path().join("admin.sock"),
@@ -93,93 +80,58 @@ async fn by_commands(
     let port = free_port().await;
     let before = memory("self");
     let mut driver = drive(options, Counters::default()).await.expect("a driver");
-    let begun = Instant::now();
-    apply(&mut driver, &everything(services, port, a, others)).await;
-    answered_by(port, "a").await;
-    println!("{name}   from nothing to live: {}", shown(begun.elapsed()));
-
-    let mut times = Vec::new();
-    for round in 0..CHANGES {
-        let (at, by) = if round.is_multiple_of(2) { (b, "b") } else { (a, "a") };
-        let begun = Instant::now();
-        apply(&mut driver, &Update { members: vec![members("p0", &[at])], ..Update::default() })
-            .await;
-        answered_by(port, by).await;
-        times.push(begun.elapsed());
-    }
+    stage.begin(&mut driver, port).await;
+    let mut times = stage.by_driver(&mut driver, port, CHANGES).await;
+    stage.says(&format!("longest change by commands: {}", shown(*times.last().expect("some"))));
     let told = median(&mut times);
-    println!("{name}   longest change by commands: {}", shown(*times.last().expect("some")));
+
     times.clear();
     for round in 0..RELOADS {
+        let name = format!("new{round}");
+        let pools = vec![pool(&name, Some(1000))];
+        let sites = vec![site_of(Host::Exact(format!("{name}.example").into()), &name, &name)];
         let begun = Instant::now();
-        let pool = pool(&format!("new{round}"), Some(1000));
-        let site = site(&format!("new{round}.example"), &format!("new{round}"));
-        let update = Update { pools: vec![pool], sites: vec![site], ..Update::default() };
-        apply(&mut driver, &update).await;
+        apply(&mut driver, &Update { pools, sites, ..Update::default() }).await;
         times.push(begun.elapsed());
     }
-    println!("{name}   a new pool, checked and reloaded: {}", shown(median(&mut times)));
+    stage.says(&format!("a new pool, checked and reloaded: {}", shown(median(&mut times))));
     let worker = worker(&folder.path().join("master.sock")).await;
-    println!(
-        "{name}   memory: {:.0} MB for the driver, {:.0} MB for HAProxy",
+    stage.says(&format!(
+        "memory: {:.0} MB for the driver, {:.0} MB for HAProxy",
         memory("self") - before,
         memory(&worker.to_string())
-    );
+    ));
+
+    // An expression of Rust's that is none of PCRE's.
+    let sites = vec![site_of(Host::Regex(r"\x{1F600}".into()), "p1", "bad")];
+    let bad = Update { sites, ..Update::default() };
+    stage.refused(&mut driver, &bad).await;
+    let sites = vec![site_of(Host::Regex(r"\x{1F601}".into()), "p1", "bad")];
+    let bad = Update { sites, ..Update::default() };
+    assert!(driver.apply(&bad).await.expect("taken").waiting);
+    let begun = Instant::now();
+    let (update, by) = stage.change(CHANGES);
+    driver.apply(&update).await.expect("taken");
+    answered_by(port, by).await;
+    let took = shown(begun.elapsed());
+    stage.says(&format!("a change while it is looked for: {took}"));
     driver.drain(Duration::from_secs(10)).await;
     told
 }
 
-/// Everything rendered, and HAProxy reloaded, for each change; without a check, which would take as long again.
-async fn by_reloads(
-    name: &str,
-    services: usize,
-    [a, b]: [SocketAddr; 2],
-    others: &[SocketAddr],
-) -> Duration {
-    let folder = tempfile::tempdir().expect("a folder");
-    let port = free_port().await;
-    let mut desired = Desired::default();
-    desired.apply(&everything(services, port, a, others));
-    let mut written = BTreeMap::new();
-    let begun = Instant::now();
-    let size = write(folder.path(), &desired, &mut written);
-    println!("{name}   render and write: {}, {:.1} MB", shown(begun.elapsed()), size / 1e6);
-    let master = folder.path().join("master.sock");
-    let mut process = start(folder.path(), &master);
-    answered_by(port, "a").await;
-    let (mut times, mut rendered) = (Vec::new(), Vec::new());
-    for round in 0..RELOADS {
-        let (at, by) = if round.is_multiple_of(2) { (b, "b") } else { (a, "a") };
-        let begun = Instant::now();
-        desired.apply(&Update { members: vec![members("p0", &[at])], ..Update::default() });
-        write(folder.path(), &desired, &mut written);
-        rendered.push(begun.elapsed());
-        ask(&master, "reload").await;
-        answered_by(port, by).await;
-        times.push(begun.elapsed());
-    }
-    println!("{name}   of which render and write again: {}", shown(median(&mut rendered)));
-    let pid = process.id().to_string();
-    Command::new("kill").args(["-TERM", &pid]).status().expect("kill");
-    process.wait().expect("ended");
-    median(&mut times)
-}
-
-/// Renders and writes; how large it is.
-fn write(folder: &Path, desired: &Desired, before: &mut BTreeMap<String, Vec<u8>>) -> f64 {
+fn files(folder: &Path, desired: &Desired) -> BTreeMap<String, Vec<u8>> {
     let settings = Settings {
         admin_socket: folder.join("admin.sock"),
         peers_socket: folder.join("peers.sock"),
         access_log: false,
         version: Version(2, 6),
     };
-    let wanted = render(desired, &Excluded::default(), &settings).expect("settings").wanted;
-    common::write(folder, wanted.files(), before)
+    render(desired, &Excluded::default(), &settings).expect("settings").wanted.files()
 }
 
-fn start(folder: &Path, master: &Path) -> Child {
-    let socket = format!("{},level,admin", master.display());
-    let mut command = Command::new(program());
+fn start(folder: &Path) -> Child {
+    let socket = format!("{},level,admin", folder.join("master.sock").display());
+    let mut command = Command::new(program("haproxy"));
     command.args(["-W", "-S", &socket, "-f"]).arg(folder.join("haproxy.cfg"));
     command.spawn().expect("start HAProxy; apt-get install -y haproxy")
 }
@@ -211,13 +163,8 @@ async fn worker(master: &Path) -> u32 {
     workers.next().and_then(|line| line[0].parse().ok()).expect("a worker")
 }
 
-fn program() -> PathBuf {
-    let usual = Path::new("/usr/sbin/haproxy");
-    if usual.exists() { usual.into() } else { "haproxy".into() }
-}
-
 fn version() -> String {
-    let output = Command::new(program()).arg("-v").output().expect("HAProxy");
+    let output = Command::new(program("haproxy")).arg("-v").output().expect("HAProxy");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.split(" - ").next().unwrap_or_default().trim().to_owned()
 }

@@ -11,19 +11,20 @@
 
 mod common;
 
+use bowline_core::plan::Host;
 use bowline_core::update::Update;
 use bowline_drivers::Driver as _;
 use bowline_drivers::desired::Desired;
 use bowline_drivers::nginx::render::{Settings, Stream, render};
 use bowline_drivers::nginx::{Counters, Options, drive};
 use bowline_drivers::program::Excluded;
-use common::{
-    MEMBERS, answered_by, apply, backend, everything, free_port, median, members, memory, shown,
+use common::stage::{
+    Plain, Stage, TURNS, answered_by, asked, free_port, median, memory, program, signal,
 };
+use common::{apply, members, pool, site_of};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// Changes that are measured one by one, and that come at once.
@@ -32,46 +33,28 @@ const BURST: usize = 100;
 
 #[tokio::main]
 async fn main() {
-    for services in common::asked("nginx") {
-        measure(services).await;
+    for services in asked("nginx") {
+        let stage = Stage::new("nginx", services, &version()).await;
+        let plain = Plain {
+            render: files,
+            start,
+            reload: async |_: &Path, process: &Child| signal(process, "-HUP"),
+        };
+        let reloaded = stage.by_reloads(CHANGES, plain).await;
+        let (one, many) = by_driver(&stage).await;
+        let both = [("by the driver", one), ("by render and reload", reloaded)];
+        stage.compare("change to live", both);
+        let each = reloaded * u32::try_from(BURST).expect("few");
+        let both = [("by the driver", many), ("with a reload for each", each)];
+        stage.compare(&format!("{BURST} changes at once"), both);
     }
-}
-
-async fn measure(services: usize) {
-    let (a, b) = (backend("a").await, backend("b").await);
-    let mut others = Vec::new();
-    for _ in 0..MEMBERS {
-        others.push(backend("other").await);
-    }
-    let name = format!("nginx-{services}");
-    println!("{name}   {services} Services with {MEMBERS} members each, {}", version());
-    let reloaded = by_reloads(&name, services, [a, b], &others).await;
-    let (one, many) = by_driver(&name, services, [a, b], &others).await;
-    println!(
-        "{name}   change to live: {} by the driver, {} by render and reload: {:.2} × as long",
-        shown(one),
-        shown(reloaded),
-        reloaded.as_secs_f64() / one.as_secs_f64()
-    );
-    let each = reloaded * u32::try_from(BURST).expect("few");
-    println!(
-        "{name}   {BURST} changes at once: {} by the driver, {} with a reload for each: {:.0} × as long",
-        shown(many),
-        shown(each),
-        each.as_secs_f64() / many.as_secs_f64()
-    );
 }
 
 /// The driver: the median time from a change until a client meets it, and the time that many take together.
-async fn by_driver(
-    name: &str,
-    services: usize,
-    [a, b]: [SocketAddr; 2],
-    others: &[SocketAddr],
-) -> (Duration, Duration) {
+async fn by_driver(stage: &Stage) -> (Duration, Duration) {
     let folder = tempfile::tempdir().expect("a folder");
     let options = Options {
-        program: program(),
+        program: program("nginx"),
         exec: true,
         folder: folder.path().to_owned(),
         min_reload_interval: Duration::ZERO,
@@ -81,82 +64,37 @@ async fn by_driver(
     let port = free_port().await;
     let before = memory("self");
     let mut driver = drive(options.clone(), Counters::default()).await.expect("a driver");
-    let begun = Instant::now();
-    apply(&mut driver, &everything(services, port, a, others)).await;
-    answered_by(port, "a").await;
-    println!("{name}   from nothing to live: {}", shown(begun.elapsed()));
-    let change = |round: usize| {
-        let (at, by) = if round.is_multiple_of(2) { (b, "b") } else { (a, "a") };
-        (Update { members: vec![members("p0", &[at])], ..Update::default() }, by)
+    stage.begin(&mut driver, port).await;
+    let mut times = stage.by_driver(&mut driver, port, CHANGES).await;
+    stage.says(&format!("memory: {:.0} MB for the driver", memory("self") - before));
+    // A member that no connection can be made to.
+    let bad = Update {
+        pools: vec![pool("bad", None)],
+        members: vec![members("bad", &[([127, 0, 0, 1], 0).into()])],
+        sites: vec![site_of(Host::Exact("bad.example".into()), "bad", "bad")],
+        ..Update::default()
     };
-    let mut times = Vec::new();
-    for round in 0..CHANGES {
-        let begun = Instant::now();
-        let (update, by) = change(round);
-        apply(&mut driver, &update).await;
-        answered_by(port, by).await;
-        times.push(begun.elapsed());
-    }
-    println!("{name}   memory: {:.0} MB for the driver", memory("self") - before);
+    stage.refused(&mut driver, &bad).await;
     driver.drain(Duration::from_secs(10)).await;
 
     // As it is by default: what comes within two seconds is one reload.
     let options = Options { min_reload_interval: Duration::from_secs(2), ..options };
     let mut driver = drive(options, Counters::default()).await.expect("a driver");
-    apply(&mut driver, &everything(services, port, a, others)).await;
-    answered_by(port, "a").await;
+    apply(&mut driver, &stage.everything(port)).await;
+    answered_by(port, TURNS[0]).await;
     let begun = Instant::now();
     for round in 0..BURST - 1 {
-        driver.apply(&change(round).0).await.expect("applied");
+        driver.apply(&stage.change(round).0).await.expect("applied");
     }
-    apply(&mut driver, &change(0).0).await;
-    answered_by(port, "b").await;
+    let (update, by) = stage.change(BURST - 1);
+    apply(&mut driver, &update).await;
+    answered_by(port, by).await;
     let many = begun.elapsed();
     driver.drain(Duration::from_secs(10)).await;
     (median(&mut times), many)
 }
 
-/// Everything rendered, and nginx reloaded, for each change; without a check.
-async fn by_reloads(
-    name: &str,
-    services: usize,
-    [a, b]: [SocketAddr; 2],
-    others: &[SocketAddr],
-) -> Duration {
-    let folder = tempfile::tempdir().expect("a folder");
-    let port = free_port().await;
-    let mut desired = Desired::default();
-    desired.apply(&everything(services, port, a, others));
-    let mut written = BTreeMap::new();
-    let begun = Instant::now();
-    let size = write(folder.path(), &desired, &mut written);
-    println!("{name}   render and write: {}, {:.1} MB", shown(begun.elapsed()), size / 1e6);
-    let mut process = Command::new(program())
-        .args(["-e", "stderr", "-g", "daemon off;", "-c"])
-        .arg(folder.path().join("nginx.conf"))
-        .spawn()
-        .expect("start nginx; apt-get install -y nginx");
-    answered_by(port, "a").await;
-    let signal = |name: &str, pid: u32| {
-        Command::new("kill").args([name, &pid.to_string()]).status().expect("kill");
-    };
-    let mut times = Vec::new();
-    for round in 0..CHANGES {
-        let (at, by) = if round.is_multiple_of(2) { (b, "b") } else { (a, "a") };
-        let begun = Instant::now();
-        desired.apply(&Update { members: vec![members("p0", &[at])], ..Update::default() });
-        write(folder.path(), &desired, &mut written);
-        signal("-HUP", process.id());
-        answered_by(port, by).await;
-        times.push(begun.elapsed());
-    }
-    signal("-TERM", process.id());
-    process.wait().expect("ended");
-    median(&mut times)
-}
-
-/// Renders and writes; how large it is.
-fn write(folder: &Path, desired: &Desired, before: &mut BTreeMap<String, Vec<u8>>) -> f64 {
+fn files(folder: &Path, desired: &Desired) -> BTreeMap<String, Vec<u8>> {
     let settings = Settings {
         folder: folder.to_owned(),
         status_socket: folder.join("status.sock"),
@@ -166,16 +104,16 @@ fn write(folder: &Path, desired: &Desired, before: &mut BTreeMap<String, Vec<u8>
         shutdown_seconds: 1,
         files: 4096,
     };
-    let wanted = render(desired, &Excluded::default(), &settings).expect("settings").wanted;
-    common::write(folder, wanted.files(), before)
+    render(desired, &Excluded::default(), &settings).expect("settings").wanted.files()
 }
 
-fn program() -> PathBuf {
-    let usual = Path::new("/usr/sbin/nginx");
-    if usual.exists() { usual.into() } else { "nginx".into() }
+fn start(folder: &Path) -> Child {
+    let mut command = Command::new(program("nginx"));
+    command.args(["-e", "stderr", "-g", "daemon off;", "-c"]).arg(folder.join("nginx.conf"));
+    command.spawn().expect("start nginx; apt-get install -y nginx")
 }
 
 fn version() -> String {
-    let output = Command::new(program()).arg("-v").output().expect("nginx");
+    let output = Command::new(program("nginx")).arg("-v").output().expect("nginx");
     String::from_utf8_lossy(&output.stderr).trim().replace("nginx version: ", "")
 }
