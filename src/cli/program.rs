@@ -11,7 +11,7 @@ pub(super) struct ProgramFlags {
     #[arg(long)]
     exec: bool,
 
-    /// The least time between two reloads, in seconds; what comes meanwhile is one reload
+    /// The least time from the end of a reload to the next, in seconds; what comes meanwhile is one reload
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     min_reload_interval: u64,
 }
