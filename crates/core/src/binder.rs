@@ -32,6 +32,7 @@ mod hear;
 mod index;
 mod machine;
 mod object;
+mod opened;
 mod provision;
 mod reclaim;
 mod report;

@@ -40,7 +40,7 @@ impl Binder {
         if claim.age() != *age {
             return;
         }
-        let report = match self.judge(&claim, now) {
+        let report = match self.judge(&claim, now, true) {
             Judgement::Wait => None,
             Judgement::Say(report) => Some(report),
             Judgement::Bind(name) => {
@@ -66,6 +66,25 @@ impl Binder {
         self.write_claim(&age.key, now);
     }
 
+    /// Tells one who waits anew why, without looking for what it waits for: that would have woken it.
+    pub(super) fn restate(&mut self, age: &Age, now: Timestamp) {
+        let Some(slot) = self.claims.get(&age.key).filter(|slot| slot.sent.is_none()) else {
+            return;
+        };
+        let claim = slot.seen.clone();
+        let report = match self.judge(&claim, now, false) {
+            Judgement::Say(report) if report.phase == Phase::Pending => report,
+            _ => {
+                self.dirty_claims.insert(age.clone());
+                return;
+            }
+        };
+        if let Some(slot) = self.claims.get_mut(&age.key) {
+            slot.report = Some(report);
+        }
+        self.write_claim(&age.key, now);
+    }
+
     fn bind(&mut self, name: &Arc<str>, claim: &Claim) {
         let claim = ClaimRef { key: claim.key.clone(), uid: Some(claim.uid.clone()) };
         self.amend(name, |slot| {
@@ -76,7 +95,8 @@ impl Binder {
         });
     }
 
-    fn judge(&self, claim: &Claim, now: Timestamp) -> Judgement {
+    /// `looks`: whether to look for a load balancer for it.
+    fn judge(&self, claim: &Claim, now: Timestamp, looks: bool) -> Judgement {
         if let Some(home) = claim.report.as_ref().and_then(ClaimReport::home) {
             return self.judge_home(claim, home, now);
         }
@@ -92,7 +112,7 @@ impl Binder {
         if claim.deleting {
             return Judgement::Wait;
         }
-        self.select(claim)
+        self.select(claim, looks)
     }
 
     /// Whether its load balancer was given up because nobody uses it, and still nobody does.
@@ -237,7 +257,7 @@ impl Binder {
     }
 
     /// Whether a claim may have a load balancer. `selected`: whether labels matter.
-    fn fits(
+    pub(super) fn fits(
         &self,
         claim: &Claim,
         ask: &Ask,
@@ -253,7 +273,7 @@ impl Binder {
         Ok(lb)
     }
 
-    fn select(&self, claim: &Claim) -> Judgement {
+    fn select(&self, claim: &Claim, looks: bool) -> Judgement {
         let ask = match checked(claim) {
             Ok(ask) => ask,
             Err(message) => {
@@ -274,7 +294,8 @@ impl Binder {
         let best = reserved.min_by_key(|lb| (Reverse(fill(&lb.capacity, &ask.requests)), &lb.name));
         let best = best.map(|lb| lb.name.clone());
         let fits = |name: &Arc<str>| self.fits(claim, ask, name, true).is_ok();
-        if let Some(name) = best.or_else(|| self.index.best(ask, fits)) {
+        let best = best.or_else(|| looks.then(|| self.index.best(ask, fits)).flatten());
+        if let Some(name) = best {
             return Judgement::Bind(name);
         }
         let (reason, unmade) = match self.made(claim, ask) {

@@ -31,8 +31,13 @@ impl Binder {
                 Object::Namespace(namespace) => {
                     let epoch = self.epochs[Kind::Namespace as usize];
                     let labels = namespace.labels;
-                    let old = self.namespaces.insert(namespace.name, (labels.clone(), epoch));
-                    self.woken |= old.is_none_or(|(old, _)| old != labels);
+                    let name = namespace.name;
+                    let old = self.namespaces.insert(name.clone(), (labels.clone(), epoch));
+                    if old.is_none_or(|(old, _)| old != labels) {
+                        // Classes may be for it now.
+                        let its = self.pending.iter().filter(|age| age.key.namespace == name);
+                        self.dirty_claims.extend(its.cloned());
+                    }
                 }
             },
             Event::Delete { kind, key, uid } => self.delete(kind, &key, &uid),
@@ -63,7 +68,9 @@ impl Binder {
             return;
         }
         // Who waits for it may have it now.
-        self.woken |= self.lbs.get(&lb).is_some_and(|slot| slot.seen.is_some());
+        if self.index.names().contains(&lb) {
+            self.opened.add(&lb);
+        }
         if let Some(claim) = self.tie(&lb).and_then(|tie| tie.claim.clone()) {
             self.touch_claim(&claim.key);
         }

@@ -3,6 +3,7 @@
 
 use super::index::Index;
 use super::object::{Claim, Class, LoadBalancer, NewLoadBalancer, Tie};
+use super::opened::Opened;
 use super::report::ClaimReport;
 use super::{Changes, Id, JobKind, Kind, Subject};
 use crate::addresses::Labels;
@@ -134,8 +135,11 @@ pub struct Binder {
     pub(super) pending: BTreeSet<Age>,
     pub(super) dirty_claims: BTreeSet<Age>,
     pub(super) dirty_lbs: BTreeSet<Arc<str>>,
-    /// Whether something became available: all who wait look again.
+    /// Whether something changed that may concern all who wait: they look again.
     pub(super) woken: bool,
+    pub(super) opened: Opened,
+    /// Whether those who wait are to be told anew why.
+    pub(super) restates: bool,
     /// Whether what those who wait were told may not be true any more.
     pub(super) outdated: bool,
     pub(super) in_flight: FxHashMap<Id, Flight>,
@@ -179,11 +183,14 @@ impl Binder {
             return Changes::default();
         }
         self.meet_deadlines(now);
+        if take(&mut self.restates) {
+            self.pending.clone().iter().for_each(|age| self.restate(age, now));
+        }
         loop {
             if take(&mut self.woken) {
                 self.dirty_claims.extend(self.pending.iter().cloned());
             }
-            if let Some(age) = self.dirty_claims.pop_first() {
+            if let Some(age) = self.next_claim() {
                 self.visited += 1;
                 self.decide(&age, now);
             } else if let Some(name) = self.dirty_lbs.pop_first() {
@@ -207,7 +214,7 @@ impl Binder {
             match self.deadlines.pop_first() {
                 Some((_, Deadline::Lb(name))) => _ = self.dirty_lbs.insert(name),
                 Some((_, Deadline::Claim(key))) => self.touch_claim(&key),
-                Some((_, Deadline::Restate)) => self.woken = true,
+                Some((_, Deadline::Restate)) => self.restates = true,
                 Some((_, Deadline::Ask(subject))) => {
                     self.asked.remove(&subject);
                     match subject {
@@ -280,7 +287,10 @@ impl Binder {
         if !same {
             let open = slot.seen.as_ref().is_some_and(|lb| !lb.deleting)
                 && tie.is_none_or(|claim| claim.uid.is_none());
-            self.woken |= open;
+            match open {
+                true => self.opened.add(name),
+                false => self.opened.remove(name),
+            }
             self.outdated = true;
         }
         if !slot.is_empty() {

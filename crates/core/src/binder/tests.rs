@@ -10,3 +10,4 @@ mod provisioning;
 mod reclaiming;
 mod rest;
 mod steps;
+mod waiting;
