@@ -7,6 +7,7 @@ use crate::objects::Operator;
 use crate::resources::{Amounts, Fill, Resource};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 type Name = Arc<str>;
@@ -22,6 +23,7 @@ struct Group {
 pub(super) struct Index {
     all: Shelves,
     by_label: FxHashMap<(Name, Name), Shelves>,
+    by_key: FxHashMap<Name, Shelves>,
     names: BTreeSet<Name>,
 }
 
@@ -55,6 +57,7 @@ impl Index {
         self.all.insert(lb);
         for (key, value) in &lb.labels {
             self.by_label.entry((key.clone(), value.clone())).or_default().insert(lb);
+            self.by_key.entry(key.clone()).or_default().insert(lb);
         }
     }
 
@@ -64,13 +67,8 @@ impl Index {
         }
         self.all.remove(lb);
         for (key, value) in &lb.labels {
-            let label = (key.clone(), value.clone());
-            if let Some(shelves) = self.by_label.get_mut(&label) {
-                shelves.remove(lb);
-                if shelves.count == 0 {
-                    self.by_label.remove(&label);
-                }
-            }
+            take(&mut self.by_label, &(key.clone(), value.clone()), lb);
+            take(&mut self.by_key, key, lb);
         }
     }
 
@@ -92,18 +90,32 @@ impl Index {
         let mut narrowest = vec![&self.all];
         let mut least = self.all.count;
         for requirement in &ask.selector.requirements {
-            let Operator::In(values) = &requirement.operator else { continue };
-            let values: BTreeSet<&Name> = values.iter().collect();
-            let under: Vec<&Shelves> = values
-                .into_iter()
-                .filter_map(|value| self.by_label.get(&(requirement.key.clone(), value.clone())))
-                .collect();
+            let key = &requirement.key;
+            let under: Vec<&Shelves> = match &requirement.operator {
+                Operator::In(values) => {
+                    let values: BTreeSet<&Name> = values.iter().collect();
+                    let of = |value: &Name| self.by_label.get(&(key.clone(), value.clone()));
+                    values.into_iter().filter_map(of).collect()
+                }
+                Operator::Exists => self.by_key.get(key).into_iter().collect(),
+                _ => continue,
+            };
             let count = under.iter().map(|shelves| shelves.count).sum();
             if count < least {
                 (narrowest, least) = (under, count);
             }
         }
         narrowest
+    }
+}
+
+/// Takes one from under a label.
+fn take<K: Hash + Eq>(shelves: &mut FxHashMap<K, Shelves>, label: &K, lb: &LoadBalancer) {
+    if let Some(under) = shelves.get_mut(label) {
+        under.remove(lb);
+        if under.count == 0 {
+            shelves.remove(label);
+        }
     }
 }
 
