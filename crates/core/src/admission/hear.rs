@@ -70,7 +70,10 @@ impl Admission {
 
     fn remove(&mut self, name: &Arc<str>) {
         let Some(slot) = self.slots.get_mut(name) else { return };
-        slot.recorded = None;
+        let gone = slot.recorded.take().map(|lb| lb.uid);
+        if let Some(sent) = &mut slot.sent {
+            sent.gone = gone.or_else(|| sent.gone.take());
+        }
         slot.left.clear();
         self.dirty.insert(name.clone());
     }
@@ -163,7 +166,8 @@ impl Admission {
         let Some(name) = self.in_flight.remove(&id) else { return };
         let epoch = self.epochs[Kind::LoadBalancer as usize];
         let Some(slot) = self.slots.get_mut(&name) else { return };
-        let Some(Sent { uid, base, seats, .. }) = slot.sent.take_if(|sent| sent.id == id) else {
+        let Some(Sent { uid, base, seats, gone, .. }) = slot.sent.take_if(|sent| sent.id == id)
+        else {
             return;
         };
         self.dirty.insert(name.clone());
@@ -185,6 +189,8 @@ impl Admission {
                     slot.left.retain(|uid| lb.seats.iter().any(|it| it.consumer.uid == *uid));
                 }
             }
+            // What was read before its end was told is not there any more.
+            Written::Conflict(Some(lb)) if gone.as_ref() == Some(&lb.uid) => {}
             Written::Conflict(Some(lb)) => self.record(*lb),
             Written::Conflict(None) => self.remove(&name),
             Written::Failed => {}

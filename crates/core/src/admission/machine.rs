@@ -36,6 +36,8 @@ pub(super) struct Sent {
     /// The version that it was decided on.
     pub(super) base: Version,
     pub(super) seats: Vec<Seat>,
+    /// A load balancer of this name that was told gone meanwhile.
+    pub(super) gone: Option<Arc<str>>,
 }
 
 /// Where a consumer belongs, and the relist that has seen it.
@@ -182,7 +184,7 @@ impl Admission {
         let id = WriteId(self.next_id);
         self.in_flight.insert(id, name.clone());
         let (uid, base) = (lb.uid.clone(), lb.version.clone());
-        slot.sent = Some(Sent { id, uid, base, seats: plan.seats.clone() });
+        slot.sent = Some(Sent { id, uid, base, seats: plan.seats.clone(), gone: None });
         changes.writes.push(Write {
             id,
             load_balancer: name.clone(),

@@ -295,3 +295,17 @@ fn a_list_without_a_load_balancer_counts_while_a_write_of_it_is_under_way() {
     api.machine.take(NOW + 60);
     assert_eq!(api.machine.decision(&consumer("huge")), None, "there is nothing to wait for");
 }
+
+#[test]
+fn what_was_read_before_its_end_was_told_does_not_bring_a_load_balancer_back() {
+    let mut api = Api::new([lb("edge", bandwidth(10))]);
+    api.run();
+    api.wants([want("a", 1, 6)]);
+    let writes = api.machine.take(NOW).writes;
+    let read = LoadBalancer { version: Version("99".into()), ..lb("edge", bandwidth(10)) };
+    api.tell(Event::LoadBalancerGone("edge".into()));
+    let result = Written::Conflict(Some(Box::new(read)));
+    api.tell(Event::Written { id: writes[0].id, result });
+    assert_eq!(api.machine.take(NOW + 60).writes, []);
+    assert_eq!(api.machine.decision(&consumer("a")), None);
+}
