@@ -66,7 +66,7 @@ impl View<'_> {
                 self.fill(seat, Some(pool), kept, current, &mut plan);
             }
             Ok(Ask::Addresses { addresses, pool }) => {
-                match self.requested(claim, addresses, pool.as_ref(), &plan) {
+                match self.requested(claim, addresses, pool.as_ref(), &mut plan) {
                     Ok(()) => {
                         let mut kept = current;
                         for address in addresses {
@@ -189,19 +189,20 @@ impl View<'_> {
         }
     }
 
-    /// Whether somebody may have all that it asks for.
+    /// Whether somebody may have all that it asks for, one after the other.
     fn requested(
         &self,
         claim: &Claim,
         addresses: &[IpAddr],
         named: Option<&Arc<str>>,
-        plan: &Plan,
+        plan: &mut Plan,
     ) -> Result<(), Passed> {
         for address in addresses {
             if !plan.families.contains(&Family::of(*address)) {
                 return Err((None, Refusal::WrongFamily(*address)));
             }
             self.grantable(claim, *address, named, plan)?;
+            plan.targets[Family::of(*address) as usize] = Some(*address);
         }
         Ok(())
     }
@@ -280,24 +281,20 @@ impl View<'_> {
             }
         }
         if let [one, other] = missing {
-            let both = pools.iter().find_map(|pool| {
-                let first = self.pick(claim, pool, *one, 0, plan).ok()?;
-                Some([first, self.pick(claim, pool, *other, 1, plan).ok()?])
-            });
-            if let Some(both) = both {
-                both.into_iter().for_each(|it| plan.targets[Family::of(it) as usize] = Some(it));
-                return Vec::new();
+            for pool in &pools {
+                let Ok(first) = self.pick(claim, pool, *one, plan) else { continue };
+                plan.targets[*one as usize] = Some(first);
+                if let Ok(second) = self.pick(claim, pool, *other, plan) {
+                    plan.targets[*other as usize] = Some(second);
+                    return Vec::new();
+                }
+                plan.targets[*one as usize] = None;
             }
         }
         let mut passed: Vec<Passed> = Vec::new();
         for family in missing {
             for pool in &pools {
-                let so_far = plan.targets.iter().flatten();
-                let so_far = so_far.filter(|it| {
-                    self.pool_name(**it) == Some(pool)
-                        && self.ledger.hold(&claim.holder.uid, **it).is_none()
-                });
-                match self.pick(claim, pool, *family, so_far.count() as u32, plan) {
+                match self.pick(claim, pool, *family, plan) {
                     Ok(address) => {
                         plan.targets[*family as usize] = Some(address);
                         break;
@@ -341,12 +338,11 @@ impl View<'_> {
         let (mut passed, mut unserved) = (Vec::new(), Vec::new());
         for &family in plan.families {
             let current = current[family as usize];
-            if current.is_some_and(|address| listed.contains(&address)) {
-                continue;
-            }
             let mut usable: Vec<IpAddr> =
                 listed.iter().copied().filter(|it| Family::of(*it) == family).collect();
-            usable.sort_unstable_by_key(|it| (!claim.status.contains(it), *it));
+            // What it has comes first, and must be what it may have today, too.
+            let rank = |it: &IpAddr| (current != Some(*it), !claim.status.contains(it), *it);
+            usable.sort_unstable_by_key(rank);
             usable.dedup();
             if usable.is_empty() {
                 passed.push((None, Refusal::NoFamily(family)));
@@ -427,15 +423,21 @@ fn waits(claim: &Claim, passed: &[Passed]) -> Vec<Wait> {
     passed.iter().filter_map(|(pool, refusal)| refusal.waits(pool.as_ref(), claim)).collect()
 }
 
+/// So many of the addresses and pools that were passed over are told one by one.
+const MOST_TOLD: usize = 8;
+
 pub(super) fn told(passed: &[Passed]) -> String {
     let mut text = String::new();
-    for (at, (pool, refusal)) in passed.iter().enumerate() {
+    for (at, (pool, refusal)) in passed.iter().take(MOST_TOLD).enumerate() {
         let comma = if at == 0 { "" } else { "; " };
         // Writing to a String does not fail.
         let _ = match pool {
             Some(pool) => write!(text, "{comma}pool {}: {refusal}", quote(pool)),
             None => write!(text, "{comma}{refusal}"),
         };
+    }
+    if let more @ 1.. = passed.len().saturating_sub(MOST_TOLD) {
+        let _ = write!(text, "; and {more} more");
     }
     text
 }

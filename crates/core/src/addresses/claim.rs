@@ -105,7 +105,8 @@ impl Claim {
         }
     }
 
-    pub(super) fn wants_nothing(&self) -> bool {
+    /// Whether it asks for no address of ours.
+    pub fn wants_nothing(&self) -> bool {
         matches!(self.ask, Ok(Ask::Nothing))
     }
 }

@@ -185,9 +185,28 @@ impl View<'_> {
                 None => {}
             }
         }
-        let counted = entry.is_some_and(|it| it.mark.namespaces.contains(claim.namespace()));
+        let more = match self.counts(claim, address) {
+            true => 1 + self.so_far(claim, slot, Family::of(address), plan),
+            false => 0,
+        };
         let replaced = self.replaced(claim, slot, Family::of(address));
-        quota(slot, claim, u32::from(!counted), replaced).map_err(refuse)
+        quota(slot, claim, more, replaced).map_err(refuse)
+    }
+
+    /// Whether an address would be one more for the namespace.
+    fn counts(&self, claim: &Claim, address: IpAddr) -> bool {
+        let entry = self.ledger.entry(address);
+        !entry.is_some_and(|it| it.mark.namespaces.contains(claim.namespace()))
+    }
+
+    /// How many more addresses of a pool it is to have beside one of this family.
+    fn so_far(&self, claim: &Claim, slot: &Slot, family: Family, plan: &Plan) -> u32 {
+        let chosen = plan.targets.iter().flatten().filter(|it| {
+            Family::of(**it) != family
+                && self.pool_name(**it) == Some(&slot.pool.name)
+                && self.counts(claim, **it)
+        });
+        chosen.count() as u32
     }
 
     /// How many addresses of a pool somebody alone has and gives up for another of this family. What
@@ -209,7 +228,6 @@ impl View<'_> {
         claim: &Claim,
         pool: &str,
         family: Family,
-        so_far: u32,
         plan: &Plan,
     ) -> Result<IpAddr, Refusal> {
         let slot = self.ledger.pools.get(pool).ok_or(Refusal::NoSuchPool)?;
@@ -236,7 +254,7 @@ impl View<'_> {
                 return Ok(address);
             }
         }
-        quota(slot, claim, so_far + 1, 0)?;
+        quota(slot, claim, self.so_far(claim, slot, family, plan) + 1, 0)?;
         slot.space(family).lowest().ok_or(Refusal::Exhausted(family))
     }
 }

@@ -91,6 +91,8 @@ impl Addresses {
     fn apply_claim(&mut self, claim: Claim) {
         let who = claim.who();
         let epoch = self.epochs[kind_of(who.kind) as usize];
+        // Another object of this name may be the only one who asks for the same DNS name.
+        let answer = claim.name().and_then(|name| self.answers.get(name).cloned());
         if let Some(seat) = self.seats.get_mut(&who) {
             seat.epoch = epoch;
             if *seat.claim == claim {
@@ -119,6 +121,9 @@ impl Addresses {
             self.unname(old_name, &age);
             if let Some(name) = claim.name() {
                 self.by_name.entry(name.clone()).or_default().insert(age.clone());
+                if let Some(answer) = answer {
+                    self.answers.entry(name.clone()).or_insert(answer);
+                }
             }
         }
         // The echo of a status that was just written tells nothing.

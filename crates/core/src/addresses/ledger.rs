@@ -187,6 +187,15 @@ impl Ledger {
         }
     }
 
+    /// Who waits to share an address looks again: those who have it may allow more than before.
+    pub(super) fn invite(&mut self, address: IpAddr) {
+        let Some(entry) = self.entries.get(&address) else { return };
+        if let Some(key) = entry.mark.key.clone() {
+            self.waiters.wake(Wait::Key(key));
+        }
+        self.waiters.wake(Wait::Address(address));
+    }
+
     /// Brings pools and indexes into line with an address; and waiters, where there may be room on it
     /// that was not there before.
     pub(super) fn reckon(&mut self, address: IpAddr, room: bool) {
@@ -206,6 +215,10 @@ impl Ledger {
             if let Some(key) = &old.key {
                 self.waiters.wake(Wait::Key(key.clone()));
             }
+        }
+        let key = self.entries.get(&address).and_then(|entry| entry.mark.key.clone());
+        if let Some(key) = key.filter(|key| old.key.as_ref() != Some(key)) {
+            self.waiters.wake(Wait::Key(key));
         }
         if changed {
             self.recount_one(address, &old);

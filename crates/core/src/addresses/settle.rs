@@ -44,7 +44,11 @@ impl Addresses {
             && claim.ask.is_ok()
             && let Some(seat) = self.seats.get_mut(who)
         {
-            seat.accepted = claim.sharing.as_ref().map(|it| (it.local_only, it.selector.clone()));
+            let now = claim.sharing.as_ref().map(|it| (it.local_only, it.selector.clone()));
+            if std::mem::replace(&mut seat.accepted, now.clone()) != now {
+                let held = self.ledger.holds(&claim.holder.uid).iter().map(|hold| hold.address);
+                held.collect::<Vec<_>>().into_iter().for_each(|it| self.ledger.invite(it));
+            }
         }
         self.to_publish.insert(age.clone());
     }

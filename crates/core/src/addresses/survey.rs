@@ -71,9 +71,8 @@ fn why(view: &View<'_>, claim: &Claim, ask: &Ask, slot: &Slot, families: &[Famil
         }
         Ask::Any if !slot.pool.auto_assign => slot.passed_by_all().1.to_string(),
         Ask::Nothing | Ask::Any | Ask::Pool(_) | Ask::Name { .. } => {
-            let mut refused = families
-                .iter()
-                .filter_map(|family| view.pick(claim, name, *family, 0, &plan).err());
+            let mut refused =
+                families.iter().filter_map(|family| view.pick(claim, name, *family, &plan).err());
             match (refused.next(), ask) {
                 (Some(refusal), _) => refusal.to_string(),
                 (None, Ask::Name { .. }) => {

@@ -280,3 +280,40 @@ fn a_failure_of_one_family_is_told_beside_the_answer_of_the_other() {
          failed (SERVFAIL)"
     );
 }
+
+#[test]
+fn an_address_that_the_named_pool_or_its_domains_no_longer_allow_is_left_for_one_that_they_do() {
+    let mut world = World::new([pool("x", &["192.0.2.0/25"]), pool("y", &["192.0.2.128/25"])]);
+    world.with([global("shop/web")]);
+    world.resolve(NAME, &["192.0.2.1", "192.0.2.200"]);
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.1"]));
+    let of = |pool: &str| Ok(Ask::Name { name: NAME.into(), pool: Some(pool.into()) });
+    world.edit("shop/web", |claim| claim.ask = of("y"));
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.200"]));
+    world.resolve(NAME, &["192.0.2.200"]);
+    world.edit("shop/web", |claim| claim.ask = of("x"));
+    assert_eq!(world.has("shop/web"), ips(&["192.0.2.200"]), "there is nothing better");
+    assert_eq!(world.reason("shop/web"), Reason::NameUnusable);
+}
+
+#[test]
+fn another_object_of_the_same_name_and_dns_name_needs_no_new_answer() {
+    let mut world = world();
+    world.with([global("shop/web")]);
+    world.resolve(NAME, &["192.0.2.9"]);
+    let mut again = global("shop/web");
+    again.holder.uid = "another".into();
+    world.with([again]);
+    world.pass(0);
+    assert_ne!(world.reason("shop/web"), Reason::NamePending);
+}
+
+#[test]
+fn of_many_addresses_that_cannot_be_had_only_some_are_told() {
+    let mut world = world();
+    world.with([global("shop/web")]);
+    let many: Vec<String> = (1..=50).map(|at| format!("198.51.100.{at}")).collect();
+    world.resolve(NAME, &many.iter().map(String::as_str).collect::<Vec<_>>());
+    let message = world.message("shop/web");
+    assert!(message.ends_with("198.51.100.8 is in no pool; and 42 more"), "{message}");
+}

@@ -3,6 +3,7 @@
 use super::make::*;
 use crate::addresses::*;
 use crate::key::ObjectKey;
+use crate::objects::Family;
 
 const NONE: [IpAddr; 0] = [];
 
@@ -266,4 +267,23 @@ fn a_service_in_front_of_a_load_balancer_is_nobodys_of_its_namespace() {
     world.with([door("ours/a"), door("ours/b"), service("shop/a"), service("shop/b")]);
     let has = ["ours/a", "ours/b", "shop/a", "shop/b"].map(|name| world.has(name).len());
     assert_eq!(has, [1, 1, 1, 0]);
+}
+
+#[test]
+fn two_families_count_as_two_however_they_are_asked_for() {
+    let asks = [
+        (addresses(&["192.0.2.1", "2001:db8::1"]), ""),
+        (named("web.example.com"), ""),
+        (Ok(Ask::Any), "shown"),
+        (Ok(Ask::Any), ""),
+    ];
+    for (ask, shown) in asks {
+        let two = ["192.0.2.0/24", "2001:db8::/120"];
+        let mut world = World::new([Pool { per_namespace_quota: Some(1), ..pool("p", &two) }]);
+        let status = if shown.is_empty() { vec![] } else { ips(&["192.0.2.1", "2001:db8::1"]) };
+        let families = Families::Prefer(Family::V4);
+        world.with([Claim { ask: ask.clone(), status, families, ..service("shop/web") }]);
+        world.resolve("web.example.com", &["192.0.2.1", "2001:db8::1"]);
+        assert!(world.has("shop/web").len() <= 1, "{ask:?}: {:?}", world.has("shop/web"));
+    }
 }

@@ -371,3 +371,35 @@ fn one_that_cannot_be_read_takes_nothing_from_others_after_a_restart() {
     assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
     assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]));
 }
+
+#[test]
+fn who_waits_under_a_key_is_served_when_somebody_comes_to_have_that_key() {
+    let mut world = World::new([pool("p", &["192.0.2.0/32"])]);
+    world.with([service("shop/a"), sharer("shop/b", 1, &[443])]);
+    assert_eq!(world.reason("shop/b"), Reason::PoolsExhausted);
+    world.edit("shop/a", |claim| claim.sharing = sharing("k", &[80]));
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]), "the holder says that it shares");
+    let mut world = World::new([pool("p", &["192.0.2.0/32"])]);
+    world.with([service("shop/a"), sharer("shop/b", 1, &[443]), sharer("shop/c", 2, &[80])]);
+    world.remove("shop/a");
+    world.run();
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
+    assert_eq!(world.has("shop/c"), ips(&["192.0.2.0"]), "who has it by now shares");
+}
+
+#[test]
+fn who_waits_for_the_traffic_of_a_holder_is_served_when_that_is_edited() {
+    let local = |claim: &mut Claim, local_only: bool, selector: &str| {
+        let sharing = claim.sharing.as_mut().expect("it shares");
+        (sharing.local_only, sharing.selector) =
+            (local_only, [("app".into(), selector.into())].into());
+    };
+    let mut world = World::new([pool("p", &["192.0.2.0/32"])]);
+    let (mut a, mut b) = (sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443]));
+    local(&mut a, true, "a");
+    local(&mut b, false, "b");
+    world.with([a, b]);
+    assert_eq!(world.has("shop/b"), NONE);
+    world.edit("shop/a", |claim| local(claim, false, "a"));
+    assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]), "as its remedy said");
+}
