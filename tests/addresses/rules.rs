@@ -113,6 +113,21 @@ fn what_is_for_one_scope_is_not_given_to_the_other() {
             .patch("LoadBalancer", "", "inside", &json!({"spec": {"scope": "Internet"}}))
             .await;
         site.records(&[("192.0.2.1", &["inside"])]).await;
+        let assigned = async |status: Option<&str>| {
+            eventually(&format!("Assigned is {status:?}"), || async {
+                let lb = site.cluster.read("LoadBalancer", "", "inside").await;
+                let mut all = lb["status"]["conditions"].as_array().into_iter().flatten();
+                let found = all.find(|it| it["type"] == "Assigned").map(|it| &it["status"]);
+                let same = found.and_then(|it| it.as_str()) == status;
+                if same { Ok(()) } else { Err(lb["status"].to_string()) }
+            })
+            .await;
+        };
+        assigned(Some("True")).await;
+        // Who no longer asks for a pool is told nothing of it.
+        let fixed = json!({"spec": {"addressPool": null, "addresses": ["198.51.100.1"]}});
+        site.cluster.patch("LoadBalancer", "", "inside", &fixed).await;
+        assigned(None).await;
     });
 }
 

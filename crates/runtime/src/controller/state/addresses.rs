@@ -329,7 +329,7 @@ impl State {
         before: Option<status::Condition>,
     ) -> Option<status::Condition> {
         let (kind, key) = (ConsumerKind::LoadBalancer, ObjectKey::new("", Arc::clone(lb)));
-        self.claim_of(kind, &key)?;
+        self.claim_of(kind, &key).filter(|claim| !claim.wants_nothing())?;
         let holder = self.holder(kind, &key);
         let decision = holder.and_then(|it| self.pooled.machine.decision(&it));
         bowline_core::addresses::assigned(decision, before)
