@@ -52,7 +52,7 @@ impl Condition {
 /// What the status of a Service or Ingress should say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerStatus {
-    /// Where it can be reached; sorted.
+    /// Where it can be reached. What a load balancer serves is sorted.
     pub points: Vec<Point>,
     /// Whether it is in force.
     pub programmed: Condition,

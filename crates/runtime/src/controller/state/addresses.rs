@@ -376,7 +376,8 @@ impl State {
         let before =
             render::condition_of(&shown.status.conditions, names::CONDITION_SERVICE_PROGRAMMED);
         let want = status::ConsumerStatus {
-            points: Point::all(&decision.shown(), &[]),
+            // As the Service asks for its families, and what drains last.
+            points: decision.shown().into_iter().map(Point::At).collect(),
             programmed: decision.condition(before),
         };
         let dns = self.name_condition(key);
