@@ -214,8 +214,6 @@ impl<P: Program> Common<P> {
                 self.asked.insert(consumer.clone(), asked);
             }
         }
-        // Some may ask for something else by now.
-        self.forget_exclusions();
         Ok(true)
     }
 

@@ -271,15 +271,29 @@ impl<P: Program> Worker<P> {
     async fn search_on(&mut self) -> Result<(), Error> {
         match self.common.search_on(&self.program).await {
             Ok(false) => Ok(()),
-            Ok(true) => self.bring(None).await,
+            Ok(true) => self.bring_the_rest().await,
             Err(error) => {
                 self.common.counters.failed_reloads.inc();
+                self.common.reloaded = Some(Instant::now());
                 if !self.program.runs() {
                     self.common.restart_later();
                 }
                 Err(error)
             }
         }
+    }
+
+    /// What was found stays out of this one load, whatever it asks for by now: who changes all the time does not
+    /// keep the others waiting. Then it gets another try.
+    async fn bring_the_rest(&mut self) -> Result<(), Error> {
+        self.common.reloaded = None;
+        let brought = self.bring(None).await;
+        if !self.program.runs() && self.common.search.is_none() {
+            self.common.restart_later();
+        }
+        brought?;
+        self.common.forget_exclusions();
+        self.bring(None).await
     }
 
     /// Tells the one that runs what is new, and loads it anew if that is due and may be.
@@ -310,7 +324,7 @@ impl<P: Program> Worker<P> {
             return self.step(None).await;
         }
         if self.common.is_searched() {
-            return Ok(());
+            return self.resume().await;
         }
         if !self.common.setup.exec {
             self.common.try_binding();

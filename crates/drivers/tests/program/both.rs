@@ -294,3 +294,71 @@ async fn it_ends_when_it_is_told_to_though_what_is_refused_is_not_found_yet() {
     assert_eq!(checks.begun(), 4);
     checks.allow(u32::MAX.into());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_refused_and_changes_all_the_time_keeps_nobody_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let checks = Checks::new();
+    let a = backend("a").await;
+    let (port, update) = first(&[a]).await;
+    let options = Options {
+        program: checks.program.clone(),
+        min_reload_interval: Duration::ZERO,
+        ..options(folder.path())
+    };
+    let (mut driver, _) = start(options, &update).await;
+    let before = checks.begun();
+    checks.allow(before + 3);
+    driver.apply(&and(many(a), refused("bad"))).await.unwrap();
+    checks.one_after(before + 3).await;
+
+    // It asks for something else, as bad, while it is looked for: of that one search the others go live.
+    let another = site(exact("another.example"), "/", "p", "bad");
+    let changed = Update { sites: vec![another], ..Update::default() };
+    let (report, ()) =
+        tokio::join!(driver.apply(&changed), async { checks.allow(u32::MAX.into()) });
+    assert!(report.unwrap().waiting);
+    answers(port, "h0.example", "/", 200, "a").await;
+    // A second search would have made ten more.
+    assert!(checks.begun() < before + 18, "{} checks", checks.begun() - before);
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_dies_is_started_again_while_what_it_refuses_is_looked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let checks = Checks::new();
+    let a = backend("a").await;
+    let (port, update) = first(&[a]).await;
+    let options = Options {
+        program: checks.program.clone(),
+        min_reload_interval: Duration::ZERO,
+        ..options(folder.path())
+    };
+    let (mut driver, _) = start(options, &update).await;
+    let before = checks.begun();
+    checks.allow(before + 3);
+    driver.apply(&and(many(a), refused("bad"))).await.unwrap();
+    checks.one_after(before + 3).await;
+    for pid in pids(folder.path()).await {
+        signal(pid, "-KILL");
+    }
+    eventually("nobody answers", async || match get(port, "a.example", "/").await {
+        Ok(answer) => Err(format!("{answer:?}")),
+        Err(_) => Ok(()),
+    })
+    .await;
+    let slowly = async {
+        for count in 4..10 {
+            checks.allow(before + count);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        () = answers(port, "a.example", "/", 200, "a") => {}
+        () = slowly => panic!("it was not started before the search is over"),
+    }
+    assert_ne!(get(port, "h0.example", "/").await.unwrap().0, 200, "the search is over");
+    checks.allow(u32::MAX.into());
+    driver.drain(Duration::from_secs(5)).await;
+}
