@@ -355,8 +355,8 @@ fn stands_as(old: &LoadBalancer, new: &LoadBalancer) -> bool {
         (lb.uid.clone(), lb.tie.uid().cloned(), lb.deleting, lb.scope, lb.capacity)
     };
     of(old) == of(new)
-        && (&old.labels, &old.class, &old.users, old.shared)
-            == (&new.labels, &new.class, &new.users, new.shared)
+        && (&old.labels, &old.class, &old.users, old.shared, &old.provisioned_for)
+            == (&new.labels, &new.class, &new.users, new.shared, &new.provisioned_for)
 }
 
 pub(super) fn drop_from<K: std::hash::Hash + Eq, V: Ord>(
