@@ -382,6 +382,8 @@ pub struct Known<'a, C, R> {
     pub unreclaimed: Option<&'a str>,
     /// Whether what a class makes for it is there. None: no class makes anything.
     pub made: Option<&'a Condition>,
+    /// Whether it has the addresses of its pool. None: it asks for none.
+    pub assigned: Option<&'a Condition>,
 }
 
 /// Why a load balancer does not run; None: it does. No verdict: it has no driver.
@@ -420,10 +422,11 @@ pub fn load_balancer<'a>(
     // What could not be wiped or removed is told before all else; before what a class makes is there,
     // nothing else can be done about it.
     let unmade = known.made.filter(|made| !made.holds).map(|made| made.message.to_string());
+    let unassigned = known.assigned.filter(|it| !it.holds).map(|it| it.message.to_string());
     let (phase, message) = match (known.unreclaimed, waits) {
         (Some(why), _) => (LoadBalancerPhase::Failed, Some(why.to_owned())),
         (None, Some(waits)) => (LoadBalancerPhase::Pending, unmade.or(Some(waits))),
-        (None, None) => (LoadBalancerPhase::Running, None),
+        (None, None) => (LoadBalancerPhase::Running, unassigned),
     };
     LoadBalancerStatus {
         phase,

@@ -179,6 +179,7 @@ fn known(
         catching_up: false,
         unreclaimed: None,
         made: None,
+        assigned: None,
     }
 }
 
@@ -192,6 +193,16 @@ fn a_load_balancer_shows_no_more_addresses_than_its_status_can_hold() {
     let addresses = (0..20).map(|n| IpAddr::from([192, 0, 2, n])).collect();
     let status = load_balancer(Known { addresses, ..known(Some(&verdict)) });
     assert_eq!((status.phase, status.addresses.len()), (LoadBalancerPhase::Running, 16));
+}
+
+#[test]
+fn a_load_balancer_that_runs_without_its_addresses_says_why() {
+    let verdict = Verdict { phase: Phase::Running, applied: Some(1) };
+    let told = |holds| {
+        let assigned = Condition { holds, reason: "NotAllowed".into(), message: "no".into() };
+        load_balancer(Known { assigned: Some(&assigned), ..known(Some(&verdict)) }).message
+    };
+    assert_eq!((told(false).as_deref(), told(true)), (Some("no"), None));
 }
 
 #[test]

@@ -324,6 +324,8 @@ impl State {
             self.walks += 1;
         }
         let standing = self.standing(lb);
+        let said = render::condition_of(&before.conditions, names::CONDITION_ASSIGNED);
+        let assigned = self.assigned(lb, said);
         let want = status::load_balancer(Known {
             name: lb,
             verdict: verdict.as_ref(),
@@ -334,6 +336,7 @@ impl State {
             catching_up: again.is_some(),
             unreclaimed: render::unreclaimed(before),
             made: standing.as_ref(),
+            assigned: assigned.as_ref(),
         });
         let mut rendered = render::load_balancer(want, self.hostnames(lb), shown, clock);
         if let Some(standing) = standing {
@@ -342,15 +345,12 @@ impl State {
                 render::with_condition(before, type_, &standing, shown.generation, clock);
         }
         let type_ = names::CONDITION_ASSIGNED;
-        match self.assigned(lb, render::condition_of(&before.conditions, type_)) {
+        match assigned {
             None => rendered.conditions.retain(|it| it.type_ != type_),
             Some(assigned) => {
                 let before = &rendered.conditions;
                 rendered.conditions =
                     render::with_condition(before, type_, &assigned, shown.generation, clock);
-                if !assigned.holds {
-                    rendered.message.get_or_insert_with(|| assigned.message.to_string());
-                }
             }
         }
         if rendered == *before {
