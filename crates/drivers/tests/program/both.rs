@@ -240,25 +240,30 @@ fn without<K: Clone, V>(changes: &[Change<K, V>]) -> Vec<Change<K, V>> {
     keys.map(Change::Remove).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_newer_goes_live_before_the_search_for_what_was_refused_is_over() {
-    let folder = tempfile::tempdir().unwrap();
+/// One that looks for what is refused, and waits in the fourth check after so many; and its port.
+async fn searching(folder: &Path) -> (Checks, Driven, u16, u64) {
     let checks = Checks::new();
     let a = backend("a").await;
     let (port, update) = first(&[a]).await;
     let options = Options {
         program: checks.program.clone(),
         min_reload_interval: Duration::ZERO,
-        ..options(folder.path())
+        ..options(folder)
     };
     let (mut driver, _) = start(options, &update).await;
     let before = checks.begun();
-
     // All of it, what has not changed, and the first half of what has.
     checks.allow(before + 3);
     let report = driver.apply(&and(many(a), refused("bad"))).await.unwrap();
     assert!(report.waiting, "{report:?}");
     checks.one_after(before + 3).await;
+    (checks, driver, port, before)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_newer_goes_live_before_the_search_for_what_was_refused_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let (checks, mut driver, port, before) = searching(folder.path()).await;
     assert_ne!(get(port, "h0.example", "/").await.unwrap().0, 200, "nothing of it is accepted");
 
     // The search has begun its next check; the one after that is of what is newer.
@@ -298,19 +303,7 @@ async fn it_ends_when_it_is_told_to_though_what_is_refused_is_not_found_yet() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_refused_and_changes_all_the_time_keeps_nobody_waiting() {
     let folder = tempfile::tempdir().unwrap();
-    let checks = Checks::new();
-    let a = backend("a").await;
-    let (port, update) = first(&[a]).await;
-    let options = Options {
-        program: checks.program.clone(),
-        min_reload_interval: Duration::ZERO,
-        ..options(folder.path())
-    };
-    let (mut driver, _) = start(options, &update).await;
-    let before = checks.begun();
-    checks.allow(before + 3);
-    driver.apply(&and(many(a), refused("bad"))).await.unwrap();
-    checks.one_after(before + 3).await;
+    let (checks, mut driver, port, before) = searching(folder.path()).await;
 
     // It asks for something else, as bad, while it is looked for: of that one search the others go live.
     let another = site(exact("another.example"), "/", "p", "bad");
@@ -327,19 +320,7 @@ async fn one_that_is_refused_and_changes_all_the_time_keeps_nobody_waiting() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_dies_is_started_again_while_what_it_refuses_is_looked_for() {
     let folder = tempfile::tempdir().unwrap();
-    let checks = Checks::new();
-    let a = backend("a").await;
-    let (port, update) = first(&[a]).await;
-    let options = Options {
-        program: checks.program.clone(),
-        min_reload_interval: Duration::ZERO,
-        ..options(folder.path())
-    };
-    let (mut driver, _) = start(options, &update).await;
-    let before = checks.begun();
-    checks.allow(before + 3);
-    driver.apply(&and(many(a), refused("bad"))).await.unwrap();
-    checks.one_after(before + 3).await;
+    let (checks, mut driver, port, before) = searching(folder.path()).await;
     for pid in pids(folder.path()).await {
         signal(pid, "-KILL");
     }
@@ -348,6 +329,7 @@ async fn a_program_that_dies_is_started_again_while_what_it_refuses_is_looked_fo
         Err(_) => Ok(()),
     })
     .await;
+    // The driver pauses before it starts one that ended, and the search must last longer than that.
     let slowly = async {
         for count in 4..10 {
             checks.allow(before + count);
