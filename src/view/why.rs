@@ -94,7 +94,7 @@ fn asks(asked: &Asked) -> String {
         Ask::Claim(claim) => format!("the claim {}", claim.name),
         Ask::Source(source) => format!("a load balancer that is {source}"),
         Ask::External => {
-            return "it names none but an address, and there is no default: it goes to the only \
+            return "it names none but lb.zcloud.cn/vip, and there is no default: it goes to the only \
                     external one"
                 .to_owned();
         }

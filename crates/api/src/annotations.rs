@@ -33,10 +33,10 @@ pub const LOAD_BALANCER: Key = key("bowline.dev/load-balancer");
 /// inline source, see [`crate::translate`].
 pub const LOAD_BALANCER_SOURCE: Key = key("bowline.dev/load-balancer-source");
 /// This address; several: one per family. After these keys comes `spec.loadBalancerIP`.
-pub const VIP: Key = Key {
-    name: "bowline.dev/vip",
-    alternatives: &["metallb.io/loadBalancerIPs", "lb.zcloud.cn/vip"],
-};
+pub const VIP: Key =
+    Key { name: "bowline.dev/vip", alternatives: &["metallb.io/loadBalancerIPs", DEVICE_VIP] };
+/// elb-controller's spelling of [`VIP`]. It alone leads to the only external load balancer.
+pub const DEVICE_VIP: &str = "lb.zcloud.cn/vip";
 /// The address that this name resolves to.
 pub const ASSIGN_FROM_FQDN: Key =
     Key { name: "bowline.dev/assign-from-fqdn", alternatives: &["metallb.io/assign-from-fqdn"] };

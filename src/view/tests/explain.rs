@@ -153,7 +153,7 @@ fn a_service_of_the_only_external_load_balancer_says_so() {
     }));
     annotate(&mut lists.leases[0], names::ANNOTATION_DEFAULT_LOAD_BALANCER, "");
     let meta = &mut lists.services[0].metadata;
-    meta.annotations = Some([("bowline.dev/vip".to_owned(), address.to_owned())].into());
+    meta.annotations = Some([("lb.zcloud.cn/vip".to_owned(), address.to_owned())].into());
     let text = explained(lists, Subject::Service, "demo", "hello");
     let words = joined(&text);
     assert!(words.contains("Service demo/hello is on load balancer box"), "{text}");

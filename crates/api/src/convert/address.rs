@@ -54,6 +54,7 @@ pub(super) fn wish(meta: &ObjectMeta, spec: &ServiceSpec, all: &Annotations) -> 
             Some("RequireDualStack") => Policy::Require,
             _ => Policy::Single,
         },
+        of_device: all.contains_key(annotations::DEVICE_VIP),
         uses: spec.external_ips.iter().flatten().filter_map(|ip| ip.parse().ok()).collect(),
     }
 }
@@ -281,6 +282,17 @@ mod tests {
             selector: [("app".into(), "web".into())].into(),
             uses: vec!["192.0.2.7".parse().unwrap()],
             ..Wish::default()
+        }
+    }
+
+    #[test]
+    fn only_the_spelling_of_elb_controller_asks_for_an_address_of_a_device() {
+        for (key, of_device) in [
+            ("lb.zcloud.cn/vip", true),
+            ("bowline.dev/vip", false),
+            ("metallb.io/loadBalancerIPs", false),
+        ] {
+            assert_eq!(read(&format!("{key}: 192.0.2.1")), Wish { of_device, ..plain() });
         }
     }
 

@@ -25,6 +25,9 @@ pub struct Wish {
     pub key: Option<Arc<str>>,
     /// Whether it wants one family, or both.
     pub policy: Policy,
+    /// Whether it asks for its address by `lb.zcloud.cn/vip`, as elb-controller's users do. Then an address of
+    /// the only external load balancer is meant, where it names no load balancer and there is no default.
+    pub of_device: bool,
     /// `externalIPs`.
     pub uses: Vec<IpAddr>,
 }

@@ -78,7 +78,7 @@ pub enum Ask {
     Claim(ObjectKey),
     /// The one with this source.
     Source(Arc<str>),
-    /// The only external one.
+    /// The only external one: asked for by `lb.zcloud.cn/vip`.
     External,
     /// None in particular, and there is no default.
     Nothing,
@@ -127,8 +127,10 @@ pub(super) fn not_ours(service: &Service, config: &Config) -> Option<NotOurs> {
 /// What a Service of ours asks for.
 pub(super) fn ask_of_service(service: &Service, config: &Config) -> Result<Asked, Problem> {
     let placement = service.placement.as_ref().map_err(Clone::clone)?;
-    let vips = service.vips.as_ref().map_err(Clone::clone)?;
-    let otherwise = if vips.is_empty() { Ask::Nothing } else { Ask::External };
+    service.vips.as_ref().map_err(Clone::clone)?;
+    // Only this spelling: others ask for an address, and an administrator's new load balancer must not
+    // draw them to it.
+    let otherwise = if service.address.of_device { Ask::External } else { Ask::Nothing };
     let asked = named(placement, &service.key).or_else(|| default(config));
     Ok(asked.unwrap_or(Asked { ask: otherwise, by: By::Nobody }))
 }

@@ -1,6 +1,7 @@
 //! Which load balancer a consumer goes to, and whether it may.
 
 use super::make::*;
+use crate::addresses::Wish;
 use crate::key::ConsumerKind;
 use crate::objects::{
     AllowedNamespaces, ClassParameters, Ingress, IngressClass, LabelSelector, LoadBalancer,
@@ -22,6 +23,11 @@ fn external(name: &str) -> LoadBalancer {
     LoadBalancer { external: true, ..lb(name) }
 }
 
+/// What a Service says with `lb.zcloud.cn/vip`.
+fn of_device() -> Wish {
+    Wish { of_device: true, ..Wish::default() }
+}
+
 fn bad() -> Problem {
     Problem::new(Reason::BadValue, "cannot be read")
 }
@@ -33,7 +39,8 @@ fn where_a_service_goes() {
     let by_claim = |name: &str| asks(Placement::Claim(name.into()));
     let by_source = |source: &str| asks(Placement::Source(source.into()));
     let anywhere = || asks(Placement::Default);
-    let vip = || Service { vips: Ok(vec![ip("192.0.2.1")]), ..anywhere() };
+    let any_vip = || Service { vips: Ok(vec![ip("192.0.2.1")]), ..anywhere() };
+    let vip = || Service { address: of_device(), ..any_vip() };
     let none = Config::default;
     let sourced = |name, source: &str| LoadBalancer { source: source.into(), ..lb(name) };
     let nobodys = |name| LoadBalancer { allowed: AllowedNamespaces::None, ..lb(name) };
@@ -117,6 +124,7 @@ fn where_a_service_goes() {
             "LoadBalancerNotFound".into(),
         ),
         ("no vip", none(), vec![external("e")], anywhere(), "LoadBalancerNotFound".into()),
+        ("any spelling", none(), vec![external("e")], any_vip(), "LoadBalancerNotFound".into()),
         (
             "bad placement",
             with_default("p"),
@@ -318,7 +326,8 @@ fn the_planner_says_who_asked_or_why_it_leaves_something_alone() {
         ..service("a/x", &[80])
     };
     let named = Service { placement: Ok(Placement::LoadBalancer("q".into())), ..plain() };
-    let vip = Service { vips: Ok(vec![ip("192.0.2.1")]), ..plain() };
+    let any_vip = Service { vips: Ok(vec![ip("192.0.2.1")]), ..plain() };
+    let vip = Service { address: of_device(), ..any_vip.clone() };
     let bad_placement = Service { placement: Err(bad()), ..plain() };
     let unclassed = Service { class: ServiceClass::Unset, ..plain() };
     let per_pod = Service { class: ServiceClass::IpPerPod, ..plain() };
@@ -326,6 +335,7 @@ fn the_planner_says_who_asked_or_why_it_leaves_something_alone() {
         (with_default("p"), named, asks(name("q"), By::Itself)),
         (with_default("p"), plain(), asks(name("p"), By::Default)),
         (Config::default(), vip, asks(Ask::External, By::Nobody)),
+        (Config::default(), any_vip, asks(Ask::Nothing, By::Nobody)),
         (Config::default(), plain(), asks(Ask::Nothing, By::Nobody)),
         (with_default("p"), bad_placement, Why::Asks(Err(bad()))),
         (with_default("p"), unclassed, Why::NotOurs(NotOurs::Unclassed)),
