@@ -19,4 +19,5 @@ mod pools;
 mod release;
 mod rules;
 mod stage;
+mod tenants;
 mod traffic;

@@ -176,7 +176,8 @@ impl Site {
         self.told_in("default", name, reason).await
     }
 
-    async fn told_in(&self, namespace: &str, name: &str, reason: &str) -> String {
+    /// The same of an object in this namespace.
+    pub(crate) async fn told_in(&self, namespace: &str, name: &str, reason: &str) -> String {
         eventually(&format!("{name} is told {reason}"), || async {
             let (_, list) = self.cluster.get(&path("Event", namespace, "")).await;
             let events = list["items"].as_array().cloned().unwrap_or_default();

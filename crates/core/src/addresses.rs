@@ -50,6 +50,7 @@ mod share;
 mod space;
 mod survey;
 mod told;
+mod uses;
 mod verdict;
 mod waiters;
 mod wish;

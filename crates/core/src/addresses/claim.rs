@@ -46,7 +46,8 @@ pub struct Claim {
     /// The addresses that its status shows now.
     pub status: Vec<IpAddr>,
     /// Addresses that it uses without having them from here: `externalIPs`, the status of a Service
-    /// that is not ours, the fixed addresses of a load balancer.
+    /// that is not ours, the fixed addresses of a load balancer. Sorted. Those of a tenant
+    /// make an address taken only as far as its pool would grant it.
     pub uses: Vec<IpAddr>,
 }
 

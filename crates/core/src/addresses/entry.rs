@@ -5,20 +5,24 @@ use super::WriteId;
 use super::pool::Pool;
 use super::record::{AddressState, Content, Who};
 use crate::objects::{Timestamp, Version};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Who uses an address without having it from here.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum User {
+    /// A load balancer, or what stands in front of one.
     Holder(Who),
+    /// A Service of a tenant, as far as its uses count.
+    Tenant(Who),
     Node(Arc<str>),
 }
 
 impl std::fmt::Display for User {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Holder(who) => write!(f, "{who}"),
+            Self::Holder(who) | Self::Tenant(who) => write!(f, "{who}"),
             Self::Node(name) => write!(f, "Node {name}"),
         }
     }
@@ -54,7 +58,7 @@ pub(super) struct Entry {
     pub(super) failures: u32,
     /// A failed write is not repeated before.
     pub(super) retry_at: Timestamp,
-    pub(super) users: Vec<User>,
+    pub(super) users: BTreeSet<User>,
     /// The relist that has seen it.
     pub(super) epoch: u64,
     pub(super) mark: Mark,
@@ -83,10 +87,14 @@ impl Entry {
     pub(super) fn mark(&self, pool: Option<&Pool>) -> Mark {
         // Nobody counts by namespace where there is no quota.
         let counts = pool.is_some_and(|pool| pool.per_namespace_quota.is_some());
-        let holders = self.held.iter().filter(|_| counts).flat_map(|held| &held.holders);
+        let holders = self.held.iter().flat_map(|held| &held.holders);
+        let holders = holders.map(|it| &it.holder.key.namespace);
+        let users = self.users.iter().filter_map(|user| match user {
+            User::Tenant(who) => Some(&who.key.namespace),
+            User::Holder(_) | User::Node(_) => None,
+        });
         let mut namespaces: Vec<Arc<str>> = Vec::new();
-        for holder in holders {
-            let namespace = &holder.holder.key.namespace;
+        for namespace in holders.chain(users).filter(|_| counts) {
             if !namespace.is_empty() && !namespaces.contains(namespace) {
                 namespaces.push(namespace.clone());
             }
@@ -104,7 +112,10 @@ impl Entry {
 
     /// Somebody other than this one who uses it without having it from here.
     pub(super) fn user_besides(&self, who: &Who) -> Option<&User> {
-        self.users.iter().find(|user| !matches!(user, User::Holder(other) if other == who))
+        self.users.iter().find(|user| match user {
+            User::Holder(other) | User::Tenant(other) => other != who,
+            User::Node(_) => true,
+        })
     }
 }
 

@@ -114,8 +114,7 @@ impl Addresses {
                 None
             }
         };
-        let old_uses = old.as_ref().map_or(&[][..], |old| &old.uses);
-        self.set_uses(&User::Holder(who), old_uses, &claim.uses);
+        self.change_uses(old.as_deref(), Some(&claim));
         let old_name = old.as_ref().and_then(|old| old.name());
         if old_name != claim.name() {
             self.unname(old_name, &age);
@@ -155,6 +154,24 @@ impl Addresses {
         }
     }
 
+    /// Somebody uses other addresses, or may use them where it could not before.
+    fn change_uses(&mut self, old: Option<&Claim>, new: Option<&Claim>) {
+        let Some(age) = new.or(old).map(Claim::age) else { return };
+        // What a tenant uses counts only within bounds, which are worked out when all has been told.
+        let split = |claim: Option<&Claim>| match claim {
+            Some(claim) if claim.tenant().is_some() => (claim.uses.clone(), Vec::new()),
+            Some(claim) => (Vec::new(), claim.uses.clone()),
+            None => <_>::default(),
+        };
+        let ((old_tenant, old_own), (new_tenant, new_own)) = (split(old), split(new));
+        let same = |old: &Claim, new: &Claim| old.labels == new.labels;
+        let fits_as_before = old.zip(new).is_some_and(|(old, new)| same(old, new));
+        if old_tenant != new_tenant || !fits_as_before {
+            self.put_uses(&age, &old_tenant, &new_tenant);
+        }
+        self.set_uses(&User::Holder(age.who), &old_own, &new_own);
+    }
+
     fn set_uses(&mut self, user: &User, old: &[IpAddr], new: &[IpAddr]) {
         for address in old.iter().filter(|it| !new.contains(it)) {
             self.ledger.remove_user(*address, user);
@@ -165,6 +182,7 @@ impl Addresses {
     }
 
     fn touch_namespace(&mut self, name: &Arc<str>) {
+        self.ledger.uses.touch_namespace(name);
         let inside = self.unserved.iter().filter(|age| age.who.key.namespace == *name);
         self.dirty.extend(inside.cloned());
     }
@@ -174,6 +192,7 @@ impl Addresses {
             Kind::Pool => self.ledger.pools.delete(&key.name),
             Kind::Namespace => {
                 self.namespaces.remove(&key.name);
+                self.ledger.uses.touch_namespace(&key.name);
             }
             Kind::Node => {
                 if let Some((old, _)) = self.nodes.remove(&key.name) {
@@ -203,7 +222,7 @@ impl Addresses {
         self.dirty.remove(&age);
         self.to_publish.remove(&age);
         self.unname(seat.claim.name(), &age);
-        self.set_uses(&User::Holder(who.clone()), &seat.claim.uses, &[]);
+        self.change_uses(Some(&seat.claim), None);
         if seat.published.is_some() {
             self.withdrawn.push(holder.clone());
         }
@@ -223,7 +242,10 @@ impl Addresses {
         let epoch = self.epochs[kind as usize];
         match kind {
             Kind::Pool => self.ledger.pools.sweep(),
-            Kind::Namespace => self.namespaces.retain(|_, (_, seen)| *seen == epoch),
+            Kind::Namespace => {
+                let gone = self.namespaces.extract_if(.., |_, (_, seen)| *seen != epoch);
+                gone.for_each(|(name, _)| self.ledger.uses.touch_namespace(&name));
+            }
             Kind::Node => {
                 let gone = self.nodes.iter().filter(|(_, (_, seen))| *seen != epoch);
                 let gone: Vec<Arc<str>> = gone.map(|(name, _)| name.clone()).collect();

@@ -5,6 +5,7 @@
 use super::entry::{Entry, Hold, Mark, User};
 use super::pools::Pools;
 use super::record::{AddressState, Content, Holder, HolderRef};
+use super::uses::Uses;
 use super::waiters::{Wait, Waiters};
 use crate::objects::{Family, Version};
 use rustc_hash::FxHashMap;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 pub(super) struct Ledger {
     pub(super) pools: Pools,
     pub(super) waiters: Waiters,
+    pub(super) uses: Uses,
     pub(super) entries: BTreeMap<IpAddr, Entry>,
     /// By uid; also of those who are gone or not known.
     holdings: FxHashMap<Arc<str>, Vec<Hold>>,
@@ -130,6 +132,7 @@ impl Ledger {
             }
         }
         self.to_write.insert(address);
+        self.uses.touch_address(address);
         self.reckon(address, room);
     }
 
@@ -172,17 +175,13 @@ impl Ledger {
     }
 
     pub(super) fn add_user(&mut self, address: IpAddr, user: User) {
-        let users = &mut self.entries.entry(address).or_default().users;
-        if !users.contains(&user) {
-            users.push(user);
-            users.sort_unstable();
-        }
+        self.entries.entry(address).or_default().users.insert(user);
         self.reckon(address, false);
     }
 
     pub(super) fn remove_user(&mut self, address: IpAddr, user: &User) {
         if let Some(entry) = self.entries.get_mut(&address) {
-            entry.users.retain(|it| it != user);
+            entry.users.remove(user);
             self.reckon(address, true);
         }
     }
@@ -238,11 +237,14 @@ impl Ledger {
             }
             for namespace in &old.namespaces {
                 if !new.namespaces.contains(namespace) {
+                    self.uses.touch_namespace(namespace);
                     self.waiters.wake(Wait::Quota(pool.clone(), namespace.clone()));
                     self.waiters.wake(Wait::Move(pool.clone(), namespace.clone()));
                 }
             }
         }
+        let gained = new.namespaces.iter().filter(|it| !old.namespaces.contains(it));
+        gained.for_each(|namespace| self.uses.touch_namespace(namespace));
         if old.key == new.key {
             return;
         }
@@ -266,10 +268,12 @@ impl Ledger {
             && self.by_key.is_empty()
             && self.to_write.is_empty()
             && self.waiters.is_empty()
+            && self.uses.is_empty()
     }
 
     /// Pools changed: everything is counted anew. Touches those whose address lies in another pool.
     pub(super) fn recount(&mut self) {
+        self.uses.touch_all();
         for (address, entry) in &mut self.entries {
             let pool = self.pools.of(*address).map(|slot| slot.pool.clone());
             if entry.mark.pool.as_ref() != pool.as_ref().map(|pool| &pool.name) {

@@ -178,6 +178,7 @@ impl Addresses {
             self.hear_the_ledger();
             // First: what those still had who are gone keeps nobody from what it shows.
             self.release_gone(now);
+            self.settle_uses();
             for age in take(&mut self.dirty) {
                 queue.insert((!self.adopts(&age), age));
             }

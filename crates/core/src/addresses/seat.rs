@@ -26,6 +26,8 @@ pub(super) struct Seat {
     pub(super) published: Option<Arc<Decision>>,
     /// Addresses that were published before, and that its status may still come to show.
     pub(super) unacked: Vec<IpAddr>,
+    /// Addresses that it uses and that do not count, as it was last told; sorted.
+    pub(super) ignored: Vec<IpAddr>,
 }
 
 impl Seat {
@@ -41,6 +43,7 @@ impl Seat {
             accepted: None,
             published: None,
             unacked: Vec::new(),
+            ignored: Vec::new(),
         }
     }
 

@@ -15,4 +15,5 @@ mod properties;
 mod record;
 mod sharing;
 mod steps;
+mod uses;
 mod words;

@@ -149,6 +149,8 @@ pub enum NoticeKind {
     AddressLost,
     /// It no longer asks for one, and gave up what it had.
     AddressReleased,
+    /// It uses an address that it would not be given: that does not make it taken.
+    AddressIgnored,
 }
 
 /// Why an address is taken from its holder.
@@ -211,6 +213,8 @@ pub(super) enum Refusal {
     Clash(IpAddr, Box<Clash>),
     Resting(IpAddr),
     Leaving(IpAddr),
+    /// A Service or a namespace uses more than this without a grant.
+    TooManyUses(usize),
 }
 
 impl Refusal {
@@ -220,7 +224,7 @@ impl Refusal {
             Self::ByName => Reason::NoPool,
             Self::WrongFamily(_) => Reason::WrongFamily,
             Self::Overlaps(_) | Self::Deleting => Reason::PoolNotUsed,
-            Self::Unfit(_) | Self::Domain => Reason::NotAllowed,
+            Self::Unfit(_) | Self::Domain | Self::TooManyUses(_) => Reason::NotAllowed,
             Self::Quota { .. } => Reason::QuotaReached,
             Self::Empty | Self::NoFamily(_) | Self::Exhausted(_) => Reason::PoolsExhausted,
             Self::NotInPools(_) | Self::NotInPool(_) | Self::Avoided(_) => Reason::NotInPool,
@@ -278,6 +282,7 @@ impl Refusal {
             Self::Clash(_, clash) => clash.remedy(),
             Self::Resting(_) => "wait until its rest is over, or ask for another address",
             Self::Leaving(_) => "wait until it is free, or ask for another address",
+            Self::TooManyUses(_) => "ask for the address by a Service of type LoadBalancer",
         }
     }
 
@@ -335,6 +340,9 @@ impl fmt::Display for Refusal {
             Self::Clash(address, clash) => write!(f, "{address} is held by {clash}"),
             Self::Resting(address) => write!(f, "{address} rests after its last holder"),
             Self::Leaving(address) => write!(f, "{address} is being given up"),
+            Self::TooManyUses(most) => {
+                write!(f, "of those that were not given the first {most} are looked at")
+            }
         }
     }
 }

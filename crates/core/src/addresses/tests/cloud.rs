@@ -525,6 +525,36 @@ impl Cloud {
                 prop_assert!(there, "{claim:?} is not where it is recorded: {record:?}");
             }
         }
+        self.leaders.iter().try_for_each(|leader| self.check_uses(&leader.machine))
+    }
+
+    /// What tenants use without a grant counts only where its pool would give it.
+    fn check_uses(&self, machine: &Addresses) -> Result<(), TestCaseError> {
+        for namespace in ["shop", "bank"] {
+            let counted = machine.ledger.uses.of(namespace);
+            for pool in self.world.pools.values().filter(|it| !it.deleting) {
+                let inside = |it: &&IpAddr| pool.contains(**it);
+                let of = |record: &&Record| {
+                    let mut holders = record.content.holders.iter();
+                    holders.any(|it| &*it.holder.key.namespace == namespace)
+                };
+                let held = self.records.values().filter(of).map(|it| it.address);
+                let held: std::collections::BTreeSet<IpAddr> =
+                    held.filter(|it| pool.contains(*it)).collect();
+                let used = counted.iter().filter(inside).filter(|it| !held.contains(it)).count();
+                let quota = pool.per_namespace_quota.map_or(usize::MAX, |it| it as usize);
+                prop_assert!(used == 0 || used + held.len() <= quota, "{namespace} {counted:?}");
+                let to = &pool.allocate_to.namespaces;
+                let fits = to.is_empty() || to.iter().any(|it| &**it == namespace);
+                prop_assert!(used == 0 || fits, "{namespace} {counted:?}");
+            }
+            for address in &counted {
+                let record = self.records.get(address);
+                let mut holders = record.into_iter().flat_map(|it| &it.content.holders);
+                let theirs = holders.find(|it| &*it.holder.key.namespace != namespace);
+                prop_assert!(theirs.is_none(), "{namespace} uses {address} of {theirs:?}");
+            }
+        }
         Ok(())
     }
 

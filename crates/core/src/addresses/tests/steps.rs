@@ -70,12 +70,13 @@ pub(super) struct Wish {
     port: u16,
     local: bool,
     place: u8,
+    uses: u8,
 }
 
 fn wish() -> impl Strategy<Value = Wish> {
     let local = prop::bool::weighted(0.1);
-    (0u8..16, 0u8..8, 0u8..8, 0u8..4, 80u16..83, local, 0u8..6).prop_map(
-        |(ask, last, families, key, port, local, place)| Wish {
+    (0u8..16, 0u8..8, 0u8..8, 0u8..4, 80u16..83, local, 0u8..6, 0u8..12).prop_map(
+        |(ask, last, families, key, port, local, place, uses)| Wish {
             ask,
             last,
             families,
@@ -83,6 +84,7 @@ fn wish() -> impl Strategy<Value = Wish> {
             port,
             local,
             place,
+            uses,
         },
     )
 }
@@ -126,6 +128,8 @@ pub(super) fn claim(at: usize, wish: &Wish) -> Claim {
         2 => Families::One(Family::V6),
         _ => Families::One(Family::V4),
     };
+    claim.uses = (0..wish.uses.saturating_sub(8)).map(|it| at_two((wish.last + it) % 8)).collect();
+    claim.uses.sort_unstable();
     claim.load_balancer = PLACES.get(usize::from(wish.place)).map(|it| (*it).into());
     if wish.key < 3 {
         claim.sharing = sharing(["k", "k", "l"][usize::from(wish.key)], &[wish.port]);
@@ -231,4 +235,4 @@ pub(super) fn contest() -> impl Strategy<Value = Step> {
 
 /// What is asked for where only the holder counts.
 pub(super) const ANY: Wish =
-    Wish { ask: 15, last: 0, families: 9, key: 9, port: 80, local: false, place: 9 };
+    Wish { ask: 15, last: 0, families: 9, key: 9, port: 80, local: false, place: 9, uses: 0 };

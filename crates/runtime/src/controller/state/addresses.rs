@@ -281,7 +281,9 @@ impl State {
                 object: ConsumerRef { kind, namespace: key.namespace, name: key.name, uid }.into(),
                 severity: match notice.kind {
                     NoticeKind::AddressAssigned | NoticeKind::AddressReleased => Severity::Normal,
-                    NoticeKind::AddressChanged | NoticeKind::AddressLost => Severity::Warning,
+                    NoticeKind::AddressChanged
+                    | NoticeKind::AddressLost
+                    | NoticeKind::AddressIgnored => Severity::Warning,
                 },
                 reason: format!("{:?}", notice.kind).into(),
                 message: notice.message.into(),
