@@ -68,9 +68,9 @@ impl Driver for Builtin {
         Ok(self.told())
     }
 
-    async fn changed(&mut self) -> Report {
+    async fn changed(&mut self) -> Result<Report, Error> {
         match self.report.changed().await {
-            Ok(()) => self.told(),
+            Ok(()) => Ok(self.told()),
             Err(_) => std::future::pending().await,
         }
     }

@@ -155,9 +155,9 @@ impl<D: Driver> Driver for Elsewhere<D> {
         Ok(self.translated(report))
     }
 
-    async fn changed(&mut self) -> Report {
-        let report = self.driver.changed().await;
-        self.translated(report)
+    async fn changed(&mut self) -> Result<Report, Error> {
+        let report = self.driver.changed().await?;
+        Ok(self.translated(report))
     }
 
     async fn drain(&mut self, grace: Duration) {

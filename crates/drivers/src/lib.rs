@@ -27,8 +27,8 @@ pub trait Driver: Send {
 
     /// Resolves when what the last report said has changed without an update, such as an address that
     /// could be bound at last. It can be cancelled without loss. A driver whose reports stand until
-    /// the next update never resolves.
-    fn changed(&mut self) -> impl Future<Output = Report> + Send {
+    /// the next update never resolves. An error: a part of the driver is gone, and it cannot go on.
+    fn changed(&mut self) -> impl Future<Output = Result<Report, Error>> + Send {
         std::future::pending()
     }
 
@@ -44,6 +44,7 @@ pub struct Error {
     pub doing: String,
     /// What went wrong.
     pub cause: String,
-    /// Whether the same update may succeed later.
+    /// Whether the driver can be asked again. If not, a part of it is gone, and the agent ends so that its
+    /// supervisor starts it anew.
     pub retry: bool,
 }

@@ -107,7 +107,7 @@ async fn serve<D: Driver>(
         load_balancer: options.load_balancer.clone(),
         first_plan,
     };
-    agent.work(heard, sender, &mut watches).await;
+    let worked = agent.work(heard, sender, &mut watches).await;
     // Before what is under way has ended: by then another agent may count under this name.
     context.metrics.forget(&options.load_balancer);
     watches.shutdown().await;
@@ -116,7 +116,7 @@ async fn serve<D: Driver>(
     // Letting go is a courtesy; traffic does not wait for it, nor do we for long.
     let release = tokio::time::timeout(RELEASE, reporter.release());
     let ((), _) = tokio::join!(agent.driver.drain(options.grace), release);
-    Ok(())
+    worked
 }
 
 /// Starts to follow what every agent needs.
@@ -232,7 +232,7 @@ impl<D: Driver> Agent<D> {
         mut heard: mpsc::Receiver<Heard>,
         sender: mpsc::Sender<Heard>,
         watches: &mut JoinSet<()>,
-    ) {
+    ) -> Result<(), RoleError> {
         let context = self.context.clone();
         let mut batch = Vec::new();
         // When the oldest event arrived that the driver has not been told of.
@@ -254,11 +254,11 @@ impl<D: Driver> Agent<D> {
             };
             tokio::select! {
                 biased;
-                () = context.stopped() => return,
+                () = context.stopped() => return Ok(()),
                 _ = heard.recv_many(&mut batch, BURST) => {}
                 () = again => retry = None,
                 () = lacking => self.tell_lacking(),
-                report = self.driver.changed() => self.reported(report),
+                report = self.driver.changed() => self.reported(report.map_err(RoleError::Driver)?),
             }
             self.context.metrics.queue(&self.load_balancer, batch.len() + heard.len());
             let first = batch.first().map(|first| first.at);
@@ -274,7 +274,7 @@ impl<D: Driver> Agent<D> {
             if !self.resolver.synced() || retry.is_some() {
                 continue;
             }
-            if let Some(wait) = self.apply().await {
+            if let Some(wait) = self.apply().await? {
                 retry = Some(Instant::now() + wait);
                 continue;
             }
@@ -294,14 +294,15 @@ impl<D: Driver> Agent<D> {
         follow_nodes(&self.client, &self.context, sender, watches);
     }
 
-    /// Gives the driver what is different. Some: it failed, and this is how long to wait.
-    async fn apply(&mut self) -> Option<Duration> {
+    /// Gives the driver what is different. Some: it failed, and this is how long to wait. An error: this driver
+    /// cannot be helped, and the agent ends rather than report for it.
+    async fn apply(&mut self) -> Result<Option<Duration>, RoleError> {
         let metrics = self.context.metrics.clone();
         let mut update = metrics.time(Phase::Diff, || self.resolver.take());
         if self.failed {
             update = Some(self.resolver.snapshot());
         }
-        let update = update?;
+        let Some(update) = update else { return Ok(None) };
         let begun = Instant::now();
         let result = self.driver.apply(&update).await;
         metrics.took(Phase::Apply, begun.elapsed());
@@ -313,8 +314,9 @@ impl<D: Driver> Agent<D> {
                     self.look_for_certificates();
                 }
                 self.applied(&update, report);
-                None
+                Ok(None)
             }
+            Err(error) if !error.retry => Err(RoleError::Driver(error)),
             Err(error) => {
                 self.failed = true;
                 metrics.error("Apply");
@@ -322,7 +324,7 @@ impl<D: Driver> Agent<D> {
                 tracing::warn!(%error, ?wait, "the driver failed; it gets everything again");
                 self.context.changes.tell(Change::Trouble(error.to_string()));
                 self.report.send_modify(|report| report.error = Some(error.to_string()));
-                Some(wait)
+                Ok(Some(wait))
             }
         }
     }

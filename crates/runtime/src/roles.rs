@@ -153,6 +153,9 @@ pub enum RoleError {
     /// What was to be done once has failed.
     #[error("{0}")]
     Template(String),
+    /// The driver cannot go on, whatever it is given next.
+    #[error("the driver: {0}")]
+    Driver(bowline_drivers::Error),
     /// A part that runs as long as the role has ended by itself.
     #[error("{0} has ended by itself")]
     Ended(&'static str),

@@ -7,8 +7,9 @@ mod support;
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::outcome::{Problem, Reason};
 use bowline_core::plan::Transport;
-use bowline_core::update::{Change, Extent, ListenerKey, Refusal, Report};
-use bowline_runtime::AgentOptions;
+use bowline_core::update::{Change, Extent, ListenerKey, Refusal, Report, Update};
+use bowline_drivers::{Driver, Error};
+use bowline_runtime::{AgentOptions, Context, agent};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::Ingress;
@@ -349,4 +350,47 @@ async fn roles_stop_in_time_though_the_api_never_answers() {
     controller.stop().await;
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     accepting.abort();
+}
+
+/// A driver of which a part is gone: at an update, or between two.
+struct Broken {
+    at_update: bool,
+}
+
+impl Broken {
+    fn error() -> Error {
+        Error { doing: "driving".to_owned(), cause: "its task has ended".to_owned(), retry: false }
+    }
+}
+
+impl Driver for Broken {
+    async fn apply(&mut self, _: &Update) -> Result<Report, Error> {
+        if self.at_update { Err(Self::error()) } else { Ok(Report::default()) }
+    }
+
+    async fn changed(&mut self) -> Result<Report, Error> {
+        if self.at_update { std::future::pending().await } else { Err(Self::error()) }
+    }
+
+    async fn drain(&mut self, _: Duration) {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_ends_with_a_driver_that_cannot_go_on() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    create(&client, ours()).await;
+    create(&client, plan(&[8080], None)).await;
+    for at_update in [true, false] {
+        let (context, _stop) = Context::new();
+        let options = AgentOptions::new("edge");
+        let agent = agent::run(client.clone(), options, Broken { at_update }, context);
+        let ended = tokio::time::timeout(Duration::from_secs(30), agent).await.expect("it ends");
+        assert_eq!(
+            ended.map_err(|error| error.to_string()),
+            Err("the driver: driving: its task has ended".to_owned()),
+            "at an update: {at_update}"
+        );
+    }
+    cluster.shutdown().await;
 }

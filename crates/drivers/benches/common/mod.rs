@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) async fn apply(driver: &mut Driven, update: &Update) {
     let mut report = driver.apply(update).await.expect("applied");
     while report.waiting {
-        report = driver.changed().await;
+        report = driver.changed().await.expect("news");
     }
     assert_eq!(report.refused, []);
 }

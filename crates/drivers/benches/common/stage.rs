@@ -161,7 +161,7 @@ impl Stage {
         let begun = Instant::now();
         let mut report = driver.apply(bad).await.expect("taken");
         while report.waiting {
-            report = driver.changed().await;
+            report = driver.changed().await.expect("news");
         }
         assert_eq!(report.refused.len(), 1, "{report:?}");
         self.says(&format!("one that is refused among all: found in {}", shown(begun.elapsed())));

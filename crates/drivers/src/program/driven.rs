@@ -34,24 +34,25 @@ impl Driven {
         tokio::spawn(Worker::new(common, program, reports).run(waiting));
         Self { name: P::NAME, requests, report }
     }
+
+    fn gone(&self) -> Error {
+        hopeless(format!("driving {}", self.name), "its task has ended")
+    }
 }
 
 impl Driver for Driven {
     async fn apply(&mut self, update: &Update) -> Result<Report, Error> {
-        let gone = || hopeless(format!("driving {}", self.name), "its task has ended");
         let (answer, answered) = oneshot::channel();
         let request = Request::Apply(Box::new(update.clone()), answer);
-        self.requests.send(request).await.map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())??;
+        self.requests.send(request).await.map_err(|_| self.gone())?;
+        answered.await.map_err(|_| self.gone())??;
         // It may be newer than the answer, and is told with it.
         Ok(self.report.borrow_and_update().clone())
     }
 
-    async fn changed(&mut self) -> Report {
-        match self.report.changed().await {
-            Ok(()) => self.report.borrow_and_update().clone(),
-            Err(_) => std::future::pending().await,
-        }
+    async fn changed(&mut self) -> Result<Report, Error> {
+        self.report.changed().await.map_err(|_| self.gone())?;
+        Ok(self.report.borrow_and_update().clone())
     }
 
     async fn drain(&mut self, grace: Duration) {

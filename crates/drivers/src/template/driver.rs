@@ -213,7 +213,7 @@ impl Driver for Templates {
         Ok(self.report())
     }
 
-    async fn changed(&mut self) -> Report {
+    async fn changed(&mut self) -> Result<Report, Error> {
         if self.working.is_none() {
             let next = self.next().filter(|_| self.publisher.is_some());
             match next {
@@ -222,10 +222,14 @@ impl Driver for Templates {
             }
             self.begin();
         }
-        if let Err(error) = self.ended().await {
-            tracing::warn!(%error, "the files are not in step; it is tried again");
+        match self.ended().await {
+            Err(error) if !error.retry => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "the files are not in step; it is tried again");
+            }
+            Ok(()) => {}
         }
-        self.report()
+        Ok(self.report())
     }
 
     /// The files stay: whoever reads them serves on.

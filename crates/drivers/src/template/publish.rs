@@ -446,7 +446,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 }
 
 fn unreadable(error: TemplateError) -> Error {
-    Error { doing: "template".to_owned(), cause: error.to_string(), retry: false }
+    Error { doing: "template".to_owned(), cause: error.to_string(), retry: true }
 }
 
 fn unwritten(file: &File, error: &std::io::Error) -> Error {

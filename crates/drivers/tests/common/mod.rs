@@ -284,8 +284,8 @@ pub(crate) async fn first(at: &[SocketAddr]) -> (u16, Update) {
 
 pub(crate) async fn settled(driver: &mut impl Driver, mut report: Report) -> Report {
     while report.waiting {
-        report =
-            tokio::time::timeout(Duration::from_secs(30), driver.changed()).await.expect("news");
+        let news = tokio::time::timeout(Duration::from_secs(30), driver.changed()).await;
+        report = news.expect("news in time").expect("a driver");
     }
     report
 }

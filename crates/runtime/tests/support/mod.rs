@@ -49,9 +49,9 @@ impl Driver for Recorder {
         Ok(self.report.lock().unwrap().clone())
     }
 
-    async fn changed(&mut self) -> Report {
+    async fn changed(&mut self) -> Result<Report, Error> {
         self.news.notified().await;
-        self.report.lock().unwrap().clone()
+        Ok(self.report.lock().unwrap().clone())
     }
 
     async fn drain(&mut self, _grace: Duration) {}

@@ -105,7 +105,7 @@ async fn a_load_balancers_plan_is_given_whole_but_for_what_a_template_must_not_s
         report.refused.iter().map(|r| (&*r.consumer.name, r.problem.reason)).collect();
     assert_eq!(told, [("closed", Reason::NotSupported), ("hostile", Reason::BadValue)]);
     assert!(driver.apply(&update()).await.unwrap().waiting);
-    assert!(!driver.changed().await.waiting);
+    assert!(!driver.changed().await.expect("a report").waiting);
     assert_eq!(stage.read("count"), "x\n");
 }
 
@@ -119,7 +119,7 @@ async fn a_burst_of_updates_is_one_notification() {
         assert!(driver.apply(&update).await.unwrap().waiting);
     }
     assert_eq!(stage.read("count"), "x\n");
-    assert!(!driver.changed().await.waiting);
+    assert!(!driver.changed().await.expect("a report").waiting);
     assert_eq!((stage.read("count").as_str(), stage.read("out").lines().count()), ("x\nx\n", 21));
 }
 
@@ -132,9 +132,9 @@ async fn a_notifier_that_fails_later_is_tried_again_and_the_plan_waits_for_it() 
     std::fs::write(stage.path("broken"), "").unwrap();
     let more = Update { listeners: vec![listener(4000, "db")], ..Update::default() };
     assert!(driver.apply(&more).await.unwrap().waiting);
-    assert!(driver.changed().await.waiting);
+    assert!(driver.changed().await.expect("a report").waiting);
     std::fs::remove_file(stage.path("broken")).unwrap();
-    assert!(!driver.changed().await.waiting);
+    assert!(!driver.changed().await.expect("a report").waiting);
 }
 
 #[tokio::test]
@@ -313,11 +313,11 @@ async fn a_certificate_is_a_file_before_it_is_named_and_until_everybody_knows_it
         ..Update::default()
     };
     assert!(driver.apply(&renewed).await.unwrap().waiting);
-    assert!(driver.changed().await.waiting);
+    assert!(driver.changed().await.expect("a report").waiting);
     let both = line("a.example", &second) + &line("b.example", &second);
     assert_eq!(stage.read("out"), both);
     assert_eq!(files(), [&*first, &*second].map(str::to_owned).into(), "it may be in use");
     std::fs::remove_file(stage.path("broken")).unwrap();
-    assert!(!driver.changed().await.waiting);
+    assert!(!driver.changed().await.expect("a report").waiting);
     assert_eq!(files(), [second.to_string()].into());
 }
