@@ -11,7 +11,7 @@
 mod both;
 mod common;
 
-use both::{signal, start};
+use both::{Stopped, signal, start};
 use bowline_core::outcome::Reason;
 use bowline_core::plan::{CertificateRef, Limits, Pool, Serves, SiteTls, Timeouts};
 use bowline_core::update::{Certificate, Change, Report, ResolvedSite, Update};
@@ -361,4 +361,59 @@ async fn requests_beyond_what_was_agreed_wait_and_more_are_refused() {
     assert!(longest >= Duration::from_millis(700), "{longest:?} of {all:?}");
     assert_eq!(get(port, "a.example", "/").await, Ok((200, "a".to_owned())));
     driver.drain(Duration::from_secs(5)).await;
+}
+
+/// Waits until a worker answers that is not stopped. The kernel may have woken a stopped one for a question.
+async fn others_answer(stopped: &Stopped, folder: &Path) {
+    eventually("another worker", async || {
+        let asked = tokio::time::timeout(Duration::from_millis(200), worker(folder)).await;
+        match asked.map_err(|_| "no answer".to_owned())?? {
+            pid if stopped.0.contains(&pid) => Err("a stopped one".to_owned()),
+            _ => Ok(()),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_that_is_found_under_way_is_in_force_when_processes_of_before_are_deaf() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = backend("a").await;
+    let (port, update) = first(&[a]).await;
+    let (driver, _) = start(options(folder.path()), &update).await;
+    drop(driver);
+    // The new processes have what the next agent wants.
+    let file = folder.path().join("current/nginx.conf");
+    let wanted = std::fs::read_to_string(&file).unwrap();
+    let other = wanted.replace("bowline-", "other-").replace("name a.example;", "name x;");
+    let master = master(folder.path()).await;
+    for (text, status) in [(&other, 404), (&wanted, 200)] {
+        let stopped = Stopped::workers(folder.path()).await;
+        std::fs::write(&file, text).unwrap();
+        signal(master, "-HUP");
+        others_answer(&stopped, folder.path()).await;
+        if status == 404 {
+            drop(stopped);
+            eventually("only the others", async || {
+                let mut all = Vec::new();
+                for _ in 0..20 {
+                    all.push(get(port, "a.example", "/").await);
+                }
+                match all.iter().all(|it| it.as_ref().is_ok_and(|it| it.0 == 404)) {
+                    true => Ok(()),
+                    false => Err(format!("{all:?}")),
+                }
+            })
+            .await;
+            continue;
+        }
+        let mut driver = drive(options(folder.path()), Counters::default()).await.unwrap();
+        let applied = tokio::time::timeout(Duration::from_secs(4), driver.apply(&update)).await;
+        applied.expect_err("it is in force too early");
+        drop(stopped);
+        let report = driver.apply(&Update::default()).await.unwrap();
+        assert_eq!(settled(&mut driver, report).await, Report::default());
+        assert_eq!(get(port, "a.example", "/").await, Ok((200, "a".to_owned())));
+        driver.drain(Duration::from_secs(5)).await;
+    }
 }

@@ -31,6 +31,13 @@ pub fn info(answer: &str) -> Info {
     info
 }
 
+/// Reads what a master answers when a worker is to be asked for `show info`: whether that worker takes no
+/// connections, because it stops or is not there.
+pub fn takes_nothing(answer: &str) -> bool {
+    let answer = answer.trim();
+    !answer.is_empty() && !answer.lines().any(|line| line == "Stopping: 0")
+}
+
 /// Reads `show servers state`: servers with names of ours, by backend.
 pub fn servers(answer: &str) -> BTreeMap<Word, BTreeMap<SocketAddr, Running>> {
     /// That a server is in maintenance, by command or by file.
@@ -148,6 +155,14 @@ pub fn processes(answer: &str) -> Processes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_takes_nothing_when_it_stops_or_is_gone() {
+        assert!(takes_nothing("Name: HAProxy\nPid: 7\nStopping: 1\nJobs: 2\n"));
+        assert!(takes_nothing("Can't find the target PID matching the prefix '@!7'\n"));
+        assert!(!takes_nothing("Name: HAProxy\nPid: 7\nStopping: 0\nJobs: 2\n"));
+        assert!(!takes_nothing("\n"), "it ends just now");
+    }
 
     #[test]
     fn answers_of_a_real_haproxy_are_read() {

@@ -11,9 +11,29 @@ use std::path::PathBuf;
 const MASTER: &str = "nginx: master process";
 const WORKER: &str = "nginx: worker process";
 
+/// Set for a process that was forked and has run no other program since (`PF_FORKNOEXEC`).
+const FORKED: u64 = 0x40;
+
+/// How much earlier, in hundredths of a second, the processes of an earlier load were forked at least: nginx waits
+/// for a tenth of a second before it tells them to end, and loads nothing meanwhile.
+const EARLIER: u64 = 9;
+
 /// Whether this process is a master of nginx.
 pub(super) fn is_master(pid: u32) -> bool {
-    title(pid).starts_with(MASTER)
+    title(pid).starts_with(MASTER) && !begins(pid)
+}
+
+/// Whether this is a worker to be, which has its master's name until it is first given a processor.
+fn begins(pid: u32) -> bool {
+    let of_master = |stat: Stat| stat.forked && title(stat.parent).starts_with(MASTER);
+    title(pid).starts_with(MASTER) && stat(pid).is_some_and(of_master)
+}
+
+/// Whether a master has a worker of an earlier load than this one's that still takes connections.
+pub(super) fn has_older(master: u32, worker: u32) -> bool {
+    let Some(this) = stat(worker) else { return true };
+    let began = |pid: u32| stat(pid).map(|it| it.began);
+    workers(master).into_iter().filter_map(began).any(|began| began + EARLIER <= this.began)
 }
 
 /// The master of a process of nginx, if it is alive.
@@ -21,7 +41,7 @@ pub(super) fn master_of(pid: u32) -> Option<u32> {
     parent(pid).filter(|master| is_master(*master))
 }
 
-/// Those processes of a master that take connections.
+/// Those processes of a master that take connections, or are about to.
 pub(super) fn workers(master: u32) -> Vec<u32> {
     pids().filter(|pid| takes_connections(*pid) && parent(*pid) == Some(master)).collect()
 }
@@ -31,10 +51,10 @@ fn pids() -> impl Iterator<Item = u32> {
     all.filter_map(|it| it.file_name().to_str()?.parse().ok())
 }
 
-/// Whether a process of nginx still takes connections: one that ends says so in its title, and is deaf by then.
+/// Whether a process of nginx takes connections, or will: one that ends says so in its title, and is deaf by then.
 pub(super) fn takes_connections(pid: u32) -> bool {
     let title = title(pid);
-    title.starts_with(WORKER) && !title.contains("shutting down")
+    title.starts_with(WORKER) && !title.contains("shutting down") || begins(pid)
 }
 
 fn title(pid: u32) -> String {
@@ -42,9 +62,30 @@ fn title(pid: u32) -> String {
     String::from_utf8_lossy(&line).into_owned()
 }
 
+/// What the kernel says of a process.
+struct Stat {
+    parent: u32,
+    /// Whether it runs what its parent runs.
+    forked: bool,
+    /// When it was forked, in hundredths of a second.
+    began: u64,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is its name, in parentheses, and may be anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<_> = rest.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    Some(Stat {
+        parent: field(4)?.try_into().ok()?,
+        forked: field(9)? & FORKED != 0,
+        began: field(22)?,
+    })
+}
+
 fn parent(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+    Some(stat(pid)?.parent)
 }
 
 /// The sockets at these paths, by inode. The kernel keeps the path of a socket whose file is gone.
@@ -86,4 +127,66 @@ pub(super) fn holders(paths: &[PathBuf]) -> Vec<u32> {
 /// Sends a signal, only to what calls itself nginx: pids are given out again.
 pub(super) fn signal(pid: u32, signal: Signal) -> bool {
     title(pid).starts_with("nginx: ") && process::signal(pid, signal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+
+    /// A shell with a name of nginx's that says its pid and those of its children, and waits to be ended.
+    fn shell(name: &str, script: &str) -> (std::process::Child, Vec<u32>) {
+        let run = format!("exec -a '{name}' bash -c '{script}\necho $$ $!\nread'");
+        let mut child = Command::new("bash")
+            .args(["-c", &run])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("bash");
+        let mut line = String::new();
+        let mut printed = BufReader::new(child.stdout.take().expect("its output"));
+        printed.read_line(&mut line).expect("a line");
+        let pids = line.split_whitespace().map(|it| it.parse().expect("a pid")).collect();
+        (child, pids)
+    }
+
+    #[test]
+    fn a_worker_that_has_not_run_yet_counts_as_one_and_not_as_a_master() {
+        // A shell forks without running anything else, and the name stays; one that is run anew is a master of
+        // its own, as in an upgrade of nginx.
+        let (mut master, pids) =
+            shell("nginx: master process /usr/sbin/nginx", "(kill -STOP $BASHPID) &");
+        assert_eq!((is_master(pids[0]), is_master(pids[1])), (true, false));
+        assert_eq!(workers(pids[0]), [pids[1]]);
+        assert!(!has_older(pids[0], pids[1]));
+        process::signal(pids[1], Signal::SIGKILL);
+        master.kill().expect("it runs");
+        master.wait().expect("it ends");
+
+        let another = "(exec -a \"nginx: master process new\" sleep 60) &";
+        let (mut master, pids) = shell("nginx: master process /usr/sbin/nginx", another);
+        let other = pids[1];
+        while !title(other).starts_with("nginx: master process new") {
+            std::thread::yield_now();
+        }
+        assert!(is_master(other) && workers(pids[0]).is_empty());
+        process::signal(other, Signal::SIGKILL);
+        master.kill().expect("it runs");
+        master.wait().expect("it ends");
+    }
+
+    #[test]
+    fn one_that_ends_takes_no_connections() {
+        for (name, takes) in [
+            ("nginx: worker process", true),
+            ("nginx: worker process is shutting down", false),
+            ("nginx: cache manager process", false),
+        ] {
+            let (mut child, pids) = shell(name, "true");
+            assert_eq!(takes_connections(pids[0]), takes, "{name}");
+            child.kill().expect("it runs");
+            child.wait().expect("it ends");
+        }
+    }
 }

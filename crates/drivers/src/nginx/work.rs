@@ -24,6 +24,9 @@ use tokio::time::{Instant, sleep};
 /// How long nginx may take to load its file though it complains.
 const REFUSED: Duration = Duration::from_secs(3);
 
+/// How long the processes of a load that somebody else asked for may take to be the only ones.
+const SETTLES: Duration = Duration::from_secs(2);
+
 type Common = crate::program::common::Common<Proxy>;
 
 /// The nginx that is there.
@@ -55,6 +58,23 @@ impl Proxy {
     /// The master that holds one of them.
     fn holder(&self) -> Option<u32> {
         find::holders(&self.sockets()).into_iter().find(|pid| find::is_master(*pid))
+    }
+
+    /// What all processes of a master say that they have loaded; none where those of an earlier load go on taking
+    /// connections, or nobody says anything. One that nginx replaced is younger than the others, too: then what is
+    /// wanted is loaded once more, which does no harm.
+    async fn said_by_all(&self, master: u32) -> Option<String> {
+        let until = Instant::now() + SETTLES;
+        loop {
+            let said = status::ask(&self.settings.status_socket).await.ok()?;
+            if !find::has_older(master, said.pid) {
+                return Some(said.mark);
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+            sleep(SOON).await;
+        }
     }
 
     /// Processes whose master was killed hold on to their addresses: they finish what they have.
@@ -182,8 +202,8 @@ impl Program for Proxy {
         if let Some(socket) = find::socket_of(master, &self.sockets()) {
             self.settings.status_socket = socket;
         }
-        let said = status::ask(&self.settings.status_socket).await;
-        self.running = Some(Running { master, mark: said.ok().map(|said| said.mark) });
+        let mark = self.said_by_all(master).await;
+        self.running = Some(Running { master, mark });
         common.held = std::fs::read_to_string(common.folder.config())
             .map_or_else(|_| BTreeSet::new(), |config| listening(&config));
         common.reload = Some("it may have something else".to_owned());
@@ -261,16 +281,18 @@ impl Program for Proxy {
 
     async fn look(&mut self, common: &mut Common) -> Result<Seen, Error> {
         let said = status::ask(&self.settings.status_socket).await;
-        let Some(running) = &mut self.running else {
+        let Some(running) = self.running.clone() else {
             return Ok(if said.is_ok() { Seen::Other } else { Seen::Nobody });
         };
         match said {
             Ok(said) if Some(&said.mark) == running.mark.as_ref() => Ok(Seen::Same),
             Ok(said) if find::master_of(said.pid) == Some(running.master) => {
-                if running.mark.replace(said.mark).is_some() {
+                let mark = self.said_by_all(running.master).await;
+                if running.mark.is_some() {
                     tracing::warn!("nginx has loaded something else than it was given");
                     common.counters.drift.inc();
                 }
+                self.running = Some(Running { mark, ..running });
                 common.reload = Some("it has loaded something else".to_owned());
                 Ok(Seen::Astray)
             }

@@ -133,7 +133,7 @@ async fn why_it_does_not_load_what_its_check_accepted_is_told() {
     let mut trouble = driver.apply(&refused("bad")).await.err().map(|it| it.to_string());
     while trouble.is_none() {
         let report = tokio::time::timeout(Duration::from_secs(30), driver.changed()).await;
-        let report = report.unwrap();
+        let report = report.unwrap().unwrap();
         assert!(report.waiting, "{report:?}");
         trouble = report.trouble;
     }
@@ -342,5 +342,49 @@ async fn a_program_that_dies_is_started_again_while_what_it_refuses_is_looked_fo
     }
     assert_ne!(get(port, "h0.example", "/").await.unwrap().0, 200, "the search is over");
     checks.allow(u32::MAX.into());
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+/// Stops the workers of now, as a machine does that is busy elsewhere, and lets them go on when it is dropped.
+pub(crate) struct Stopped(pub(crate) Vec<u32>);
+
+impl Stopped {
+    pub(crate) async fn workers(folder: &Path) -> Self {
+        let workers = pids(folder).await.split_off(1);
+        workers.iter().for_each(|pid| signal(*pid, "-STOP"));
+        Self(workers)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|pid| signal(*pid, "-CONT"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_in_force_while_processes_of_before_take_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (backend("a").await, backend("b").await);
+    let (port, update) = first(&[a]).await;
+    let (mut driver, _) = start(options(folder.path()), &update).await;
+    let stopped = Stopped::workers(folder.path()).await;
+    let more = Update {
+        pools: vec![pool("q")],
+        members: vec![members("q", &[b])],
+        sites: vec![site(exact("b.example"), "/", "q", "b")],
+        ..Update::default()
+    };
+    let applied = tokio::time::timeout(Duration::from_secs(2), async {
+        let report = driver.apply(&more).await.unwrap();
+        settled(&mut driver, report).await
+    });
+    applied.await.expect_err("it is in force too early");
+    drop(stopped);
+    let report = driver.apply(&Update::default()).await.unwrap();
+    assert_eq!(settled(&mut driver, report).await, Report::default());
+    for _ in 0..10 {
+        assert_eq!(get(port, "b.example", "/").await, Ok((200, "b".to_owned())));
+    }
     driver.drain(Duration::from_secs(5)).await;
 }

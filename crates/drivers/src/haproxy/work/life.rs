@@ -47,8 +47,20 @@ impl Proxy {
         alerted.map(|said| Self::complaint(said).chars().take(300).collect())
     }
 
-    /// Waits until HAProxy says that it has loaded what is wanted; on a reload, `before` is what ran until then, and
-    /// `said` is what its master said to it.
+    /// Whether workers from before a reload take no connections any more: each says that it stops, or is gone. They
+    /// are told to before the new one begins, and on a busy machine may be the last to hear of it.
+    async fn have_stopped(&self, before: Option<&Processes>) -> bool {
+        for worker in before.into_iter().flat_map(|it| &it.workers) {
+            let said = self.master.ask(&format!("@!{worker} show info\n")).await;
+            if !said.is_ok_and(|said| readback::takes_nothing(&said)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits until HAProxy says that it has loaded what is wanted, and the workers from before take nothing any
+    /// more; on a reload, `before` is what ran until then, and `said` is what its master said to it.
     async fn await_mark(
         &mut self,
         common: &mut Common,
@@ -65,7 +77,9 @@ impl Proxy {
                 info.mark == mark
                     && before.as_ref().is_none_or(|it| !it.workers.contains(&info.pid))
             };
-            if answer.as_deref().is_ok_and(|answer| is_new(readback::info(answer))) {
+            if answer.as_deref().is_ok_and(|answer| is_new(readback::info(answer)))
+                && self.have_stopped(before.as_ref()).await
+            {
                 return Ok(());
             }
             let refused = match &before {
