@@ -93,17 +93,20 @@ pub(crate) async fn answered_by(dial: &Dial, host: &str, names: &[&str]) {
     .await;
 }
 
-/// Waits until a host is served by anybody.
-pub(crate) async fn serves_somebody(stage: &Stage, host: &str) {
-    eventually(&format!("{host} is served"), || async {
-        stage.dial(80).get(host, "/").await?.echo().map(drop)
-    })
-    .await;
+/// Waits until the status of an Ingress says that it is in force: from then on no request may meet what was before.
+pub(crate) async fn in_force(stage: &Stage, ingress: &str) {
+    stage.has_addresses("Ingress", ingress, &[stage.vip, stage.vip6]).await;
 }
 
-/// How often each of these names stands there.
-pub(crate) fn count(names: Vec<String>) -> BTreeMap<String, usize> {
-    let mut counts = BTreeMap::new();
-    names.into_iter().for_each(|name| *counts.entry(name).or_insert(0) += 1);
-    counts
+/// How often each answers of so many requests for a host, once all of them are answered: its members may reach the
+/// agent after its plan.
+pub(crate) async fn counts(dial: &Dial, host: &str, requests: usize) -> BTreeMap<String, usize> {
+    eventually(&format!("{requests} answers of {host}"), || async {
+        let mut counts = BTreeMap::new();
+        for _ in 0..requests {
+            *counts.entry(dial.get(host, "/").await?.echo()?.name).or_insert(0) += 1;
+        }
+        Ok(counts)
+    })
+    .await
 }

@@ -1,8 +1,8 @@
 //! Who gets which request: each algorithm's distribution and each persistence, by real traffic.
 
 use crate::edge::workers;
-use crate::play::{answered_by, count, play, serves_somebody};
-use crate::stage::{TARGET, annotate, http, lead_to, names, serves, tcp};
+use crate::play::{counts, in_force, play};
+use crate::stage::{TARGET, annotate, http, lead_to, serves, tcp};
 use bowline_testing::{Backend, Dial, Request, eventually, net, objects};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,16 +22,14 @@ fn algorithms_spread_and_persistence_keeps() {
         let dial = stage.dial(80);
         for algorithm in ["round-robin", "least-connections"] {
             let host = format!("{algorithm}.example");
-            answered_by(&dial, &host, &["a", "b", "c"]).await;
-            let counts = count(names(&dial, &host, 60).await);
+            let counts = counts(&dial, &host, 60).await;
             assert!(
                 counts.len() == 3 && counts.values().all(|it| (15..=25).contains(it)),
                 "{counts:?}"
             );
         }
-        serves_somebody(stage, "source-ip.example").await;
-        let counts = count(names(&dial, "source-ip.example", 30).await);
-        assert_eq!(counts.len(), 1, "{counts:?}");
+        let by_hash = counts(&dial, "source-ip.example", 30).await;
+        assert_eq!(by_hash.len(), 1, "{by_hash:?}");
 
         for by in ["cookie", "source-ip"] {
             let mut service = objects::cluster_service(&format!("by-{by}"), 80, TARGET);
@@ -42,8 +40,10 @@ fn algorithms_spread_and_persistence_keeps() {
             stage
                 .ingress(&format!("by-{by}"), &[(&host, "/", "Prefix", &format!("by-{by}"))])
                 .await;
-            serves_somebody(stage, &host).await;
+            in_force(stage, &format!("by-{by}")).await;
         }
+        let without = counts(&dial, "by-cookie.example", 12).await;
+        assert_eq!(without.len(), 3, "who brings no cookie goes anywhere: {without:?}");
         let first = dial.get("by-cookie.example", "/").await.expect("an answer");
         let cookie = first.header("set-cookie").split(';').next().expect("a cookie").to_owned();
         let name = first.echo().expect("an echo").name;
@@ -52,10 +52,30 @@ fn algorithms_spread_and_persistence_keeps() {
             let echo = dial.send(again).await.and_then(|it| it.echo()).expect("an answer");
             assert_eq!(echo.name, name);
         }
-        let counts = count(names(&dial, "by-cookie.example", 12).await);
-        assert_eq!(counts.len(), 3, "who brings no cookie goes anywhere: {counts:?}");
-        let counts = count(names(&dial, "by-source-ip.example", 12).await);
-        assert_eq!(counts.len(), 1, "{counts:?}");
+        let by_source = counts(&dial, "by-source-ip.example", 12).await;
+        assert_eq!(by_source.len(), 1, "{by_source:?}");
+    });
+}
+
+#[test]
+fn what_the_status_says_holds_for_every_request_from_then_on() {
+    play(async |stage| {
+        let a = http("a").await;
+        stage.behind("web", &[&a]).await;
+        stage.ingress("first", &[("first.example", "/", "Prefix", "web")]).await;
+        // Its members are known from here on, so nothing but a plan changes.
+        serves(&stage.dial(80), "first.example", "/", "a").await;
+        for round in 0..8 {
+            let (name, host) = (format!("next-{round}"), format!("next-{round}.example"));
+            stage.ingress(&name, &[(&host, "/", "Prefix", "web")]).await;
+            in_force(stage, &name).await;
+            let mut answers = Vec::new();
+            for _ in 0..30 {
+                let answer = stage.dial(80).get(&host, "/").await.and_then(|it| it.echo());
+                answers.push(answer.map_or_else(|why| why, |echo| echo.name));
+            }
+            assert_eq!(answers, vec!["a"; 30], "{host}");
+        }
     });
 }
 
@@ -112,9 +132,12 @@ fn clients_keep_their_member_over_a_reload_and_when_others_leave() {
             stage.apply(service).await;
             stage.served_by(name, &[&a, &b, &c]).await;
             stage.ingress(name, &[(&format!("{name}.example"), "/", "Prefix", name)]).await;
-            serves_somebody(stage, &format!("{name}.example")).await;
+            in_force(stage, name).await;
         }
         let dial = stage.dial(80);
+        for host in ["hashed.example", "tied.example"] {
+            counts(&dial, host, 12).await;
+        }
         let hashed = who_serves(&dial, &clients, "hashed.example").await;
         let tied = who_serves(&dial, &clients, "tied.example").await;
         for served in [&hashed, &tied] {
