@@ -29,12 +29,13 @@ AS_ROOT = $(shell [ "$$(id -u)" = 0 ] || ! unshare -r true 2>/dev/null || echo u
 # A real server takes seconds to start. `cargo test` starts one for each test binary, nextest would
 # start one for each test. Nextest knows no documentation tests.
 .PHONY: test
-test: ## Run every test; with KUBEBUILDER_ASSETS=DIR the end-to-end ones run on a real Kubernetes API.
+test: ## Run every test and tell at the end which failed; with KUBEBUILDER_ASSETS=DIR the end-to-end ones run on a real Kubernetes API.
 	@scripts/setup test
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}$${BOWLINE_TEST_KUBECONFIG:-}" ] && cargo nextest --version >/dev/null 2>&1; then \
-	  set -x; cargo test --workspace --doc && $(AS_ROOT) cargo nextest run --workspace; \
+	  set -x; docs=ok; cargo test --workspace --doc --no-fail-fast || docs=failed; \
+	  $(AS_ROOT) cargo nextest run --workspace --no-fail-fast && [ $$docs = ok ]; \
 	else \
-	  set -x; $(AS_ROOT) cargo test --workspace; \
+	  set -x; $(AS_ROOT) cargo test --workspace --no-fail-fast; \
 	fi
 
 # Longer than a change can wait for, so it is not a part of `make test`.
