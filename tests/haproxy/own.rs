@@ -1,9 +1,23 @@
 //! What only HAProxy does, and how it refuses what it does not.
 
-use crate::play::{answered_by, play};
+use crate::play::play;
 use crate::stage::{TARGET, annotate, http, serves};
 use bowline_testing::objects;
-use bowline_testing::{Backend, Preamble, eventually, net};
+use bowline_testing::{Backend, Dial, Preamble, eventually, net};
+use std::collections::BTreeSet;
+
+/// Waits until no request is answered by anybody but these, and each of them answers.
+async fn answered_by(dial: &Dial, host: &str, names: &[&str]) {
+    let want: BTreeSet<_> = names.iter().map(|&it| it.to_owned()).collect();
+    eventually(&format!("{host} is answered by {names:?}"), || async {
+        let mut seen = BTreeSet::new();
+        for _ in 0..names.len() * 6 {
+            seen.insert(dial.get(host, "/").await?.echo()?.name);
+        }
+        if seen == want { Ok(()) } else { Err(format!("{seen:?}")) }
+    })
+    .await;
+}
 
 #[test]
 fn members_are_told_of_clients_in_version_two_and_udp_is_refused() {

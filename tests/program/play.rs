@@ -3,7 +3,7 @@
 use crate::edge::{args, folder, master_in};
 use crate::stage::{Stage, play_with};
 use bowline_testing::{Dial, eventually};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,19 +78,6 @@ pub(crate) async fn unharmed<T>(dial: &Dial, host: &str, something: impl Future<
     assert!(bad.is_empty(), "{} of {} failed: {:?}", bad.len(), good + bad.len(), bad.first());
     assert!(good > 0);
     value
-}
-
-/// Waits until no request is answered by anybody but these, and each of them answers.
-pub(crate) async fn answered_by(dial: &Dial, host: &str, names: &[&str]) {
-    let want: BTreeSet<_> = names.iter().map(|&it| it.to_owned()).collect();
-    eventually(&format!("{host} is answered by {names:?}"), || async {
-        let mut seen = BTreeSet::new();
-        for _ in 0..names.len() * 6 {
-            seen.insert(dial.get(host, "/").await?.echo()?.name);
-        }
-        if seen == want { Ok(()) } else { Err(format!("{seen:?}")) }
-    })
-    .await;
 }
 
 /// Waits until the status of an Ingress says that it is in force: from then on no request may meet what was before.
