@@ -6,6 +6,7 @@ mod answer;
 mod callbacks;
 mod chunks;
 mod connection;
+mod cookies;
 mod decide;
 mod exchange;
 mod forwarded;

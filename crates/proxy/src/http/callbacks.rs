@@ -9,6 +9,7 @@
 //! again for the same request. While the body of a request is not over nobody blames the member.
 
 use super::answer::Answer;
+use super::cookies;
 use super::decide::Decision;
 use super::exchange::{Ended, Exchange};
 use super::pace::{Pace, Turn};
@@ -64,17 +65,6 @@ impl Callbacks {
             Turn::Either => limits.tunnel_time,
         })
     }
-}
-
-/// The value of a cookie that a client sent.
-fn cookie<'a>(request: &'a RequestHeader, name: &str) -> Option<&'a str> {
-    request
-        .headers
-        .get_all(http::header::COOKIE)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(';'))
-        .find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
 /// Who speaks first where pingora keeps no time that fits; nothing where it does.
@@ -139,7 +129,7 @@ impl ProxyHttp for Callbacks {
         let name = if by_cookie { backend.pool.cookie_name() } else { None };
         let client = Client {
             addr: scope.connection.client.ip(),
-            cookie: name.and_then(|name| cookie(session.req_header(), &name)),
+            cookie: name.and_then(|name| cookies::named(session.req_header(), &name)),
         };
         // What was picked before is let go first: it is no longer a request of that member.
         ctx.pick = None;
@@ -180,6 +170,10 @@ impl ProxyHttp for Callbacks {
             return Err(Error::new_in(ErrorType::InternalError));
         };
         target.write(request)?;
+        let speaks = ctx.backend.as_ref().map(|backend| backend.pool.config().speaks);
+        if speaks != Some(Speaks::H2c) {
+            cookies::join(request)?;
+        }
         scope.connection.told.tell(request, target.authority.as_ref())
     }
 

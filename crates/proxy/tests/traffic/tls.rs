@@ -1,6 +1,6 @@
 //! TLS by SNI, HTTP/2, and what is answered when host and certificate do not belong together.
 
-use crate::kit::{HTTP, HTTPS, World, consumer, forward, pool, tls};
+use crate::kit::{HTTP, HTTPS, Scripted, World, consumer, forward, pool, tls};
 use bowline_core::outcome::{Problem, Reason};
 use bowline_core::plan::{ListenerProtocol, SiteTls, Speaks};
 use bowline_core::update::{Extent, Refusal, Report};
@@ -198,4 +198,39 @@ async fn an_http2_request_with_too_large_a_header_harms_only_itself() {
     // On the same connection.
     assert_eq!(session.get("a.example", "/").await.unwrap().status, 200);
     assert_eq!(member.requests(), 1);
+}
+
+#[tokio::test]
+async fn cookies_of_an_http2_request_reach_an_http1_member_as_one_field() {
+    let world = World::new();
+    let member = Scripted::new("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+    let two = world.member("h2c").await;
+    let mut h2c = pool("h2c");
+    h2c.speaks = Speaks::H2c;
+    let wish = world
+        .wish()
+        .web(&[])
+        .members("web", &[], &[member.at])
+        .pool(h2c, &[&two])
+        .site("two.example", None, [forward("/", "h2c")]);
+    world.apply(wish).await;
+    let request = |host| {
+        let fields = ["session=1", "", "theme=dark; lang=en", "last=\"x\""];
+        let request = Request::get(host, "/");
+        fields.into_iter().fold(request, |request, field| request.header("cookie", field))
+    };
+    for dial in [world.http().http2(), world.http()] {
+        assert_eq!(dial.send(request("one.example")).await.unwrap().status, 200);
+    }
+    let cookies = |head: &String| -> Vec<String> {
+        let fields = head.lines().filter(|line| line.to_ascii_lowercase().starts_with("cookie:"));
+        fields.filter_map(|line| Some(line.split_once(": ")?.1.to_owned())).collect()
+    };
+    let seen: Vec<_> = member.heads().iter().map(cookies).collect();
+    let one = vec!["session=1; theme=dark; lang=en; last=\"x\"".to_owned()];
+    assert_eq!(seen, [one.clone(), one]);
+    // HTTP/2 members may be sent several; a backend joins what it got by a comma.
+    let echo = world.http().http2().send(request("two.example")).await.unwrap().echo().unwrap();
+    let told = (echo.version.as_str(), echo.header("cookie"));
+    assert_eq!(told, ("HTTP/2.0", "session=1, , theme=dark; lang=en, last=\"x\""));
 }
