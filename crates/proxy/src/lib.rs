@@ -15,20 +15,22 @@ mod descriptors;
 mod http;
 mod listen;
 mod options;
+mod places;
 mod state;
+mod tcp;
 mod tls;
+mod udp;
 mod workers;
 
 pub mod metrics;
 pub mod pool;
 pub mod proxy_protocol;
 pub mod router;
-pub mod tcp;
-pub mod udp;
 
 pub use descriptors::raise as raise_descriptors;
 pub use metrics::Exposition;
 pub use options::{AccessLog, Limits, Options};
+pub use places::Places;
 
 use bowline_core::update::{Report, Update};
 use state::State;

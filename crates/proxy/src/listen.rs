@@ -3,16 +3,15 @@
 //! when their drain time is over. Datagrams have none: their address must be free for who comes next.
 //! It looks into no byte of a connection.
 //!
-//! At most so many connections are taken as there are places, in all and at each listener: further
-//! clients wait in the kernel's queue. One client has a share of a listener's places, and is sent away
-//! beyond it. When places run short, idle connections are asked to leave.
+//! Each connection needs a place, which a client is given or refused for what it has at all listeners
+//! together ([`crate::places`]). When places run short, idle connections are asked to leave.
 
 mod bind;
 mod connections;
-mod shares;
 
 use crate::http::{self, Connection, Http, Io};
 use crate::metrics::ListenerStats;
+use crate::places::{Part, Place};
 use crate::pool::Pool;
 use crate::state::{Entry, Shared};
 use crate::workers::Workers;
@@ -22,14 +21,12 @@ use bowline_core::plan::ListenerProtocol;
 use bowline_core::update::ListenerKey;
 use connections::Connections;
 use parking_lot::Mutex;
-use shares::Shares;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// The first wait after accepting failed, as when there are no file descriptors; it doubles each time.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -63,11 +60,9 @@ pub(crate) enum Target {
 pub(crate) struct Listener {
     key: ListenerKey,
     target: ArcSwap<Target>,
-    places: Arc<Semaphore>,
-    capacity: usize,
-    shares: Arc<Shares>,
+    part: Arc<Part>,
     stats: Arc<ListenerStats>,
-    connections: Arc<Connections>,
+    connections: Connections,
     shared: Arc<Shared>,
     /// What accepts, or carries datagrams.
     task: Mutex<Option<JoinHandle<()>>>,
@@ -90,15 +85,13 @@ impl Listener {
             Target::Http(_) => "http",
             Target::Https(_) => "https",
         };
-        let capacity = shared.options.limits.listener_connections;
+        let stats = shared.metrics.listener(address, protocol);
         let mut listener = Self {
             key,
             target: ArcSwap::from_pointee(target),
-            places: Arc::new(Semaphore::new(capacity)),
-            capacity,
-            shares: Shares::new(shared.options.limits.client_connections),
-            stats: shared.metrics.listener(address, protocol),
-            connections: Arc::default(),
+            part: Part::new(stats.clone()),
+            stats,
+            connections: Connections::default(),
             shared: shared.clone(),
             task: Mutex::new(None),
             datagrams: None,
@@ -107,10 +100,12 @@ impl Listener {
             let pool = shared.backend(name).ok_or(Failed::NoPool)?.pool.clone();
             let pool = Arc::new(ArcSwap::new(pool));
             let socket = bind::udp(address).and_then(UdpSocket::from_std).map_err(Failed::Bind)?;
-            let all = shared.options.limits.sessions;
-            let mut limits = udp::Limits { places: shared.sessions.clone(), ..Default::default() };
-            // No listener takes all of them.
-            limits.sessions = limits.sessions.min((all / 2).max(1));
+            let limits = udp::Limits {
+                places: shared.hall.sessions.clone(),
+                part: listener.part.clone(),
+                sockets: shared.sessions.clone(),
+                idle: udp::IDLE,
+            };
             let stats = listener.stats.clone();
             let carry = udp::serve(Arc::new(socket), pool.clone(), limits, stats);
             *listener.task.lock() = Some(tokio::spawn(carry));
@@ -159,19 +154,27 @@ impl Listener {
 
     /// Whether idle connections hold places that others could want.
     pub(crate) fn is_crowded(&self) -> bool {
-        let all = self.shared.options.limits.connections;
-        self.places.available_permits() < self.capacity / 10
-            || self.shared.places.available_permits() < all / 10
+        self.shared.hall.connections.is_crowded(&self.part)
+    }
+
+    /// A place for a request beside others on a connection; none if the client has its share.
+    pub(crate) fn place(&self, client: IpAddr) -> Option<Place<Option<AbortHandle>>> {
+        self.shared.hall.connections.enter_now(&self.part, client)
+    }
+
+    /// This task carries the request that has the place.
+    pub(crate) fn carried_by(&self, place: u64, task: AbortHandle) {
+        self.shared.hall.connections.carried_by(place, task);
     }
 
     /// Releases the address, and cuts what is left when the time is over.
     pub(crate) async fn close(self: &Arc<Self>, time: Duration) {
         self.connections.ask();
         self.stop().await;
-        let connections = self.connections.clone();
+        let (places, part) = (self.shared.hall.connections.clone(), self.part.clone());
         tokio::spawn(async move {
             tokio::time::sleep(time).await;
-            connections.cut();
+            places.cut(&part);
         });
     }
 
@@ -186,26 +189,10 @@ impl Listener {
     async fn accept(self: Arc<Self>, socket: TcpListener, workers: Arc<Workers>) {
         let mut pause = SHORTEST_PAUSE;
         loop {
-            match self.next(&socket).await {
-                Ok((stream, client, places)) => {
+            match socket.accept().await {
+                Ok((stream, client)) => {
                     pause = SHORTEST_PAUSE;
-                    let Some(share) = self.shares.take(client.ip()) else {
-                        ListenerStats::add(&self.stats.refused, 1);
-                        tcp::reset(&stream);
-                        continue;
-                    };
-                    let listener = self.clone();
-                    let id = self.shared.number();
-                    let carried = self.connections.start(id, |held| {
-                        workers.carry(stream, move |stream, local, http| async move {
-                            listener.connection(id, stream, client, local, http).await;
-                            drop((places, share, held));
-                        })
-                    });
-                    if let Err(error) = carried {
-                        // Its client went away at once, as a rule.
-                        tracing::debug!(listener = %self.key.socket(), %error, "a connection was lost");
-                    }
+                    self.clone().take(stream, client, &workers).await;
                 }
                 Err(error) if is_of_one_client(&error) => {}
                 Err(error) => {
@@ -217,18 +204,28 @@ impl Listener {
         }
     }
 
-    /// Waits for a place here, then for a client, then for a place overall: a listener that nobody comes
-    /// to takes none of those, and at most one client waits for one.
-    async fn next(
-        &self,
-        socket: &TcpListener,
-    ) -> io::Result<(TcpStream, SocketAddr, [OwnedSemaphorePermit; 2])> {
-        let place = |places: &Arc<Semaphore>| places.clone().acquire_owned();
-        let closed = |_| io::Error::from(io::ErrorKind::NotConnected);
-        let here = place(&self.places).await.map_err(closed)?;
-        let (stream, client) = socket.accept().await?;
-        let overall = place(&self.shared.places).await.map_err(closed)?;
-        Ok((stream, client, [here, overall]))
+    /// Has a connection carried, once there is a place for it; a client that has its share is sent away.
+    async fn take(self: Arc<Self>, stream: TcpStream, client: SocketAddr, workers: &Workers) {
+        let places = self.shared.hall.connections.clone();
+        let Some(place) = places.enter(&self.part, client.ip()).await else {
+            ListenerStats::add(&self.stats.refused, 1);
+            tcp::reset(&stream);
+            return;
+        };
+        // What gave way to it may still be there for a moment.
+        let Ok(open) = self.shared.open.clone().acquire_owned().await else { return };
+        let (id, place_id, listener) = (self.shared.number(), place.id(), self.clone());
+        let carried = workers.carry(stream, move |stream, local, http| async move {
+            listener.connection(id, stream, client, local, http).await;
+            drop((place, open));
+        });
+        match carried {
+            Ok(task) => places.carried_by(place_id, task),
+            // Its client went away at once, as a rule.
+            Err(error) => {
+                tracing::debug!(listener = %self.key.socket(), %error, "a connection was lost");
+            }
+        }
     }
 
     async fn connection(

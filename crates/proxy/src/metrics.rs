@@ -24,6 +24,8 @@ pub struct ListenerStats {
     pub accepted: AtomicU64,
     /// Those that were turned away: source ranges, limits.
     pub refused: AtomicU64,
+    /// Those that were ended so that another client found a place.
+    pub displaced: AtomicU64,
     /// Those that go on.
     pub active: AtomicU64,
     /// Bytes from clients.
@@ -197,7 +199,7 @@ const POOL: [Family<(Condition, u64)>; 1] = [Family {
     read: |(_, count)| *count,
 }];
 
-const LISTENER: [Family<Arc<ListenerStats>>; 5] = [
+const LISTENER: [Family<Arc<ListenerStats>>; 6] = [
     Family {
         name: "proxy_listener_accepted",
         help: "Connections or sessions begun",
@@ -209,6 +211,12 @@ const LISTENER: [Family<Arc<ListenerStats>>; 5] = [
         help: "Connections, or datagrams without a session, turned away",
         kind: Counter,
         read: |stats| stats.refused.load(Ordering::Relaxed),
+    },
+    Family {
+        name: "proxy_listener_displaced",
+        help: "Connections, requests or sessions ended so that another client found a place",
+        kind: Counter,
+        read: |stats| stats.displaced.load(Ordering::Relaxed),
     },
     Family {
         name: "proxy_listener_active",
@@ -400,6 +408,7 @@ mod tests {
              bowline_proxy_pool_members{pool=\"p\",state=\"down\"} 0\n\
              bowline_proxy_listener_accepted_total{address=\"192.0.2.9:53\",protocol=\"udp\"} 0\n\
              bowline_proxy_listener_refused_total{address=\"192.0.2.9:53\",protocol=\"udp\"} 0\n\
+             bowline_proxy_listener_displaced_total{address=\"192.0.2.9:53\",protocol=\"udp\"} 0\n\
              bowline_proxy_listener_active{address=\"192.0.2.9:53\",protocol=\"udp\"} 0\n\
              bowline_proxy_listener_bytes_in_total{address=\"192.0.2.9:53\",protocol=\"udp\"} 7\n\
              bowline_proxy_listener_bytes_out_total{address=\"192.0.2.9:53\",protocol=\"udp\"} 0\n"

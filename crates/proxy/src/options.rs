@@ -1,5 +1,6 @@
 //! How a proxy behaves, whatever its plan says.
 
+use crate::places::Places;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -14,6 +15,9 @@ pub struct Options {
     pub limits: Limits,
     /// Threads that carry connections. Left out: one for each processor.
     pub workers: Option<NonZeroUsize>,
+    /// Places for clients. Proxies whose options are clones of each other share them, with the limits of
+    /// the first.
+    pub places: Places,
 }
 
 impl Options {
@@ -27,14 +31,18 @@ impl Options {
 /// What clients and members may take. Without such limits slow ones could hold everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections of clients in all.
+    /// Connections of clients in all. Requests beside others on an HTTP/2 connection count as further
+    /// connections.
     pub connections: usize,
     /// Connections of clients at one listener, so that no listener takes all.
     pub listener_connections: usize,
-    /// Connections of one client at one listener: an IPv4 address, or the /64 of an IPv6 address.
+    /// Connections of one client, at all listeners together, while no other client needs them. A client
+    /// is an IPv4 address, or the /64 of an IPv6 address.
     pub client_connections: usize,
     /// Sessions of datagrams in all.
     pub sessions: usize,
+    /// Sessions of datagrams at one listener; half of all at most.
+    pub listener_sessions: usize,
     /// Bytes of a request's head.
     pub header_bytes: usize,
     /// From the first byte of a head, or of a TLS handshake, to its last.
@@ -66,7 +74,13 @@ pub struct Limits {
 /// The most of each, however many file descriptors there are.
 const CONNECTIONS: usize = 16_384;
 const SESSIONS: usize = 8_192;
+const LISTENER_SESSIONS: usize = 2_000;
 const IDLE_MEMBERS: usize = 4_096;
+
+/// Three quarters.
+fn most_of(all: usize) -> usize {
+    all - all / 4
+}
 
 impl Limits {
     /// What goes with so many file descriptors. An eighth is left to whoever shares the process, and to
@@ -79,8 +93,8 @@ impl Limits {
         let connections = CONNECTIONS.min((ours - sessions - idle_members) / 2).max(1);
         Self {
             connections,
-            listener_connections: (connections / 4 * 3).max(1),
-            client_connections: (connections / 16 * 3).max(1),
+            listener_connections: most_of(connections),
+            client_connections: most_of(connections),
             sessions,
             idle_members,
             ..Self::default()
@@ -93,9 +107,10 @@ impl Default for Limits {
         let seconds = Duration::from_secs;
         Self {
             connections: CONNECTIONS,
-            listener_connections: CONNECTIONS / 4 * 3,
-            client_connections: CONNECTIONS / 16 * 3,
+            listener_connections: most_of(CONNECTIONS),
+            client_connections: most_of(CONNECTIONS),
             sessions: SESSIONS,
+            listener_sessions: LISTENER_SESSIONS,
             header_bytes: 64 * 1024,
             header_time: seconds(15),
             idle_time: seconds(75),

@@ -9,6 +9,7 @@ mod report;
 use crate::listen::{Failed, Listener, Target};
 use crate::metrics::Metrics;
 use crate::options::Options;
+use crate::places::Hall;
 use crate::pool::{CookieKey, Pool};
 use crate::router::Router;
 use crate::tls::{Certificates, Given, Hash};
@@ -35,9 +36,11 @@ pub(crate) struct Shared {
     pub(crate) generations: Generations,
     pub(crate) counters: Counters,
     pub(crate) metrics: Metrics,
-    /// Places for clients' connections.
-    pub(crate) places: Arc<Semaphore>,
-    /// Places for sessions of datagrams.
+    /// What clients may take, of all proxies that share it.
+    pub(crate) hall: Hall,
+    /// One for each connection of a client until it is really gone.
+    pub(crate) open: Arc<Semaphore>,
+    /// One for each session of datagrams until it is really gone.
     pub(crate) sessions: Arc<Semaphore>,
     backends: RwLock<HashMap<Arc<str>, Arc<Backend>>>,
     connections: AtomicU64,
@@ -46,8 +49,9 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(options: Options) -> Self {
         Self {
-            places: Arc::new(Semaphore::new(options.limits.connections)),
-            sessions: Arc::new(Semaphore::new(options.limits.sessions)),
+            hall: options.places.of(&options.limits),
+            open: Arc::new(Semaphore::new(with_those_that_go(options.limits.connections))),
+            sessions: Arc::new(Semaphore::new(with_those_that_go(options.limits.sessions))),
             generations: Generations::new(options.limits.member_idle_time),
             options,
             router: ArcSwap::default(),
@@ -93,6 +97,11 @@ impl Shared {
     pub(crate) fn number(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+/// So many at most, and those beside them that were told to go and are not gone yet.
+fn with_those_that_go(most: usize) -> usize {
+    most + (most / 16).max(16)
 }
 
 fn certificate(tls: Option<&SiteTls>) -> Option<&Hash> {
@@ -429,8 +438,8 @@ impl State {
                 listener.close(grace).await;
             }
         }
-        let all = u32::try_from(self.shared.options.limits.connections).unwrap_or(u32::MAX);
-        let ended = self.shared.places.acquire_many(all);
+        let all = with_those_that_go(self.shared.options.limits.connections);
+        let ended = self.shared.open.acquire_many(u32::try_from(all).unwrap_or(u32::MAX));
         if tokio::time::timeout(grace, ended).await.is_err() {
             tracing::info!("connections were cut after the grace to drain");
         }

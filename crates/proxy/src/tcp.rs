@@ -25,15 +25,15 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// What connections may take.
 #[derive(Clone)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// How long connecting to a member may take, where the plan does not say.
-    pub connect: Duration,
+    pub(crate) connect: Duration,
     /// How long a connection may be silent both ways, where the plan does not say.
-    pub idle: Duration,
+    pub(crate) idle: Duration,
     /// How long at most while places are wanted.
-    pub crowded: Duration,
+    pub(crate) crowded: Duration,
     /// Whether places are wanted.
-    pub is_crowded: Arc<dyn Fn() -> bool + Send + Sync>,
+    pub(crate) is_crowded: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl fmt::Debug for Limits {
@@ -55,7 +55,7 @@ impl Default for Limits {
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// Both sides were done.
     Closed,
     /// One side broke it.
@@ -71,7 +71,7 @@ pub enum Ended {
 }
 
 /// Serves one connection to its end. It is closed when this is dropped.
-pub async fn serve(
+pub(crate) async fn serve(
     client: TcpStream,
     client_addr: SocketAddr,
     local_addr: SocketAddr,
@@ -90,17 +90,17 @@ pub async fn serve(
 }
 
 async fn pass(
-    mut client: TcpStream,
+    client: TcpStream,
     client_addr: SocketAddr,
     local_addr: SocketAddr,
     pool: &Arc<Pool>,
     limits: &Limits,
     stats: &ListenerStats,
 ) -> Ended {
+    let mut client = Whole { stream: client, ended: false };
     let config = pool.config();
     let patience = config.timeouts.connect_ms.map_or(limits.connect, millis);
     let Some((pick, mut member)) = connect(pool, client_addr, patience).await else {
-        reset(&client);
         return Ended::NoMember;
     };
     let cancelled = pick.cancelled();
@@ -114,7 +114,7 @@ async fn pass(
         }
         let idle = config.timeouts.backend_ms.map_or(limits.idle, millis);
         let most = || if (limits.is_crowded)() { limits.crowded.min(idle) } else { idle };
-        let pumped = pump::pump(&mut client, &mut member, most, stats).await;
+        let pumped = pump::pump(&mut client.stream, &mut member, most, stats).await;
         match pumped {
             Pumped::MemberBroke { answered: false } => pick.failed(Failure::Reset),
             Pumped::Done | Pumped::MemberBroke { .. } => pick.succeeded(),
@@ -126,15 +126,27 @@ async fn pass(
             Pumped::ClientBroke | Pumped::MemberBroke { .. } => Ended::Broken,
         }
     };
-    tokio::select! {
-        ended = work => {
-            // What one side was told by a reset, the other is told too.
-            if ended == Ended::Broken {
-                reset(&client);
-            }
-            ended
-        }
+    let ended = tokio::select! {
+        ended = work => ended,
         () = cancelled => Ended::Drained,
+    };
+    // What one side was told by a reset, the other is told too.
+    client.ended = ended != Ended::Broken;
+    ended
+}
+
+/// A client's connection that is reset unless it came to its end: what is cut short must not look
+/// complete.
+struct Whole {
+    stream: TcpStream,
+    ended: bool,
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        if !self.ended {
+            reset(&self.stream);
+        }
     }
 }
 

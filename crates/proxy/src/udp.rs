@@ -1,6 +1,6 @@
 //! UDP datagrams: those of one client go to one member, through a socket of their own, and what comes
 //! back goes to the client from the listening address. A session ends when it is idle, when its member
-//! is gone and drained, or when it is the oldest and there is no room. Listeners bind and call
+//! is gone and drained, or when another session needs its place more. Listeners bind and call
 //! [`serve`].
 
 mod sessions;
@@ -8,10 +8,12 @@ mod sessions;
 mod tests;
 
 use crate::metrics::ListenerStats;
+use crate::places::{Part, Sessions as Places};
 use crate::pool::{Client, Failure, Pick, Pool};
 use crate::proxy_protocol::{Carrier, Header};
 use arc_swap::ArcSwap;
-use sessions::{Session, Sessions};
+pub(crate) use sessions::Session;
+use sessions::Sessions;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -26,33 +28,31 @@ const LARGEST: usize = 65_535;
 /// So many datagrams are taken before others get a turn.
 const BATCH: usize = 64;
 
-/// What sessions may take.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// How many there may be here; each has a socket.
-    pub sessions: usize,
-    /// One for each session of all listeners that share it.
-    pub places: Arc<Semaphore>,
-    /// How long one may be silent.
-    pub idle: Duration,
-}
+/// How long a session may be silent.
+pub(crate) const IDLE: Duration = Duration::from_secs(30);
 
-impl Default for Limits {
-    fn default() -> Self {
-        let places = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
-        Self { sessions: 2_000, places, idle: Duration::from_secs(30) }
-    }
+/// What sessions may take.
+#[derive(Clone)]
+pub(crate) struct Limits {
+    /// Places for sessions of all listeners.
+    pub(crate) places: Arc<Places>,
+    /// This listener among them.
+    pub(crate) part: Arc<Part>,
+    /// One for each session until its socket is closed.
+    pub(crate) sockets: Arc<Semaphore>,
+    /// How long one may be silent.
+    pub(crate) idle: Duration,
 }
 
 /// Serves a socket until it is dropped. New sessions go to the pool that is in place when they begin.
-pub async fn serve(
+pub(crate) async fn serve(
     socket: Arc<UdpSocket>,
     pool: Arc<ArcSwap<Pool>>,
     limits: Limits,
     stats: Arc<ListenerStats>,
 ) {
     let Ok(local) = socket.local_addr() else { return };
-    let sessions = Arc::new(Sessions::new(limits.sessions));
+    let sessions = Arc::new(Sessions::default());
     let mut listener =
         Listener { socket, local, pool, limits, stats, sessions, tasks: JoinSet::new() };
     listener.run().await;
@@ -119,11 +119,8 @@ impl Listener {
     ) -> Option<Arc<Session>> {
         let who = Client { addr: client.ip(), cookie: None };
         let pick = pool.pick(&who, refusing).or_else(|| pool.pick(&who, &[]))?;
-        let Ok(place) = self.limits.places.clone().try_acquire_owned() else {
-            // The next datagram finds the place of the one that goes.
-            self.sessions.make_room();
-            return None;
-        };
+        // Those that were told to end are still there for a moment.
+        let open = self.limits.sockets.clone().try_acquire_owned().ok()?;
         let upstream = match connect(pick.address()) {
             Ok(upstream) => upstream,
             Err(error) => {
@@ -136,6 +133,10 @@ impl Listener {
             .proxy_protocol
             .then(|| Header::new(client, self.local, Carrier::Datagram));
         let session = Arc::new(Session::new(upstream, Arc::downgrade(pool), header));
+        let make_room = || self.sessions.make_room();
+        let Limits { places, part, .. } = &self.limits;
+        let place = places.enter(part, client.ip(), &session, make_room)?;
+        session.takes(place.id());
         self.sessions.put(client, session.clone());
         let (socket, stats) = (self.socket.clone(), self.stats.clone());
         let (sessions, idle) = (self.sessions.clone(), self.limits.idle);
@@ -144,7 +145,7 @@ impl Listener {
             let _active = stats.begin();
             answer(&mine, client, &socket, &pick, idle, &stats).await;
             sessions.remove(client, &mine);
-            drop((mine, place));
+            drop((mine, place, open));
         });
         Some(session)
     }

@@ -301,6 +301,16 @@ impl Session {
     pub async fn get(&mut self, host: &str, path: &str) -> Result<Answer, String> {
         self.send(Request::get(host, path)).await
     }
+
+    /// The same connection once more, for a request beside others; HTTP/1.1 has no such thing.
+    pub fn beside(&self) -> Result<Self, String> {
+        match &self.sender {
+            Sender::One(_) => Err("HTTP/1.1 carries one request at a time".to_owned()),
+            Sender::Two(sender) => {
+                Ok(Self { sender: Sender::Two(sender.clone()), scheme: self.scheme })
+            }
+        }
+    }
 }
 
 /// One HTTP answer.

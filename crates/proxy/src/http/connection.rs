@@ -8,6 +8,8 @@ use super::head::{self, Bounds, Next};
 use super::scope::run;
 use super::stream::{Downstream, Io};
 use crate::listen::Listener;
+use crate::metrics::ListenerStats;
+use crate::places::Place;
 use crate::state::{Entry, Shared};
 use crate::tls::Given;
 use pingora_core::apps::{HttpPersistentSettings, HttpServerApp, ReusedHttpStream};
@@ -17,6 +19,7 @@ use pingora_core::protocols::http::v2::server::{
     H2Accept, H2Options, HttpSession as Http2Session, handshake,
 };
 use pingora_core::server::configuration::ServerConf;
+use pingora_http::ResponseHeader;
 use pingora_proxy::{HttpProxy, http_proxy};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -219,14 +222,30 @@ async fn http2(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, str
                 ending = true;
             }
             accepted = Http2Session::from_h2_conn(&mut streams, digest.clone()) => match accepted {
-                Ok(Some(H2Accept::Session(request))) => {
-                    let (http, connection) = (http.clone(), connection.clone());
-                    requests.spawn(async move {
+                Ok(Some(H2Accept::Session(mut request))) => {
+                    while requests.try_join_next().is_some() {}
+                    // The connection has a place for one request.
+                    let place = if requests.is_empty() {
+                        None
+                    } else {
+                        let Some(place) = connection.listener.place(connection.client.ip()) else {
+                            refuse(&mut request, &connection, &shared);
+                            continue;
+                        };
+                        Some(place)
+                    };
+                    let place_id = place.as_ref().map(Place::id);
+                    let (http, of) = (http.clone(), connection.clone());
+                    let task = requests.spawn(async move {
                         let mut session = ServerSession::new_http2(request);
                         session.set_write_timeout(Some(limits.write_time));
                         session.set_total_drain_timeout(Some(limits.header_time));
-                        run(&connection, None, http.process(session)).await;
+                        run(&of, None, http.process(session)).await;
+                        drop(place);
                     });
+                    if let Some(id) = place_id {
+                        connection.listener.carried_by(id, task);
+                    }
                 }
                 Ok(Some(H2Accept::Rejected)) => {
                     malformed += 1;
@@ -247,5 +266,14 @@ async fn http2(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, str
                 }
             }
         }
+    }
+}
+
+/// Answers a request for which its client has no place.
+fn refuse(request: &mut Http2Session, connection: &Connection, shared: &Shared) {
+    ListenerStats::add(&connection.listener.stats().refused, 1);
+    shared.counters.refused_request(503);
+    if let Ok(answer) = ResponseHeader::build(503, Some(0)) {
+        let _ = request.write_response_header(Box::new(answer), true);
     }
 }

@@ -67,11 +67,9 @@ mod tests {
     #[test]
     fn a_cookie_is_found_in_whichever_field_it_is() {
         let request = request(&[b"a=1; bb=2", b"b=3"]);
-        assert_eq!(["a", "b", "bb", "c"].map(|name| named(&request, name)), [
-            Some("1"),
-            Some("3"),
-            Some("2"),
-            None
-        ]);
+        assert_eq!(
+            ["a", "b", "bb", "c"].map(|name| named(&request, name)),
+            [Some("1"), Some("3"), Some("2"), None]
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The sessions of a UDP listener, by client. There is room for a fixed number: the oldest that was
-//! not used since it was last looked at makes room for a new one.
+//! The sessions of a UDP listener, by client. Where there is no place for another, the oldest that was
+//! not used since it was last looked at makes room for it.
 
 use crate::pool::Pool;
 use crate::proxy_protocol::Header;
@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
@@ -18,6 +18,8 @@ use tokio::time::Instant;
 
 /// So many sessions in use are passed over before one is made to go all the same.
 const CHANCES: usize = 8;
+/// A session that was used a shorter time ago is in use.
+const BUSY: Duration = Duration::from_secs(1);
 
 thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; super::LARGEST].into());
@@ -29,7 +31,7 @@ pub(super) fn with_buffer<T>(f: impl FnOnce(&mut [u8]) -> T) -> T {
 }
 
 #[derive(Debug)]
-pub(super) struct Session {
+pub(crate) struct Session {
     pub(super) upstream: UdpSocket,
     pool: Weak<Pool>,
     header: Option<Header>,
@@ -38,6 +40,7 @@ pub(super) struct Session {
     used: AtomicU64,
     refused: AtomicBool,
     ended: Notify,
+    place: OnceLock<u64>,
 }
 
 impl Session {
@@ -50,7 +53,23 @@ impl Session {
             used: AtomicU64::new(0),
             refused: AtomicBool::new(false),
             ended: Notify::new(),
+            place: OnceLock::new(),
         }
+    }
+
+    /// Remembers which place it has.
+    pub(super) fn takes(&self, place: u64) {
+        let _ = self.place.set(place);
+    }
+
+    /// Whether it was used a moment ago.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.last_used().elapsed() < BUSY
+    }
+
+    /// Tells it to end.
+    pub(crate) fn end(&self) {
+        self.ended.notify_one();
     }
 
     pub(super) fn belongs_to(&self, pool: &Arc<Pool>) -> bool {
@@ -92,9 +111,8 @@ impl Session {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sessions {
-    limit: usize,
     table: Mutex<Table>,
 }
 
@@ -107,33 +125,26 @@ struct Table {
 }
 
 impl Sessions {
-    pub(super) fn new(limit: usize) -> Self {
-        Self { limit: limit.max(1), table: Mutex::default() }
-    }
-
     pub(super) fn get(&self, client: SocketAddr) -> Option<Arc<Session>> {
         self.table.lock().by_client.get(&client).cloned()
     }
 
-    /// Puts a session in; one of the same client, and one that must make room, are told to end.
+    /// Puts a session in; one of the same client is told to end.
     pub(super) fn put(&self, client: SocketAddr, session: Arc<Session>) {
         let mut table = self.table.lock();
-        if table.by_client.len() >= self.limit && !table.by_client.contains_key(&client) {
-            table.make_room();
-        }
         // Entries of sessions that ended by themselves are swept once they are half of all.
-        if table.order.len() >= self.limit * 2 {
+        if table.order.len() >= 64 + table.by_client.len() * 2 {
             table.order.retain(|(_, session, _)| session.strong_count() > 0);
         }
         table.order.push_back((client, Arc::downgrade(&session), 0));
         if let Some(before) = table.by_client.insert(client, session) {
-            before.ended.notify_one();
+            before.end();
         }
     }
 
-    /// Tells the oldest that was not used of late to end.
-    pub(super) fn make_room(&self) {
-        self.table.lock().make_room();
+    /// Tells the oldest that was not used of late to end; gives the place that it has.
+    pub(super) fn make_room(&self) -> Option<u64> {
+        self.table.lock().make_room()
     }
 
     /// Takes the session out, unless the client has another by now.
@@ -146,7 +157,7 @@ impl Sessions {
 }
 
 impl Table {
-    fn make_room(&mut self) {
+    fn make_room(&mut self) -> Option<u64> {
         let mut chances = CHANCES;
         while let Some((client, session, seen)) = self.order.pop_front() {
             let Some(session) = session.upgrade() else { continue };
@@ -161,8 +172,9 @@ impl Table {
                 continue;
             }
             self.by_client.remove(&client);
-            session.ended.notify_one();
-            return;
+            session.end();
+            return session.place.get().copied();
         }
+        None
     }
 }

@@ -6,6 +6,7 @@ mod http1;
 mod kit;
 mod listeners;
 mod members;
+mod shares;
 mod slow;
 mod targets;
 mod tls;

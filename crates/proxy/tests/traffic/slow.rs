@@ -41,8 +41,9 @@ async fn slow_clients_of_one_listener_take_no_place_of_another() {
     world.apply(world.wish().web(&[&member]).listener(9000, ListenerProtocol::Http)).await;
     let mut slow = Vec::new();
     for _ in 0..8 {
-        let mut stream = world.http().tcp().await.unwrap();
-        stream.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        // Some are sent away at once.
+        let Ok(mut stream) = world.http().tcp().await else { continue };
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\n").await;
         slow.push(stream);
     }
     let answer = Dial::to(world.at, 9000).get("a", "/").await;

@@ -207,12 +207,11 @@ async fn cookies_of_an_http2_request_reach_an_http1_member_as_one_field() {
     let two = world.member("h2c").await;
     let mut h2c = pool("h2c");
     h2c.speaks = Speaks::H2c;
-    let wish = world
-        .wish()
-        .web(&[])
-        .members("web", &[], &[member.at])
-        .pool(h2c, &[&two])
-        .site("two.example", None, [forward("/", "h2c")]);
+    let wish = world.wish().web(&[]).members("web", &[], &[member.at]).pool(h2c, &[&two]).site(
+        "two.example",
+        None,
+        [forward("/", "h2c")],
+    );
     world.apply(wish).await;
     let request = |host| {
         let fields = ["session=1", "", "theme=dark; lang=en", "last=\"x\""];

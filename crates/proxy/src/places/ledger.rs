@@ -1,0 +1,391 @@
+//! Which client holds which places, and whether one more may have one. It decides with values alone;
+//! [`super`] cuts what has to go and wakes what waits.
+//!
+//! There are places in all and at each listener, and a client may have most of them while no other
+//! client needs them. Where none is left, a client that holds fewer than another gets one of the
+//! client that holds the most, as long as that brings the two closer together. So a client below its
+//! equal share always gets a place. A client that holds nothing while nobody holds more than one
+//! waits for the next that becomes free.
+
+use super::client::Client;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Tells places apart; a later one is greater.
+pub(crate) type Id = u64;
+
+/// How many of the places that a client could give are looked at for one that is not in use.
+const CHANCES: usize = 8;
+
+/// How many places there are. None is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// In all.
+    pub(crate) whole: usize,
+    /// At one listener, so that no listener takes all.
+    pub(crate) part: usize,
+    /// For one client.
+    pub(crate) client: usize,
+}
+
+/// Which place a client gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gives {
+    /// The newest. A client that has its share gets no more.
+    Newest,
+    /// The oldest that is not in use. A client that has its share gives one of its own.
+    Oldest,
+}
+
+/// Who asks, and at which listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub(crate) part: u64,
+    pub(crate) client: Client,
+}
+
+/// Where places are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Part,
+    Whole,
+}
+
+/// What becomes of a wish.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict<V> {
+    /// It has this place, and these were taken for it: none where there was room.
+    Admitted(Id, Vec<(Id, V)>),
+    /// Every other client holds one place at most: it waits until one is free there.
+    Wait(Level),
+    /// It has its share.
+    Refused,
+}
+
+/// Which client holds which places.
+#[derive(Debug)]
+pub(crate) struct Ledger<V> {
+    bounds: Bounds,
+    gives: Gives,
+    whole: Holders,
+    parts: HashMap<u64, Holders>,
+    held: BTreeMap<Id, (Seat, V)>,
+    next: Id,
+}
+
+/// The clients that share some places.
+#[derive(Debug, Default)]
+struct Holders {
+    total: usize,
+    of: HashMap<Client, BTreeSet<Id>>,
+    by_count: BTreeSet<(usize, Client)>,
+}
+
+enum Judged {
+    Room,
+    From(Level, Client),
+    Wait(Level),
+    Enough(Level),
+}
+
+impl<V> Ledger<V> {
+    pub(crate) fn new(bounds: Bounds, gives: Gives) -> Self {
+        Self {
+            bounds,
+            gives,
+            whole: Holders::default(),
+            parts: HashMap::new(),
+            held: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// A place for a client, if it may have one. `in_use` is asked where the oldest goes.
+    pub(crate) fn admit(
+        &mut self,
+        seat: Seat,
+        value: V,
+        in_use: impl Fn(&V) -> bool,
+    ) -> Verdict<V> {
+        let mut taken = Vec::new();
+        loop {
+            let (level, from) = match self.judge(seat) {
+                Judged::Room => break,
+                Judged::From(level, client) => (level, client),
+                Judged::Enough(level) if self.gives == Gives::Oldest => (level, seat.client),
+                Judged::Enough(_) => return Verdict::Refused,
+                Judged::Wait(level) => return Verdict::Wait(level),
+            };
+            let given = self.given(level, Seat { client: from, ..seat }, &in_use);
+            let Some(given) = given.and_then(|id| Some((id, self.release(id)?))) else {
+                return Verdict::Refused;
+            };
+            taken.push(given);
+        }
+        let id = self.next;
+        self.next += 1;
+        self.whole.add(seat.client, id);
+        self.parts.entry(seat.part).or_default().add(seat.client, id);
+        self.held.insert(id, (seat, value));
+        Verdict::Admitted(id, taken)
+    }
+
+    fn judge(&self, seat: Seat) -> Judged {
+        // Who is refused takes nothing of others first; who gives one of its own does so last, so that it
+        // gives none and then waits.
+        let has_its_most = self.whole.count(seat.client) >= self.bounds.client;
+        if has_its_most && self.gives == Gives::Newest {
+            return Judged::Enough(Level::Whole);
+        }
+        let part = self.parts.get(&seat.part);
+        for (level, holders, most) in [
+            (Level::Part, part, self.bounds.part),
+            (Level::Whole, Some(&self.whole), self.bounds.whole),
+        ] {
+            let Some(holders) = holders.filter(|holders| holders.total >= most) else { continue };
+            let mine = holders.count(seat.client);
+            return match holders.by_count.last() {
+                Some((most, largest)) if *most >= mine + 2 => Judged::From(level, *largest),
+                _ if mine == 0 => Judged::Wait(level),
+                _ => Judged::Enough(level),
+            };
+        }
+        if has_its_most { Judged::Enough(Level::Whole) } else { Judged::Room }
+    }
+
+    /// The place that a client gives.
+    fn given(&self, level: Level, from: Seat, in_use: impl Fn(&V) -> bool) -> Option<Id> {
+        let holders = match level {
+            Level::Part => self.parts.get(&from.part)?,
+            Level::Whole => &self.whole,
+        };
+        let ids = holders.of.get(&from.client)?;
+        if self.gives == Gives::Newest {
+            return ids.last().copied();
+        }
+        let idle = |id: &&Id| self.held.get(*id).is_some_and(|(_, value)| !in_use(value));
+        ids.iter().take(CHANCES).find(idle).or_else(|| ids.first()).copied()
+    }
+
+    /// Gives a place back, if it is still held.
+    pub(crate) fn release(&mut self, id: Id) -> Option<V> {
+        let (seat, value) = self.held.remove(&id)?;
+        self.whole.remove(seat.client, id);
+        if let Some(part) = self.parts.get_mut(&seat.part) {
+            part.remove(seat.client, id);
+            if part.total == 0 {
+                self.parts.remove(&seat.part);
+            }
+        }
+        Some(value)
+    }
+
+    /// What is kept for a place, while it is held.
+    pub(crate) fn value(&mut self, id: Id) -> Option<&mut V> {
+        self.held.get_mut(&id).map(|(_, value)| value)
+    }
+
+    /// The place that is held for longest.
+    pub(crate) fn oldest(&self) -> Option<Id> {
+        self.held.keys().next().copied()
+    }
+
+    /// All places that are held at a listener.
+    pub(crate) fn at(&self, part: u64) -> Vec<Id> {
+        let holders = self.parts.get(&part);
+        holders.map_or_else(Vec::new, |it| it.of.values().flatten().copied().collect())
+    }
+
+    /// Places that are held.
+    pub(crate) fn total(&self) -> usize {
+        self.whole.total
+    }
+}
+
+impl Holders {
+    fn count(&self, client: Client) -> usize {
+        self.of.get(&client).map_or(0, BTreeSet::len)
+    }
+
+    fn add(&mut self, client: Client, id: Id) {
+        let ids = self.of.entry(client).or_default();
+        let before = ids.len();
+        if ids.insert(id) {
+            self.total += 1;
+            self.by_count.remove(&(before, client));
+            self.by_count.insert((before + 1, client));
+        }
+    }
+
+    fn remove(&mut self, client: Client, id: Id) {
+        let Some(ids) = self.of.get_mut(&client) else { return };
+        let before = ids.len();
+        if !ids.remove(&id) {
+            return;
+        }
+        self.total -= 1;
+        self.by_count.remove(&(before, client));
+        if before > 1 {
+            self.by_count.insert((before - 1, client));
+        } else {
+            self.of.remove(&client);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn seat(part: u64, client: u32) -> Seat {
+        Seat { part, client: Client::V4(client) }
+    }
+
+    fn ledger(whole: usize, part: usize, client: usize, gives: Gives) -> Ledger<()> {
+        Ledger::new(Bounds { whole, part, client }, gives)
+    }
+
+    /// What becomes of each wish, in order.
+    fn play(ledger: &mut Ledger<()>, wishes: &[Seat]) -> Vec<Verdict<()>> {
+        wishes.iter().map(|seat| ledger.admit(*seat, (), |()| false)).collect()
+    }
+
+    fn room(id: Id) -> Verdict<()> {
+        Verdict::Admitted(id, Vec::new())
+    }
+
+    fn instead(id: Id, of: Id) -> Verdict<()> {
+        Verdict::Admitted(id, vec![(of, ())])
+    }
+
+    #[test]
+    fn a_client_on_many_listeners_has_one_share_of_all() {
+        let mut ledger = ledger(8, 8, 3, Gives::Newest);
+        let told = play(&mut ledger, &[seat(1, 1), seat(2, 1), seat(3, 1), seat(4, 1), seat(4, 2)]);
+        assert_eq!(told, [room(0), room(1), room(2), Verdict::Refused, room(3)]);
+    }
+
+    #[test]
+    fn where_all_is_taken_a_newcomer_gets_the_newest_place_of_the_client_that_has_most() {
+        let mut ledger = ledger(4, 4, 4, Gives::Newest);
+        let greedy = [seat(1, 9); 4];
+        assert_eq!(play(&mut ledger, &greedy), [room(0), room(1), room(2), room(3)]);
+        let told = play(&mut ledger, &[seat(2, 1), seat(2, 1), seat(2, 1), seat(3, 2)]);
+        let expected = [instead(4, 3), instead(5, 2), Verdict::Refused, instead(6, 1)];
+        // 9 and 1 have two each, and the greater address is asked first.
+        assert_eq!(told, expected);
+        assert_eq!(ledger.total(), 4);
+    }
+
+    #[test]
+    fn a_newcomer_waits_where_every_client_holds_one() {
+        let mut ledger = ledger(2, 2, 2, Gives::Newest);
+        let told = play(&mut ledger, &[seat(1, 1), seat(1, 2), seat(1, 3), seat(1, 1)]);
+        assert_eq!(told, [room(0), room(1), Verdict::Wait(Level::Part), Verdict::Refused]);
+        let mut ledger = Ledger::new(Bounds { whole: 2, part: 1, client: 2 }, Gives::Newest);
+        let told = play(&mut ledger, &[seat(1, 1), seat(2, 2), seat(3, 3)]);
+        assert_eq!(told, [room(0), room(1), Verdict::Wait(Level::Whole)]);
+    }
+
+    #[test]
+    fn a_full_listener_takes_nothing_of_the_others() {
+        let mut ledger = ledger(8, 3, 8, Gives::Newest);
+        let told = play(&mut ledger, &[seat(2, 9), seat(2, 9), seat(1, 9), seat(1, 9), seat(1, 9)]);
+        assert_eq!(told, [room(0), room(1), room(2), room(3), room(4)]);
+        assert_eq!(play(&mut ledger, &[seat(1, 1)]), [instead(5, 4)]);
+    }
+
+    #[test]
+    fn sessions_of_a_client_that_has_its_share_follow_each_other() {
+        let mut ledger = Ledger::new(Bounds { whole: 4, part: 4, client: 2 }, Gives::Oldest);
+        let mut admit = |used| ledger.admit(seat(1, 1), used, |used| *used);
+        assert_eq!(admit(true), Verdict::Admitted(0, vec![]));
+        assert_eq!(admit(false), Verdict::Admitted(1, vec![]));
+        // The oldest is in use.
+        assert_eq!(admit(true), Verdict::Admitted(2, vec![(1, false)]));
+        // All are.
+        assert_eq!(admit(true), Verdict::Admitted(3, vec![(0, true)]));
+        assert_eq!(ledger.total(), 2);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Ask(Seat),
+        Leave(prop::sample::Index),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let seats = (0..3u64, 0..6u32).prop_map(|(part, client)| Step::Ask(seat(part, client)));
+        let leave = any::<prop::sample::Index>().prop_map(Step::Leave);
+        prop::collection::vec(prop_oneof![3 => seats, 1 => leave], 0..200)
+    }
+
+    /// The clients that hold something there, with the one that asks, and what this one holds.
+    fn shares(open: &BTreeMap<Id, Seat>, seat: Seat, part: bool) -> (usize, usize) {
+        let there = open.values().filter(|other| !part || other.part == seat.part);
+        let clients: BTreeSet<_> = there.clone().map(|it| it.client).chain([seat.client]).collect();
+        (clients.len(), there.filter(|other| other.client == seat.client).count())
+    }
+
+    proptest! {
+        #[test]
+        fn a_client_below_its_share_is_admitted_and_totals_are_what_is_open(
+            steps in steps(),
+            whole in 1usize..12,
+            part in 1usize..12,
+            client in 1usize..12,
+            oldest: bool,
+        ) {
+            let gives = if oldest { Gives::Oldest } else { Gives::Newest };
+            let bounds = Bounds { whole, part, client };
+            let mut ledger = ledger(whole, part, client, gives);
+            let mut open = BTreeMap::new();
+            for step in steps {
+                match step {
+                    Step::Leave(which) => {
+                        if !open.is_empty() {
+                            let id = *open.keys().nth(which.index(open.len())).unwrap();
+                            open.remove(&id);
+                            prop_assert_eq!(ledger.release(id), Some(()));
+                            prop_assert_eq!(ledger.release(id), None);
+                        }
+                    }
+                    Step::Ask(seat) => {
+                        let (clients, held) = shares(&open, seat, false);
+                        let (clients_here, held_here) = shares(&open, seat, true);
+                        let below = held < (whole / clients).min(client)
+                            && held_here < part / clients_here;
+                        let verdict = ledger.admit(seat, (), |()| false);
+                        match verdict {
+                            Verdict::Admitted(id, taken) => {
+                                for (id, ()) in taken {
+                                    let gone = open.remove(&id);
+                                    prop_assert!(gone.is_some(), "{id} was not open");
+                                }
+                                open.insert(id, seat);
+                            }
+                            refused => prop_assert!(!below, "{refused:?} for {seat:?}"),
+                        }
+                    }
+                }
+                // Held places are the open ones, at every level.
+                prop_assert_eq!(ledger.held.keys().collect::<Vec<_>>(), open.keys().collect::<Vec<_>>());
+                prop_assert_eq!(ledger.total(), open.len());
+                prop_assert!(open.len() <= bounds.whole);
+                for part in 0..3 {
+                    let here: Vec<_> = open.iter().filter(|(_, seat)| seat.part == part).collect();
+                    prop_assert!(here.len() <= bounds.part);
+                    let mut at = ledger.at(part);
+                    at.sort_unstable();
+                    prop_assert_eq!(at, here.into_iter().map(|(id, _)| *id).collect::<Vec<_>>());
+                }
+                let counted: usize = ledger.whole.by_count.iter().map(|(count, _)| count).sum();
+                prop_assert_eq!(counted, open.len());
+                for (count, client) in &ledger.whole.by_count {
+                    prop_assert_eq!(*count, ledger.whole.count(*client));
+                    prop_assert!(*count <= bounds.client);
+                }
+            }
+        }
+    }
+}
