@@ -3,12 +3,14 @@
 
 use super::connect::Connect;
 use super::haproxy::HaproxyFlags;
+use super::members::MembersFlag;
 use super::nginx::NginxFlags;
 use super::program::ProgramFlags;
 use super::proxy::ProxyFlags;
 use super::role::{self, AdminFlag, GraceFlag};
 use super::template::TemplateFlags;
 use anyhow::Context as _;
+use bowline_core::members::MemberRules;
 use bowline_drivers::builtin::Builtin;
 use bowline_drivers::elsewhere::Elsewhere;
 use bowline_drivers::template::Templates;
@@ -54,6 +56,9 @@ pub(super) struct Agent {
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     #[arg(requires = "load_balancer", conflicts_with = "templates")]
     listen: Vec<IpAddr>,
+
+    #[command(flatten)]
+    members: MembersFlag,
 
     #[command(flatten)]
     grace: GraceFlag,
@@ -108,6 +113,7 @@ impl Agent {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
                 grace: self.grace.time(),
+                members: MemberRules { here: self.listen.clone(), ..self.members.rules(&[admin]) },
                 ..AgentOptions::new(load_balancer.clone())
             };
             let running: Running = match self.driver {
@@ -135,7 +141,9 @@ impl Agent {
 
     /// Templates: for one load balancer, or for all that is exposed.
     fn fill(self) -> anyhow::Result<()> {
-        let (options, publisher, certificates) = self.template.read(self.grace.time())?;
+        let rules = self.members.rules(&[self.admin.admin]);
+        let (options, publisher, certificates) =
+            self.template.read(self.grace.time(), rules.clone())?;
         let Some(load_balancer) = self.load_balancer else {
             return role::run(self.admin.admin, async |context| {
                 let client = self.connect.client().await?;
@@ -151,6 +159,7 @@ impl Agent {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
                 grace: options.grace,
+                members: rules,
                 ..AgentOptions::new(load_balancer)
             };
             let running: Running = match once {

@@ -5,8 +5,10 @@ use super::connect::Connect;
 use super::dns::DnsFlags;
 use super::role::{self, AddressGraceFlag, AdminFlag};
 use bowline_api::proxies::Images;
+use bowline_core::members::network;
 use bowline_runtime::roles::ControllerOptions;
 use bowline_runtime::{controller, metallb};
+use ipnet::IpNet;
 
 /// Decide which load balancer carries what, and record it for the agents.
 ///
@@ -57,6 +59,12 @@ pub(super) struct Controller {
 
     #[command(flatten)]
     images: ImageFlags,
+
+    /// Have the agents of proxies that classes make send no traffic to members in these networks, with
+    /// commas or repeated
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = network)]
+    #[arg(help_heading = "Proxies that classes make")]
+    deny_members: Vec<IpNet>,
 
     #[command(flatten)]
     dns: DnsFlags,
@@ -112,6 +120,7 @@ impl Controller {
                 dns: Some(self.dns.options()?),
                 address_grace: self.address_grace.time(),
                 images: self.images.images(),
+                deny_members: self.deny_members,
                 ..ControllerOptions::default()
             };
             let stopped = context.clone();

@@ -10,6 +10,7 @@ mod explain;
 mod haproxy;
 mod log;
 mod look;
+mod members;
 mod nginx;
 mod paint;
 mod plan;

@@ -1,6 +1,7 @@
 //! The flags of `bowline agent --template`: files for a load balancer of any kind, and whom to notify.
 
 use anyhow::Context as _;
+use bowline_core::members::MemberRules;
 use bowline_drivers::template::{Certificates, Notifier, Publisher, ServerNames, Target, names};
 use bowline_runtime::roles;
 use bowline_runtime::templates::TemplateOptions;
@@ -121,6 +122,7 @@ impl TemplateFlags {
     pub(super) fn read(
         self,
         grace: Duration,
+        members: MemberRules,
     ) -> anyhow::Result<(TemplateOptions, Publisher, Option<Certificates>)> {
         let targets = targets(self.templates, self.outputs, self.checks)?;
         let names = ServerNames::new(&self.server_name_templates)?;
@@ -139,6 +141,7 @@ impl TemplateFlags {
             settle: Duration::from_millis(self.settle),
             once: self.once.then(|| Duration::from_secs(self.once_timeout)),
             grace,
+            members,
             identity: roles::identity(),
         };
         let certificates = match self.certificates {

@@ -2,6 +2,7 @@
 
 use super::facts::Facts;
 use bowline_core::key::ObjectKey;
+use bowline_core::members::MemberRules;
 use bowline_core::plan::{Fragment, Pool};
 use bowline_core::resolver::{Event, Kind, Object, Resolver};
 use bowline_core::update::{Member, MemberState};
@@ -25,7 +26,8 @@ pub(super) fn members(
     facts: &Facts,
     fragments: &[Arc<Fragment>],
 ) -> BTreeMap<Arc<str>, Vec<MemberView>> {
-    let mut resolver = Resolver::new();
+    // What an agent leaves out it says itself; whether that is on a machine of its own is not known here.
+    let mut resolver = Resolver::with(MemberRules { loopback: true, ..MemberRules::default() });
     let mut kind = |kind: Kind, objects: &mut dyn Iterator<Item = Object>| {
         resolver.handle(Event::Begin(kind));
         objects.for_each(|object| resolver.handle(Event::Apply(object)));

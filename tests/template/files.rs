@@ -3,6 +3,7 @@
 use crate::stage::{LINES, Site, play, says};
 use bowline_testing::{eventually, net};
 use serde_json::json;
+use std::net::IpAddr;
 
 #[test]
 fn the_file_follows_services_and_endpoints_of_any_class() {
@@ -26,6 +27,21 @@ fn the_file_follows_services_and_endpoints_of_any_class() {
         let inside = json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null, "loadBalancerIP": null}});
         site.cluster.patch("Service", &site.namespace, "web", &inside).await;
         site.becomes("").await;
+    });
+}
+
+#[test]
+fn endpoints_that_are_denied_are_not_in_the_file_and_their_service_is_told() {
+    play(async || {
+        let site = Site::new(LINES).await;
+        site.service("web", "0.0.0.0", json!({})).await;
+        let all = [[10, 0, 0, 1], [10, 66, 6, 6]].map(IpAddr::from);
+        site.endpoints("web", &all).await;
+        let _agent = site.agent(&["--deny-members", "10.66.0.0/16"]).await;
+        site.becomes("web 00000000_81_tcp_http 10.0.0.1:8080\n").await;
+        let (message, _) = site.told("web", "MemberRefused").await;
+        let said = "10.66.6.6:8080 (in 10.66.0.0/16, which --deny-members lists)";
+        assert!(message.ends_with(said), "{message}");
     });
 }
 

@@ -8,6 +8,7 @@ use bowline_api::convert;
 use bowline_core::exposed::view::{Cluster, Entry, Machine, Settings};
 use bowline_core::exposed::{Event, Exposed, Kind, Object};
 use bowline_core::key::{ConsumerKind, ConsumerRef};
+use bowline_core::members::MemberRules;
 use bowline_core::plan::{Action, Host, PathKind, PathMatch, Rule, ValueKind, ValueMatch};
 use bowline_core::update::{ResolvedSite, SiteKey};
 use bowline_drivers::desired::Desired;
@@ -136,6 +137,7 @@ fn seen(objects: Vec<(Value, Value)>, nodes: Vec<String>) -> (Cluster, Arc<Serve
         default_address: "192.0.2.1".parse().unwrap(),
         source_ranges: true,
         machine: Machine::default(),
+        members: MemberRules::default(),
     };
     let view = exposed.view(&settings, |entry| names.generated(entry, "local"));
     (view.cluster, names)

@@ -15,6 +15,7 @@ mod hostile;
 mod ingresses;
 mod leaders;
 mod load;
+mod members;
 mod observe;
 mod services;
 mod stage;

@@ -7,6 +7,7 @@ use crate::source::{BareMetalType, LoadBalancerSource};
 use crate::{LoadBalancer, names};
 use bowline_core::plan::Transport;
 use bowline_core::provision::Rollout;
+use ipnet::IpNet;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -184,6 +185,8 @@ pub struct Wish {
     pub listeners: BTreeSet<(u16, Transport)>,
     /// What proxies run from.
     pub images: Images,
+    /// Networks in which their agents send traffic to no member.
+    pub deny_members: Vec<IpNet>,
 }
 
 impl Wish {
@@ -202,6 +205,7 @@ impl Wish {
             address_pool: class.address_pool.clone(),
             listeners,
             images,
+            deny_members: Vec::new(),
         }
     }
 
@@ -374,7 +378,7 @@ impl Wish {
     }
 
     fn agent(&self, more: &[String]) -> Value {
-        let args = [
+        let mut args = vec![
             "agent".to_owned(),
             format!("--load-balancer={}", self.made.name),
             format!("--namespace={}", self.own),
@@ -382,6 +386,10 @@ impl Wish {
             format!("--admin=[::]:{ADMIN}"),
             "--log-format=json".to_owned(),
         ];
+        if !self.deny_members.is_empty() {
+            let denied: Vec<_> = self.deny_members.iter().map(ToString::to_string).collect();
+            args.push(format!("--deny-members={}", denied.join(",")));
+        }
         let probe = |path: &str, seconds: u32| json!({"httpGet": {"path": path, "port": ADMIN}, "periodSeconds": seconds});
         json!({
             "name": "agent",

@@ -114,6 +114,8 @@ pub struct Exposed {
     epochs: [u32; 3],
     listed: BTreeSet<Kind>,
     dirty: bool,
+    /// What the last view had of ports with too many endpoints.
+    crowds: view::Crowds,
 }
 
 impl Exposed {

@@ -36,6 +36,7 @@ pub mod election;
 pub mod exposed;
 pub mod hash;
 pub mod key;
+pub mod members;
 pub mod objects;
 pub mod outcome;
 pub mod plan;

@@ -83,6 +83,10 @@ pub enum Reason {
     NameFailed,
     /// Its DNS name resolves to no address that it may have.
     NameUnusable,
+    /// Members that no agent sends traffic to, such as loopback addresses.
+    MemberRefused,
+    /// More members than a pool may have.
+    TooManyMembers,
 }
 
 impl Reason {

@@ -5,6 +5,9 @@
 //! events is one update. The runtime's agent feeds it; it does no I/O.
 
 mod endpoints;
+mod guard;
+#[cfg(test)]
+mod guarded;
 mod listeners;
 mod members;
 mod names;
@@ -20,15 +23,18 @@ mod tests;
 
 use crate::hash::PlanHash;
 use crate::key::{ConsumerRef, ObjectKey};
+use crate::members::MemberRules;
 use crate::objects::{Node, Slice};
 use crate::plan::{Fragment, Host};
-use crate::update::{Certificate, CookieSecret, Update};
+use crate::update::{Certificate, CookieSecret, Refusal, Update};
 use endpoints::Endpoints;
+use guard::Guard;
 use listeners::Listeners;
 use nodes::Nodes;
 use pools::Pools;
 use shards::{Shards, Swap};
 use sites::Sites;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Kinds that the resolver is told of.
@@ -42,6 +48,8 @@ pub enum Kind {
     Node,
     /// Secrets of our own with certificates of the load balancer, and the one with its cookie secret.
     Certificates,
+    /// Plan objects of other load balancers: of these only where they listen.
+    Elsewhere,
 }
 
 /// An object that the resolver is told of.
@@ -59,6 +67,8 @@ pub enum Object {
     /// What persistence cookies are signed with. It stays until there is another: that its Secret is gone
     /// says nothing against the cookies that clients have.
     CookieSecret(CookieSecret),
+    /// A Plan object of another load balancer: its name, and the addresses of its listeners.
+    Elsewhere(Arc<str>, Vec<IpAddr>),
 }
 
 /// What the resolver is told.
@@ -83,6 +93,7 @@ pub struct Resolver {
     pools: Pools,
     sites: Sites,
     listeners: Listeners,
+    guard: Guard,
     cookie_secret: Option<CookieSecret>,
     /// Whether the driver has not been given the cookie secret that there is.
     new_cookie_secret: bool,
@@ -102,7 +113,7 @@ struct Cycle {
 }
 
 #[derive(Debug, Default)]
-struct Cycles([Cycle; 4]);
+struct Cycles([Cycle; 5]);
 
 impl Cycles {
     fn of(&mut self, kind: Kind) -> &mut Cycle {
@@ -114,6 +125,11 @@ impl Resolver {
     /// One that has been told nothing.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, with these rules about members.
+    pub fn with(rules: MemberRules) -> Self {
+        Self { guard: Guard::new(rules), ..Self::default() }
     }
 
     /// Takes in what is told. Nothing is resolved before [`Self::take`].
@@ -147,6 +163,10 @@ impl Resolver {
                 let epoch = self.cycles.of(Kind::Certificates).epoch;
                 self.sites.apply_secret(&name, certificates, epoch);
             }
+            Object::Elsewhere(plan, addresses) => {
+                let epoch = self.cycles.of(Kind::Elsewhere).epoch;
+                self.guard.apply_other(&plan, addresses, epoch);
+            }
             Object::CookieSecret(secret) => {
                 if self.cookie_secret.as_ref() != Some(&secret) {
                     self.cookie_secret = Some(secret);
@@ -169,6 +189,7 @@ impl Resolver {
                 }
             }
             Kind::Certificates => self.sites.delete_secret(&key.name),
+            Kind::Elsewhere => self.guard.delete_other(&key.name),
         }
     }
 
@@ -188,6 +209,7 @@ impl Resolver {
                 }
             }
             Kind::Certificates => self.sites.sweep_secrets(epoch),
+            Kind::Elsewhere => self.guard.sweep_others(epoch),
         }
     }
 
@@ -197,11 +219,13 @@ impl Resolver {
                 self.pools.remove(&part);
                 self.sites.remove(&part);
                 self.listeners.remove(&part);
+                self.guard.remove(&part);
             }
             if let Some(part) = new {
                 self.pools.add(&part);
                 self.sites.add(&part);
                 self.listeners.add(&part);
+                self.guard.add(&part);
             }
         }
     }
@@ -231,6 +255,7 @@ impl Resolver {
         self.visited += self.pools.take(
             &mut self.endpoints,
             &self.nodes,
+            &mut self.guard,
             &mut self.listeners.dirty,
             &mut update,
         );
@@ -252,6 +277,16 @@ impl Resolver {
     /// [`Self::missing_certificates`].
     pub fn uncertified(&self) -> impl Iterator<Item = (&Host, &ConsumerRef)> {
         self.sites.uncertified()
+    }
+
+    /// Members that are left out of what [`Self::take`] has given so far, each on the consumer that it concerns.
+    pub fn left_out(&self) -> impl Iterator<Item = Refusal> {
+        self.pools.left_out()
+    }
+
+    /// Whether other members are left out than when it was last asked. Nothing else need have changed.
+    pub fn take_left_out_changed(&mut self) -> bool {
+        self.pools.take_left_out_changed()
     }
 
     /// Everything that [`Self::take`] has given so far, for a driver that has to start over.
@@ -277,5 +312,6 @@ impl Resolver {
             && self.sites.is_empty()
             && self.listeners.is_empty()
             && self.endpoints.is_empty()
+            && self.guard.is_empty()
     }
 }

@@ -7,6 +7,7 @@
 //!             (what comes while the driver works is the next update)
 //! ```
 
+mod elsewhere;
 mod once;
 mod reporter;
 mod secrets;
@@ -95,7 +96,7 @@ async fn serve<D: Driver>(
         client,
         context: context.clone(),
         driver,
-        resolver: Resolver::new(),
+        resolver: Resolver::with(options.members.clone()),
         tally: Tally::default(),
         report,
         follows_nodes: false,
@@ -147,6 +148,13 @@ fn follow(
                 Some(Object::Shard(name.into(), index, plan.spec.fragments))
             })
         },
+    ));
+    watches.spawn(elsewhere::follow(
+        client.clone(),
+        options.namespace.clone(),
+        options.load_balancer.clone(),
+        metrics.clone(),
+        sender.clone(),
     ));
     watches.spawn(watch::follow(
         Api::all(client.clone()),
@@ -302,7 +310,13 @@ impl<D: Driver> Agent<D> {
         if self.failed {
             update = Some(self.resolver.snapshot());
         }
-        let Some(update) = update else { return Ok(None) };
+        let left_out = self.resolver.take_left_out_changed();
+        let Some(update) = update else {
+            if left_out {
+                self.reported(self.said.clone());
+            }
+            return Ok(None);
+        };
         let begun = Instant::now();
         let result = self.driver.apply(&update).await;
         metrics.took(Phase::Apply, begun.elapsed());
@@ -356,7 +370,7 @@ impl<D: Driver> Agent<D> {
     }
 
     fn applied(&mut self, update: &Update, said: bowline_core::update::Report) {
-        let report = self.with_lacking(&said);
+        let report = self.with_own(&said);
         (self.said, self.given) = (said, Some(update.hash));
         let changes = self.tally.count(update, &report);
         self.context.metrics.members(&self.load_balancer, self.tally.members());
@@ -386,20 +400,21 @@ impl<D: Driver> Agent<D> {
         }
     }
 
-    /// What the driver said, and whose certificates have been missing for too long.
-    fn with_lacking(&self, said: &bowline_core::update::Report) -> bowline_core::update::Report {
+    /// What the driver said, and what the agent itself found: members that get no traffic, and certificates
+    /// that have been missing for too long.
+    fn with_own(&self, said: &bowline_core::update::Report) -> bowline_core::update::Report {
         let mut report = said.clone();
-        if self.lacking.is_none_or(|(_, told)| !told) {
-            return report;
+        report.refused.extend(self.resolver.left_out());
+        if self.lacking.is_some_and(|(_, told)| told) {
+            report.refused.extend(self.resolver.uncertified().map(|(host, consumer)| {
+                let message = format!(
+                    "the certificate of {host} has not reached the agent; handshakes for it fail, or go \
+                     on with the one before"
+                );
+                let problem = Problem::new(Reason::SecretNotFound, message);
+                Refusal { consumer: consumer.clone(), problem, extent: Extent::Part }
+            }));
         }
-        report.refused.extend(self.resolver.uncertified().map(|(host, consumer)| {
-            let message = format!(
-                "the certificate of {host} has not reached the agent; handshakes for it fail, or go \
-                 on with the one before"
-            );
-            let problem = Problem::new(Reason::SecretNotFound, message);
-            Refusal { consumer: consumer.clone(), problem, extent: Extent::Part }
-        }));
         report.refused.sort();
         report.refused.dedup();
         report

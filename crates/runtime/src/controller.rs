@@ -136,7 +136,7 @@ async fn decide(
         None => Ground::Cluster { namespace: options.namespace.clone() },
     };
     let controller = Controller {
-        state: State::new(config, addresses).on(ground, options.images),
+        state: State::new(config, addresses).on(ground, options.images, options.deny_members),
         writer: Writer { client, namespace: options.namespace },
         leadership,
         announcements,

@@ -7,6 +7,8 @@ use crate::metrics::Metrics;
 use crate::observe::Changes;
 use bowline_api::names;
 use bowline_api::proxies::Images;
+use bowline_core::members::MemberRules;
+use ipnet::IpNet;
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -82,6 +84,8 @@ pub struct ControllerOptions {
     pub local_ports: Option<(u16, u16)>,
     /// What proxies in the cluster run from.
     pub images: Images,
+    /// Networks in which the agents of those send traffic to no member.
+    pub deny_members: Vec<IpNet>,
     /// Whether controllers choose a leader. Off, all of them write; every write is safe with that.
     pub election: bool,
     /// Who this process is among the controllers: unique.
@@ -99,6 +103,7 @@ impl Default for ControllerOptions {
             address_grace: Duration::from_secs(60),
             local_ports: None,
             images: Images::default(),
+            deny_members: Vec::new(),
             election: true,
             identity: identity(),
         }
@@ -118,6 +123,8 @@ pub struct AgentOptions {
     pub identity: String,
     /// How long what is under way may take when it stops.
     pub grace: Duration,
+    /// Which members get no traffic.
+    pub members: MemberRules,
 }
 
 impl AgentOptions {
@@ -129,6 +136,7 @@ impl AgentOptions {
             addresses: Vec::new(),
             identity: identity(),
             grace: Duration::from_secs(10),
+            members: MemberRules::default(),
         }
     }
 }

@@ -10,6 +10,8 @@
 
 mod machine;
 
+pub use machine::addresses as machine_addresses;
+
 use crate::announcer::{self, Announcements};
 use crate::metrics::Phase;
 use crate::random;
@@ -22,6 +24,7 @@ use bowline_core::burst::Burst;
 use bowline_core::exposed::view::{Machine, Settings, Told, View};
 use bowline_core::exposed::{Event, Exposed, Kind, Object};
 use bowline_core::key::ObjectKey;
+use bowline_core::members::MemberRules;
 use bowline_core::outcome::Reason;
 use bowline_drivers::template::{Done, Publisher, ServerNames, Subject};
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -60,6 +63,8 @@ pub struct TemplateOptions {
     pub once: Option<Duration>,
     /// How long a check or a notifier may take when it stops.
     pub grace: Duration,
+    /// Which endpoints are left out.
+    pub members: MemberRules,
     /// Who this process is.
     pub identity: String,
 }
@@ -272,6 +277,7 @@ impl Role {
             default_address: self.options.default_address,
             source_ranges: self.publisher.knows().source_ranges,
             machine,
+            members: self.options.members.clone(),
         };
         let names = self.options.names.clone();
         self.exposed.view(&settings, |entry| names.generated(entry, &settings.domain))

@@ -7,6 +7,7 @@ use crate::running::sweep;
 use bowline_api::LoadBalancer;
 use bowline_api::names;
 use bowline_api::source::LoadBalancerSource;
+use bowline_core::members::MemberRules;
 use bowline_drivers::builtin::Builtin;
 use bowline_runtime::agent;
 use bowline_runtime::roles::{AgentOptions, Context, RoleError};
@@ -34,6 +35,7 @@ pub(super) struct Agents {
     context: Context,
     namespace: String,
     grace: Duration,
+    members: MemberRules,
     proxies: Proxies,
     programs: Programs,
     running: BTreeMap<String, Running>,
@@ -52,6 +54,7 @@ impl Agents {
         context: Context,
         namespace: String,
         grace: Duration,
+        members: MemberRules,
         proxies: Proxies,
         programs: Programs,
     ) -> Self {
@@ -61,6 +64,7 @@ impl Agents {
             context,
             namespace,
             grace,
+            members,
             proxies,
             programs,
             running: BTreeMap::new(),
@@ -126,6 +130,7 @@ impl Agents {
             namespace: self.namespace.clone(),
             addresses: self.address(object),
             grace: self.grace,
+            members: self.members.clone(),
             ..AgentOptions::new(name.clone())
         };
         let (client, proxies, stopped) =

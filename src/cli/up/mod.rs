@@ -9,6 +9,7 @@ mod roles;
 
 use super::class::ClassFlag;
 use super::dns::DnsFlags;
+use super::members::MembersFlag;
 use super::proxy::ProxyFlags;
 use super::role::{AddressGraceFlag, AdminFlag, GraceFlag};
 use super::say::say;
@@ -98,6 +99,9 @@ pub(super) struct Up {
 
     #[command(flatten)]
     address_grace: AddressGraceFlag,
+
+    #[command(flatten)]
+    members: MembersFlag,
 
     #[command(flatten)]
     proxy: ProxyFlags,
@@ -197,7 +201,7 @@ impl Up {
         let client = cluster.client();
         let address = admin.address;
         // What is recorded is served before anything else happens; then what is new is brought in.
-        let mut roles = Roles::start(self, &client, admin).await?;
+        let mut roles = Roles::start(self, &client, cluster.address(), admin).await?;
         let context = roles.context.clone();
         let demo = roles.demo.take();
         let starts = async {

@@ -7,12 +7,14 @@ use super::programs::Programs;
 use crate::demo::{Kubelet, Served};
 use anyhow::{Context as _, anyhow};
 use bowline_api::names;
+use bowline_core::members::MemberRules;
 use bowline_runtime::admin::Admin;
 use bowline_runtime::controller;
 use bowline_runtime::roles::{Context, ControllerOptions};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams};
 use kube::{Client, Error};
+use std::net::SocketAddr;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -30,7 +32,12 @@ pub(super) struct Roles {
 
 impl Roles {
     /// Starts them.
-    pub(super) async fn start(up: &Up, client: &Client, admin: Admin) -> anyhow::Result<Self> {
+    pub(super) async fn start(
+        up: &Up,
+        client: &Client,
+        api: SocketAddr,
+        admin: Admin,
+    ) -> anyhow::Result<Self> {
         if up.default_load_balancer.is_none() && !up.no_default_load_balancer {
             up.local.ensure(client).await?;
         }
@@ -46,6 +53,8 @@ impl Roles {
             context.clone(),
             up.namespace.clone(),
             up.grace.time(),
+            // Without a cluster a process on this machine is the natural member.
+            MemberRules { loopback: true, ..up.members.rules(&[admin.address, api]) },
             up.proxy.proxies(&context.metrics),
             Programs::new(up.programs_folder(), up.proxy.wants_access_log(), &context.metrics),
         );

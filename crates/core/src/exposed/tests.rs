@@ -1,5 +1,6 @@
 use super::view::{Entry, Machine, Settings, View};
 use super::*;
+use crate::members::{MOST_MEMBERS, MemberRules};
 use crate::objects::{Endpoint, SlicePort};
 use crate::outcome::Reason;
 use proptest::prelude::*;
@@ -65,6 +66,7 @@ fn settings() -> Settings {
         default_address: "0.0.0.0".parse().unwrap(),
         source_ranges: false,
         machine: Machine::default(),
+        members: MemberRules::default(),
     }
 }
 
@@ -102,6 +104,62 @@ fn seen(services: Vec<Service>, settings: &Settings) -> (Vec<String>, Vec<(Strin
     });
     let told = told.iter().map(|t| (t.consumer.name.to_string(), t.problem.reason));
     (labels.collect(), told.collect())
+}
+
+/// The endpoints of a Service that has these, and what its owner is told.
+fn members(
+    exposed: &mut Exposed,
+    settings: &Settings,
+    addresses: &[String],
+) -> (Vec<String>, Vec<(Reason, String)>) {
+    let endpoints = addresses.iter().map(|address| endpoint(address, None)).collect();
+    exposed.handle(Event::Apply(Object::Slice(slice("a/web", endpoints))));
+    let View { cluster, told } = exposed.view(settings, |_| Vec::new());
+    let endpoints = cluster.services.iter().flat_map(|entry| &entry.endpoints);
+    let told = told.into_iter().map(|it| (it.problem.reason, it.problem.message.to_string()));
+    (endpoints.map(|it| it.ip.to_string()).collect(), told.collect())
+}
+
+#[test]
+fn endpoints_that_may_be_no_members_are_left_out_and_told() {
+    let mut web = service("a/web");
+    web.address = Some("192.0.2.7".parse().unwrap());
+    // It asks for the address of a Pod, which is none of this machine's.
+    let mut greedy = service("b/greedy");
+    greedy.address = Some("10.0.0.1".parse().unwrap());
+    let mut exposed = told([Object::Service(web), Object::Service(greedy)]);
+    let machine = Machine {
+        addresses: Some(["192.0.2.7".parse().unwrap()].into()),
+        nonlocal_v4: true,
+        ..Machine::default()
+    };
+    let rules = MemberRules {
+        denied: vec!["10.9.0.0/16".parse().unwrap()],
+        listening: vec!["10.0.0.2:8080".parse().unwrap()],
+        ..MemberRules::default()
+    };
+    let settings = Settings { machine, members: rules, ..settings() };
+    let all = ["10.0.0.1", "10.0.0.2", "10.9.0.1", "127.0.0.1", "192.0.2.7"].map(str::to_owned);
+    let (endpoints, told) = members(&mut exposed, &settings, &all);
+    assert_eq!(endpoints, ["10.0.0.1"]);
+    let message = "members of Service a/web get no traffic: 10.0.0.2:8080 (where the agent itself \
+                   listens), 10.9.0.1:8080 (in 10.9.0.0/16, which --deny-members lists), \
+                   127.0.0.1:8080 (a loopback address) and 1 more";
+    assert_eq!(told, [(Reason::MemberRefused, message.to_owned())]);
+}
+
+#[test]
+fn of_too_many_endpoints_those_stay_that_the_last_view_had() {
+    let mut exposed = told([Object::Service(service("a/web"))]);
+    let numbers = |range: std::ops::Range<usize>| -> Vec<String> {
+        range.map(|n| format!("10.1.{}.{}", n / 250, n % 250)).collect()
+    };
+    let (first, told) = members(&mut exposed, &settings(), &numbers(500..500 + MOST_MEMBERS));
+    assert_eq!((first.len(), told), (MOST_MEMBERS, vec![]));
+    let (then, told) = members(&mut exposed, &settings(), &numbers(0..500 + MOST_MEMBERS));
+    assert_eq!(then, first);
+    let message = "500 members of Service a/web get no traffic: a pool has 2000 at most";
+    assert_eq!(told, [(Reason::TooManyMembers, message.to_owned())]);
 }
 
 #[test]

@@ -4,13 +4,14 @@
 use super::contend::{Asked, contend, overlap};
 use super::text::{ServerName, is_name};
 use super::{Exposed, Port, Service};
-use crate::key::{ConsumerKind, ConsumerRef};
+use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use crate::members::{LeftOut, MOST_MEMBERS, MemberRules, Unfit};
 use crate::objects::{Endpoint as SliceEndpoint, Family, Slice};
 use crate::outcome::{Problem, Reason, quote};
 use crate::plan::Transport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ pub struct Settings {
     pub source_ranges: bool,
     /// What is known of the machine that the load balancer runs on.
     pub machine: Machine,
+    /// Which endpoints are left out.
+    pub members: MemberRules,
 }
 
 /// What a load balancer on this machine cannot bind.
@@ -220,6 +223,8 @@ impl Exposed {
         self.dirty = false;
         let mut told = Vec::new();
         let mut asked = Vec::new();
+        let guard = Guard::new(self, settings);
+        let mut crowds = Crowds::new();
         for (_, service) in self.services.values() {
             let consumer = consumer(service);
             let mut tell =
@@ -235,12 +240,18 @@ impl Exposed {
             let served = unfit.is_none() && slices.iter().any(|slice| !slice.endpoints.is_empty());
             unfit.into_iter().for_each(&mut tell);
             for port in &service.ports {
-                let (endpoints, unnamed) = endpoints(service, port, &slices);
+                let place = (service.key.clone(), port.number, port.transport);
+                let before = self.crowds.get(&place);
+                let (endpoints, unnamed) = endpoints(service, port, &slices, &guard, before);
                 unnamed.into_iter().for_each(&mut tell);
+                if endpoints.len() == MOST_MEMBERS {
+                    crowds.insert(place, endpoints.iter().map(|it| (it.ip, it.port)).collect());
+                }
                 let entry = entry(service, port, &consumer, endpoints, settings);
                 asked.push(Asked { created: service.created, served, entry });
             }
         }
+        self.crowds = crowds;
         let mut services = contend(asked, generated, &mut told);
         services.retain(|entry| match settings.machine.has_taken(&entry.port) {
             Some(problem) => {
@@ -346,9 +357,43 @@ fn entry(
     }
 }
 
+/// The endpoints of ports that have as many as they may, so that these keep them.
+pub(super) type Crowds = BTreeMap<(ObjectKey, u16, Transport), BTreeSet<(IpAddr, u16)>>;
+
+/// Which endpoints are left out: those that the rules refuse, and addresses of the load balancer's machine at
+/// which a Service is to be reached, which would be a loop. Services may ask for any address: one that the
+/// machine does not have takes no endpoint from anybody.
+struct Guard<'a> {
+    rules: &'a MemberRules,
+    addresses: BTreeSet<IpAddr>,
+}
+
+impl<'a> Guard<'a> {
+    fn new(exposed: &Exposed, settings: &'a Settings) -> Self {
+        let has =
+            |ip: &IpAddr| settings.machine.addresses.as_ref().is_some_and(|it| it.contains(ip));
+        let asked = exposed.services.values().filter_map(|(_, service)| service.address);
+        let asked = asked.filter(has).chain([settings.default_address]);
+        let addresses = asked.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_loopback());
+        Self { rules: &settings.members, addresses: addresses.collect() }
+    }
+
+    fn refuse(&self, at: SocketAddr) -> Option<Unfit> {
+        let loops = || self.addresses.contains(&at.ip().to_canonical());
+        self.rules.refuse(at).or_else(|| loops().then_some(Unfit::LoadBalancer))
+    }
+}
+
 /// The endpoints of a port, and what keeps some out. Where nobody is ready, those that still serve take
-/// new traffic: better than nothing, as kube-proxy does.
-fn endpoints(service: &Service, port: &Port, slices: &[&Slice]) -> (Vec<Endpoint>, Vec<Problem>) {
+/// new traffic: better than nothing, as kube-proxy does. Of too many those stay that it had.
+fn endpoints(
+    service: &Service,
+    port: &Port,
+    slices: &[&Slice],
+    guard: &Guard<'_>,
+    before: Option<&BTreeSet<(IpAddr, u16)>>,
+) -> (Vec<Endpoint>, Vec<Problem>) {
+    let mut refused = BTreeMap::new();
     let mut ready: BTreeMap<(IpAddr, u16), Option<&Arc<str>>> = BTreeMap::new();
     let mut leaving = BTreeMap::new();
     for slice in slices {
@@ -360,7 +405,9 @@ fn endpoints(service: &Service, port: &Port, slices: &[&Slice]) -> (Vec<Endpoint
                 if Family::of(*address) != service.family {
                     continue;
                 }
-                if endpoint.ready {
+                if let Some(why) = guard.refuse(SocketAddr::new(*address, number)) {
+                    refused.insert(SocketAddr::new(*address, number), why);
+                } else if endpoint.ready {
                     ready.insert((*address, number), target.as_ref());
                 } else if endpoint.serving && endpoint.terminating {
                     leaving.insert((*address, number), target.as_ref());
@@ -368,8 +415,23 @@ fn endpoints(service: &Service, port: &Port, slices: &[&Slice]) -> (Vec<Endpoint
             }
         }
     }
-    let chosen = if ready.is_empty() { leaving } else { ready };
+    let mut chosen = if ready.is_empty() { leaving } else { ready };
     let (mut endpoints, mut problems) = (Vec::new(), Vec::new());
+    let mut left = LeftOut::default();
+    refused.into_iter().for_each(|(at, why)| left.note(at, why));
+    if chosen.len() > MOST_MEMBERS {
+        left.note_over(chosen.len() - MOST_MEMBERS);
+        let had = |at: &(IpAddr, u16)| before.is_some_and(|before| before.contains(at));
+        let mut order: Vec<_> = chosen.keys().copied().collect();
+        order.sort_unstable_by_key(|at| (!had(at), *at));
+        for at in order.drain(MOST_MEMBERS..) {
+            chosen.remove(&at);
+        }
+    }
+    let name = service.key.to_string();
+    let unfit = left.unfit(&name).map(|message| Problem::new(Reason::MemberRefused, message));
+    let over = left.over(&name).map(|message| Problem::new(Reason::TooManyMembers, message));
+    problems.extend(unfit.into_iter().chain(over));
     let mut names = BTreeSet::new();
     for ((ip, port), target) in chosen {
         if let Some(target) = target.filter(|target| !is_name(target)) {

@@ -2,17 +2,28 @@
 //! difference.
 
 use super::endpoints::Endpoints;
+use super::guard::Guard;
 use super::nodes::Nodes;
+use crate::members::{LeftOut, MOST_MEMBERS};
 use crate::plan::{Backends, Pool};
 use crate::update::{Member, MemberChange, MemberState};
 use std::cmp::Ordering;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The members of a pool now, sorted by address.
-pub(super) fn resolve(pool: &Pool, endpoints: &Endpoints, nodes: &Nodes) -> Arc<[Member]> {
+/// The members of a pool now, sorted by address, and what is left out of them. Of too many those stay that it
+/// has; `before` are these, sorted.
+pub(super) fn resolve(
+    pool: &Pool,
+    endpoints: &Endpoints,
+    nodes: &Nodes,
+    guard: &Guard,
+    before: &[Member],
+) -> (Arc<[Member]>, LeftOut) {
+    let mut left = LeftOut::default();
     let members = match &pool.backends {
-        Backends::Pods => endpoints.pods(&pool.service),
+        // Tenants write EndpointSlices. Nodes are their administrator's.
+        Backends::Pods => fit(endpoints.pods(&pool.service), guard, &mut left),
         Backends::Nodes(to) => {
             let member =
                 |ip, state| Member { address: SocketAddr::new(ip, to.node_port), weight: 1, state };
@@ -26,7 +37,42 @@ pub(super) fn resolve(pool: &Pool, endpoints: &Endpoints, nodes: &Nodes) -> Arc<
             }
         }
     };
-    settle(members).into()
+    (at_most(MOST_MEMBERS, settle(members), before, &mut left).into(), left)
+}
+
+/// Those that may be members.
+fn fit(mut members: Vec<Member>, guard: &Guard, left: &mut LeftOut) -> Vec<Member> {
+    let mut unfit = Vec::new();
+    members.retain(|member| {
+        let why = guard.refuse(member.address);
+        unfit.extend(why.map(|why| (member.address, why)));
+        why.is_none()
+    });
+    unfit.sort_unstable();
+    unfit.dedup();
+    unfit.into_iter().for_each(|(at, why)| left.note(at, why));
+    members
+}
+
+/// As many as there may be: ready ones before those that are going away, those that were there before others,
+/// the lowest address first.
+fn at_most(
+    most: usize,
+    mut members: Vec<Member>,
+    before: &[Member],
+    left: &mut LeftOut,
+) -> Vec<Member> {
+    if members.len() <= most {
+        return members;
+    }
+    left.note_over(members.len() - most);
+    members.sort_unstable_by_key(|member| {
+        let new = before.binary_search_by_key(&member.address, |old| old.address).is_err();
+        (member.state, new, member.address)
+    });
+    members.truncate(most);
+    members.sort_unstable_by_key(|member| member.address);
+    members
 }
 
 /// One member per address, a ready one before a draining one. Where nobody is ready, those that still
@@ -86,6 +132,31 @@ mod tests {
     #[test]
     fn draining_members_take_new_traffic_where_nobody_is_ready() {
         assert_eq!(settle(vec![member(1, Draining)]), vec![member(1, Ready)]);
+    }
+
+    #[test]
+    fn of_too_many_those_stay_that_were_there_and_going_ones_make_room_for_ready_ones() {
+        let choose = |all: &[(u8, MemberState)], before: &[u8]| {
+            let member = |(last, state): &(u8, MemberState)| member(*last, *state);
+            let before: Vec<_> = before.iter().map(|last| member(&(*last, Ready))).collect();
+            let mut left = LeftOut::default();
+            let all = all.iter().map(member).collect();
+            let chosen = at_most(3, all, &before, &mut left);
+            (chosen.iter().map(|it| it.address.ip()).collect::<Vec<_>>(), left)
+        };
+        let ip = |last: u8| std::net::IpAddr::from([10, 0, 0, last]);
+        let over = |number| {
+            let mut left = LeftOut::default();
+            left.note_over(number);
+            left
+        };
+        let all = [(1, Ready), (2, Ready), (3, Ready), (4, Ready), (5, Ready)];
+        assert_eq!(choose(&all, &[]), ([1, 2, 3].map(ip).to_vec(), over(2)));
+        assert_eq!(choose(&all, &[3, 4, 5]), ([3, 4, 5].map(ip).to_vec(), over(2)));
+        assert_eq!(choose(&all, &[4]), ([1, 2, 4].map(ip).to_vec(), over(2)));
+        let going = [(1, Ready), (2, Ready), (3, Draining), (4, Ready)];
+        assert_eq!(choose(&going, &[1, 2, 3]), ([1, 2, 4].map(ip).to_vec(), over(1)));
+        assert_eq!(choose(&all[..3], &[]), ([1, 2, 3].map(ip).to_vec(), LeftOut::default()));
     }
 
     fn members() -> impl Strategy<Value = Vec<Member>> {

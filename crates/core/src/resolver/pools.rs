@@ -1,13 +1,18 @@
 //! Pools with their members, as the driver has them and as they should be.
 
 use super::endpoints::Endpoints;
+use super::guard::Guard;
 use super::members;
 use super::nodes::Nodes;
 use super::pieces::Pieces;
 use super::shards::Part;
+use crate::key::ConsumerRef;
+use crate::members::LeftOut;
+use crate::outcome::{Problem, Reason};
 use crate::plan::{Backends, Pool};
-use crate::update::{Change, ListenerKey, Member, Update};
+use crate::update::{Change, Extent, ListenerKey, Member, Refusal, Update};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// All pools by name, and those that have to be looked at.
@@ -19,6 +24,10 @@ pub(super) struct Pools {
     /// How often a fragment asks for nodes as members.
     with_nodes: usize,
     nodes_changed: bool,
+    /// What is left out of pools, by their names.
+    left_out: BTreeMap<Arc<str>, (ConsumerRef, Arc<Pool>, LeftOut)>,
+    /// Whether something else is left out than when it was last asked.
+    left_out_changed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -91,10 +100,16 @@ impl Pools {
         &mut self,
         endpoints: &mut Endpoints,
         nodes: &Nodes,
+        guard: &mut Guard,
         listeners: &mut BTreeSet<ListenerKey>,
         update: &mut Update,
     ) -> u64 {
         let mut dirty = std::mem::take(&mut self.dirty);
+        let changed = guard.take_changed();
+        if !changed.is_empty() {
+            dirty.extend(self.with_members_at(&changed));
+            dirty.extend(self.left_out.keys().cloned());
+        }
         if std::mem::take(&mut self.nodes_changed) && self.with_nodes > 0 {
             let given = |entry: &Entry| entry.given.as_ref().is_some_and(|g| has_nodes(&g.pool));
             let pools = self.pools.iter().filter(|(_, entry)| given(entry));
@@ -104,7 +119,9 @@ impl Pools {
         for name in dirty {
             let Some(entry) = self.pools.get_mut(&name) else { continue };
             let before = entry.given.take();
-            let wanted = entry.pieces.first().map(|(part, index)| part.pools[index].clone());
+            let first = entry.pieces.first();
+            let wanted = first.map(|(part, index)| part.pools[index].clone());
+            let consumer = first.map(|(part, _)| part.key.0.clone());
             if before.is_some() != wanted.is_some() {
                 listeners.extend(&entry.listeners);
             }
@@ -113,14 +130,23 @@ impl Pools {
                 if before.is_some() {
                     update.pools.push(Change::Remove(name.clone()));
                 }
+                self.left_out_changed |= self.left_out.remove(&name).is_some();
                 self.tidy(&name);
                 continue;
             };
-            let mut members = members::resolve(&pool, endpoints, nodes);
             let (same_pool, old) = match before {
                 Some(before) => (before.pool == pool, before.members),
                 None => (false, Arc::default()),
             };
+            let (mut members, left) = members::resolve(&pool, endpoints, nodes, guard, &old);
+            let left = consumer.filter(|_| !left.is_nothing()).map(|it| (it, pool.clone(), left));
+            if self.left_out.get(&name) != left.as_ref() {
+                self.left_out_changed = true;
+                match left {
+                    Some(left) => self.left_out.insert(name.clone(), left),
+                    None => self.left_out.remove(&name),
+                };
+            }
             if !same_pool {
                 update.pools.push(Change::Put(name.clone(), pool.clone()));
             }
@@ -135,6 +161,33 @@ impl Pools {
             entry.given = Some(Given { pool, members });
         }
         visited
+    }
+
+    /// Pools that have a member at one of these addresses.
+    fn with_members_at(&self, addresses: &BTreeSet<IpAddr>) -> Vec<Arc<str>> {
+        let there = |member: &Member| addresses.contains(&member.address.ip().to_canonical());
+        let given = self.pools.iter().filter_map(|(name, it)| Some((name, it.given.as_ref()?)));
+        given.filter(|(_, it)| it.members.iter().any(there)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether something else is left out than when it was last asked.
+    pub(super) fn take_left_out_changed(&mut self) -> bool {
+        std::mem::take(&mut self.left_out_changed)
+    }
+
+    /// What is left out, each on the consumer that it concerns.
+    pub(super) fn left_out(&self) -> impl Iterator<Item = Refusal> {
+        self.left_out.values().flat_map(|(consumer, pool, left)| {
+            let service = format!("{}/{}", pool.service.namespace, pool.service.name);
+            let told = [
+                (Reason::MemberRefused, left.unfit(&service)),
+                (Reason::TooManyMembers, left.over(&service)),
+            ];
+            told.into_iter().filter_map(|(reason, message)| {
+                let problem = Problem::new(reason, message?);
+                Some(Refusal { consumer: consumer.clone(), problem, extent: Extent::Part })
+            })
+        })
     }
 
     /// All that the driver has.
@@ -158,7 +211,7 @@ impl Pools {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.pools.is_empty() && self.with_nodes == 0
+        self.pools.is_empty() && self.with_nodes == 0 && self.left_out.is_empty()
     }
 }
 

@@ -52,7 +52,7 @@ async fn gather(
     // They end when this does.
     let mut watches = JoinSet::new();
     follow(client, options, context, &sender, &mut watches);
-    let mut resolver = Resolver::new();
+    let mut resolver = Resolver::with(options.members.clone());
     let mut follows_nodes = false;
     let mut batch = Vec::new();
     let mut synced = None;
@@ -82,6 +82,9 @@ async fn gather(
                 break;
             }
         }
+    }
+    for Refusal { consumer, problem, .. } in resolver.left_out() {
+        tracing::warn!(object = %consumer, reason = %problem.reason, "{}", problem.message);
     }
     for (host, consumer) in resolver.uncertified() {
         tracing::warn!(%host, object = %consumer, "its certificate has not come");

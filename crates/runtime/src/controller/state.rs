@@ -40,6 +40,7 @@ use bowline_core::planner::{Config, Event, Object, Planner, Read, Record};
 use bowline_core::programmed::{Claim, History, Pending, Verdict};
 use bowline_core::status::{self, Known, Undone, Waiting};
 use bowline_core::update::ListenerKey;
+use ipnet::IpNet;
 use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
 use k8s_openapi::jiff::Timestamp;
 use provision::Provisions;
@@ -268,9 +269,10 @@ impl State {
     }
 
     /// The same, where load balancers that classes make are served there.
-    pub(super) fn on(mut self, ground: Ground, images: Images) -> Self {
+    pub(super) fn on(mut self, ground: Ground, images: Images, deny_members: Vec<IpNet>) -> Self {
         self.bindings.ground = ground;
         self.provisions.images = images;
+        self.provisions.deny_members = deny_members;
         self
     }
 

@@ -43,8 +43,8 @@ fn range(text: &str) -> Option<RangeInclusive<u16>> {
     }
 }
 
-/// The addresses of all interfaces, and those that mean all of them.
-fn addresses() -> Option<BTreeSet<IpAddr>> {
+/// The addresses of all interfaces of this machine, and those that mean all of them. None: they cannot be had.
+pub fn addresses() -> Option<BTreeSet<IpAddr>> {
     let interfaces = nix::ifaddrs::getifaddrs().ok()?;
     let addresses = interfaces.filter_map(|interface| {
         let address = interface.address?;

@@ -23,6 +23,8 @@ pub(super) struct Provisions {
     /// Where that is reached, as it was read last or as the load balancer's status says.
     reach: BTreeMap<Arc<str>, Reach>,
     pub(super) images: Images,
+    /// Networks in which their agents send traffic to no member.
+    pub(super) deny_members: Vec<IpNet>,
 }
 
 /// What serves one.
@@ -83,7 +85,10 @@ impl State {
         };
         let listeners = self.listeners(lb);
         let images = self.provisions.images.clone();
-        let wish = Wish::new(made, &self.bindings.own_namespace(), &class, listeners, images);
+        let wish = Wish {
+            deny_members: self.provisions.deny_members.clone(),
+            ..Wish::new(made, &self.bindings.own_namespace(), &class, listeners, images)
+        };
         let provision = self.provisions.all.entry(Arc::clone(lb)).or_default();
         let due = provision.look_at.is_none_or(|at| at <= now);
         if !due && !provision.touched && provision.wish.as_ref() == Some(&wish) {

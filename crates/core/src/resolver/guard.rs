@@ -1,0 +1,142 @@
+//! Which members the rules refuse now. What the plan opens is part of that: a member at an address of a load
+//! balancer is a loop. It knows the addresses of all load balancers, and says which have come or gone.
+
+use super::shards::Part;
+use crate::members::{MemberRules, Unfit};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// The rules, and where load balancers are.
+#[derive(Debug, Default)]
+pub(super) struct Guard {
+    rules: MemberRules,
+    /// How many say that an address is one of a load balancer.
+    addresses: BTreeMap<IpAddr, usize>,
+    /// How many listeners of this load balancer have a port at an address.
+    ports: BTreeMap<(IpAddr, u16), usize>,
+    /// The addresses in each Plan of other load balancers.
+    others: BTreeMap<Arc<str>, (u32, BTreeSet<IpAddr>)>,
+    /// Addresses of which something else holds than when it was last asked.
+    changed: BTreeSet<IpAddr>,
+}
+
+impl Guard {
+    /// What these rules refuse.
+    pub(super) fn new(rules: MemberRules) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
+    /// Why a member gets no traffic. None: it may.
+    pub(super) fn refuse(&self, at: SocketAddr) -> Option<Unfit> {
+        let why = self.rules.refuse(at);
+        if why.is_some() {
+            return why;
+        }
+        let (ip, port) = (at.ip().to_canonical(), at.port());
+        // On loopback there is nothing else that a member and a load balancer could be at.
+        if !ip.is_loopback() && self.addresses.contains_key(&ip) {
+            return Some(Unfit::LoadBalancer);
+        }
+        self.ports.contains_key(&(ip, port)).then_some(Unfit::Agent)
+    }
+
+    /// Adds the listeners of a fragment.
+    pub(super) fn add(&mut self, part: &Part) {
+        for (key, _) in &part.listeners {
+            self.open(key.address);
+            for ip in self.opened_at(key.address) {
+                let number = self.ports.entry((ip, key.port)).or_default();
+                *number += 1;
+                if *number == 1 {
+                    self.changed.insert(ip);
+                }
+            }
+        }
+    }
+
+    /// Takes out the listeners of a fragment.
+    pub(super) fn remove(&mut self, part: &Part) {
+        for (key, _) in &part.listeners {
+            self.close(key.address);
+            for ip in self.opened_at(key.address) {
+                let Some(number) = self.ports.get_mut(&(ip, key.port)) else { continue };
+                *number -= 1;
+                if *number == 0 {
+                    self.ports.remove(&(ip, key.port));
+                    self.changed.insert(ip);
+                }
+            }
+        }
+    }
+
+    /// Takes the addresses in a Plan of another load balancer as they are now.
+    pub(super) fn apply_other(
+        &mut self,
+        plan: &Arc<str>,
+        addresses: impl IntoIterator<Item = IpAddr>,
+        epoch: u32,
+    ) {
+        let now: BTreeSet<_> = addresses.into_iter().collect();
+        now.iter().for_each(|address| self.open(*address));
+        let old = self.others.insert(plan.clone(), (epoch, now));
+        old.into_iter().flat_map(|(_, old)| old).for_each(|address| self.close(address));
+    }
+
+    /// Forgets a Plan of another load balancer.
+    pub(super) fn delete_other(&mut self, plan: &str) {
+        let old = self.others.remove(plan);
+        old.into_iter().flat_map(|(_, old)| old).for_each(|address| self.close(address));
+    }
+
+    /// Forgets Plans of others that were last told in another epoch.
+    pub(super) fn sweep_others(&mut self, epoch: u32) {
+        let stale = self.others.iter().filter(|(_, (seen, _))| *seen != epoch);
+        let gone: Vec<_> = stale.map(|(name, _)| name.clone()).collect();
+        gone.iter().for_each(|name| self.delete_other(name));
+    }
+
+    /// Addresses of which something else holds than when it was last asked.
+    pub(super) fn take_changed(&mut self) -> BTreeSet<IpAddr> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The addresses at which a listener at this one is open, where only the port tells it from a member: those
+    /// of this machine instead of the plan's, and loopback.
+    fn opened_at(&self, address: IpAddr) -> Vec<IpAddr> {
+        let address = address.to_canonical();
+        if !self.rules.here.is_empty() {
+            self.rules.here.iter().map(IpAddr::to_canonical).collect()
+        } else if address.is_unspecified() {
+            self.rules.machine.iter().map(IpAddr::to_canonical).collect()
+        } else if address.is_loopback() {
+            vec![address]
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn open(&mut self, address: IpAddr) {
+        let address = address.to_canonical();
+        let number = self.addresses.entry(address).or_default();
+        *number += 1;
+        if *number == 1 {
+            self.changed.insert(address);
+        }
+    }
+
+    fn close(&mut self, address: IpAddr) {
+        let address = address.to_canonical();
+        let Some(number) = self.addresses.get_mut(&address) else { return };
+        *number -= 1;
+        if *number == 0 {
+            self.addresses.remove(&address);
+            self.changed.insert(address);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.addresses.is_empty() && self.ports.is_empty() && self.others.is_empty()
+    }
+}

@@ -1,0 +1,87 @@
+//! Follows where other load balancers listen: a member there would send traffic round in a circle. It reads the
+//! addresses out of their Plans and nothing else.
+
+use super::{Heard, told};
+use crate::metrics::Metrics;
+use crate::watch::{self, Selection};
+use bowline_api::Plan;
+use bowline_core::resolver::{Kind, Object};
+use kube::api::ApiResource;
+use kube::core::{NotUsed, Object as Dynamic};
+use kube::{Api, Client, ResourceExt as _};
+use serde::Deserialize;
+use std::net::IpAddr;
+use tokio::sync::mpsc;
+
+/// What is read of a Plan. What cannot be read has no addresses.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Places {
+    load_balancer: String,
+    fragments: Vec<Fragment>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Fragment {
+    listeners: Vec<Listener>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Listener {
+    address: String,
+}
+
+impl Places {
+    /// The addresses, each once. One of a name alone ([`bowline_core::plan::BY_NAME`]) is none.
+    fn addresses(&self) -> Vec<IpAddr> {
+        let listeners = self.fragments.iter().flat_map(|fragment| &fragment.listeners);
+        let addresses = listeners.filter_map(|listener| listener.address.parse().ok());
+        let mut addresses: Vec<_> = addresses.filter(|it: &IpAddr| !it.is_unspecified()).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+}
+
+/// Follows the Plans of all load balancers but one until nobody listens.
+pub(super) async fn follow(
+    client: Client,
+    namespace: String,
+    load_balancer: String,
+    metrics: Metrics,
+    listener: mpsc::Sender<Heard>,
+) {
+    let resource = ApiResource::erase::<Plan>(&());
+    let plans: Api<Dynamic<Places, NotUsed>> = Api::namespaced_with(client, &namespace, &resource);
+    let read = move |seen| {
+        told(Kind::Elsewhere, seen, |plan: Dynamic<Places, NotUsed>| {
+            let name = plan.name_any();
+            // Of its own plan the resolver knows.
+            let own = plan.spec.load_balancer == load_balancer;
+            let addresses = if own { Vec::new() } else { plan.spec.addresses() };
+            Some(Object::Elsewhere(name.into(), addresses))
+        })
+    };
+    watch::follow(plans, Selection::default(), "Plan", metrics, listener, read).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn addresses_are_read_out_of_a_plan_of_whatever_version() {
+        let read = |spec| serde_json::from_value::<Places>(spec).unwrap().addresses();
+        let listener = |address: &str| json!({"address": address, "protocol": "FromTheFuture"});
+        let plan = json!({"loadBalancer": "edge", "hash": 7, "fragments": [
+            {"consumer": {}, "listeners": [listener("192.0.2.2"), listener("192.0.2.1")]},
+            {"listeners": [listener("192.0.2.1"), listener("0.0.0.0"), listener("next-door"), {}]},
+            {"sites": []},
+        ]});
+        assert_eq!(read(plan), [[192, 0, 2, 1], [192, 0, 2, 2]].map(IpAddr::from));
+        assert_eq!(read(json!({})), [] as [IpAddr; 0]);
+    }
+}

@@ -1,0 +1,34 @@
+//! Which members get no traffic: the flag, and what a process knows of itself.
+
+use bowline_core::members::{MemberRules, network};
+use bowline_runtime::templates::machine_addresses;
+use ipnet::IpNet;
+use std::net::{IpAddr, SocketAddr};
+
+/// Which members get no traffic.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct MembersFlag {
+    /// Send no traffic to members in these networks, with commas or repeated; their Services are told.
+    /// Loopback, link-local and load balancers' addresses are left out without being named
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = network)]
+    deny_members: Vec<IpNet>,
+}
+
+impl MembersFlag {
+    /// The networks.
+    pub(super) fn networks(&self) -> Vec<IpNet> {
+        self.deny_members.clone()
+    }
+
+    /// The rules of a process that listens for itself at these places.
+    pub(super) fn rules(&self, listening: &[SocketAddr]) -> MemberRules {
+        let machine = machine_addresses().unwrap_or_default().into_iter();
+        MemberRules {
+            loopback: false,
+            denied: self.networks(),
+            listening: listening.to_vec(),
+            machine: machine.filter(|address: &IpAddr| !address.is_unspecified()).collect(),
+            here: Vec::new(),
+        }
+    }
+}
