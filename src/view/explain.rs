@@ -10,7 +10,7 @@ use super::status::{AppliedView, ConsumerName, LoadBalancerView};
 use super::words::Certificate;
 use super::{View, explain_text, why, words};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
-use bowline_core::outcome::{Problem, State};
+use bowline_core::outcome::{Problem, Reason, State};
 use bowline_core::plan::{BY_NAME, Fragment, Listener, Pool, Serves};
 use bowline_core::point::Point;
 use bowline_core::status::Waiting;
@@ -276,9 +276,14 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
 
 /// What the agent could not do for a consumer, or may not have been able to.
 fn undone(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<ProblemView> {
-    let Some(agent) = facts.agents.get(load_balancer) else { return Vec::new() };
+    let withheld = withheld(facts, load_balancer, consumer);
+    let Some(agent) = facts.agents.get(load_balancer) else { return withheld };
     let refused = agent.report.refused.iter().filter(|it| it.consumer == *consumer);
-    let mut problems: Vec<_> = refused.map(|it| ProblemView::from(&it.problem)).collect();
+    // Of a certificate that the leader does not hand out the agent knows only that it has not come.
+    let refused =
+        refused.filter(|it| withheld.is_empty() || it.problem.reason != Reason::SecretNotFound);
+    let refused: Vec<_> = refused.map(|it| ProblemView::from(&it.problem)).collect();
+    let mut problems = [withheld, refused].concat();
     if problems.is_empty() && agent.report.unlisted > 0 {
         let why = Waiting::Unlisted(agent.report.unlisted);
         problems.push(ProblemView {
@@ -287,6 +292,17 @@ fn undone(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<Pro
         });
     }
     problems
+}
+
+/// What the leader says of certificates that it does not hand out: it alone knows which have room.
+fn withheld(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<ProblemView> {
+    let reason = Reason::TooManyCertificates.to_string();
+    let status = facts.load_balancers.get(load_balancer).and_then(|it| it.status.as_ref());
+    let told = status.into_iter().flat_map(|it| &it.refused).filter(|it| it.reason == reason);
+    let ingress = consumer.kind == ConsumerKind::Ingress;
+    let told = told
+        .filter(|it| ingress && *it.namespace == *consumer.namespace && *it.name == *consumer.name);
+    told.map(|it| ProblemView { reason: it.reason.clone(), message: it.message.clone() }).collect()
 }
 
 /// Where a consumer can be reached: at listeners of its own, or at those that its load balancer's

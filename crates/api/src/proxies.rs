@@ -7,6 +7,7 @@ use crate::source::{BareMetalType, LoadBalancerSource};
 use crate::{LoadBalancer, names};
 use bowline_core::plan::Transport;
 use bowline_core::provision::Rollout;
+use bowline_core::vault::SECRETS;
 use ipnet::IpNet;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
@@ -19,8 +20,6 @@ const FOLDER: &str = "/run/bowline";
 /// What has the agent's token, and where clients of the API look for it.
 const TOKEN: &str = "token";
 const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Secrets with certificates that an agent may read; most load balancers have one.
-const SECRETS: u32 = 8;
 /// Ports of a Service; the API takes no more that are worth it.
 const MOST_PORTS: usize = 200;
 

@@ -49,5 +49,6 @@ pub mod resources;
 pub mod shard;
 pub mod status;
 pub mod update;
+pub mod vault;
 
 pub use key::{ConsumerKind, ConsumerRef, ObjectKey};

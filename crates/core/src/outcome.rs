@@ -87,6 +87,8 @@ pub enum Reason {
     MemberRefused,
     /// More members than a pool may have.
     TooManyMembers,
+    /// A certificate for which its namespace has no room on the load balancer.
+    TooManyCertificates,
 }
 
 impl Reason {

@@ -124,6 +124,133 @@ async fn a_certificate_reaches_the_agent_is_exchanged_and_is_not_kept() {
     cluster.shutdown().await;
 }
 
+/// A certificate of a namespace for a host of its own, with some thousand bytes of names in it, and the Ingress
+/// that needs it.
+fn tenant(namespace: &str, name: &str, names: usize, copies: usize) -> [Value; 2] {
+    let host = format!("{name}.{namespace}.example");
+    let padding = (0..names).map(|n| format!("{n:03}.{}.example", "x".repeat(50)));
+    let all: Vec<_> = std::iter::once(host.clone()).chain(padding).collect();
+    let made = rcgen::generate_simple_self_signed(all).unwrap();
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": {
+            "tls.crt": ByteString(made.cert.pem().repeat(copies).into_bytes()),
+            "tls.key": ByteString(made.signing_key.serialize_pem().into_bytes()),
+        },
+    });
+    let backend = json!({"service": {"name": "web", "port": {"number": 8080}}});
+    let ingress = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "ingressClassName": "bowline",
+            "tls": [{"hosts": [host], "secretName": name}],
+            "rules": [{"host": host, "http":
+                {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}],
+        },
+    });
+    [secret, ingress]
+}
+
+/// Waits until an Ingress is told this in an Event.
+async fn told(client: &Client, namespace: &str, name: &str, reason: &str) -> String {
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    eventually(&format!("{namespace}/{name} is told {reason}"), || async {
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        let about = |it: &&Event| it.involved_object.name.as_deref() == Some(name);
+        let found = all.iter().filter(about).find(|it| it.reason.as_deref() == Some(reason));
+        found.and_then(|it| it.message.clone()).ok_or_else(|| format!("{} events", all.len()))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_namespace_cannot_keep_the_certificates_of_another_from_arriving() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    create(&client, load_balancer("127.0.0.1")).await;
+    create(
+        &client,
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass",
+            "metadata": {"name": "bowline"}, "spec": {"controller": "bowline.dev/ingress"}}),
+    )
+    .await;
+    for namespace in ["evil", "shop"] {
+        create(
+            &client,
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+        )
+        .await;
+        create(
+            &client,
+            json!({"apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": "web", "namespace": namespace},
+                "spec": {"ports": [{"port": 8080}]}}),
+        )
+        .await;
+    }
+    // More than all Secrets of before had room for, and more than one namespace has.
+    let mut padded = 0;
+    for number in 0..215 {
+        let [secret, ingress] = tenant("evil", &format!("evil-{number:03}"), 130, 3);
+        padded += secret["data"]["tls.crt"].as_str().unwrap().len() / 4 * 3;
+        create(&client, secret).await;
+        create(&client, ingress).await;
+    }
+    assert!(padded > 215 * 33 * 1024, "{padded}");
+    let [secret, ingress] = tenant("evil", "huge", 105, 6);
+    create(&client, secret).await;
+    create(&client, ingress).await;
+    let controller = start_controller(client.clone(), controller_options("a"));
+    let driver = Recorder::default();
+    let agent = start_agent(client.clone(), AgentOptions::new("edge"), driver.clone());
+    let message = told(&client, "evil", "evil-214", "TooManyCertificates").await;
+    assert!(message.contains("namespace evil has "), "{message}");
+    let message = told(&client, "evil", "huge", "TooManyCertificates").await;
+    assert!(message.contains("40 KiB is the most"), "{message}");
+    let events: Api<Event> = Api::namespaced(client.clone(), "evil");
+    eventually("all of it has come or is told", || async {
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        let told = |it: &&Event| it.reason.as_deref() == Some("TooManyCertificates");
+        let (come, told) = (given(&driver).len(), all.iter().filter(told).count());
+        if come > 150 && come + told == 216 { Ok(()) } else { Err(format!("{come} and {told}")) }
+    })
+    .await;
+    let before = given(&driver);
+
+    // Another namespace gets its own in, and later their successors.
+    for _ in 0..2 {
+        for number in 0..5 {
+            let [secret, ingress] = tenant("shop", &format!("shop-{number}"), 0, 1);
+            create(&client, secret).await;
+            create(&client, ingress).await;
+        }
+        let others = || given(&driver).difference(&before).cloned().collect::<BTreeSet<_>>();
+        let first = others();
+        eventually("five of another namespace", || async {
+            let now = others();
+            let new = now.difference(&first).count();
+            if new == 5 && now.len() == 5 { Ok(()) } else { Err(format!("{new} {}", now.len())) }
+        })
+        .await;
+        assert!(before.is_subset(&given(&driver)), "what was there stays");
+    }
+    // One that goes makes room for one that waits.
+    let ingresses: Api<Ingress> = Api::namespaced(client.clone(), "evil");
+    let number = given(&driver).len();
+    ingresses.delete("evil-000", &DeleteParams::default()).await.unwrap();
+    eventually("the next one", || async {
+        let now = given(&driver);
+        let new = now.difference(&before).count();
+        if new == 6 && now.len() == number { Ok(()) } else { Err(format!("{new} {}", now.len())) }
+    })
+    .await;
+    agent.stop().await;
+    controller.stop().await;
+    cluster.shutdown().await;
+}
+
 /// What a driver signs cookies with.
 fn signs_with(driver: &Recorder) -> Option<CookieSecret> {
     let updates = driver.updates.lock().unwrap();

@@ -10,6 +10,7 @@ use bowline_api::{convert, names};
 use bowline_core::key::ObjectKey;
 use bowline_core::resolver::{Event, Kind, Object};
 use bowline_core::update::{Certificate, CookieSecret};
+use bowline_core::vault::SECRETS as MOST;
 use futures::future::{join, join_all};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
@@ -20,8 +21,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Agents are allowed to read so many; see deploy/rbac/agent.yaml.
-const MOST: u32 = 8;
 /// So long it may take to find out which Secrets there are.
 const LOOK: Duration = Duration::from_secs(1);
 /// So long everything else waits for certificates.

@@ -8,18 +8,20 @@ use bowline_api::{convert, names};
 use bowline_core::key::ObjectKey;
 use bowline_core::shard::{Stamp, Write};
 use bowline_core::update::Certificate;
+use bowline_core::vault::{self, Need, Vault, Withheld};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::mem::replace;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// The most bytes of certificates in one Secret: base64 makes more of them, and 1 MiB is the limit.
-const LARGEST: usize = 600 * 1024;
 
 /// What is not found is looked for again after this, and each time after twice as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// When all Secrets are full, what waits is tried again after this.
+const FULL: Duration = Duration::from_secs(5);
 
 /// A certificate that was looked for in vain.
 #[derive(Debug)]
@@ -40,6 +42,10 @@ pub(super) struct Certificates {
     sizes: BTreeMap<Arc<str>, usize>,
     fetched: Fetched,
     missed: BTreeMap<Arc<str>, Missed>,
+    /// Who has room, and who has none.
+    vault: Vault,
+    /// Whether others have none than when it was last asked.
+    withheld_changed: bool,
     /// What was needed, by its revision, when there was last nothing to do.
     rested: Option<(u64, bool, Option<String>)>,
     /// What was needed, by its revision, when all of it was there.
@@ -53,15 +59,19 @@ pub(super) struct Needed<'a> {
     pub(super) certificates: &'a BTreeMap<Arc<str>, Vec<ObjectKey>>,
     /// Another number whenever those are others.
     pub(super) revision: u64,
+    /// Whether the load balancer is for one namespace only.
+    pub(super) alone: bool,
 }
 
 impl Default for Certificates {
     fn default() -> Self {
         Self {
-            packed: Packed::new(LARGEST),
+            packed: Packed::new(vault::SECRET),
             sizes: BTreeMap::new(),
             fetched: Fetched::new(),
             missed: BTreeMap::new(),
+            vault: Vault::default(),
+            withheld_changed: false,
             rested: None,
             complete: None,
         }
@@ -179,10 +189,11 @@ impl Certificates {
         self.packed.version(names::plan_index(name)?)
     }
 
-    /// Whether all of these are there for the agent.
+    /// Whether all of these are there for the agent, but for those that have no room.
     pub(super) fn has_all(&mut self, needed: Needed<'_>) -> bool {
-        let all = self.complete == Some(needed.revision)
-            || needed.certificates.keys().all(|hash| self.packed.holds(hash));
+        let there =
+            |hash: &Arc<str>| self.packed.holds(hash) || self.vault.withholds(hash).is_some();
+        let all = self.complete == Some(needed.revision) || needed.certificates.keys().all(there);
         self.complete = all.then_some(needed.revision);
         all
     }
@@ -201,11 +212,12 @@ impl Certificates {
         if self.rested.as_ref() == Some(&look) {
             return None;
         }
+        self.admit(needed);
         let needed = needed.certificates;
         self.missed.retain(|hash, missed| needed.get(hash) == Some(&missed.places));
         let absent: Vec<_> = needed
             .iter()
-            .filter(|(hash, _)| !self.has(hash))
+            .filter(|(hash, _)| !self.has(hash) && self.vault.withholds(hash).is_none())
             .filter(|(hash, _)| self.missed.get(*hash).is_none_or(|missed| missed.until <= now))
             .map(|(hash, places)| (Arc::clone(hash), places.clone()))
             .collect();
@@ -213,7 +225,7 @@ impl Certificates {
             return Some(Next::Fetch(absent));
         }
         self.want(needed, may_remove);
-        let Some(write) = self.packed.next(uid, now) else {
+        let Some(write) = self.next_write(uid, now) else {
             if self.packed.is_settled() {
                 self.fetched.clear();
                 self.sizes.retain(|hash, _| needed.contains_key(hash));
@@ -237,12 +249,51 @@ impl Certificates {
         }))
     }
 
+    /// The next write that may be tried now. What would go into one Secret too many waits until there is room in
+    /// the others: what is replaced leaves them when no Plan names it any more.
+    fn next_write(&mut self, uid: Option<&str>, now: Instant) -> Option<Write<Arc<str>, ()>> {
+        loop {
+            let write = self.packed.next(uid, now)?;
+            if write.index() < vault::SECRETS || write.items().is_none() {
+                return Some(write);
+            }
+            self.packed.refused(write.index(), now + FULL);
+        }
+    }
+
+    /// Decides which of those have room whose size is known.
+    fn admit(&mut self, needed: Needed<'_>) {
+        let before = self.vault.withheld().clone();
+        let known = needed.certificates.iter().filter_map(|(hash, places)| {
+            let size = *self.sizes.get(hash)?;
+            Some(Need { hash, size, places, held: self.packed.holds(hash) })
+        });
+        self.vault.admit(known, needed.alone);
+        let vault = &self.vault;
+        self.fetched.retain(|hash, _| vault.withholds(hash).is_none());
+        if *vault.withheld() != before {
+            (self.withheld_changed, self.complete) = (true, None);
+        }
+    }
+
+    /// Those that have no room, by hash.
+    pub(super) fn withheld(&self) -> &BTreeMap<Arc<str>, Withheld> {
+        self.vault.withheld()
+    }
+
+    /// Whether others have no room than when it was last asked.
+    pub(super) fn take_withheld_changed(&mut self) -> bool {
+        replace(&mut self.withheld_changed, false)
+    }
+
     fn has(&self, hash: &Arc<str>) -> bool {
         self.packed.holds(hash) || self.fetched.contains_key(hash)
     }
 
     fn want(&mut self, needed: &BTreeMap<Arc<str>, Vec<ObjectKey>>, may_remove: bool) {
-        let new = needed.keys().filter(|hash| !self.packed.wanted().contains_key(*hash));
+        let fits = |hash: &&Arc<str>| self.vault.withholds(hash).is_none();
+        let new = needed.keys().filter(fits);
+        let new = new.filter(|hash| !self.packed.wanted().contains_key(*hash));
         let lost = self.packed.wanted().keys().filter(|hash| !self.has(hash));
         let lost: Vec<_> = lost.cloned().collect();
         for hash in new.filter(|hash| self.has(hash)).cloned().collect::<Vec<_>>() {
@@ -273,7 +324,7 @@ mod tests {
     }
 
     fn as_needed(certificates: &BTreeMap<Arc<str>, Vec<ObjectKey>>) -> Needed<'_> {
-        Needed { certificates, revision: 1 }
+        Needed { certificates, revision: 1, alone: false }
     }
 
     #[test]
@@ -288,7 +339,7 @@ mod tests {
         });
         let two = needed(&["a", "b"]);
         let next = |certificates: &mut Certificates, needed, revision| {
-            let needed = Needed { certificates: needed, revision };
+            let needed = Needed { certificates: needed, revision, alone: false };
             certificates.next("lb", Some("uid"), needed, true, Instant::now())
         };
         assert!(next(&mut certificates, &one, 1).is_none());
@@ -296,6 +347,66 @@ mod tests {
         assert!(next(&mut certificates, &two, 1).is_none());
         let fetch = next(&mut certificates, &two, 2);
         assert!(matches!(fetch, Some(Next::Fetch(_))), "{fetch:?}");
+    }
+
+    #[test]
+    fn one_that_has_no_room_is_read_once_and_holds_nothing_up() {
+        let mut certificates = Certificates::default();
+        let all: Vec<_> = (0..100).map(|n| format!("{n:03}")).collect();
+        let needed = needed(&all.iter().map(String::as_str).collect::<Vec<_>>());
+        let now = Instant::now();
+        let size = 2 * vault::LARGEST;
+        let mut fetches = 0;
+        let mut versions = 1..;
+        loop {
+            match certificates.next("lb", Some("uid"), as_needed(&needed), true, now) {
+                Some(Next::Fetch(wanted)) => {
+                    fetches += 1;
+                    let padded = |hash: &Arc<str>| if **hash == *"007" { size } else { 1_000 };
+                    let chain = |hash| Arc::from("x".repeat(padded(hash)));
+                    let read = wanted.iter().map(|(hash, _)| {
+                        let it = Certificate { chain: chain(hash), key: "".into() };
+                        (Arc::clone(hash), Arc::new(it))
+                    });
+                    certificates.fetched(read.collect(), Vec::new(), now);
+                }
+                Some(Next::Write(write)) => {
+                    assert!(!write.added.contains_key("007"));
+                    certificates.wrote(write.write, versions.next().map(|it: u32| it.to_string()));
+                }
+                Some(Next::Later(at)) => panic!("{at:?}"),
+                None => break,
+            }
+        }
+        assert_eq!(fetches, 1);
+        assert!(certificates.take_withheld_changed() && !certificates.take_withheld_changed());
+        assert_eq!(certificates.withheld().keys().map(|it| &**it).collect::<Vec<_>>(), ["007"]);
+        assert!(certificates.has_all(as_needed(&needed)));
+    }
+
+    #[test]
+    fn no_secret_is_written_that_no_agent_reads() {
+        let mut certificates = Certificates::default();
+        let now = Instant::now();
+        // All Secrets are full of what is needed no more and what Plans still name.
+        for index in 0..vault::SECRETS {
+            certificates.seen(CertificatesSeen {
+                name: names::certificates_secret("lb", index),
+                load_balancer: "lb".into(),
+                version: "1".to_owned(),
+                owner: Some("uid".to_owned()),
+                sizes: vec![(format!("old-{index}").into(), vault::SECRET)],
+            });
+        }
+        let needed = needed(&["new"]);
+        let read = Certificate { chain: "x".into(), key: "y".into() };
+        certificates.fetched([("new".into(), Arc::new(read))].into(), Vec::new(), now);
+        let next = certificates.next("lb", Some("uid"), as_needed(&needed), false, now);
+        assert!(next.is_none(), "{next:?}");
+        // The Plan is written, and nothing names the old ones any more.
+        let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
+        let Some(Next::Write(write)) = next else { panic!("{next:?}") };
+        assert!(write.write.index() < vault::SECRETS, "{write:?}");
     }
 
     #[test]

@@ -39,7 +39,7 @@ use bowline_core::plan::Fragment;
 use bowline_core::planner::{Config, Event, Object, Planner, Read, Record};
 use bowline_core::programmed::{Claim, History, Pending, Verdict};
 use bowline_core::status::{self, Known, Undone, Waiting};
-use bowline_core::update::ListenerKey;
+use bowline_core::update::{ListenerKey, Refusal};
 use ipnet::IpNet;
 use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
 use k8s_openapi::jiff::Timestamp;
@@ -221,6 +221,8 @@ pub(super) struct State {
     pub(super) said: Vec<Announcement>,
     /// For people who look on.
     pub(super) told: Vec<Change>,
+    /// Certificates that have no room on a load balancer, each on the Ingress that it concerns.
+    withheld: BTreeMap<Arc<str>, Vec<Refusal>>,
     /// How much is refused now, by reason.
     pub(super) refused: BTreeMap<Reason, usize>,
     /// How often the consumers of a load balancer were gone through for its status.
@@ -262,6 +264,7 @@ impl State {
             dirty: BTreeSet::new(),
             said: Vec::new(),
             told: Vec::new(),
+            withheld: BTreeMap::new(),
             refused: BTreeMap::new(),
             #[cfg(test)]
             walks: 0,

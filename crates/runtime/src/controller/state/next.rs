@@ -6,11 +6,16 @@ use crate::controller::writes::CookiesWrite;
 use bowline_api::load_balancer::LoadBalancerPhase;
 use bowline_core::cookies::{self, Recorded, Step};
 use bowline_core::objects::LoadBalancer;
-use bowline_core::update::{Extent, Refusal};
+use bowline_core::update::Extent;
 
 /// The certificates that a load balancer needs.
 fn needed<'a>(planner: &'a Planner, lb: &str) -> Needed<'a> {
-    Needed { certificates: planner.certificates(lb), revision: planner.certificates_revision(lb) }
+    Needed {
+        certificates: planner.certificates(lb),
+        revision: planner.certificates_revision(lb),
+        // One that has a claim is used from its namespace only.
+        alone: planner.load_balancer(lb).is_some_and(|it| it.claim.is_some()),
+    }
 }
 
 impl State {
@@ -87,6 +92,9 @@ impl State {
         // A Plan that still refers to a certificate must find it.
         let written = self.plans.get(lb).is_none_or(Plans::is_settled);
         let next = certificates.next(lb, uid.as_deref(), needed, written, now);
+        if certificates.take_withheld_changed() {
+            self.tell_withheld(lb);
+        }
         match next {
             None => Next::Nothing,
             Some(certificates::Next::Later(at)) => Next::Later(at),
@@ -98,6 +106,46 @@ impl State {
                 let uid = uid.unwrap_or_default();
                 Next::Write(Write::Certificates(write, Arc::clone(lb), uid), tried)
             }
+        }
+    }
+
+    /// Other certificates have no room than before: Ingresses are told.
+    fn tell_withheld(&mut self, lb: &Arc<str>) {
+        let withheld = self.certificates.get(lb).map(Certificates::withheld);
+        let now = withheld.filter(|it| !it.is_empty()).map_or_else(Vec::new, |withheld| {
+            let ingresses =
+                self.planner.consumers(lb).filter(|it| it.kind == ConsumerKind::Ingress);
+            let mut told = Vec::new();
+            for consumer in ingresses {
+                let parts = self.planner.parts_on(lb, consumer.kind, &key(consumer));
+                for site in parts.iter().flat_map(|part| &part.sites) {
+                    let certificate = site.tls.as_ref().and_then(|it| it.certificate.as_ref());
+                    let why = certificate.and_then(|it| withheld.get(&it.hash));
+                    told.extend(why.map(|why| {
+                        let message = format!(
+                            "the certificate of {} is not handed to load balancer {lb}: {why}; \
+                             handshakes for it fail, or go on with the one before",
+                            site.host
+                        );
+                        let problem = Problem::new(Reason::TooManyCertificates, message);
+                        Refusal { consumer: consumer.clone(), problem, extent: Extent::Part }
+                    }));
+                }
+            }
+            told.sort();
+            told.dedup();
+            told
+        });
+        let before = self.withheld.remove(lb).unwrap_or_default();
+        for refusal in now.iter().filter(|it| !before.contains(it)) {
+            self.say(&refusal.consumer, &refusal.problem);
+        }
+        let concerned = before.iter().chain(&now).map(|it| &it.consumer);
+        let concerned = concerned.map(|it| Target::Consumer(it.kind, key(it)));
+        self.dirty.extend(concerned.collect::<Vec<_>>());
+        self.dirty.insert(Target::LoadBalancer(Arc::clone(lb)));
+        if !now.is_empty() {
+            self.withheld.insert(Arc::clone(lb), now);
         }
     }
 
@@ -203,7 +251,8 @@ impl State {
         };
         let report = &agent.report;
         let shared = consumer.kind == ConsumerKind::Ingress;
-        let refusals = report.refused.iter().filter(|refusal| {
+        let withheld = self.withheld.get(lb).into_iter().flatten();
+        let refusals = report.refused.iter().chain(withheld).filter(|refusal| {
             shared && refusal.consumer.kind == ConsumerKind::LoadBalancer
                 || refusal.consumer == *consumer
         });
@@ -326,13 +375,16 @@ impl State {
         let standing = self.standing(lb);
         let said = render::condition_of(&before.conditions, names::CONDITION_ASSIGNED);
         let assigned = self.assigned(lb, said);
+        let reported = agent.map_or(&[][..], |agent| &agent.report.refused);
+        let withheld = self.withheld.get(lb).map_or(&[][..], Vec::as_slice);
+        let undone: Vec<_> = reported.iter().chain(withheld).cloned().collect();
         let want = status::load_balancer(Known {
             name: lb,
             verdict: verdict.as_ref(),
             addresses: self.addresses_in_force(known, verdict.as_ref()),
             consumers: self.planner.consumers(lb),
             refused: self.planner.refused(lb),
-            undone: agent.map_or(&[], |agent| &agent.report.refused),
+            undone: &undone,
             catching_up: again.is_some(),
             unreclaimed: render::unreclaimed(before),
             made: standing.as_ref(),
