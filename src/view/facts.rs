@@ -15,6 +15,7 @@ use bowline_core::outcome::{Outcome, Problem, Reason, quote};
 use bowline_core::plan::{CertificateRef, Fragment, Site, SiteTls};
 use bowline_core::planner::{self, Config, Event, Grant, Kind, Object, Planner};
 use bowline_core::provision::Reach;
+use bowline_core::update::Refusal;
 use bowline_runtime::lease::Report;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Service};
@@ -278,6 +279,8 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) 
     kind(Kind::Ingress, &mut lists.ingresses.iter().map(convert::ingress).map(Object::Ingress));
     for (name, agent) in agents {
         planner.handle(Event::Reported(name.as_str().into(), agent.report.addresses.clone()));
+        let unserved = agent.report.refused.iter().filter_map(Refusal::unserved).collect();
+        planner.handle(Event::Unserved(name.as_str().into(), unserved));
     }
     // What a class made is reached where the Service in front of it is, as the leader says.
     for lb in lists.load_balancers.iter().filter(|lb| Made::of(lb).is_some()) {
@@ -292,7 +295,7 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) 
     for ((kind, key), grant) in grants(lists) {
         planner.handle(Event::Granted(kind, key, grant));
     }
-    // Where a wish cannot be read, what is recorded stays.
+    // A consumer keeps the ports and hosts that are recorded for it.
     for plan in &lists.plans {
         if let Some(index) = index(plan) {
             let lb = plan.spec.load_balancer.as_str();

@@ -5,7 +5,8 @@
 //!  handle: store ── equal? nothing ── different ─▶ reverse edges ─▶ dirty
 //!
 //!  take:   dirty ─▶ seat: ours? placement, may it? ─▶ wanted ports, hosts, paths
-//!                                                        │ a winner changed: its contenders
+//!                                                        │ recorded holders keep them, else the
+//!                                                        │ oldest; a holder changed: its contenders
 //!                ─▶ build: objects + won ports and hosts ─▶ fragment, outcome
 //!                                                        │ different from before
 //!                ─▶ output: changes, hash, certificates
@@ -53,6 +54,7 @@ use crate::objects::{
 use crate::outcome::Outcome;
 use crate::plan::Fragment;
 use crate::resources::Amounts;
+use crate::update::Extent;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -119,8 +121,15 @@ pub enum Event {
     /// The addresses that a Service or load balancer has from pools.
     Granted(ConsumerKind, ObjectKey, Grant),
     /// What a Plan object holds, as the API has it: told for every Plan that is seen, and with nothing
-    /// in it for one that is gone. Where a placement or address cannot be read, what is recorded stays.
+    /// in it for one that is gone. A consumer keeps the ports and hosts that it has there, and where a
+    /// placement or address cannot be read, what is recorded stays.
     Recorded(Record),
+    /// A Plan object is being written with this: until it is seen, what it held counts as well.
+    Writing(Record),
+    /// No write of a Plan is under way any more: only what was seen counts.
+    WritesAbandoned,
+    /// All that the agents of a load balancer do not serve for a consumer because they serve it for another.
+    Unserved(Arc<str>, Vec<(ConsumerRef, Extent)>),
     /// Whether a consumer has a seat on a load balancer that counts them. None: it wants none any more.
     Admitted(ConsumerRef, Option<Decision>),
     /// With how much a consumer that belongs elsewhere stays on a load balancer that counts seats. None: it

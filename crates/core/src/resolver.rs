@@ -25,8 +25,9 @@ use crate::hash::PlanHash;
 use crate::key::{ConsumerRef, ObjectKey};
 use crate::members::MemberRules;
 use crate::objects::{Node, Slice};
+use crate::outcome::{Problem, Reason, quote};
 use crate::plan::{Fragment, Host};
-use crate::update::{Certificate, CookieSecret, Refusal, Update};
+use crate::update::{Certificate, CookieSecret, Extent, ListenerKey, Refusal, Update};
 use endpoints::Endpoints;
 use guard::Guard;
 use listeners::Listeners;
@@ -82,6 +83,40 @@ pub enum Event {
     Delete(Kind, ObjectKey),
     /// All objects of a kind have been told.
     Done(Kind),
+}
+
+/// What the plan has for two consumers, of which one is served.
+enum Contested<'a> {
+    /// A listener, and the consumer that it is open for.
+    Port(ListenerKey, &'a ConsumerRef),
+    /// A host, and the namespace that it is served for.
+    Host(&'a Host, &'a Arc<str>),
+}
+
+/// What the plan has for a consumer and is served for another.
+struct Unserved<'a> {
+    consumer: &'a ConsumerRef,
+    extent: Extent,
+    by: Contested<'a>,
+}
+
+impl Unserved<'_> {
+    fn refusal(self) -> Refusal {
+        let (reason, message) = match self.by {
+            Contested::Port(key, holder) => {
+                let message = format!("{} is open for {holder}, which had it first", key.socket());
+                (Reason::PortTaken, message)
+            }
+            Contested::Host(host, owner) => {
+                let (host, owner) = (quote(&host.to_string()), quote(owner));
+                let message =
+                    format!("host {host} is served for namespace {owner}, which had it first");
+                (Reason::HostTaken, message)
+            }
+        };
+        let (consumer, problem) = (self.consumer.clone(), Problem::new(reason, message));
+        Refusal { consumer, problem, extent: self.extent }
+    }
 }
 
 /// Joins what it is told, and says what is different.
@@ -287,6 +322,12 @@ impl Resolver {
     /// Whether other members are left out than when it was last asked. Nothing else need have changed.
     pub fn take_left_out_changed(&mut self) -> bool {
         self.pools.take_left_out_changed()
+    }
+
+    /// What the plan has for two consumers and is served for the other one, as two leaders may record it for
+    /// a moment. The leader takes it out of the plan of the one that is refused here.
+    pub fn unserved(&self) -> impl Iterator<Item = Refusal> {
+        self.listeners.unserved().chain(self.sites.unserved()).map(Unserved::refusal)
     }
 
     /// Everything that [`Self::take`] has given so far, for a driver that has to start over.

@@ -99,14 +99,14 @@ impl Undone {
         let mut shut = BTreeSet::new();
         for refusal in refusals {
             let problems = match refusal.extent {
-                Extent::Part => &mut undone.parts,
+                Extent::Part | Extent::Host(_) => &mut undone.parts,
                 Extent::All | Extent::Listener(_) => &mut undone.problems,
             };
             problems.push(refusal.problem.clone());
             match refusal.extent {
                 Extent::All => undone.all = true,
                 Extent::Listener(key) => drop(shut.insert(key)),
-                Extent::Part => {}
+                Extent::Part | Extent::Host(_) => {}
             }
         }
         if shut.is_empty() {

@@ -7,7 +7,7 @@
 
 use crate::hash::PlanHash;
 use crate::key::ConsumerRef;
-use crate::outcome::Problem;
+use crate::outcome::{Problem, Reason};
 use crate::plan::{Host, Listener, ListenerProtocol, Pool, Rule, SiteTls};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -218,10 +218,20 @@ pub struct Refusal {
     pub extent: Extent,
 }
 
+impl Refusal {
+    /// What an agent does not serve for the consumer because it serves it for another; see
+    /// [`crate::resolver::Resolver::unserved`].
+    pub fn unserved(&self) -> Option<(ConsumerRef, Extent)> {
+        let contested = matches!(
+            (self.problem.reason, &self.extent),
+            (Reason::PortTaken, Extent::Listener(_)) | (Reason::HostTaken, Extent::Host(_))
+        );
+        contested.then(|| (self.consumer.clone(), self.extent.clone()))
+    }
+}
+
 /// How much of what a consumer wants a refusal takes away.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Extent {
     /// All of it. What does not say counts as this.
@@ -229,8 +239,10 @@ pub enum Extent {
     All,
     /// This listener; the others are served.
     Listener(ListenerKey),
-    /// No listener: a host, a rule or a setting. The rest is served.
+    /// No listener: a rule or a setting. The rest is served.
     Part,
+    /// This host: the agent serves it for another namespace. The rest is served.
+    Host(Host),
 }
 
 impl Extent {

@@ -236,7 +236,7 @@ mod tests {
         let report = driver.apply(&update).await.unwrap();
         let expected = [listener("10.0.0.7", 80, "web"), listener("10.0.0.7", 81, "api")];
         assert_eq!(driver.driver.listeners, expected.iter().map(put).collect::<Vec<_>>());
-        let extents: Vec<_> = report.refused.iter().map(|it| it.extent).collect();
+        let extents: Vec<_> = report.refused.iter().map(|it| it.extent.clone()).collect();
         assert_eq!(extents.len(), 2);
         assert!(extents.contains(&Extent::Listener(all[2].0)), "{extents:?}");
         assert!(extents.contains(&Extent::Listener(all[3].0)), "{extents:?}");
@@ -269,7 +269,8 @@ mod tests {
         assert_eq!(driver.driver.listeners, [open]);
         let message = "192.0.2.1:9180: port 9180 is the agent's own here: take another";
         let problem = Problem::new(Reason::BindFailed, message);
-        let refused: Vec<_> = report.refused.iter().map(|it| (&it.problem, it.extent)).collect();
+        let refused: Vec<_> =
+            report.refused.iter().map(|it| (&it.problem, it.extent.clone())).collect();
         assert_eq!(refused, [(&problem, Extent::Listener(one.0))]);
     }
 

@@ -372,8 +372,11 @@ async fn a_consumer_is_held_to_its_bandwidth_where_haproxy_can_and_told_where_no
         // A megabyte a second: the first may go at once.
         assert!(began.elapsed() >= Duration::from_millis(1500), "{:?}", began.elapsed());
     } else {
-        let told: Vec<_> =
-            report.refused.iter().map(|it| (&it.consumer, it.problem.reason, it.extent)).collect();
+        let told: Vec<_> = report
+            .refused
+            .iter()
+            .map(|it| (&it.consumer, it.problem.reason, it.extent.clone()))
+            .collect();
         assert_eq!(told, [(&consumer("held"), Reason::NotSupported, Extent::Part)]);
         assert!(report.refused[0].problem.message.contains("2.7"), "{report:?}");
     }

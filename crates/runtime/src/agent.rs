@@ -400,10 +400,11 @@ impl<D: Driver> Agent<D> {
         }
     }
 
-    /// What the driver said, and what the agent itself found: members that get no traffic, and certificates
-    /// that have been missing for too long.
+    /// What the driver said, and what the agent itself found: what is served for another consumer, members
+    /// that get no traffic, and certificates that have been missing for too long.
     fn with_own(&self, said: &bowline_core::update::Report) -> bowline_core::update::Report {
         let mut report = said.clone();
+        report.refused.extend(self.resolver.unserved());
         report.refused.extend(self.resolver.left_out());
         if self.lacking.is_some_and(|(_, told)| told) {
             report.refused.extend(self.resolver.uncertified().map(|(host, consumer)| {

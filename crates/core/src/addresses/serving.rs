@@ -85,7 +85,7 @@ impl Serving {
     pub fn inherit_all<'a>(
         &mut self,
         machine: &Addresses,
-        plans: impl IntoIterator<Item = (HolderRef, &'a Arc<str>, &'a [IpAddr])>,
+        plans: impl IntoIterator<Item = (HolderRef, &'a Arc<str>, Vec<IpAddr>)>,
         change: u64,
     ) -> Inherited {
         let mut places = BTreeMap::<Place, BTreeSet<IpAddr>>::new();
@@ -96,7 +96,7 @@ impl Serving {
         let mut planned = BTreeMap::<Arc<str>, BTreeSet<HolderRef>>::new();
         for (holder, load_balancer, addresses) in plans {
             let held = machine.addresses_of(&holder);
-            let mut held = addresses.iter().copied().filter(|it| held.contains(it)).peekable();
+            let mut held = addresses.into_iter().filter(|it| held.contains(it)).peekable();
             if held.peek().is_some() {
                 let place = (holder.clone(), load_balancer.clone());
                 places.entry(place).or_default().extend(held);

@@ -1,9 +1,11 @@
-//! Who has which host and path of a load balancer, and how the host is served over TLS. A host belongs
-//! to the namespace of the oldest Ingress that has rules for it, a path of it to the oldest Ingress of
-//! that namespace; all Ingresses of one host get the same TLS, so that none serves it in the clear
-//! because another one forgot.
+//! Which namespace has which host of a load balancer, which Ingress has which path of it, and how the host
+//! is served over TLS. A host belongs to the namespace for which Plans record it, as long as an Ingress
+//! there wants it; else to that of the oldest Ingress with rules for it. A path belongs to the oldest
+//! Ingress of that namespace. All Ingresses of one host get the same TLS, so that none serves it in the
+//! clear because another one forgot.
 
 use super::few::Edges;
+use super::recorded::Records;
 use super::who::{Age, Who};
 use crate::key::ObjectKey;
 use crate::plan::{Host, PathMatch, SiteTls};
@@ -35,9 +37,64 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// The namespace that a host belongs to.
-    pub(super) fn owner(&self, host: &Host) -> Option<&Arc<str>> {
-        self.contenders.first(host).map(|age| &age.key.namespace)
+    /// The namespace that a host belongs to, as one of them sees it: itself where the host is its own,
+    /// else the first owner.
+    pub(super) fn owner(
+        &self,
+        host: &Host,
+        me: &Arc<str>,
+        records: Records<'_>,
+    ) -> Option<&Arc<str>> {
+        let owners = self.owners(host, records);
+        owners.iter().find(|owner| **owner == me).or(owners.first()).copied()
+    }
+
+    /// The namespaces that a host belongs to: several only while Plans of two leaders record it for
+    /// several and no agent has said which of them it serves.
+    pub(super) fn owners(&self, host: &Host, records: Records<'_>) -> Vec<&Arc<str>> {
+        let mut wanting = self.wanting(host);
+        if wanting.len() <= 1 {
+            return wanting;
+        }
+        let mut recorded = wanting.clone();
+        recorded.retain(|namespace| records.has_host(namespace, host));
+        match recorded.len() {
+            0 => {
+                wanting.truncate(1);
+                wanting
+            }
+            1 => recorded,
+            _ => {
+                let unserved = |it: &&Arc<str>| records.is_host_unserved(it, host);
+                if recorded.iter().all(unserved) {
+                    recorded.truncate(1);
+                } else {
+                    recorded.retain(|it| !unserved(it));
+                }
+                recorded
+            }
+        }
+    }
+
+    /// The namespaces with an Ingress that wants a host, the one with the oldest first.
+    fn wanting(&self, host: &Host) -> Vec<&Arc<str>> {
+        let mut all: Vec<&Arc<str>> = Vec::new();
+        for Age { key, .. } in self.contenders.of(host) {
+            if !all.contains(&&key.namespace) {
+                all.push(&key.namespace);
+            }
+        }
+        all
+    }
+
+    /// Whether Ingresses of more than one namespace want a host.
+    pub(super) fn is_contended(&self, host: &Host) -> bool {
+        self.wanting(host).len() > 1
+    }
+
+    /// The Ingresses that want a host, the oldest first.
+    pub(super) fn contenders(&self, host: &Host) -> impl Iterator<Item = Who> {
+        self.contenders.of(host).map(|age| Who::ingress(&age.key))
     }
 
     /// The Ingress of this namespace that a path belongs to.
@@ -51,13 +108,12 @@ impl Hosts {
         self.paths.first(&key).map(|age| &age.key)
     }
 
-    /// How a host is served over TLS, and which Ingress says so: of those in the host's namespace the
-    /// oldest that has a certificate; failing that the oldest that wants TLS.
-    pub(super) fn tls(&self, host: &Host) -> Option<(&ObjectKey, &TlsOffer)> {
-        let owner = self.owner(host)?;
+    /// How a namespace serves a host over TLS, and which Ingress says so: the oldest that has a
+    /// certificate; failing that the oldest that wants TLS.
+    pub(super) fn tls(&self, host: &Host, namespace: &str) -> Option<(&ObjectKey, &TlsOffer)> {
         let offers = || {
             let all = self.offers.get(host).into_iter().flatten();
-            all.filter(|(age, _)| age.key.namespace == *owner)
+            all.filter(|(age, _)| *age.key.namespace == *namespace)
         };
         let usable = offers().find(|(_, offer)| offer.site.certificate.is_some());
         usable.or_else(|| offers().next()).map(|(age, offer)| (&age.key, offer))
@@ -69,13 +125,17 @@ impl Hosts {
         &mut self,
         age: &Age,
         host: &Host,
-        old: Option<&HostWant>,
-        new: Option<&HostWant>,
+        (old, new): (Option<&HostWant>, Option<&HostWant>),
+        records: Records<'_>,
         touched: &mut BTreeSet<Who>,
     ) {
         let decided = |hosts: &Self| {
-            let tls = hosts.tls(host).map(|(by, offer)| (by.clone(), offer.clone()));
-            (hosts.owner(host).cloned(), tls)
+            let owners: Vec<_> = hosts.owners(host, records).into_iter().cloned().collect();
+            let tls = |owner: &Arc<str>| {
+                hosts.tls(host, owner).map(|(by, offer)| (by.clone(), offer.clone()))
+            };
+            let tls: Vec<_> = owners.iter().map(tls).collect();
+            (owners, tls)
         };
         let before = decided(self);
         let none = HostWant::default();
@@ -93,8 +153,8 @@ impl Hosts {
         self.change_offer(age, host, is.tls.as_ref());
         let after = decided(self);
         if before != after {
-            let same_owner = before.0 == after.0;
-            let sees = |age: &&Age| !same_owner || Some(&age.key.namespace) == after.0.as_ref();
+            let same_owners = before.0 == after.0;
+            let sees = |age: &&Age| !same_owners || after.0.contains(&age.key.namespace);
             let who = self.contenders.of(host).filter(sees).map(|age| Who::ingress(&age.key));
             touched.extend(who);
         }

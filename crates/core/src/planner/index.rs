@@ -11,18 +11,19 @@ use super::output::{Before, Output, Planned};
 use super::placement::{
     Ask, Asked, NotOurs, Refusal, Why, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours,
 };
-use super::recorded::{Recorded, unreadable_ingress, unreadable_service};
+use super::recorded::{News, Recorded, unreadable_ingress, unreadable_service};
 use super::seat::{Placed, Seat, Seats, Wants};
 use super::store::Replaced;
 use super::stores::{Changed, Stores};
 use super::web::{self, Web};
 use super::who::{Age, Who};
-use super::{Changes, Config, Event, routes, service};
+use super::{Changes, Config, Event, Record, routes, service};
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{
     Ingress, IngressClass, LoadBalancer, LoadBalancerClaim, Namespace, Service, Timestamp,
 };
 use crate::outcome::{Problem, Reason};
+use crate::update::{Extent, ListenerKey};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -93,19 +94,56 @@ impl Planner {
             Event::Stays(consumer, lb, amounts) => self.stay(consumer, lb, amounts),
             Event::Arrived(consumer, lb) => self.arrive(&consumer, lb),
             Event::Recorded(record) => {
-                for consumer in self.recorded.set(record) {
-                    let who = Who::of(&consumer);
-                    if self.is_elsewhere(&who, &consumer) || self.heeds_records(&who) {
-                        self.touch(who);
-                    }
+                self.recorded.saw(&record);
+                self.record(record);
+            }
+            Event::Writing(record) => {
+                let record = self.recorded.writing(record);
+                self.record(record);
+            }
+            Event::WritesAbandoned => {
+                for record in self.recorded.unwritten() {
+                    self.record(record);
                 }
+            }
+            Event::Unserved(lb, unserved) => self.unserve(lb, unserved.into_iter().collect()),
+        }
+    }
+
+    fn record(&mut self, record: Record) {
+        let news = self.recorded.news(&record);
+        let before = self.seats.decisions(&news, &self.recorded);
+        self.recorded.set(record);
+        let after = self.seats.decisions(&news, &self.recorded);
+        self.seats.follow(&news.load_balancer, &before, &after, &mut self.to_build);
+        for consumer in news.consumers {
+            let who = Who::of(&consumer);
+            if self.is_elsewhere(&who, &consumer) || self.heeds_records(&who) {
+                self.touch(who);
             }
         }
     }
 
-    /// What Plans hold: of which load balancer, for whom, and at which addresses. Somebody in several
-    /// Plans comes several times.
-    pub fn recorded(&self) -> impl Iterator<Item = (&Arc<str>, &ConsumerRef, &[IpAddr])> {
+    /// Agents say what they do not serve for a consumer because they serve it for another: what counts
+    /// where Plans of two leaders record both.
+    fn unserve(&mut self, lb: Arc<str>, unserved: BTreeSet<(ConsumerRef, Extent)>) {
+        let told = self.recorded.unserved(&lb).chain(&unserved);
+        let mut news = News { load_balancer: lb.clone(), ..News::default() };
+        for (consumer, extent) in told {
+            match extent {
+                Extent::Host(host) => _ = news.hosts.insert(host.clone()),
+                _ => news.consumers.push(consumer.clone()),
+            }
+        }
+        let before = self.seats.decisions(&news, &self.recorded);
+        self.recorded.set_unserved(lb, unserved);
+        let after = self.seats.decisions(&news, &self.recorded);
+        self.seats.follow(&news.load_balancer, &before, &after, &mut self.to_build);
+    }
+
+    /// What Plans hold: of which load balancer, for which consumer, and at which addresses. A consumer in
+    /// several Plans comes several times.
+    pub fn recorded(&self) -> impl Iterator<Item = (&Arc<str>, &ConsumerRef, Vec<IpAddr>)> {
         self.recorded.all()
     }
 
@@ -302,12 +340,12 @@ impl Planner {
     pub fn take(&mut self) -> Changes {
         for who in take(&mut self.to_seat) {
             let seat = self.seat(&who);
-            self.seats.set(&who, seat, &mut self.to_build);
+            self.seats.set(&who, seat, &self.recorded, &mut self.to_build);
         }
         // Load balancers come second: their listeners are as old as their oldest Ingress.
         for who in self.load_balancers_to_build() {
             let seat = self.seat_web(&who);
-            self.seats.set(&who, seat, &mut self.to_build);
+            self.seats.set(&who, seat, &self.recorded, &mut self.to_build);
         }
         // And their listeners are planned first: Ingresses are reached where these are.
         for who in self.load_balancers_to_build() {
@@ -376,8 +414,8 @@ impl Planner {
                 let wants = wants(target).map_err(|problem| Refusal::by(lb, problem))?;
                 let age = Age { created, key: who.key.clone() };
                 let through = lb.claim.as_ref().filter(|it| it.1.is_some()).map(|it| it.0.clone());
-                let (unmet, before) = <_>::default();
-                Ok::<_, Refusal>(Placed { lb: lb.name.clone(), age, wants, unmet, through, before })
+                let (lb, uid, (unmet, before)) = (lb.name.clone(), uid.clone(), <_>::default());
+                Ok::<_, Refusal>(Placed { lb, uid, age, wants, unmet, through, before })
             };
             let may_stay = |lb: &&&Arc<LoadBalancer>| {
                 // An address of its own is in one place at a time.
@@ -423,6 +461,7 @@ impl Planner {
         let wants = web::wants(Target::new(lb, &directory.addresses(lb)));
         let placed = Placed {
             lb: lb.name.clone(),
+            uid: lb.uid.clone(),
             age: oldest.clone(),
             wants: Wants::Ports(wants),
             unmet: None,
@@ -441,7 +480,8 @@ impl Planner {
             let ground = self.seats.ground(name)?;
             let addresses = directory.addresses(lb);
             let target = Target::new(lb, &addresses);
-            let (built, web) = web::build(target, |key| ground.ports.holder(key));
+            let records = self.recorded.of_lb(name);
+            let (built, web) = web::build(target, |key, me| ground.ports.holder(key, me, records));
             Some((Planned::built(who, &lb.uid, name, built), web))
         });
         let (planned, web) = built.unzip();
@@ -503,16 +543,15 @@ impl Planner {
         let seat = self.admitted_with(lb, who, uid);
         let target = Target { seat, ..Target::new(lb, &addresses) };
         let draining = stores.directory.draining(lb);
+        let records = self.recorded.of_lb(name);
+        let holder = |key: &ListenerKey, me: &Who| ground.ports.holder(key, me, records);
         let built = match (service, ingress) {
             (Some(service), _) => match self.has(service, target) {
-                Ok(Has::LoadBalancers) => {
-                    service::build(service, target, |key| ground.ports.holder(key)).hiding(draining)
-                }
+                Ok(Has::LoadBalancers) => service::build(service, target, holder).hiding(draining),
                 Ok(Has::AsBefore(before)) => {
-                    service::build(&before, target, |key| ground.ports.holder(key)).hiding(draining)
+                    service::build(&before, target, holder).hiding(draining)
                 }
-                Ok(Has::Own(own)) => own
-                    .hide(service::build(service, own.on(target), |key| ground.ports.holder(key))),
+                Ok(Has::Own(own)) => own.hide(service::build(service, own.on(target), holder)),
                 Err(problem) => Built::refused(problem, service.problems.clone()),
             },
             (None, ingress) => ingress::build(
@@ -520,6 +559,7 @@ impl Planner {
                 &Around {
                     target,
                     hosts: &ground.hosts,
+                    records,
                     web: self.webs.get(name)?,
                     service: |key: &ObjectKey| stores.services.get(key).map(|it| &**it),
                     secret: |key: &ObjectKey| stores.secrets.get(key).map(|it| &**it),

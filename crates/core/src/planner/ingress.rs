@@ -3,6 +3,7 @@
 
 use super::build::{Built, Target};
 use super::hosts::Hosts;
+use super::recorded::Records;
 use super::routes::routes;
 use super::web::Web;
 use super::who::Who;
@@ -20,16 +21,17 @@ use std::sync::Arc;
 const UNAVAILABLE: u16 = 503;
 
 /// What an Ingress is planned with.
-pub(super) struct Around<'a, S, T> {
+pub(super) struct Around<'a, 'r, S, T> {
     pub(super) target: Target<'a>,
     pub(super) hosts: &'a Hosts,
+    pub(super) records: Records<'r>,
     pub(super) web: &'a Web,
     pub(super) service: S,
     pub(super) secret: T,
 }
 
 /// The fragment of an Ingress.
-pub(super) fn build<'a, S, T>(ingress: &Ingress, around: &Around<'a, S, T>) -> Built
+pub(super) fn build<'a, S, T>(ingress: &Ingress, around: &Around<'a, '_, S, T>) -> Built
 where
     S: Fn(&ObjectKey) -> Option<&'a Service>,
     T: Fn(&ObjectKey) -> Option<&'a TlsSecret>,
@@ -50,7 +52,7 @@ where
     let mut certificates = BTreeSet::new();
     for (host, paths) in routes.hosts {
         let namespace = &ingress.key.namespace;
-        match around.hosts.owner(&host) {
+        match around.hosts.owner(&host, namespace, around.records) {
             Some(owner) if owner == namespace => {}
             owner => {
                 taken.push(host_taken(&host, owner));
@@ -72,7 +74,7 @@ where
             continue;
         }
         rules.sort_by_cached_key(Rule::precedence);
-        let chosen = around.hosts.tls(&host);
+        let chosen = around.hosts.tls(&host, namespace);
         if let (Some(own), Some((by, offer))) = (offers.get(&host), chosen)
             && own.site != offer.site
         {
@@ -115,7 +117,7 @@ where
 /// The pools of an Ingress, made as its rules ask for them.
 struct Backends<'i, 'r, 'a, S, T> {
     ingress: &'i Ingress,
-    around: &'r Around<'a, S, T>,
+    around: &'r Around<'a, 'r, S, T>,
     pools: BTreeMap<Arc<str>, Pool>,
     known: BTreeMap<&'i Backend, Option<Arc<str>>>,
 }
@@ -194,7 +196,10 @@ fn port<'s>(service: &'s Service, named: &BackendPort) -> Option<&'s ServicePort
 fn host_taken(host: &Host, owner: Option<&Arc<str>>) -> Problem {
     let owner = owner.map(|owner| quote(owner)).unwrap_or_default();
     let host = quote(&host.to_string());
-    Problem::new(Reason::HostTaken, format!("host {host} belongs to namespace {owner}"))
+    Problem::new(
+        Reason::HostTaken,
+        format!("host {host} belongs to namespace {owner}, which had it first"),
+    )
 }
 
 fn path_taken(host: &Host, path: &PathMatch, holder: Option<&ObjectKey>) -> Problem {
@@ -206,5 +211,8 @@ fn path_taken(host: &Host, path: &PathMatch, holder: Option<&ObjectKey>) -> Prob
 
 fn tls_taken(host: &Host, by: &ObjectKey) -> Problem {
     let host = quote(&host.to_string());
-    Problem::new(Reason::HostTaken, format!("TLS of host {host} is as Ingress {by} has it"))
+    Problem::new(
+        Reason::HostTaken,
+        format!("host {host} uses the TLS settings of Ingress {by}, which is older"),
+    )
 }

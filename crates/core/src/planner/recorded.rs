@@ -1,15 +1,17 @@
-//! What Plan objects say of who is where: the only memory of a consumer whose wish cannot be read. Such
-//! a consumer is planned as if it asked for what is recorded; nobody else is looked up here. The
-//! controller tells it, Plan object by Plan object.
+//! What Plan objects hold: the planner's memory. It serves two rules. A consumer that has a port or host
+//! in a Plan keeps it, however old others are that want the same (`Records`). And a consumer whose
+//! placement or address cannot be read is planned as if it asked for what is recorded. The controller
+//! tells it, Plan object by Plan object.
 
 use super::build::Target;
 use super::few::Edges;
 use crate::key::ConsumerRef;
 use crate::objects::{Ingress, IngressClass, Placement, Service};
 use crate::outcome::Problem;
-use crate::plan::Fragment;
+use crate::plan::{Fragment, Host};
+use crate::update::{Extent, ListenerKey};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -20,12 +22,30 @@ pub struct Record {
     load_balancer: Arc<str>,
     /// The number of the Plan among those of the load balancer.
     shard: u32,
-    /// Whose fragments it has, and the addresses of their listeners; sorted, each consumer once.
+    /// What each consumer has in it; sorted, each consumer once.
     consumers: Vec<Entry>,
 }
 
-/// A consumer, and the addresses of its listeners.
-type Entry = (ConsumerRef, Vec<IpAddr>);
+/// A consumer, and what it has.
+type Entry = (ConsumerRef, Holding);
+
+/// What a consumer has in one Plan object; each list sorted, each element once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Holding {
+    listeners: Vec<ListenerKey>,
+    hosts: Vec<Host>,
+}
+
+impl Holding {
+    fn normalize(&mut self) {
+        self.listeners.sort_unstable();
+        self.listeners.dedup();
+        self.listeners.shrink_to_fit();
+        self.hosts.sort_unstable();
+        self.hosts.dedup();
+        self.hosts.shrink_to_fit();
+    }
+}
 
 impl Record {
     /// A Plan object that has these fragments; with none, one that is gone.
@@ -34,21 +54,20 @@ impl Record {
         shard: u32,
         fragments: impl IntoIterator<Item = &'a Fragment>,
     ) -> Self {
-        let mut consumers = BTreeMap::<&ConsumerRef, Vec<IpAddr>>::new();
+        let mut consumers = BTreeMap::<&ConsumerRef, Holding>::new();
         for fragment in fragments {
-            let addresses = fragment.listeners.iter().map(|listener| listener.address);
-            consumers.entry(&fragment.consumer).or_default().extend(addresses);
+            let holding = consumers.entry(&fragment.consumer).or_default();
+            holding.listeners.extend(fragment.listeners.iter().map(ListenerKey::of));
+            holding.hosts.extend(fragment.sites.iter().map(|site| site.host.clone()));
         }
-        let once = |(consumer, mut addresses): (&ConsumerRef, Vec<_>)| {
-            addresses.sort_unstable();
-            addresses.dedup();
-            addresses.shrink_to_fit();
-            (consumer.clone(), addresses)
+        let entry = |(consumer, mut holding): (&ConsumerRef, Holding)| {
+            holding.normalize();
+            (consumer.clone(), holding)
         };
         Self {
             load_balancer: load_balancer.into(),
             shard,
-            consumers: consumers.into_iter().map(once).collect(),
+            consumers: consumers.into_iter().map(entry).collect(),
         }
     }
 }
@@ -56,50 +75,191 @@ impl Record {
 /// A Plan object: of which load balancer, and its number.
 type Place = (Arc<str>, u32);
 
+/// What a record would change.
+#[derive(Default)]
+pub(super) struct News {
+    pub(super) load_balancer: Arc<str>,
+    /// Consumers of which something else is recorded.
+    pub(super) consumers: Vec<ConsumerRef>,
+    /// Hosts of which something else is recorded.
+    pub(super) hosts: BTreeSet<Host>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
     plans: BTreeMap<Place, Vec<Entry>>,
     places: Edges<ConsumerRef, Place>,
+    /// The consumers that have a host, and in which Plan of the load balancer.
+    hosts: Edges<(Arc<str>, Host), (ConsumerRef, u32)>,
+    /// What Plans were seen to hold before a write of ours that is under way.
+    seen: BTreeMap<Place, Vec<Entry>>,
+    /// What agents do not serve for a consumer because they serve it for another.
+    unserved: BTreeMap<Arc<str>, BTreeSet<(ConsumerRef, Extent)>>,
 }
 
-impl Recorded {
-    /// A Plan object holds this now. Says of whom something else is recorded.
-    pub(super) fn set(&mut self, record: Record) -> Vec<ConsumerRef> {
-        let place = (record.load_balancer, record.shard);
-        let old = self.plans.remove(&place).unwrap_or_default();
-        let new = record.consumers;
-        let differs = |one: &[Entry], other: &[Entry]| -> Vec<ConsumerRef> {
-            let differ = one.iter().filter(|entry| other.binary_search(entry).is_err());
-            differ.map(|(consumer, _)| consumer.clone()).collect()
-        };
-        let (gone, come) = (differs(&old, &new), differs(&new, &old));
-        gone.iter().for_each(|consumer| self.places.remove(consumer, &place));
-        come.iter().for_each(|consumer| self.places.insert(consumer.clone(), place.clone()));
-        if !new.is_empty() {
-            self.plans.insert(place, new);
-        }
-        gone.into_iter().chain(come).collect()
+/// What is recorded for one load balancer.
+#[derive(Clone, Copy)]
+pub(super) struct Records<'a> {
+    pub(super) recorded: &'a Recorded,
+    pub(super) lb: &'a Arc<str>,
+}
+
+impl<'a> Records<'a> {
+    /// Whether a Plan has this listener for the consumer.
+    pub(super) fn has_port(self, consumer: &ConsumerRef, key: &ListenerKey) -> bool {
+        self.holdings(consumer).any(|it| it.listeners.binary_search(key).is_ok())
     }
 
-    /// Who is where, and at which addresses; somebody in several Plans comes several times.
-    pub(super) fn all(&self) -> impl Iterator<Item = (&Arc<str>, &ConsumerRef, &[IpAddr])> {
-        self.plans.iter().flat_map(|((lb, _), entries)| {
-            entries.iter().map(move |(consumer, addresses)| (lb, consumer, &addresses[..]))
+    /// Whether a Plan has a listener with this port for the consumer, at whatever address.
+    pub(super) fn has_port_somewhere(self, consumer: &ConsumerRef, key: &ListenerKey) -> bool {
+        let same = |it: &ListenerKey| (it.port, it.transport) == (key.port, key.transport);
+        self.holdings(consumer).any(|it| it.listeners.iter().any(same))
+    }
+
+    /// Whether a Plan has the host for some consumer of the namespace.
+    pub(super) fn has_host(self, namespace: &str, host: &Host) -> bool {
+        let place = (self.lb.clone(), host.clone());
+        let mut having = self.recorded.hosts.of(&place);
+        having.any(|(consumer, _)| *consumer.namespace == *namespace)
+    }
+
+    /// Whether an agent says that it serves this listener for another consumer.
+    pub(super) fn is_port_unserved(self, consumer: &ConsumerRef, key: &ListenerKey) -> bool {
+        let unserved = self.recorded.unserved.get(self.lb);
+        unserved.is_some_and(|all| all.contains(&(consumer.clone(), Extent::Listener(*key))))
+    }
+
+    /// Whether an agent says that it serves the host for another namespace.
+    pub(super) fn is_host_unserved(self, namespace: &str, host: &Host) -> bool {
+        let mut all = self.recorded.unserved.get(self.lb).into_iter().flatten();
+        all.any(|(consumer, extent)| {
+            *consumer.namespace == *namespace
+                && matches!(extent, Extent::Host(unserved) if unserved == host)
         })
     }
 
-    /// Who is on a load balancer; somebody in several Plans comes several times.
+    fn holdings<'c>(
+        self,
+        consumer: &'c ConsumerRef,
+    ) -> impl Iterator<Item = &'a Holding> + use<'a, 'c> {
+        let places = self.recorded.places.of(consumer).filter(move |(lb, _)| lb == self.lb);
+        places.filter_map(move |place| self.recorded.holding(place, consumer))
+    }
+}
+
+impl Recorded {
+    /// What is recorded for a load balancer.
+    pub(super) fn of_lb<'a>(&'a self, lb: &'a Arc<str>) -> Records<'a> {
+        Records { recorded: self, lb }
+    }
+
+    fn holding(&self, place: &Place, consumer: &ConsumerRef) -> Option<&Holding> {
+        let entries = self.plans.get(place)?;
+        let at = entries.binary_search_by(|(other, _)| other.cmp(consumer)).ok()?;
+        entries.get(at).map(|(_, holding)| holding)
+    }
+
+    /// What a record would change.
+    pub(super) fn news(&self, record: &Record) -> News {
+        let place = (record.load_balancer.clone(), record.shard);
+        let old = self.plans.get(&place).map(Vec::as_slice).unwrap_or_default();
+        let new = &record.consumers;
+        let gone = old.iter().filter(|entry| new.binary_search(entry).is_err());
+        let come = new.iter().filter(|entry| old.binary_search(entry).is_err());
+        let (mut consumers, mut hosts) = (Vec::new(), BTreeSet::new());
+        for (consumer, holding) in gone.chain(come) {
+            consumers.push(consumer.clone());
+            hosts.extend(holding.hosts.iter().cloned());
+        }
+        consumers.sort_unstable();
+        consumers.dedup();
+        News { load_balancer: record.load_balancer.clone(), consumers, hosts }
+    }
+
+    /// The record that counts while this is being written: what the Plan held and what it will hold, since
+    /// either may be there.
+    pub(super) fn writing(&mut self, record: Record) -> Record {
+        let place = (record.load_balancer.clone(), record.shard);
+        let old = self.plans.get(&place).cloned().unwrap_or_default();
+        let mut consumers: BTreeMap<ConsumerRef, Holding> = old.iter().cloned().collect();
+        for (consumer, holding) in record.consumers {
+            let both = consumers.entry(consumer).or_default();
+            both.listeners.extend(holding.listeners);
+            both.hosts.extend(holding.hosts);
+            both.normalize();
+        }
+        self.seen.entry(place).or_insert(old);
+        Record { consumers: consumers.into_iter().collect(), ..record }
+    }
+
+    /// What Plans were seen to hold where a write of ours was under way.
+    pub(super) fn unwritten(&mut self) -> Vec<Record> {
+        let all = std::mem::take(&mut self.seen).into_iter();
+        all.map(|((load_balancer, shard), consumers)| Record { load_balancer, shard, consumers })
+            .collect()
+    }
+
+    /// A Plan object was seen: no write of ours is under way there any more.
+    pub(super) fn saw(&mut self, record: &Record) {
+        self.seen.remove(&(record.load_balancer.clone(), record.shard));
+    }
+
+    /// A Plan object holds this now.
+    pub(super) fn set(&mut self, record: Record) {
+        let place = (record.load_balancer, record.shard);
+        let (lb, shard) = (&place.0, place.1);
+        let old = self.plans.remove(&place).unwrap_or_default();
+        let new = record.consumers;
+        for (consumer, holding) in old.iter().filter(|entry| new.binary_search(entry).is_err()) {
+            self.places.remove(consumer, &place);
+            for host in &holding.hosts {
+                self.hosts.remove(&(lb.clone(), host.clone()), &(consumer.clone(), shard));
+            }
+        }
+        for (consumer, holding) in new.iter().filter(|entry| old.binary_search(entry).is_err()) {
+            self.places.insert(consumer.clone(), place.clone());
+            for host in &holding.hosts {
+                self.hosts.insert((lb.clone(), host.clone()), (consumer.clone(), shard));
+            }
+        }
+        if !new.is_empty() {
+            self.plans.insert(place, new);
+        }
+    }
+
+    /// What the agents of a load balancer do not serve for a consumer because they serve it for another.
+    pub(super) fn unserved(&self, lb: &str) -> impl Iterator<Item = &(ConsumerRef, Extent)> {
+        self.unserved.get(lb).into_iter().flatten()
+    }
+
+    /// Agents say this of what they do not serve.
+    pub(super) fn set_unserved(&mut self, lb: Arc<str>, all: BTreeSet<(ConsumerRef, Extent)>) {
+        if all.is_empty() {
+            self.unserved.remove(&lb);
+        } else {
+            self.unserved.insert(lb, all);
+        }
+    }
+
+    /// The listeners of all consumers, by load balancer; a consumer in several Plans comes several times.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Arc<str>, &ConsumerRef, Vec<IpAddr>)> {
+        self.plans.iter().flat_map(|((lb, _), entries)| {
+            entries.iter().map(move |(consumer, holding)| (lb, consumer, addresses([holding])))
+        })
+    }
+
+    /// The consumers on a load balancer; one in several Plans comes several times.
     pub(super) fn at<'a>(&'a self, lb: &'a Arc<str>) -> impl Iterator<Item = &'a ConsumerRef> {
         let plans = self.plans.range((lb.clone(), 0)..).take_while(move |((it, _), _)| it == lb);
         plans.flat_map(|(_, entries)| entries.iter().map(|(consumer, _)| consumer))
     }
 
-    /// Whether somebody is anywhere.
+    /// Whether a consumer is anywhere.
     pub(super) fn has(&self, consumer: &ConsumerRef) -> bool {
         self.places.first(consumer).is_some()
     }
 
-    /// On which load balancers somebody is, by name; on several only while it moves.
+    /// The load balancers that a consumer is on, by name; several only while it moves.
     pub(super) fn on(&self, consumer: &ConsumerRef) -> Vec<&Arc<str>> {
         let mut all: Vec<_> = self.places.of(consumer).map(|(lb, _)| lb).collect();
         all.dedup();
@@ -110,16 +270,7 @@ impl Recorded {
     /// and then the first by name counts.
     fn of(&self, consumer: &ConsumerRef) -> Option<(&Arc<str>, Vec<IpAddr>)> {
         let (lb, _) = self.places.first(consumer)?;
-        let mut addresses = Vec::new();
-        for place in self.places.of(consumer).filter(|(on, _)| on == lb) {
-            let entries = self.plans.get(place).map(Vec::as_slice).unwrap_or_default();
-            if let Ok(at) = entries.binary_search_by(|(other, _)| other.cmp(consumer)) {
-                addresses.extend(&entries[at].1);
-            }
-        }
-        addresses.sort_unstable();
-        addresses.dedup();
-        Some((lb, addresses))
+        Some((lb, addresses(self.of_lb(lb).holdings(consumer))))
     }
 
     /// The Service as it is planned: where its wish cannot be read and something is recorded, it
@@ -183,6 +334,15 @@ impl Recorded {
         ingress.placement = Ok(Placement::LoadBalancer(lb.clone()));
         Cow::Owned(ingress)
     }
+}
+
+/// The addresses of listeners, sorted, each once.
+fn addresses<'a>(holdings: impl IntoIterator<Item = &'a Holding>) -> Vec<IpAddr> {
+    let listeners = holdings.into_iter().flat_map(|holding| &holding.listeners);
+    let mut addresses: Vec<_> = listeners.map(|listener| listener.address).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
 }
 
 /// Why a Service's placement or addresses cannot be read.

@@ -5,6 +5,7 @@ use super::few::Edges;
 use super::hosts::{HostWant, Hosts};
 use super::placement::{Ask, Refusal};
 use super::ports::Ports;
+use super::recorded::{News, Recorded};
 use super::who::{Age, Contender, Who};
 use crate::key::{ConsumerKind, ObjectKey};
 use crate::plan::Host;
@@ -25,6 +26,8 @@ pub(super) enum Seat {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Placed {
     pub(super) lb: Arc<str>,
+    /// The consumer's uid.
+    pub(super) uid: Arc<str>,
     pub(super) age: Age,
     pub(super) wants: Wants,
     /// Why it is not where it asks to be: it stays here until it can.
@@ -107,6 +110,7 @@ impl Seats {
         &mut self,
         who: &Who,
         seat: Option<(Option<Ask>, Seat)>,
+        recorded: &Recorded,
         touched: &mut BTreeSet<Who>,
     ) {
         let old = self.seats.remove(who);
@@ -125,50 +129,52 @@ impl Seats {
         }
         gone.for_each(|ask| self.asks.remove(ask, who));
         come.for_each(|ask| self.asks.insert(ask.clone(), who.clone()));
-        self.contend(who, old.as_ref().and_then(placed), seat.as_ref().and_then(placed), touched);
+        let places = (old.as_ref().and_then(placed), seat.as_ref().and_then(placed));
+        self.contend(who, places, recorded, touched);
         self.seats.extend(seat.map(|seat| (who.clone(), seat)));
     }
 
     fn contend(
         &mut self,
         who: &Who,
-        old: Option<&Placed>,
-        new: Option<&Placed>,
+        (old, new): (Option<&Placed>, Option<&Placed>),
+        recorded: &Recorded,
         touched: &mut BTreeSet<Who>,
     ) {
         let (old, new) = (places(old), places(new));
         for (place, wants) in &old {
-            self.change(who, *place, Some(wants), new.get(place).copied(), touched);
+            self.change(who, *place, (Some(wants), new.get(place).copied()), recorded, touched);
         }
         for (place, wants) in new.iter().filter(|(place, _)| !old.contains_key(place)) {
-            self.change(who, *place, None, Some(wants), touched);
+            self.change(who, *place, (None, Some(wants)), recorded, touched);
         }
     }
 
-    /// Changes what somebody of one age wants on one load balancer.
+    /// Changes what one consumer wants on one load balancer.
     fn change(
         &mut self,
         who: &Who,
-        (lb, age): (&Arc<str>, &Age),
-        old: Option<&Wants>,
-        new: Option<&Wants>,
+        (lb, age, uid): Spot<'_>,
+        (old, new): (Option<&Wants>, Option<&Wants>),
+        recorded: &Recorded,
         touched: &mut BTreeSet<Who>,
     ) {
+        let records = recorded.of_lb(lb);
         let ground = self.grounds.entry(lb.clone()).or_default();
         let (before, after) = (ports(old), ports(new));
-        let me = Contender { age: age.clone(), who: who.clone() };
+        let me = Contender { age: age.clone(), who: who.clone(), uid: uid.clone() };
         for key in before.difference(&after) {
-            ground.ports.leave(*key, &me, touched);
+            ground.ports.leave(*key, &me, records, touched);
         }
         for key in after.difference(&before) {
-            ground.ports.enter(*key, &me, touched);
+            ground.ports.enter(*key, &me, records, touched);
         }
         let none = BTreeMap::new();
         let (before, after) = (hosts(old).unwrap_or(&none), hosts(new).unwrap_or(&none));
         for host in before.keys().chain(after.keys().filter(|host| !before.contains_key(host))) {
             let (was, is) = (before.get(host), after.get(host));
             if was != is {
-                ground.hosts.change(age, host, was, is, touched);
+                ground.hosts.change(age, host, (was, is), records, touched);
             }
         }
         if who.kind == ConsumerKind::Ingress {
@@ -187,6 +193,58 @@ impl Seats {
     }
 }
 
+/// Which contenders have what was contended for, before or after a change of records.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Decisions {
+    ports: BTreeMap<ListenerKey, Vec<Who>>,
+    hosts: BTreeMap<Host, Vec<Arc<str>>>,
+}
+
+impl Seats {
+    /// Which contenders have what records of these consumers and hosts may decide. What only one
+    /// consumer or namespace wants no record decides.
+    pub(super) fn decisions(&self, news: &News, recorded: &Recorded) -> Decisions {
+        let lb = &news.load_balancer;
+        let Some(ground) = self.grounds.get(lb) else { return Decisions::default() };
+        let records = recorded.of_lb(lb);
+        let wants = news.consumers.iter().filter_map(|consumer| {
+            let placed = self.seats.get(&Who::of(consumer)).and_then(placed)?;
+            Some(placed.all().filter(|it| it.lb == *lb).map(|it| &it.wants))
+        });
+        let keys = wants.flatten().flat_map(|wants| ports(Some(wants)));
+        let keys = keys.filter(|key| ground.ports.is_contended(key));
+        let holders = |key: &ListenerKey| -> Vec<Who> {
+            let holders = ground.ports.holders(key, records);
+            holders.into_iter().map(|contender| contender.who.clone()).collect()
+        };
+        let hosts = news.hosts.iter().filter(|host| ground.hosts.is_contended(host));
+        let owners =
+            |host: &Host| ground.hosts.owners(host, records).into_iter().cloned().collect();
+        Decisions {
+            ports: keys.map(|key| (key, holders(&key))).collect(),
+            hosts: hosts.map(|host| (host.clone(), owners(host))).collect(),
+        }
+    }
+
+    /// Touches the contenders for what was decided otherwise before.
+    pub(super) fn follow(
+        &self,
+        lb: &str,
+        before: &Decisions,
+        after: &Decisions,
+        touched: &mut BTreeSet<Who>,
+    ) {
+        let Some(ground) = self.grounds.get(lb) else { return };
+        for (key, _) in after.ports.iter().filter(|(key, it)| before.ports.get(key) != Some(it)) {
+            touched.extend(ground.ports.contenders(key).cloned());
+        }
+        for (host, _) in after.hosts.iter().filter(|(host, it)| before.hosts.get(host) != Some(it))
+        {
+            touched.extend(ground.hosts.contenders(host));
+        }
+    }
+}
+
 fn placed((_, seat): &(Option<Ask>, Seat)) -> Option<&Placed> {
     match seat {
         Seat::Placed(placed) => Some(placed),
@@ -194,10 +252,13 @@ fn placed((_, seat): &(Option<Ask>, Seat)) -> Option<&Placed> {
     }
 }
 
-/// What somebody wants where it is, at each place and age.
-fn places(placed: Option<&Placed>) -> BTreeMap<(&Arc<str>, &Age), &Wants> {
+/// Where a consumer contends: on which load balancer, with which age and uid.
+type Spot<'a> = (&'a Arc<str>, &'a Age, &'a Arc<str>);
+
+/// What a consumer wants where it is.
+fn places(placed: Option<&Placed>) -> BTreeMap<Spot<'_>, &Wants> {
     let all = placed.into_iter().flat_map(Placed::all);
-    all.map(|it| ((&it.lb, &it.age), &it.wants)).collect()
+    all.map(|it| ((&it.lb, &it.age, &it.uid), &it.wants)).collect()
 }
 
 /// What somebody asks for, and what else it holds: where it stays although it asks for something else. All

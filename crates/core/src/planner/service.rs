@@ -56,7 +56,7 @@ fn addresses(service: &Service, target: Target<'_>) -> Result<Vec<IpAddr>, Probl
         return Err(target.problem(Reason::NoAddress, "has no address yet"));
     }
     let wanted = |address: &IpAddr| match vips.is_empty() {
-        // Whose family nobody knows is of all.
+        // A load balancer known only by hostname matches every IP family.
         true => {
             *address == BY_NAME
                 || service.families.is_empty()
@@ -76,7 +76,7 @@ fn addresses(service: &Service, target: Target<'_>) -> Result<Vec<IpAddr>, Probl
 pub(super) fn build<'a>(
     service: &Service,
     target: Target<'_>,
-    holder: impl Fn(&ListenerKey) -> Option<&'a Who>,
+    holder: impl Fn(&ListenerKey, &Who) -> Option<&'a Who>,
 ) -> Built {
     let mut problems = service.problems.clone();
     let addresses = match addresses(service, target) {
@@ -106,7 +106,7 @@ pub(super) fn build<'a>(
             if !seen.insert(key) {
                 continue;
             }
-            match holder(&key) {
+            match holder(&key, &me) {
                 Some(holder) if *holder == me => listeners.push(listener(service, port, *address)),
                 Some(other) => refused.push(ports::taken(&key, other)),
                 None => {}

@@ -3,6 +3,7 @@
 mod admitted;
 mod claims;
 mod cost;
+mod holders;
 mod ingresses;
 mod make;
 mod moves;

@@ -1,5 +1,5 @@
 //! The HTTP and HTTPS listeners that the Ingresses of a load balancer share. They are there while it
-//! has an Ingress, and count as old as the oldest one.
+//! has an Ingress. Where no Plan records them they count as old as the oldest one.
 
 use super::build::{Built, Target};
 use super::ports;
@@ -35,7 +35,7 @@ fn key(address: IpAddr, port: u16) -> ListenerKey {
 /// Its fragment, given who has which port, and what Ingresses have to know.
 pub(super) fn build<'a>(
     target: Target<'_>,
-    holder: impl Fn(&ListenerKey) -> Option<&'a Who>,
+    holder: impl Fn(&ListenerKey, &Who) -> Option<&'a Who>,
 ) -> (Built, Web) {
     let me = Who::load_balancer(&target.lb.name);
     let mut listeners = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn build<'a>(
         let mut problems = Vec::new();
         for address in target.addresses {
             let key = key(*address, port);
-            match holder(&key) {
+            match holder(&key, &me) {
                 Some(who) if *who == me => listeners.push(Listener {
                     address: *address,
                     port,

@@ -53,9 +53,17 @@ pub(super) struct Age {
     pub(super) key: ObjectKey,
 }
 
-/// Somebody who wants a port, and since when.
+/// A consumer that wants a port, and its age.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Contender {
     pub(super) age: Age,
     pub(super) who: Who,
+    /// The consumer's uid: what Plans record of another object of the same name is not its own.
+    pub(super) uid: Arc<str>,
+}
+
+impl Contender {
+    pub(super) fn consumer(&self) -> ConsumerRef {
+        self.who.with_uid(&self.uid)
+    }
 }

@@ -1,10 +1,13 @@
-//! Listeners, each held back while the pool that it serves is missing.
+//! Listeners, each held back while the pool that it serves is missing. A listener that two consumers have
+//! in the plan stays with the one that it was opened for.
 
 use super::pieces::Pieces;
 use super::pools::Pools;
 use super::shards::Part;
+use super::{Contested, Unserved};
+use crate::key::ConsumerRef;
 use crate::plan::Serves;
-use crate::update::{Change, ListenerKey, ResolvedListener, Update};
+use crate::update::{Change, Extent, ListenerKey, ResolvedListener, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -14,14 +17,36 @@ pub(super) struct Listeners {
     listeners: BTreeMap<ListenerKey, Entry>,
     /// Listeners to look at before the next update.
     pub(super) dirty: BTreeSet<ListenerKey>,
+    /// Listeners that several consumers have in the plan.
+    contested: BTreeSet<ListenerKey>,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
     pieces: Pieces,
+    /// The consumer that it is for: it stays that as long as the plan has it so.
+    holder: Option<ConsumerRef>,
     /// The pool that it watches.
     pool: Option<Arc<str>>,
     given: Option<Arc<ResolvedListener>>,
+}
+
+impl Entry {
+    /// The listener as its holder has it; where that has none any more, as the first of the others has it.
+    fn wanted(&mut self) -> Option<Arc<ResolvedListener>> {
+        let held = |(part, _): &(&Part, usize)| Some(&part.key.0) == self.holder.as_ref();
+        let chosen = self.pieces.iter().find(held).or_else(|| self.pieces.first());
+        let (part, index) = chosen?;
+        let (holder, wanted) = (part.key.0.clone(), part.listeners[index].1.clone());
+        self.holder = Some(holder);
+        Some(wanted)
+    }
+
+    /// The consumers that have it in the plan and are not its holder.
+    fn others(&self) -> impl Iterator<Item = &ConsumerRef> {
+        let all = self.pieces.iter().map(|(part, _)| &part.key.0);
+        all.filter(|consumer| Some(*consumer) != self.holder.as_ref())
+    }
 }
 
 impl Listeners {
@@ -47,7 +72,11 @@ impl Listeners {
     pub(super) fn take(&mut self, pools: &mut Pools, update: &mut Update) {
         for key in std::mem::take(&mut self.dirty) {
             let Some(entry) = self.listeners.get_mut(&key) else { continue };
-            let wanted = entry.pieces.first().map(|(part, index)| part.listeners[index].1.clone());
+            let wanted = entry.wanted();
+            match entry.others().next() {
+                Some(_) => self.contested.insert(key),
+                None => self.contested.remove(&key),
+            };
             let pool = wanted.as_ref().and_then(|wanted| match &wanted.listener.serves {
                 Serves::Pool(pool) => Some(pool.clone()),
                 Serves::Entry(_) => None,
@@ -74,6 +103,17 @@ impl Listeners {
                 self.listeners.remove(&key);
             }
         }
+    }
+
+    /// What the plan has for a consumer and is served for another.
+    pub(super) fn unserved(&self) -> impl Iterator<Item = Unserved<'_>> {
+        let entries = self.contested.iter().filter_map(|key| self.listeners.get_key_value(key));
+        entries.flat_map(|(key, entry)| {
+            entry.others().filter_map(move |consumer| {
+                let by = Contested::Port(*key, entry.holder.as_ref()?);
+                Some(Unserved { consumer, extent: Extent::Listener(*key), by })
+            })
+        })
     }
 
     /// All that the driver has.

@@ -1,5 +1,6 @@
-//! What fragments say about one thing: a pool, a site, a listener. Mostly one fragment speaks of it;
-//! when several do, their order is that of their consumers and decides.
+//! What fragments say about one thing: a pool, a site, a listener. Mostly one fragment speaks of it. When
+//! several do, as where two leaders each gave a port or host to another consumer, what is served stays
+//! (see `listeners` and `sites`), and before anything is served the order of the consumers decides.
 
 use super::shards::Part;
 use std::cmp::Ordering;

@@ -249,6 +249,26 @@ fn members_of(pool: &Pool, cluster: &Cluster) -> Vec<Member> {
     best.into_iter().map(member).collect()
 }
 
+/// The leader takes out of the plan what is served for another consumer.
+fn settle(cluster: &mut Cluster, resolver: &mut Resolver, driver: &mut Driver) {
+    loop {
+        let Some(Refusal { consumer, extent, .. }) = resolver.unserved().next() else { return };
+        let before = driver.listeners.len() + driver.sites.len();
+        for ((kind, _), object) in cluster.iter_mut() {
+            let Object::Shard(_, _, fragments) = object else { continue };
+            assert_eq!(*kind, Kind::Shard);
+            for fragment in fragments.iter_mut().filter(|it| it.consumer == consumer) {
+                fragment.listeners.retain(|it| extent != Extent::Listener(ListenerKey::of(it)));
+                fragment.sites.retain(|it| extent != Extent::Host(it.host.clone()));
+            }
+            resolver.handle(Event::Apply(object.clone()));
+        }
+        take(resolver, driver);
+        let after = driver.listeners.len() + driver.sites.len();
+        assert_eq!(before, after, "what is served stays");
+    }
+}
+
 fn fresh(cluster: &Cluster) -> Resolver {
     let mut resolver = Resolver::new();
     cluster.values().for_each(|object| resolver.handle(Event::Apply(object.clone())));
@@ -276,6 +296,7 @@ proptest! {
         let all = Act::Set(Kind::Certificates, "t0".into(), all);
         perform(all, &mut cluster, &mut resolver, &mut driver);
         take(&mut resolver, &mut driver);
+        settle(&mut cluster, &mut resolver, &mut driver);
         let expected = fresh(&cluster);
         prop_assert_eq!(&driver, &driver_of(&expected));
         prop_assert_eq!(resolver.snapshot(), expected.snapshot());

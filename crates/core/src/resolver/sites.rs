@@ -1,10 +1,12 @@
-//! Sites with the rules of all who have some for the host, and the certificates that they refer to.
+//! Sites with the rules of all consumers that have some for the host, and the certificates that they refer
+//! to. A host that two namespaces have in the plan stays with the one that it was first served for.
 
 use super::pieces::Pieces;
 use super::shards::Part;
+use super::{Contested, Unserved};
 use crate::key::ConsumerRef;
 use crate::plan::{CertificateRef, Host, SiteTls};
-use crate::update::{Certificate, Change, ResolvedSite, SiteKey, Update};
+use crate::update::{Certificate, Change, Extent, ResolvedSite, SiteKey, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -13,6 +15,8 @@ use std::sync::Arc;
 pub(super) struct Sites {
     sites: BTreeMap<SiteKey, Entry>,
     dirty: BTreeSet<SiteKey>,
+    /// Sites that several namespaces have in the plan.
+    contested: BTreeSet<SiteKey>,
     secrets: BTreeMap<Arc<str>, (u32, ByName)>,
     certificates: BTreeMap<Arc<str>, Held>,
     dirty_certificates: BTreeSet<Arc<str>>,
@@ -23,9 +27,29 @@ type ByName = BTreeMap<Arc<str>, Arc<Certificate>>;
 #[derive(Debug, Default)]
 struct Entry {
     pieces: Pieces,
+    /// The namespace that the host belongs to: it stays that as long as the plan has rules of it.
+    owner: Arc<str>,
     given: Option<Arc<ResolvedSite>>,
     /// Certificates that it uses, or waits for.
     certificates: BTreeSet<Arc<str>>,
+}
+
+impl Entry {
+    /// The namespace that the host belongs to now.
+    fn choose_owner(&mut self) {
+        let mut namespaces = self.pieces.iter().map(|(part, _)| &part.key.0.namespace);
+        if namespaces.all(|namespace| *namespace != self.owner)
+            && let Some((part, _)) = self.pieces.first()
+        {
+            self.owner = part.key.0.namespace.clone();
+        }
+    }
+
+    /// The consumers of other namespaces that have the host in the plan.
+    fn others(&self) -> impl Iterator<Item = &ConsumerRef> {
+        let all = self.pieces.iter().map(|(part, _)| &part.key.0);
+        all.filter(|consumer| consumer.namespace != self.owner)
+    }
 }
 
 /// A certificate: who has it, who uses it or waits for it, and what the driver has. The plan alone says
@@ -123,10 +147,15 @@ impl Sites {
         let entry = self.sites.get_mut(&key)?;
         let before = entry.given.take();
         let mut uses = BTreeSet::new();
+        entry.choose_owner();
+        match entry.others().next() {
+            Some(_) => self.contested.insert(key.clone()),
+            None => self.contested.remove(&key),
+        };
         let change = if entry.pieces.is_empty() {
             before.map(|_| Change::Remove(key.clone()))
         } else {
-            let mut site = merge(&entry.pieces);
+            let mut site = merge(&entry.pieces, &entry.owner);
             uses.extend(certificate(site.tls.as_ref()).cloned());
             keep_certificate(&mut site, before.as_deref(), &self.certificates);
             uses.extend(certificate(site.tls.as_ref()).cloned());
@@ -191,6 +220,17 @@ impl Sites {
         })
     }
 
+    /// What the plan has for a consumer and is served for another namespace.
+    pub(super) fn unserved(&self) -> impl Iterator<Item = Unserved<'_>> {
+        let entries = self.contested.iter().filter_map(|key| self.sites.get_key_value(key));
+        entries.flat_map(|(key, entry)| {
+            entry.others().map(move |consumer| {
+                let by = Contested::Host(&key.host, &entry.owner);
+                Unserved { consumer, extent: Extent::Host(key.host.clone()), by }
+            })
+        })
+    }
+
     /// All that the driver has.
     pub(super) fn snapshot(&self, update: &mut Update) {
         let given =
@@ -211,11 +251,13 @@ fn certificate(tls: Option<&SiteTls>) -> Option<&Arc<str>> {
     tls?.certificate.as_ref().map(|certificate| &certificate.hash)
 }
 
-/// The rules of all, the more specific first; TLS as the first consumer has it that has any. The planner
-/// gives a host to one namespace, so whoever is first says whose it is.
-fn merge(pieces: &Pieces) -> ResolvedSite {
-    let sites = || pieces.iter().map(|(part, index)| (&part.key.0, &part.sites[index].1));
-    let owner = sites().next().map(|(consumer, _)| consumer.namespace.clone()).unwrap_or_default();
+/// The rules of all consumers of the host's namespace, the more specific first; TLS as the first consumer
+/// has it that has any.
+fn merge(pieces: &Pieces, owner: &Arc<str>) -> ResolvedSite {
+    let sites = || {
+        let all = pieces.iter().map(|(part, index)| (&part.key.0, &part.sites[index].1));
+        all.filter(|(consumer, _)| consumer.namespace == *owner)
+    };
     let tls = sites().find_map(|(_, site)| site.tls.clone());
     let mut rules: Vec<_> = sites()
         .flat_map(|(consumer, site)| site.rules.iter().map(move |rule| (rule, consumer)))
@@ -224,7 +266,7 @@ fn merge(pieces: &Pieces) -> ResolvedSite {
     // Stable: rules of equal precedence stay in the order of their consumers.
     rules.sort_by(|a, b| a.0.cmp(&b.0));
     let rules = rules.into_iter().map(|(_, rule, consumer)| (rule.clone(), consumer.clone()));
-    ResolvedSite { owner, tls, rules: rules.collect() }
+    ResolvedSite { owner: owner.clone(), tls, rules: rules.collect() }
 }
 
 /// A renewed certificate may be named before it has come, since plan and Secrets are watched apart.

@@ -18,7 +18,7 @@ async fn an_address_that_is_taken_is_reported_on_its_own_object_and_bound_once_i
     let [refusal] = report.refused.as_slice() else { panic!("{report:?}") };
     let key = ListenerKey { address: world.at, port: 9000, transport: Transport::Tcp };
     assert_eq!(
-        (&refusal.consumer, refusal.problem.reason, refusal.extent),
+        (&refusal.consumer, refusal.problem.reason, refusal.extent.clone()),
         (&consumer("listener"), Reason::BindFailed, Extent::Listener(key))
     );
     assert!(refusal.problem.message.contains(":9000 cannot be bound"), "{refusal:?}");
@@ -221,7 +221,7 @@ async fn a_client_address_that_cannot_be_shown_is_told_and_served_all_the_same()
     let report = world.proxy.apply(&wish.update).await;
     let [refusal] = report.refused.as_slice() else { panic!("{report:?}") };
     assert_eq!(
-        (&refusal.consumer, refusal.problem.reason, refusal.extent),
+        (&refusal.consumer, refusal.problem.reason, refusal.extent.clone()),
         (&consumer("listener"), Reason::NotSupported, Extent::Part)
     );
     assert_eq!(Dial::to(world.at, 9000).get("a", "/").await.unwrap().status, 200);

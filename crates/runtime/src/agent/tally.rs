@@ -131,7 +131,7 @@ impl Tally {
             match refusal.extent {
                 Extent::All => drop(unserved.insert(&refusal.consumer)),
                 Extent::Listener(key) => drop(shut.insert(key)),
-                Extent::Part => {}
+                Extent::Part | Extent::Host(_) => {}
             }
         }
         for (key, (consumer, open)) in &mut self.listeners {

@@ -66,6 +66,11 @@ pub(super) struct PlanWrite {
 }
 
 impl PlanWrite {
+    /// What the object holds afterwards.
+    pub(super) fn fragments(&self) -> impl Iterator<Item = &Fragment> {
+        self.fragments.iter().map(|fragment| &**fragment)
+    }
+
     /// Whether the object is deleted.
     pub(super) fn is_deletion(&self) -> bool {
         matches!(self.write, Write::Delete { .. })
@@ -119,6 +124,11 @@ impl Plans {
             self.fragments.insert(item.clone(), Planned { fragment, stamp, change });
             self.unwritten.insert((change, item));
         }
+    }
+
+    /// Whether an object of this version would be news.
+    pub(super) fn is_news(&self, name: &str, version: &str) -> bool {
+        names::plan_index(name).is_some_and(|index| self.packed.is_news(index, version))
     }
 
     /// An object was seen in a watch.

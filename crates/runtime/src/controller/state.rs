@@ -383,6 +383,7 @@ impl State {
     /// We begin to lead: everything is to be looked at, once it is settled who has which address.
     /// Before that many seem to have none.
     pub(super) fn begin(&mut self) {
+        self.planner.handle(Event::WritesAbandoned);
         self.begins = true;
     }
 
@@ -571,6 +572,12 @@ impl State {
                 self.acknowledge(ConsumerKind::LoadBalancer, &key);
             }
             (Target::Plans(lb), Written::Plan(done, version)) => {
+                let news = version.as_deref().is_none_or(|version| {
+                    self.plans.get(lb).is_none_or(|plans| plans.is_news(&done.name, version))
+                });
+                if news {
+                    self.record(lb, &done.name, done.fragments());
+                }
                 let plans = self.plans.entry(Arc::clone(lb)).or_default();
                 plans.wrote(done.write, version);
                 let first = plans.first_unwritten();

@@ -270,7 +270,7 @@ fn a_leader_that_begins_counts_as_served_what_addresses_and_plans_say() {
     let (edge, core) = (Arc::<str>::from("edge"), Arc::<str>::from("core"));
     // Of what a Plan says only that counts which is recorded for the same Service.
     let (some, none) = (ips(&["192.0.2.1", "192.0.2.9"]), ips(&["192.0.2.9"]));
-    let plans = [(b.clone(), &core, &some[..]), (a.clone(), &core, &none[..])];
+    let plans = [(b.clone(), &core, some), (a.clone(), &core, none)];
     let mut serving = Serving::default();
     let found = serving.inherit_all(&world.machine, plans, 1);
     let places = vec![(a.clone(), edge), (b.clone(), core.clone())];

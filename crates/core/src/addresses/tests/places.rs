@@ -74,7 +74,7 @@ impl Planned {
             let names = PLACES.map(Arc::from);
             let plans = names.iter().zip(&places.0).flat_map(|(name, place)| {
                 let all = place.plan.iter();
-                all.map(move |(holder, addresses)| (holder.clone(), name, &addresses[..]))
+                all.map(move |(holder, addresses)| (holder.clone(), name, addresses.clone()))
             });
             let found = self.serving.inherit_all(machine, plans, self.change + 1);
             news.extend(found.places.into_iter().map(|(holder, _)| holder));

@@ -102,7 +102,7 @@ fn its_listeners_are_as_old_as_its_oldest_ingress() {
     assert_eq!(ingress_state(&planner, "a/x"), "lb 192.0.2.1");
     assert_eq!(
         messages(&planner, "a/x"),
-        ["port 80/TCP of 192.0.2.1 is taken by Service b/svc, which is older"]
+        ["port 80/TCP of 192.0.2.1 belongs to Service b/svc, which had it first"]
     );
     assert_eq!(reasons(&planner, ConsumerKind::LoadBalancer, "lb"), [Reason::PortTaken]);
     apply(
@@ -242,7 +242,10 @@ fn a_host_belongs_to_the_namespace_of_its_oldest_ingress() {
     assert_eq!(rules(&planner, "b/first"), ["h.example /first -> ingress/b/first/s/p80"]);
     assert_eq!(rules(&planner, "b/third"), ["h.example /third -> ingress/b/third/s/p80"]);
     assert_eq!(rules(&planner, "a/second"), ["own.example / -> ingress/a/second/s/p80"]);
-    assert_eq!(messages(&planner, "a/second"), [r#"host "h.example" belongs to namespace "b""#]);
+    assert_eq!(
+        messages(&planner, "a/second"),
+        [r#"host "h.example" belongs to namespace "b", which had it first"#]
+    );
     apply(&mut planner, Ingress { deleting: true, ..first });
     planner.take();
     assert_eq!(rules(&planner, "a/second").len(), 2);
@@ -374,7 +377,10 @@ fn all_ingresses_of_a_host_get_the_tls_of_the_oldest_that_has_a_certificate() {
     for name in ["a/plain", "a/broken", "a/good", "a/other"] {
         assert_eq!(site_tls(&planner, name), [(host("h"), served(Some("good"), true))], "{name}");
     }
-    assert_eq!(messages(&planner, "a/other"), [r#"TLS of host "h" is as Ingress a/good has it"#]);
+    assert_eq!(
+        messages(&planner, "a/other"),
+        [r#"host "h" uses the TLS settings of Ingress a/good, which is older"#]
+    );
     assert_eq!(planner.certificates("lb").keys().cloned().collect::<Vec<_>>(), ["good".into()]);
 }
 

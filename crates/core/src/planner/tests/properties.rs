@@ -1,11 +1,13 @@
 //! What holds in every world, whatever happened to it before.
 
-use super::world::{KINDS, LOAD_BALANCERS, Step, World, config, object, steps};
+use super::world::{
+    KINDS, LOAD_BALANCERS, Step, World, config, object, settled_steps, steps, writer,
+};
 use crate::hash::PlanHash;
-use crate::key::{ConsumerRef, ObjectKey};
+use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{AllowedNamespaces, LoadBalancer};
 use crate::outcome::{Outcome, State};
-use crate::plan::{Action, Fragment, Serves};
+use crate::plan::{Action, Fragment, Host, Serves};
 use crate::planner::{Changes, Config, Event, Kind, Object, Planner};
 use crate::update::ListenerKey;
 use proptest::prelude::*;
@@ -74,8 +76,11 @@ fn run(config: Config, steps: Vec<Step>) -> Result<(World, Planner), TestCaseErr
     let (mut world, mut planner) = (World::default(), Planner::new(config));
     let mut follower = Follower::default();
     for step in steps {
-        if matches!(step, Step::Take) {
+        if matches!(step, Step::Take | Step::Settle) {
             follower.follow(planner.take())?;
+        }
+        if matches!(step, Step::Settle) {
+            follower.follow(settle(&mut world, &mut planner))?;
         }
         world.step(step).into_iter().for_each(|event| planner.handle(event));
     }
@@ -86,7 +91,89 @@ fn run(config: Config, steps: Vec<Step>) -> Result<(World, Planner), TestCaseErr
     Ok((world, planner))
 }
 
+/// The API has what was planned; what the planner makes of that.
+fn settle(world: &mut World, planner: &mut Planner) -> Changes {
+    for lb in LOAD_BALANCERS {
+        let fragments = planner.fragments(lb).map(|it| (**it).clone()).collect();
+        world.settle(lb, fragments).into_iter().for_each(|event| planner.handle(event));
+    }
+    planner.take()
+}
+
+/// The ports and hosts that each consumer has on each load balancer.
+type Held = BTreeMap<(&'static str, ConsumerRef), (BTreeSet<ListenerKey>, BTreeSet<Host>)>;
+
+fn held(planner: &Planner) -> Held {
+    let mut held = Held::new();
+    for lb in LOAD_BALANCERS {
+        for fragment in planner.fragments(lb) {
+            let (ports, hosts) = held.entry((lb, fragment.consumer.clone())).or_default();
+            ports.extend(fragment.listeners.iter().map(ListenerKey::of));
+            hosts.extend(fragment.sites.iter().map(|site| site.host.clone()));
+        }
+    }
+    held
+}
+
+/// Nothing that a consumer had before is gone, unless the owner of its namespace wrote. The listeners that
+/// Ingresses share are those of every namespace that has an Ingress there.
+fn only_the_writer_loses(before: &Held, after: &Held, writer: &str) -> Result<(), TestCaseError> {
+    let mut others = before
+        .keys()
+        .filter(|(_, it)| it.kind == ConsumerKind::Ingress && *it.namespace != *writer);
+    let shared: BTreeSet<_> = others.by_ref().map(|(lb, _)| *lb).collect();
+    for ((lb, consumer), (ports, hosts)) in before {
+        let concerned = match consumer.kind {
+            ConsumerKind::LoadBalancer => shared.contains(lb),
+            _ => *consumer.namespace != *writer,
+        };
+        if concerned {
+            let none = Default::default();
+            let (still_ports, still_hosts) = after.get(&(*lb, consumer.clone())).unwrap_or(&none);
+            prop_assert!(
+                ports.is_subset(still_ports) && hosts.is_subset(still_hosts),
+                "{} lost something on {} by a write in {}",
+                consumer,
+                lb,
+                writer
+            );
+        }
+    }
+    Ok(())
+}
+
 proptest! {
+    #[test]
+    fn no_write_of_one_namespace_takes_anything_from_another(
+        config in config(),
+        steps in settled_steps(),
+    ) {
+        let (mut world, mut planner) = (World::default(), Planner::new(config));
+        for step in steps {
+            let owner = match &step {
+                Step::Apply(object) => writer(object),
+                Step::Delete(kind, key) => {
+                    world.objects.get(&(*kind, key.clone())).and_then(writer)
+                }
+                Step::Tweak(which, _) => {
+                    let at = which.checked_rem(world.objects.len());
+                    at.and_then(|at| writer(world.objects.values().nth(at)?))
+                }
+                Step::Relist(..) | Step::Take | Step::Settle => Some("nobody".into()),
+                _ => None,
+            };
+            let before = held(&planner);
+            world.step(step).into_iter().for_each(|event| planner.handle(event));
+            planner.take();
+            if let Some(owner) = owner {
+                only_the_writer_loses(&before, &held(&planner), &owner)?;
+            }
+            let before = held(&planner);
+            settle(&mut world, &mut planner);
+            prop_assert_eq!(before, held(&planner), "recording a plan changes nothing");
+        }
+    }
+
     #[test]
     fn history_does_not_matter(config in config(), steps in steps()) {
         let (world, planner) = run(config.clone(), steps)?;
@@ -149,8 +236,9 @@ proptest! {
         let (world, planner) = run(config, steps)?;
         for lb in LOAD_BALANCERS {
             let fragments: Vec<_> = planner.fragments(lb).cloned().collect();
-            whole(&fragments)?;
-            sites_are_one_namespaces(&fragments)?;
+            let twice = Twice::of(&world, lb);
+            whole(&fragments, &twice)?;
+            sites_are_one_namespaces(&fragments, &twice)?;
             let object = world.objects.get(&(Kind::LoadBalancer, ObjectKey::new("", lb)));
             for fragment in &fragments {
                 let Some(Object::LoadBalancer(object)) = object else {
@@ -171,8 +259,36 @@ proptest! {
     }
 }
 
+/// What Plans record for several consumers, as two leaders may leave it: all of them keep it until an
+/// agent says which of them it serves.
+#[derive(Default)]
+struct Twice {
+    ports: BTreeSet<ListenerKey>,
+    hosts: BTreeSet<Host>,
+}
+
+impl Twice {
+    fn of(world: &World, lb: &str) -> Self {
+        let (mut ports, mut hosts) =
+            (BTreeMap::<_, BTreeSet<_>>::new(), BTreeMap::<_, BTreeSet<_>>::new());
+        let plans = world.recorded.iter().filter(|((on, _), _)| **on == *lb);
+        for fragment in plans.flat_map(|(_, fragments)| fragments) {
+            for listener in &fragment.listeners {
+                ports.entry(ListenerKey::of(listener)).or_default().insert(&fragment.consumer);
+            }
+            for site in &fragment.sites {
+                hosts.entry(site.host.clone()).or_default().insert(&fragment.consumer.namespace);
+            }
+        }
+        Self {
+            ports: ports.into_iter().filter(|(_, it)| it.len() > 1).map(|(key, _)| key).collect(),
+            hosts: hosts.into_iter().filter(|(_, it)| it.len() > 1).map(|(host, _)| host).collect(),
+        }
+    }
+}
+
 /// Every pool that is named is in the same fragment, and no listener is there twice.
-fn whole(fragments: &[Arc<Fragment>]) -> Result<(), TestCaseError> {
+fn whole(fragments: &[Arc<Fragment>], twice: &Twice) -> Result<(), TestCaseError> {
     let mut listeners = BTreeSet::new();
     let mut pools = BTreeSet::new();
     for fragment in fragments {
@@ -180,7 +296,9 @@ fn whole(fragments: &[Arc<Fragment>]) -> Result<(), TestCaseError> {
         prop_assert_eq!(own.len(), fragment.pools.len());
         let mut used = BTreeSet::new();
         for listener in &fragment.listeners {
-            prop_assert!(listeners.insert(ListenerKey::of(listener)), "twice: {:?}", listener);
+            let key = ListenerKey::of(listener);
+            let once = listeners.insert(key) || twice.ports.contains(&key);
+            prop_assert!(once, "twice: {:?}", listener);
             if let Serves::Pool(pool) = &listener.serves {
                 used.insert(pool);
             }
@@ -197,11 +315,14 @@ fn whole(fragments: &[Arc<Fragment>]) -> Result<(), TestCaseError> {
 }
 
 /// A host has rules of one namespace, each path once, and the same TLS everywhere.
-fn sites_are_one_namespaces(fragments: &[Arc<Fragment>]) -> Result<(), TestCaseError> {
+fn sites_are_one_namespaces(
+    fragments: &[Arc<Fragment>],
+    twice: &Twice,
+) -> Result<(), TestCaseError> {
     let mut hosts = BTreeMap::new();
     let mut paths = BTreeSet::new();
     for fragment in fragments {
-        for site in &fragment.sites {
+        for site in fragment.sites.iter().filter(|site| !twice.hosts.contains(&site.host)) {
             let here = (&fragment.consumer.namespace, &site.tls);
             let first = hosts.entry(&site.host).or_insert(here);
             prop_assert_eq!(*first, here);

@@ -116,7 +116,7 @@ fn of_two_that_want_a_port_the_older_has_it_and_the_younger_is_told() {
     assert_eq!(service_state(&planner, "b/old"), "lb 192.0.2.1");
     let outcome = planner.outcome(ConsumerKind::Service, &key("a/young")).unwrap();
     let messages: Vec<_> = outcome.problems.iter().map(|problem| &*problem.message).collect();
-    assert_eq!(messages, ["port 80/TCP of 192.0.2.1 is taken by Service b/old, which is older"]);
+    assert_eq!(messages, ["port 80/TCP of 192.0.2.1 belongs to Service b/old, which had it first"]);
     apply(&mut planner, Service { deleting: true, ..old });
     planner.take();
     assert_eq!(reasons(&planner, ConsumerKind::Service, "a/young"), []);

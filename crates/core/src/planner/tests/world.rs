@@ -10,8 +10,9 @@ use crate::objects::{
     TlsSecret, Tuning,
 };
 use crate::outcome::{Problem, Reason};
-use crate::plan::{Algorithm, Fragment, Transport};
+use crate::plan::{Algorithm, ENTRY_WEB, Fragment, Host, Site, Transport};
 use crate::planner::{Config, Event, Kind, Object, Planner, Record};
+use crate::update::{Extent, ListenerKey};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -42,13 +43,19 @@ pub(super) enum Step {
     /// A list of a kind is told again, perhaps after a first try that broke off.
     Relist(Kind, bool),
     Report(Arc<str>, Vec<IpAddr>),
-    /// A Plan object is seen that has fragments of some of those who are there, at these addresses.
+    /// A Plan object is seen that has fragments of some of the consumers that are there: listeners at these
+    /// addresses, and these hosts.
     Record {
         lb: Arc<str>,
         shard: u32,
         whose: u16,
         addresses: Vec<IpAddr>,
+        hosts: Vec<Host>,
     },
+    /// Agents do not serve what some of the consumers have, because they serve it for others.
+    Unserve(Arc<str>, u16),
+    /// The API has what the planner planned.
+    Settle,
     /// A load balancer has served some of those who are there for long enough, or none any more.
     Arrive(Option<Arc<str>>, u16),
     /// The planner is asked.
@@ -63,7 +70,8 @@ type Arrival = (ConsumerRef, Option<Arc<str>>);
 pub(super) struct World {
     pub(super) objects: BTreeMap<(Kind, ObjectKey), Object>,
     pub(super) reported: BTreeMap<Arc<str>, Vec<IpAddr>>,
-    recorded: BTreeMap<(Arc<str>, u32), Vec<Fragment>>,
+    pub(super) recorded: BTreeMap<(Arc<str>, u32), Vec<Fragment>>,
+    unserved: BTreeMap<Arc<str>, Vec<(ConsumerRef, Extent)>>,
     arrived: BTreeMap<(ConsumerKind, ObjectKey), Arrival>,
 }
 
@@ -126,14 +134,21 @@ impl World {
                 self.reported.insert(lb.clone(), addresses.clone());
                 vec![Event::Reported(lb, addresses)]
             }
-            Step::Record { lb, shard, whose, addresses } => {
+            Step::Record { lb, shard, whose, addresses, hosts } => {
                 let consumers = self.objects.values().filter_map(consumer).enumerate();
                 let fragments: Vec<_> = consumers
                     .filter(|(i, _)| whose >> (i % 16) & 1 == 1)
-                    .map(|(_, consumer)| fragment_at(consumer, &addresses))
+                    .map(|(_, consumer)| fragment_with(consumer, &addresses, &hosts))
                     .collect();
                 self.recorded.insert((lb.clone(), shard), fragments.clone());
                 vec![Event::Recorded(Record::new(lb, shard, &fragments))]
+            }
+            Step::Unserve(lb, whose) => {
+                let consumers = self.objects.values().filter_map(consumer).enumerate();
+                let some = consumers.filter(|(i, _)| whose >> (i % 16) & 1 == 1);
+                let unserved: Vec<_> = some.flat_map(|(_, consumer)| extents(&consumer)).collect();
+                self.unserved.insert(lb.clone(), unserved.clone());
+                vec![Event::Unserved(lb, unserved)]
             }
             Step::Arrive(lb, whose) => {
                 let consumers = self.objects.values().filter_map(consumer).enumerate();
@@ -148,7 +163,7 @@ impl World {
                 }
                 events
             }
-            Step::Take => Vec::new(),
+            Step::Take | Step::Settle => Vec::new(),
         }
     }
 
@@ -180,8 +195,45 @@ impl World {
         });
         let arrived = self.arrived.values();
         let arrived = arrived.map(|(consumer, lb)| Event::Arrived(consumer.clone(), lb.clone()));
-        reported.chain(recorded).chain(arrived)
+        let unserved = self.unserved.iter();
+        let unserved = unserved.map(|(lb, all)| Event::Unserved(lb.clone(), all.clone()));
+        reported.chain(recorded).chain(arrived).chain(unserved)
     }
+
+    /// The API has this for a load balancer; what it is told.
+    pub(super) fn settle(&mut self, lb: &str, fragments: Vec<Fragment>) -> Vec<Event> {
+        let lb: Arc<str> = lb.into();
+        let mut events = vec![Event::Recorded(Record::new(lb.clone(), 0, &fragments))];
+        if self.recorded.remove(&(lb.clone(), 1)).is_some() {
+            events.push(Event::Recorded(Record::new(lb.clone(), 1, [])));
+        }
+        self.recorded.insert((lb, 0), fragments);
+        events
+    }
+}
+
+const HOSTS: [&str; 3] = ["h.example", "*.example", ""];
+
+fn fragment_with(consumer: ConsumerRef, addresses: &[IpAddr], hosts: &[Host]) -> Fragment {
+    let site = |host: &Host| Site {
+        entry: ENTRY_WEB.into(),
+        host: host.clone(),
+        tls: None,
+        rules: Vec::new(),
+    };
+    let sites = hosts.iter().filter(|_| consumer.kind == ConsumerKind::Ingress).map(site);
+    Fragment { sites: sites.collect(), ..fragment_at(consumer, addresses) }
+}
+
+/// All that a consumer may have in a record.
+fn extents(consumer: &ConsumerRef) -> Vec<(ConsumerRef, Extent)> {
+    let port = |address: &str| {
+        let (address, transport) = (ip(address), Transport::Tcp);
+        Extent::Listener(ListenerKey { address, port: 80, transport })
+    };
+    let ports = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(port);
+    let hosts = HOSTS.map(|host| Extent::Host(host.parse().unwrap()));
+    ports.into_iter().chain(hosts).map(|extent| (consumer.clone(), extent)).collect()
 }
 
 /// An object with one thing different. None: it is gone.
@@ -224,6 +276,8 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (kind(), any::<bool>()).prop_map(|(kind, breaks)| Step::Relist(kind, breaks)),
         1 => (lb_name(), addresses()).prop_map(|(lb, addresses)| Step::Report(lb, addresses)),
         3 => a_record(),
+        1 => (lb_name(), any::<u16>()).prop_map(|(lb, whose)| Step::Unserve(lb, whose)),
+        2 => Just(Step::Settle),
         1 => (option::of(lb_name()), any::<u16>()).prop_map(|(lb, whose)| Step::Arrive(lb, whose)),
         3 => Just(Step::Take),
     ];
@@ -241,6 +295,24 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         let ground = ground.clone().into_iter();
         ground.chain(steps).collect()
     })
+}
+
+/// What happens while one leader records all that it plans.
+pub(super) fn settled_steps() -> impl Strategy<Value = Vec<Step>> {
+    steps().prop_map(|mut steps| {
+        steps.retain(|step| !matches!(step, Step::Record { .. } | Step::Unserve(..)));
+        steps
+    })
+}
+
+/// The namespace whose owner writes such an object; None: an administrator does.
+pub(super) fn writer(object: &Object) -> Option<Arc<str>> {
+    match object {
+        Object::Service(_) | Object::Ingress(_) | Object::TlsSecret(_) | Object::Claim(_) => {
+            Some(id(object).1.namespace)
+        }
+        Object::IngressClass(_) | Object::Namespace(_) | Object::LoadBalancer(_) => None,
+    }
 }
 
 pub(super) fn object() -> impl Strategy<Value = Object> {
@@ -271,8 +343,10 @@ fn cannot_be_read() -> Problem {
 
 fn a_record() -> impl Strategy<Value = Step> {
     let whose = prop_oneof![1 => Just(0), 6 => any::<u16>()];
-    (lb_name(), 0..2u32, whose, addresses())
-        .prop_map(|(lb, shard, whose, addresses)| Step::Record { lb, shard, whose, addresses })
+    let hosts = subsequence(HOSTS.map(|host| host.parse().unwrap()).to_vec(), 0..=3);
+    (lb_name(), 0..2u32, whose, addresses(), hosts).prop_map(
+        |(lb, shard, whose, addresses, hosts)| Step::Record { lb, shard, whose, addresses, hosts },
+    )
 }
 
 fn bad<T: Clone + std::fmt::Debug>(

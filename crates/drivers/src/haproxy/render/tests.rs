@@ -155,7 +155,8 @@ fn an_excluded_consumer_is_told_and_the_others_are_as_they_were() {
         render(&desired, &excluded, &settings(Path::new("/run/bowline"))).expect("settings");
     assert_eq!(rendered.wanted.sections, alone.sections);
     assert_eq!(rendered.wanted.maps["maps/web.prefix.map"], alone.maps["maps/web.prefix.map"]);
-    let told: Vec<_> = rendered.refused.iter().map(|it| (&it.consumer, it.extent)).collect();
+    let told: Vec<_> =
+        rendered.refused.iter().map(|it| (&it.consumer, it.extent.clone())).collect();
     assert_eq!(told, [(&ingress("bad"), Extent::All)]);
 }
 
@@ -167,7 +168,7 @@ fn a_path_that_members_are_not_asked_for_is_told() {
             HealthCheck { http_path: Some("/up".into()), interval_ms: 1_000, fall: 1, rise: 1 };
         desired.put_pool(Pool { speaks, health_check: Some(check), ..pool("p") }, &[member(1)]);
         let refused = rendered(&desired).refused;
-        refused.iter().map(|it| (it.problem.reason, it.extent)).collect::<Vec<_>>()
+        refused.iter().map(|it| (it.problem.reason, it.extent.clone())).collect::<Vec<_>>()
     };
     assert_eq!(told(Speaks::Http1), []);
     assert_eq!(told(Speaks::H2c), [(Reason::NotSupported, Extent::Part)]);

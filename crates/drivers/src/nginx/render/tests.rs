@@ -272,7 +272,8 @@ fn an_excluded_consumer_is_told_and_the_others_are_as_they_were() {
     let rendered =
         render(&desired, &excluded, &settings(Path::new("/run/bowline"))).expect("settings");
     assert_eq!(rendered.wanted, alone);
-    let told: Vec<_> = rendered.refused.iter().map(|it| (&it.consumer, it.extent)).collect();
+    let told: Vec<_> =
+        rendered.refused.iter().map(|it| (&it.consumer, it.extent.clone())).collect();
     assert_eq!(told, [(&ingress("bad"), Extent::All)]);
 }
 

@@ -3,6 +3,7 @@
 
 use super::*;
 use bowline_core::provision::Reach;
+use bowline_core::update::Refusal;
 
 impl State {
     /// Takes in what was heard. Nothing is planned before [`Self::settle`].
@@ -156,8 +157,12 @@ impl State {
                 if let Some(unseen) = self.unseen.get_mut("Plan") {
                     unseen.remove(&(Arc::clone(&lb), plan.name.clone()));
                 }
-                self.record(&lb, &plan.name, &plan.fragments);
-                self.plans.entry(Arc::clone(&lb)).or_default().seen(plan);
+                let plans = self.plans.entry(Arc::clone(&lb)).or_default();
+                // An echo of a write of ours may come after the next one was answered.
+                if plans.is_news(&plan.name, &plan.version) {
+                    self.record(&lb, &plan.name, &plan.fragments);
+                    self.plans.entry(Arc::clone(&lb)).or_default().seen(plan);
+                }
                 self.dirty.insert(Target::Plans(lb));
             }
             Seen::Delete(plan) => self.plan_gone(&plan.load_balancer, &plan.name),
@@ -171,7 +176,12 @@ impl State {
     }
 
     /// Tells the planner what a Plan holds; with nothing in it, that it is gone.
-    pub(super) fn record(&mut self, lb: &Arc<str>, name: &str, fragments: &[Fragment]) {
+    pub(super) fn record<'a>(
+        &mut self,
+        lb: &Arc<str>,
+        name: &str,
+        fragments: impl IntoIterator<Item = &'a Fragment>,
+    ) {
         if let Some(index) = names::plan_index(name) {
             let record = Record::new(Arc::clone(lb), index, fragments);
             self.planner.handle(Event::Recorded(record));
@@ -305,6 +315,8 @@ impl State {
         if own && before.addresses != after.addresses && !after.addresses.is_empty() {
             self.planner.handle(Event::Reported(Arc::clone(&lb), after.addresses.clone()));
         }
+        let unserved = after.refused.iter().filter_map(Refusal::unserved).collect();
+        self.planner.handle(Event::Unserved(Arc::clone(&lb), unserved));
         for refusal in &after.refused {
             if !before.refused.contains(refusal) {
                 self.say(&refusal.consumer, &refusal.problem);

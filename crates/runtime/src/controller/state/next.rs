@@ -171,10 +171,13 @@ impl State {
             }
         }
         let tried = Tried { name: write.name.clone(), version: write.version.clone() };
-        match uid {
-            None if !write.is_deletion() => Next::Nothing,
-            uid => Next::Write(Write::Plan(write, uid.unwrap_or_default()), tried),
+        if uid.is_none() && !write.is_deletion() {
+            return Next::Nothing;
         }
+        // From now on it may be there, whatever is heard of it.
+        let record = Record::new(Arc::clone(lb), write.write.index(), write.fragments());
+        self.planner.handle(Event::Writing(record));
+        Next::Write(Write::Plan(write, uid.unwrap_or_default()), tried)
     }
 
     pub(super) fn next_consumer(
