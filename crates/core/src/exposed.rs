@@ -9,6 +9,7 @@
 
 mod contend;
 pub mod foreign;
+pub mod held;
 pub mod text;
 pub mod view;
 
@@ -16,6 +17,7 @@ use crate::key::ObjectKey;
 use crate::objects::{Family, Slice, Timestamp};
 use crate::outcome::Problem;
 use crate::plan::Transport;
+use held::Held;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -116,12 +118,24 @@ pub struct Exposed {
     dirty: bool,
     /// What the last view had of ports with too many endpoints.
     crowds: view::Crowds,
+    /// What Services have in the last files.
+    held: Held,
 }
 
 impl Exposed {
     /// Nothing is known.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Services have this in the last files: they keep it while they ask for it.
+    pub fn hold(&mut self, held: Held) {
+        self.held = held;
+    }
+
+    /// What Services have in the last files.
+    pub fn held(&self) -> &Held {
+        &self.held
     }
 
     /// Whether all kinds have been told wholly at least once.

@@ -21,6 +21,7 @@ use bowline_api::{convert, names};
 use bowline_core::announce::{Announcement, Severity};
 use bowline_core::backoff::Backoff;
 use bowline_core::burst::Burst;
+use bowline_core::exposed::held::Held;
 use bowline_core::exposed::view::{Machine, Settings, Told, View};
 use bowline_core::exposed::{Event, Exposed, Kind, Object};
 use bowline_core::key::ObjectKey;
@@ -87,8 +88,17 @@ pub async fn run(
         announcer::start(client, names::MANAGER_AGENT, identity, metrics);
     announcements.speak(true);
     let announcing = tokio::spawn(announcing);
+    let mut exposed = Exposed::new();
+    if let Some(text) = publisher.holders() {
+        match Held::from_json(&text) {
+            Some(held) => exposed.hold(held),
+            None => tracing::warn!(
+                "what is kept of who has which port and name cannot be read: the oldest gets each"
+            ),
+        }
+    }
     let mut role = Role {
-        exposed: Exposed::new(),
+        exposed,
         options,
         publisher,
         context,
@@ -295,6 +305,12 @@ impl Role {
         let view = self.view().await;
         metrics.took(Phase::Plan, begun.elapsed());
         let begun = Instant::now();
+        // Before the files: what they have must outlive this process.
+        if view.held != *self.exposed.held() {
+            let kept = self.publisher.keep_holders(view.held.to_json()).await;
+            kept.map_err(|error| failed("Template", &error))?;
+            self.exposed.hold(view.held);
+        }
         let services = view.cluster.services.len();
         let subject = Subject::exposed(view.cluster);
         let written = self.publisher.write(&subject, Instant::now()).await;

@@ -1,6 +1,9 @@
-//! Who has which port and which name where several ask for it: the older. It is decided over all Services,
-//! also those that have nobody to serve them now, so that nothing passes to somebody else meanwhile.
+//! Which Service has which port and which name where several ask for it: the one that has it in the last
+//! files, else the oldest. It is decided over all Services, also those without endpoints now, so that
+//! nothing passes to another meanwhile.
 
+use super::held::Held;
+use super::text::ServerName;
 use super::view::{Entry, Told};
 use crate::key::ConsumerRef;
 use crate::objects::Timestamp;
@@ -93,38 +96,63 @@ impl Names {
 
 type Covered<'a> = (String, &'a ConsumerRef);
 
-/// Those who win, of whom only those that are served. Names make room for many on a port; whatever takes
-/// all traffic of a port has it alone. Keeps the order.
+/// What came of it.
+pub(super) struct Contended {
+    /// The entries that have their port and are served, in the order in which they were asked for.
+    pub(super) entries: Vec<Entry>,
+    /// What all that have their port hold, served or not.
+    pub(super) held: Held,
+}
+
+/// Settles who has what. Names make room for many on a port; what takes all traffic of a port has it alone.
 pub(super) fn contend(
     asked: Vec<Asked>,
+    held: &Held,
     generated: impl Fn(&Entry) -> Vec<String>,
     told: &mut Vec<Told>,
-) -> Vec<Entry> {
+) -> Contended {
     let mut order: Vec<usize> = (0..asked.len()).collect();
-    order.sort_by_key(|at| {
-        asked.get(*at).map(|asked| (asked.created, asked.entry.consumer.clone(), *at))
+    order.sort_by_cached_key(|at| {
+        asked.get(*at).map(|Asked { created, entry, .. }| {
+            (!held.has_port(entry), *created, entry.consumer.clone(), *at)
+        })
     });
+    // Names that are made belong to those that they are made of.
+    let made = |asked: &Asked| match is_alone(&asked.entry) {
+        true => Vec::new(),
+        false => generated(&asked.entry),
+    };
+    let made: Vec<Vec<String>> = asked.iter().map(made).collect();
+    let mut names = Names::default();
+    for (Asked { entry, .. }, made) in
+        asked.iter().zip(&made).filter(|(it, _)| !is_alone(&it.entry))
+    {
+        let place = (entry.port.ip, entry.port.port);
+        let all =
+            made.iter().map(String::as_str).chain(entry.external.iter().map(ServerName::as_str));
+        let kept = all.filter(|name| held.has_name(entry, name));
+        kept.for_each(|name| names.take(place, name, &entry.consumer));
+    }
     let mut asked: Vec<Option<Asked>> = asked.into_iter().map(Some).collect();
     let mut holders: BTreeMap<(u16, Transport), Holders> = BTreeMap::new();
-    let mut names = Names::default();
     let mut tell = |entry: &Entry, reason, message: String| {
         let problem = Problem::new(reason, message);
         told.push(Told { consumer: entry.consumer.clone(), problem });
     };
     for at in &order {
-        let Some(slot) = asked.get_mut(*at) else { continue };
+        let (Some(slot), Some(made)) = (asked.get_mut(*at), made.get(*at)) else { continue };
         let Some(Asked { entry, .. }) = slot.as_ref() else { continue };
         let (ip, port, mode) = (entry.port.ip, entry.port.port, &entry.port.mode);
         let holders = holders.entry((port, entry.port.transport)).or_default();
         let taken = match holders.at(ip) {
             Some((owner, has)) if has != mode || is_alone(entry) => {
-                Some(format!("{ip} port {port} ({has}) belongs to {owner}, which is older"))
+                Some(format!("{ip} port {port} ({has}) belongs to {owner}, which had it first"))
             }
             Some(_) => None,
             None => holders.beside(ip).map(|(other, owner)| {
                 format!(
                     "{ip} port {port} cannot be had beside {other} port {port}, which belongs to {owner}, \
-                     which is older"
+                     which had it first"
                 )
             }),
         };
@@ -133,13 +161,11 @@ pub(super) fn contend(
             *slot = None;
             continue;
         }
-        // Names that are made belong to those that they are made of.
-        let made: Vec<String> = if is_alone(entry) { Vec::new() } else { generated(entry) };
         let taken = made
             .iter()
             .find_map(|name| Some((name, names.other((ip, port), name, &entry.consumer)?)));
         if let Some((name, owner)) = taken {
-            let message = format!("{} belongs to {owner}, which is older", quote(name));
+            let message = format!("{} belongs to {owner}, which had it first", quote(name));
             tell(entry, Reason::HostTaken, message);
             *slot = None;
             continue;
@@ -147,18 +173,28 @@ pub(super) fn contend(
         holders.take(ip, &entry.consumer, mode);
         made.iter().for_each(|name| names.take((ip, port), name, &entry.consumer));
     }
+    let mut holding = Held::default();
     for at in order {
-        let Some(Some(Asked { entry, .. })) = asked.get_mut(at) else { continue };
+        let (Some(Some(Asked { entry, .. })), Some(made)) = (asked.get_mut(at), made.get(at))
+        else {
+            continue;
+        };
         if is_alone(entry) {
+            holding.add(entry, []);
             continue;
         }
         let place = (entry.port.ip, entry.port.port);
         let mut kept = Vec::new();
         for name in &entry.external {
             let (text, consumer) = (name.as_str(), &entry.consumer);
+            let covered = || match held.has_name(entry, text) {
+                // It was there before what it covers.
+                true => None,
+                false => names.covered(place, text, consumer),
+            };
             let why = match names.other(place, text, consumer) {
                 Some(owner) => Some(format!("belongs to {owner} and is left out here")),
-                None => names.covered(place, text, consumer).map(|(name, owner)| {
+                None => covered().map(|(name, owner)| {
                     format!(
                         "covers {}, which belongs to {owner}, and is left out here",
                         quote(&name)
@@ -174,9 +210,11 @@ pub(super) fn contend(
             }
         }
         entry.external = kept;
+        let external = entry.external.iter().map(ServerName::as_str);
+        holding.add(entry, made.iter().map(String::as_str).chain(external));
     }
     let served = asked.into_iter().flatten().filter(|asked| asked.served);
-    served.map(|asked| asked.entry).collect()
+    Contended { entries: served.map(|asked| asked.entry).collect(), held: holding }
 }
 
 /// Whether all traffic of its port goes to it: nothing but HTTP has names.

@@ -1,3 +1,4 @@
+use super::held::Held;
 use super::view::{Entry, Machine, Settings, View};
 use super::*;
 use crate::members::{MOST_MEMBERS, MemberRules};
@@ -97,7 +98,7 @@ fn seen(services: Vec<Service>, settings: &Settings) -> (Vec<String>, Vec<(Strin
         .map(|s| Object::Slice(slice(&s.key.to_string(), vec![endpoint("10.0.0.1", None)])))
         .collect();
     let mut exposed = told(services.into_iter().map(Object::Service).chain(slices));
-    let View { cluster, told } = view(&mut exposed, settings);
+    let View { cluster, told, .. } = view(&mut exposed, settings);
     let labels = cluster.services.iter().map(|entry| {
         let names: Vec<_> = entry.external.iter().map(ToString::to_string).collect();
         format!("{entry} {} {}", entry.port, names.join(","))
@@ -179,7 +180,7 @@ fn a_service_is_an_entry_per_port_with_labels_as_kube2lb_has_them() {
         Object::Node("n1".into()),
     ]);
     assert!(exposed.synced() && exposed.is_dirty());
-    let View { cluster, told } = view(&mut exposed, &settings());
+    let View { cluster, told, .. } = view(&mut exposed, &settings());
     assert!(!exposed.is_dirty());
     assert_eq!(told, []);
     let entries: Vec<_> = cluster.services.iter().map(ToString::to_string).collect();
@@ -243,7 +244,7 @@ fn endpoints_of_an_entry_have_names_of_their_own_and_bad_ones_are_left_out_and_t
         endpoint("10.0.0.4", Some("x\n  server evil 203.0.113.1:80")),
     ];
     let mut exposed = told([Object::Service(service("a/x")), Object::Slice(slice("a/x", pods))]);
-    let View { cluster, told } = view(&mut exposed, &settings());
+    let View { cluster, told, .. } = view(&mut exposed, &settings());
     let names: Vec<_> = cluster.services[0].endpoints.iter().map(|e| e.name.to_string()).collect();
     assert_eq!(names, ["same", "10.0.0.2", "10.0.0.3"]);
     let told: Vec<_> = told.iter().map(|t| t.problem.message.to_string()).collect();
@@ -373,7 +374,7 @@ fn what_an_owner_has_stays_its_own_while_nobody_serves_it() {
         Object::Service(tcp("b/owner", 1)),
         Object::Slice(slice("a/young", vec![endpoint("10.0.0.1", None)])),
     ]);
-    let View { cluster, told } = view(&mut exposed, &settings());
+    let View { cluster, told, .. } = view(&mut exposed, &settings());
     let labels = cluster.services.iter().map(|entry| format!("{entry} {}", entry.external.len()));
     assert_eq!(labels.collect::<Vec<_>>(), ["young_a_80_tcp_http 0"]);
     let told: Vec<_> = told.iter().map(|t| (&*t.consumer.name, t.problem.reason)).collect();
@@ -511,4 +512,86 @@ proptest! {
         let mut shuffled = told(order.iter().map(|at| objects[*at].clone()));
         prop_assert_eq!(view(&mut straight, &settings()), view(&mut shuffled, &settings()));
     }
+}
+
+/// What a template agent does: it looks, keeps who has what, and writes.
+fn publish(exposed: &mut Exposed) -> (Vec<String>, Vec<(String, Reason)>) {
+    let View { cluster, told, held } = view(exposed, &settings());
+    exposed.hold(Held::from_json(&held.to_json()).unwrap());
+    let entries = cluster.services.iter().map(|entry| {
+        let names: Vec<_> = entry.external.iter().map(ToString::to_string).collect();
+        format!("{}/{} {}", entry.namespace(), entry.name(), names.join(","))
+    });
+    let told = told.iter().map(|t| (t.consumer.namespace.to_string(), t.problem.reason));
+    (entries.map(|it| it.trim().to_owned()).collect(), told.collect())
+}
+
+fn with_pod(service: &Service) -> [Object; 2] {
+    let pod = vec![endpoint("10.0.0.1", None)];
+    [Object::Service(service.clone()), Object::Slice(slice(&service.key.to_string(), pod))]
+}
+
+fn edit(exposed: &mut Exposed, service: &Service) {
+    with_pod(service).into_iter().for_each(|object| exposed.handle(Event::Apply(object)));
+}
+
+#[test]
+fn an_older_service_that_asks_later_takes_neither_port_nor_name() {
+    let tcp = |name: &str, number: u16, created| {
+        let port = Port { mode: Some("tcp".into()), ..port("", number) };
+        Service { created, ports: vec![port], ..service(name) }
+    };
+    let named = |name: &str, names: &[&str], created| Service {
+        created,
+        external: names.iter().map(|name| name.parse().unwrap()).collect(),
+        ..service(name)
+    };
+    let shop = [tcp("shop/db", 5432, 5), named("shop/web", &["shop.example", "*.old.example"], 6)];
+    let mut exposed = told(shop.iter().flat_map(with_pod));
+    edit(&mut exposed, &tcp("evil/db", 1, 0));
+    edit(&mut exposed, &named("evil/web", &[], 0));
+    publish(&mut exposed);
+    edit(&mut exposed, &tcp("evil/db", 5432, 0));
+    edit(&mut exposed, &named("evil/web", &["shop.example", "a.old.example"], 0));
+    let expected = ["evil/web a.old.example", "shop/db", "shop/web shop.example,*.old.example"];
+    let refused = [Reason::HostTaken, Reason::PortTaken];
+    for _ in 0..2 {
+        let (entries, told) = publish(&mut exposed);
+        assert_eq!(entries, expected);
+        let reasons: Vec<_> = told.iter().map(|(_, reason)| *reason).collect();
+        assert!(told.iter().all(|(namespace, _)| namespace == "evil"), "{told:?}");
+        assert!(refused.iter().all(|it| reasons.contains(it)), "{told:?}");
+    }
+
+    // A process that begins anew has what was kept beside the files.
+    let mut again = told(
+        [tcp("evil/db", 5432, 0), named("evil/web", &["shop.example", "a.old.example"], 0)]
+            .iter()
+            .chain(&shop)
+            .flat_map(with_pod),
+    );
+    again.hold(exposed.held().clone());
+    assert_eq!(publish(&mut again).0, expected);
+
+    // What the holder lets go of goes to the one that waits.
+    edit(&mut again, &tcp("shop/db", 5433, 5));
+    edit(&mut again, &named("shop/web", &[], 6));
+    let (entries, told) = publish(&mut again);
+    let expected = ["evil/db", "evil/web shop.example,a.old.example", "shop/db", "shop/web"];
+    assert_eq!((entries, told), (expected.map(str::to_owned).to_vec(), Vec::new()));
+}
+
+#[test]
+fn a_service_that_shares_a_port_does_not_get_it_alone_by_another_mode() {
+    let mode = |name: &str, mode: Option<&str>, created| {
+        let port = Port { mode: mode.map(Into::into), ..port("", 80) };
+        Service { created, ports: vec![port], ..service(name) }
+    };
+    let mut exposed =
+        told([mode("evil/web", None, 0), mode("shop/web", None, 5)].iter().flat_map(with_pod));
+    publish(&mut exposed);
+    edit(&mut exposed, &mode("evil/web", Some("tcp"), 0));
+    let (entries, told) = publish(&mut exposed);
+    assert_eq!(entries, ["shop/web"]);
+    assert_eq!(told, [("evil".to_owned(), Reason::PortTaken)]);
 }

@@ -1,7 +1,8 @@
 //! The schema that templates are given, as kube2lb has it, and who is left out of it. A view is a function
 //! of the objects and the settings: in whatever order they were told, it is the same, sorted.
 
-use super::contend::{Asked, contend, overlap};
+use super::contend::{Asked, Contended, contend, overlap};
+use super::held::Held;
 use super::text::{ServerName, is_name};
 use super::{Exposed, Port, Service};
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
@@ -87,6 +88,8 @@ pub struct View {
     pub cluster: Cluster,
     /// Who is left out, wholly or in part, and why; sorted.
     pub told: Vec<Told>,
+    /// What Services have in it; see [`Exposed::hold`].
+    pub held: Held,
 }
 
 /// Something to tell about an object.
@@ -252,7 +255,8 @@ impl Exposed {
             }
         }
         self.crowds = crowds;
-        let mut services = contend(asked, generated, &mut told);
+        let Contended { entries: mut services, held } =
+            contend(asked, &self.held, generated, &mut told);
         services.retain(|entry| match settings.machine.has_taken(&entry.port) {
             Some(problem) => {
                 told.push(Told { consumer: entry.consumer.clone(), problem });
@@ -269,7 +273,7 @@ impl Exposed {
             services,
             domain: settings.domain.clone(),
         };
-        View { cluster, told }
+        View { cluster, told, held }
     }
 }
 

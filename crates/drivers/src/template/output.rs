@@ -1,6 +1,6 @@
 //! The produced file: written beside, flushed, renamed. Whoever reads it sees the old or the new one,
 //! whole, whatever is killed when. A mark beside it says that somebody has yet to be notified, so that a
-//! restart forgets nobody.
+//! restart forgets nobody, and a file beside it says which Service has what in it.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
@@ -94,6 +94,26 @@ impl Output {
     /// Everybody has been notified.
     pub(super) fn settle(&self) -> io::Result<()> {
         remove(&self.mark())
+    }
+
+    /// What is kept beside it of who has what in it; None: nothing that can be read.
+    pub(super) fn holders(&self) -> Option<String> {
+        std::fs::read_to_string(self.holders_file()).ok()
+    }
+
+    /// Keeps beside it who has what in it, whole or not at all.
+    pub(super) fn keep_holders(&self, text: &str) -> io::Result<()> {
+        let (file, new) = (self.holders_file(), self.beside(".new.", ".holders"));
+        remove(&new)?;
+        let mut staged = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        staged.write_all(text.as_bytes())?;
+        staged.sync_all()?;
+        std::fs::rename(&new, &file)?;
+        self.sync_folder()
+    }
+
+    fn holders_file(&self) -> PathBuf {
+        self.beside(".", ".holders")
     }
 
     /// It ends as the file does: programs judge files by their ending.

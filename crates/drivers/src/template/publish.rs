@@ -120,6 +120,23 @@ impl Publisher {
         self.files.iter().filter_map(|file| file.output.text()).collect()
     }
 
+    /// What is kept beside the first file of which Service has what in the files; None: nothing.
+    pub fn holders(&self) -> Option<String> {
+        self.files.first()?.output.holders()
+    }
+
+    /// Keeps beside the first file which Service has what in the files, for whoever writes them after a
+    /// restart.
+    pub async fn keep_holders(&self, text: String) -> Result<(), Error> {
+        let Some(file) = self.files.first() else { return Ok(()) };
+        let output = file.output.clone();
+        blocking(move || output.keep_holders(&text)).await?.map_err(|error| Error {
+            doing: format!("keeping beside {} who has what in it", file.output.path().display()),
+            cause: error.to_string(),
+            retry: true,
+        })
+    }
+
     /// Reads the templates again, where they have changed.
     pub fn reread(&mut self) -> Result<(), Error> {
         for file in &mut self.files {
