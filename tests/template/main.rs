@@ -8,6 +8,7 @@
 )]
 
 mod files;
+mod holders;
 mod hostile;
 mod notified;
 mod planned;
