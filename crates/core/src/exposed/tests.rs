@@ -115,7 +115,7 @@ fn members(
 ) -> (Vec<String>, Vec<(Reason, String)>) {
     let endpoints = addresses.iter().map(|address| endpoint(address, None)).collect();
     exposed.handle(Event::Apply(Object::Slice(slice("a/web", endpoints))));
-    let View { cluster, told } = exposed.view(settings, |_| Vec::new());
+    let View { cluster, told, .. } = exposed.view(settings, |_| Vec::new());
     let endpoints = cluster.services.iter().flat_map(|entry| &entry.endpoints);
     let told = told.into_iter().map(|it| (it.problem.reason, it.problem.message.to_string()));
     (endpoints.map(|it| it.ip.to_string()).collect(), told.collect())
