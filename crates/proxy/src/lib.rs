@@ -60,6 +60,7 @@ impl Proxy {
     /// A proxy; it uses the tokio runtime that it is made in.
     pub fn new(options: Options) -> Self {
         let shared = Arc::new(state::Shared::new(options));
+        shared.hall.checks.start();
         let state = Arc::new(Mutex::new(State::new(shared.clone())));
         let report = watch::Sender::new(Report::default());
         let (again, told) = (Arc::downgrade(&state), report.clone());

@@ -3,6 +3,7 @@
 //! left of a pool or listener that is gone.
 
 use crate::Proxy;
+use crate::pool::checks::Checks;
 use crate::pool::{Condition, MemberStats, Pool};
 use crate::state::{Counters, Shared, State};
 use parking_lot::Mutex;
@@ -238,6 +239,21 @@ const LISTENER: [Family<Arc<ListenerStats>>; 6] = [
     },
 ];
 
+const CHECKS: [Family<(u64, u64)>; 2] = [
+    Family {
+        name: "proxy_checks_under_way",
+        help: "Health checks of members under way, of all load balancers of the process",
+        kind: Gauge,
+        read: |(under_way, _)| *under_way,
+    },
+    Family {
+        name: "proxy_checks_waiting",
+        help: "Health checks of members that are due and wait for their turn",
+        kind: Gauge,
+        read: |(_, waiting)| *waiting,
+    },
+];
+
 /// Draining is no illness.
 fn is_healthy(member: &MemberStats) -> bool {
     matches!(member.condition, Condition::Ready | Condition::Draining)
@@ -272,6 +288,39 @@ struct Samples {
     members: Vec<((Whose, MemberLabels), MemberStats)>,
     counts: Vec<((Whose, StateLabels), (Condition, u64))>,
     listeners: Vec<((Whose, ListenerLabels), Arc<ListenerStats>)>,
+    checks: Checking,
+}
+
+/// The checks of a process. Proxies may share them.
+#[derive(Default)]
+struct Checking {
+    seen: Vec<Arc<Checks>>,
+    under_way: u64,
+    waiting: u64,
+}
+
+impl Checking {
+    fn add(&mut self, checks: &Arc<Checks>) {
+        if self.seen.iter().any(|seen| Arc::ptr_eq(seen, checks)) {
+            return;
+        }
+        self.seen.push(checks.clone());
+        let (under_way, waiting) = checks.count();
+        self.under_way += under_way as u64;
+        self.waiting += waiting as u64;
+    }
+
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        if self.seen.is_empty() {
+            return Ok(());
+        }
+        let counts = (self.under_way, self.waiting);
+        for Family { name, help, kind, read } in &CHECKS {
+            let sample = encoder.encode_descriptor(name, help, None, *kind)?;
+            ConstGauge::new(i64::try_from(read(&counts)).unwrap_or(i64::MAX)).encode(sample)?;
+        }
+        Ok(())
+    }
 }
 
 impl Samples {
@@ -310,7 +359,8 @@ impl Samples {
         encode(&OWN, &self.own, encoder)?;
         encode(&MEMBER, &self.members, encoder)?;
         encode(&POOL, &self.counts, encoder)?;
-        encode(&LISTENER, &self.listeners, encoder)
+        encode(&LISTENER, &self.listeners, encoder)?;
+        self.checks.encode(encoder)
     }
 }
 
@@ -346,6 +396,7 @@ impl Collector for Exposition {
             if let Some(shared) = shown.shared.upgrade() {
                 let whose = Whose { load_balancer: load_balancer.clone() };
                 samples.add(&whose, &shared.counters, &shared.metrics);
+                samples.checks.add(&shared.hall.checks);
             }
         }
         samples.encode(&mut encoder)
@@ -429,7 +480,8 @@ mod tests {
         });
         proxies[2].shared.counters.refused_request(404);
         let samples = |text: &str| -> Vec<String> {
-            text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+            let of_proxies = |line: &&str| !line.starts_with('#') && !line.contains("_checks_");
+            text.lines().filter(of_proxies).map(str::to_owned).collect()
         };
         let text = all(exposition.clone());
         let own = |name: &str, count: u64| {

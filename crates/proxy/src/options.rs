@@ -57,6 +57,8 @@ pub struct Limits {
     pub tunnel_time: Duration,
     /// Requests side by side on one HTTP/2 connection.
     pub streams: u32,
+    /// Health checks of members at once, for all pools together.
+    pub checks: usize,
     /// Members that a request is tried on.
     pub tries: u8,
     /// To connect to a member, where the pool does not say.
@@ -76,6 +78,7 @@ const CONNECTIONS: usize = 16_384;
 const SESSIONS: usize = 8_192;
 const LISTENER_SESSIONS: usize = 2_000;
 const IDLE_MEMBERS: usize = 4_096;
+const CHECKS: usize = 256;
 
 /// Three quarters.
 fn most_of(all: usize) -> usize {
@@ -90,13 +93,16 @@ impl Limits {
         let ours = all - (all / 8).max(128).min(all);
         let sessions = SESSIONS.min(ours / 4);
         let idle_members = IDLE_MEMBERS.min(ours / 8);
-        let connections = CONNECTIONS.min((ours - sessions - idle_members) / 2).max(1);
+        let checks = CHECKS.min(ours / 16).max(1);
+        let left = ours.saturating_sub(sessions + idle_members + checks);
+        let connections = CONNECTIONS.min(left / 2).max(1);
         Self {
             connections,
             listener_connections: most_of(connections),
             client_connections: most_of(connections),
             sessions,
             idle_members,
+            checks,
             ..Self::default()
         }
     }
@@ -118,6 +124,7 @@ impl Default for Limits {
             write_time: seconds(60),
             tunnel_time: seconds(3600),
             streams: 128,
+            checks: CHECKS,
             tries: 4,
             connect_time: seconds(5),
             backend_time: seconds(60),
@@ -155,17 +162,17 @@ mod tests {
 
     /// Descriptors that are used at most, listeners aside.
     fn used(limits: Limits) -> u64 {
-        (limits.connections * 2 + limits.sessions + limits.idle_members) as u64
+        (limits.connections * 2 + limits.sessions + limits.idle_members + limits.checks) as u64
     }
 
     #[test]
     fn limits_leave_descriptors_for_others() {
         for (descriptors, connections) in
-            [(0, 1), (256, 40), (1024, 280), (65_536, 16_384), (1_048_576, 16_384)]
+            [(0, 1), (256, 36), (1024, 252), (65_536, 16_384), (1_048_576, 16_384)]
         {
             let limits = Limits::within(descriptors);
             assert_eq!(limits.connections, connections, "{descriptors}");
-            assert!(used(limits) <= (descriptors - descriptors / 8).max(2), "{limits:?}");
+            assert!(used(limits) <= (descriptors - descriptors / 8).max(3), "{limits:?}");
         }
         assert_eq!(Limits::within(u64::MAX), Limits::default());
     }

@@ -1,7 +1,8 @@
 //! Places: what clients may take of a process, over all its listeners and proxies together. A connection
 //! takes one, and each further request beside others on an HTTP/2 connection one more; sessions of
 //! datagrams have places of their own, because whoever sends datagrams can claim any address. Who gets
-//! one is the [`ledger`]'s decision; here what has to go is cut, and what waits is woken.
+//! one is the [`ledger`]'s decision; here what has to go is cut, and what waits is woken. The checks of
+//! members are shared with them.
 
 mod client;
 mod ledger;
@@ -9,6 +10,7 @@ mod said;
 
 use crate::metrics::ListenerStats;
 use crate::options::Limits;
+use crate::pool::checks::Checks;
 use crate::udp::Session;
 use client::Client;
 use ledger::{Bounds, Gives, Id, Ledger, Level, Seat, Verdict};
@@ -30,6 +32,7 @@ pub struct Places(Arc<OnceLock<Hall>>);
 pub(crate) struct Hall {
     pub(crate) connections: Arc<Connections>,
     pub(crate) sessions: Arc<Sessions>,
+    pub(crate) checks: Arc<Checks>,
 }
 
 /// Places for connections, and for requests beside each other. What is kept of each is what cuts it, once
@@ -45,6 +48,7 @@ impl Places {
         let hall = || Hall {
             connections: Room::new("connections", limits.connection_bounds(), Gives::Newest),
             sessions: Room::new("sessions", limits.session_bounds(), Gives::Oldest),
+            checks: Checks::new(limits.checks),
         };
         self.0.get_or_init(hall).clone()
     }

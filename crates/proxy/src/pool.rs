@@ -4,12 +4,15 @@
 //! the HTTP, TCP and UDP parts pick here and report back.
 
 mod check;
+pub(crate) mod checks;
 mod cookie;
 mod least;
+mod live;
 mod passive;
 mod ranges;
 mod rendezvous;
 mod rotation;
+mod schedule;
 mod server;
 mod sticky;
 mod table;
@@ -19,25 +22,28 @@ pub(crate) mod tests;
 pub use cookie::CookieKey;
 
 use arc_swap::{ArcSwap, Guard};
-use bowline_core::plan::{self, Persistence, PersistenceKey, Transport};
+use bowline_core::plan::{self, Persistence, PersistenceKey};
 use bowline_core::update::{Member, MemberChange, MemberState};
+use check::{Question, Streak};
+use checks::Checks;
 use parking_lot::Mutex;
 use ranges::Ranges;
 use server::Server;
 use std::collections::HashMap;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sticky::Sticky;
 use table::{Entry, Table};
-use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// How long connections of a removed member live on where the plan does not say.
 const DRAIN: Duration = Duration::from_secs(30);
+
+/// Checks at once of a pool that shares them with none.
+const CHECKS: usize = 64;
 
 /// Where traffic goes.
 #[derive(Debug)]
@@ -49,6 +55,7 @@ pub struct Pool {
     sticky: Mutex<Sticky>,
     /// Held while members, their health or the settings change.
     members: Mutex<Members>,
+    checks: Arc<Checks>,
 }
 
 #[derive(Debug)]
@@ -66,6 +73,8 @@ struct Members {
     servers: Vec<Arc<Server>>,
     /// Those that were removed and may still have connections.
     leaving: HashMap<SocketAddr, Arc<Server>>,
+    /// How many of the list their failures put out.
+    out: usize,
 }
 
 /// Whether clients are tied to members by a cookie.
@@ -138,15 +147,23 @@ pub struct MemberStats {
 }
 
 impl Pool {
-    /// A pool without members, whose cookies are signed with a key of this process. Health checks run
-    /// on the tokio runtime that members are set in.
+    /// A pool without members, whose cookies are signed with a key of this process, and with checks of its
+    /// own. They run on the tokio runtime that members are set in.
     pub fn new(config: Arc<plan::Pool>) -> Arc<Self> {
-        static KEY: OnceLock<Arc<CookieKey>> = OnceLock::new();
-        Self::with_key(config, KEY.get_or_init(|| Arc::new(CookieKey::random())).clone())
+        Self::with_key(config, CookieKey::of_process())
     }
 
-    /// A pool without members, whose cookies are signed with this key.
+    /// A pool without members, whose cookies are signed with this key, and with checks of its own.
     pub fn with_key(config: Arc<plan::Pool>, key: Arc<CookieKey>) -> Arc<Self> {
+        Self::with_checks(config, key, Checks::new(CHECKS))
+    }
+
+    /// A pool without members that shares its checks with others.
+    pub(crate) fn with_checks(
+        config: Arc<plan::Pool>,
+        key: Arc<CookieKey>,
+        checks: Arc<Checks>,
+    ) -> Arc<Self> {
         let table = Table::new(Box::default(), config.algorithm);
         let mut start = [0; 4];
         // If there is no randomness, proxies that start together begin with the same member.
@@ -161,8 +178,15 @@ impl Pool {
                 list: Arc::default(),
                 servers: Vec::new(),
                 leaving: HashMap::new(),
+                out: 0,
             }),
+            checks,
         })
+    }
+
+    /// The namespace that its checks count for.
+    fn tenant(&self) -> Arc<str> {
+        self.settings.load().config.service.namespace.clone()
     }
 
     /// What the plan says of it.
@@ -183,11 +207,10 @@ impl Pool {
         self.settings.store(Arc::new(Settings::new(config)));
         if recheck && before.health_check.is_some() {
             for server in &members.servers {
-                let mut health = server.health();
-                health.down = false;
-                if let Some(checker) = health.checker.take() {
-                    checker.abort();
-                }
+                server.change(|health| {
+                    health.down = false;
+                    health.checker = None;
+                });
             }
         }
         self.publish(&mut members);
@@ -241,7 +264,9 @@ impl Pool {
             server.leave(ends);
             members.leaving.insert(address, server);
         }
+        let is_out = |server: &&Arc<Server>| server.look(|health| health.passive.is_out());
         members.servers = servers;
+        members.out = members.servers.iter().filter(is_out).count();
         members.list = list;
         self.publish(&mut members);
     }
@@ -251,30 +276,26 @@ impl Pool {
         seconds.map_or(DRAIN, |seconds| Duration::from_secs(u64::from(seconds)))
     }
 
-    /// Makes the table anew from members, their health and the settings, and sees to their checks.
+    /// Makes the table anew from members, their health and the settings, and sees to their checks. A change
+    /// of health alone needs none of it.
     fn publish(self: &Arc<Self>, members: &mut Members) {
         let config = self.config();
         let entries = members.list.iter().zip(&members.servers).map(|(member, server)| Entry {
             server: server.clone(),
             weight: member.weight,
             state: member.state,
-            healthy: server.is_healthy(),
         });
         let mut table = Table::new(entries.collect(), config.algorithm);
         if by_cookie(&config) {
             table = table.with_cookies(&members.key, &config.name, &self.table.load());
         }
         self.table.store(Arc::new(table));
-        if config.health_check.is_none() {
-            return;
-        }
-        // Where there is no runtime, as in a test of values, nobody is checked.
-        let Ok(runtime) = Handle::try_current() else { return };
+        let Some((question, check)) = Question::of(&config) else { return };
+        let (question, streak) = (Arc::new(question), Streak::new(check.fall, check.rise));
         for server in &members.servers {
-            let mut health = server.health();
-            if health.checker.is_none() {
-                let watch = check::watch(Arc::downgrade(self), server.clone(), config.clone());
-                health.checker = Some(runtime.spawn(watch).abort_handle());
+            if server.look(|health| health.checker.is_none()) {
+                let ticket = self.checks.watch(self, server, &question, streak);
+                server.change(|health| health.checker = Some(ticket));
             }
         }
     }
@@ -369,56 +390,65 @@ impl Pool {
         if server.ends().is_some() || server.look(|health| health.passive.is_out()) {
             return;
         }
-        let out =
-            members.servers.iter().filter(|s| s.look(|health| health.passive.is_out())).count();
         // Members that cannot be connected to are left out however many they are; if that is all,
         // the table uses all. What else goes wrong may be the clients' doing, and costs at most half.
-        if failure != Failure::Connect && (out + 1) * 2 > members.servers.len() {
+        if failure != Failure::Connect && (members.out + 1) * 2 > members.servers.len() {
             return;
         }
-        let Ok(runtime) = Handle::try_current() else { return };
-        let hold = server.health().passive.put_out(now);
+        let config = self.config();
+        let hold = server.change(|health| health.passive.put_out(now));
+        members.out += 1;
         server.count_ejection();
-        let by_tcp = self.settings.load().config.service.protocol == Transport::Tcp;
-        let probe = check::probe(Arc::downgrade(self), server.clone(), hold, by_tcp);
-        server.health().prober = Some(runtime.spawn(probe).abort_handle());
-        tracing::debug!(pool = %self.settings.load().config.name, member = %server.address, "member left out");
-        self.publish(&mut members);
+        let ticket = self.checks.probe(self, server, hold, Question::connect(&config));
+        server.change(|health| health.prober = Some(ticket));
+        tracing::debug!(pool = %config.name, member = %server.address, "member left out");
+        self.turn(server);
     }
 
-    /// A member that was put out answers.
-    fn let_in(self: &Arc<Self>, server: &Server) {
+    /// A member that was put out answers, as this check found.
+    fn let_in(&self, server: &Server, check: u64) {
         let mut members = self.members.lock();
-        if !is_me(&server.health().prober) {
-            return;
+        // A check that was given up may have found something out just before; nobody would correct it.
+        let let_in = server.change(|health| {
+            let prober = health.prober.take_if(|prober| prober.is(check));
+            if prober.is_some() {
+                health.passive.let_in(Instant::now());
+            }
+            prober
+        });
+        if let_in.is_some() {
+            members.out = members.out.saturating_sub(1);
+            self.turn(server);
         }
-        server.health().passive.let_in(Instant::now());
-        self.publish(&mut members);
     }
 
     /// Health checks found a member to answer, or not.
-    fn checked(self: &Arc<Self>, server: &Server, up: bool) {
-        let mut members = self.members.lock();
-        if !is_me(&server.health().checker) {
-            return;
+    fn checked(&self, server: &Server, check: u64, up: bool) {
+        let _members = self.members.lock();
+        let mine = server.change(|health| {
+            let mine = health.checker.as_ref().is_some_and(|checker| checker.is(check));
+            if mine {
+                health.down = !up;
+            }
+            mine
+        });
+        if mine {
+            self.turn(server);
         }
-        server.health().down = !up;
-        self.publish(&mut members);
     }
-}
 
-/// Whether this task is the one in charge. One that was told to stop may have found something out just
-/// before; nobody would ever correct it.
-fn is_me(task: &Option<AbortHandle>) -> bool {
-    task.as_ref().is_some_and(|task| tokio::task::try_id() == Some(task.id()))
+    /// Its table shows the health of a member. Members are locked meanwhile.
+    fn turn(&self, server: &Server) {
+        self.table.load().turn(server.address, server.is_healthy());
+    }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Tasks hold their member: without this they would go on until they next look for the pool.
+        // Connections may hold on to a member longer than to its pool.
         let members = self.members.get_mut();
         for server in members.servers.iter().chain(members.leaving.values()) {
-            server.stop_tasks();
+            server.stop_checks();
         }
     }
 }

@@ -314,10 +314,10 @@ impl State {
                 backend.pool.set_config(config.clone());
                 continue;
             }
-            let pool = match &self.cookie_key {
-                Some((_, key)) => Pool::with_key(config.clone(), key.clone()),
-                None => Pool::new(config.clone()),
-            };
+            let key = self.cookie_key.as_ref().map(|(_, key)| key.clone());
+            let key = key.unwrap_or_else(CookieKey::of_process);
+            let checks = self.shared.hall.checks.clone();
+            let pool = Pool::with_checks(config.clone(), key, checks);
             self.shared.metrics.add_pool(&pool);
             let classes = self.shared.counters.classes(name);
             let backend = Arc::new(Backend { pool, classes });

@@ -1,23 +1,17 @@
-//! The tasks that ask members whether they answer: at the interval of the pool's health check, and
-//! for a member that its failures put out. They tell the pool; the pool decides. They end with the
-//! member or the pool.
+//! One question to a member, and what answers amount to. [`super::checks`] says when it is asked.
 
-use super::Pool;
-use super::server::Server;
 use crate::proxy_protocol;
 use bowline_core::plan::{self, HealthCheck, Speaks, Transport};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-/// How often a member that was put out is asked again.
-const PROBE_EVERY: Duration = Duration::from_secs(1);
-/// How long an answer may take at most.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer may take where no interval says it.
+const LONGEST: Duration = Duration::from_secs(5);
 /// The longest status line that is waited for.
 const STATUS_LINE: usize = 64;
 
@@ -27,18 +21,27 @@ pub(super) struct Question {
     /// The path to get; none where a connection is enough.
     path: Option<Arc<str>>,
     proxy_protocol: bool,
+    /// How long between two, and how long an answer may take at most.
+    pub(super) interval: Duration,
 }
 
 impl Question {
-    /// A connection is enough.
-    pub(super) fn connect() -> Self {
-        Self { path: None, proxy_protocol: false }
+    /// A connection is enough; none where there is nothing that a member must answer to.
+    pub(super) fn connect(config: &plan::Pool) -> Option<Self> {
+        let by_tcp = config.service.protocol == Transport::Tcp;
+        by_tcp.then_some(Self { path: None, proxy_protocol: false, interval: LONGEST })
     }
 
-    fn of(config: &plan::Pool, check: &HealthCheck) -> Self {
+    /// What the pool's health check asks, where it has one and members can answer.
+    pub(super) fn of(config: &plan::Pool) -> Option<(Self, &HealthCheck)> {
+        let check = config.health_check.as_ref()?;
+        if config.service.protocol != Transport::Tcp {
+            return None;
+        }
         // A member that speaks only HTTP/2 would take the request for garbage.
         let path = check.http_path.clone().filter(|_| config.speaks == Speaks::Http1);
-        Self { path, proxy_protocol: config.proxy_protocol }
+        let interval = Duration::from_millis(u64::from(check.interval_ms.max(100)));
+        Some((Self { path, proxy_protocol: config.proxy_protocol, interval }, check))
     }
 
     pub(super) async fn ask(&self, member: SocketAddr, patience: Duration) -> bool {
@@ -93,45 +96,8 @@ fn status(answer: &[u8]) -> Option<u16> {
     Some(digits.iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0')))
 }
 
-/// Checks a member again and again, first after the given part of the interval, so that the members
-/// of a pool are not all asked at once.
-pub(super) async fn watch(pool: Weak<Pool>, server: Arc<Server>, config: Arc<plan::Pool>) {
-    let Some(check) = &config.health_check else { return };
-    // There is nothing that a UDP member must answer to.
-    if config.service.protocol != Transport::Tcp {
-        return;
-    }
-    let interval = Duration::from_millis(u64::from(check.interval_ms.max(100)));
-    let question = Question::of(&config, check);
-    let mut streak = Streak::new(check.fall, check.rise);
-    sleep(interval.mul_f64(fraction(server.address))).await;
-    loop {
-        let answers = question.ask(server.address, interval.min(PATIENCE)).await;
-        let Some(pool) = pool.upgrade() else { return };
-        if let Some(up) = streak.next(answers) {
-            pool.checked(&server, up);
-        }
-        drop(pool);
-        sleep(interval).await;
-    }
-}
-
-/// Waits for the time out to be over, then asks until the member answers.
-pub(super) async fn probe(pool: Weak<Pool>, server: Arc<Server>, hold: Duration, by_tcp: bool) {
-    sleep(hold).await;
-    while by_tcp && !Question::connect().ask(server.address, PATIENCE).await {
-        if pool.strong_count() == 0 {
-            return;
-        }
-        sleep(PROBE_EVERY).await;
-    }
-    if let Some(pool) = pool.upgrade() {
-        pool.let_in(&server);
-    }
-}
-
 /// A number from 0 to 1 that differs between members.
-fn fraction(member: SocketAddr) -> f64 {
+pub(super) fn fraction(member: SocketAddr) -> f64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in member.to_string().bytes() {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -140,8 +106,8 @@ fn fraction(member: SocketAddr) -> f64 {
 }
 
 /// Turns single answers into up or down: so many failures in a row are down, so many successes up.
-#[derive(Debug)]
-struct Streak {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Streak {
     fall: u8,
     rise: u8,
     up: bool,
@@ -150,12 +116,12 @@ struct Streak {
 
 impl Streak {
     /// Members are up until checks say otherwise: they are ready.
-    fn new(fall: u8, rise: u8) -> Self {
+    pub(super) fn new(fall: u8, rise: u8) -> Self {
         Self { fall: fall.max(1), rise: rise.max(1), up: true, against: 0 }
     }
 
     /// The new state, if this answer changes it.
-    fn next(&mut self, answers: bool) -> Option<bool> {
+    pub(super) fn next(&mut self, answers: bool) -> Option<bool> {
         if answers == self.up {
             self.against = 0;
             return None;

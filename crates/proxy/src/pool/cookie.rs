@@ -9,6 +9,7 @@ use sha2::Sha256;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 
 /// What a member is called in cookies: a keyed hash of pool and address.
 pub(super) type MemberId = [u8; 16];
@@ -41,6 +42,12 @@ impl CookieKey {
             }
         }
         Self::new(secret)
+    }
+
+    /// The key of this process, which no other knows.
+    pub(crate) fn of_process() -> Arc<Self> {
+        static KEY: OnceLock<Arc<CookieKey>> = OnceLock::new();
+        KEY.get_or_init(|| Arc::new(Self::random())).clone()
     }
 
     fn over(&self, parts: &[&[u8]]) -> Hmac<Sha256> {

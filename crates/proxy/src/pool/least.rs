@@ -1,45 +1,48 @@
 //! Least connections by weight: the member that would have the fewest connections for its weight if
 //! it were given one more. Ties go in turn.
 
+use super::live::View;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The member to take. `load` gives a member's connections and weight, or none if it is to be skipped;
-/// the cursor remembers who was last.
+/// The member to take. `load` gives a member's connections, or none if it is to be skipped; the cursor
+/// remembers who was last.
 pub(super) fn pick(
-    members: usize,
-    heaviest: u16,
+    live: View<'_>,
     cursor: &AtomicU64,
-    mut load: impl FnMut(usize) -> Option<(usize, u16)>,
+    mut load: impl FnMut(usize) -> Option<usize>,
 ) -> Option<usize> {
+    let members = live.len();
     if members == 0 {
         return None;
     }
     let start = (cursor.load(Ordering::Relaxed) % members as u64) as usize;
-    let mut best: Option<(usize, u64, u64)> = None;
-    for index in (start..members).chain(0..start) {
-        let Some((active, weight)) = load(index) else { continue };
-        let (active, weight) = (active as u64 + 1, u64::from(weight));
-        if best.is_none_or(|(_, least, by)| active * by < least * weight) {
-            best = Some((index, active, weight));
+    let mut best: Option<(usize, usize, u64, u64)> = None;
+    for slot in (start..members).chain(0..start) {
+        let member = live.member(slot);
+        let Some(active) = load(member) else { continue };
+        let (active, weight) = (active as u64 + 1, u64::from(live.weight(member)));
+        if best.is_none_or(|(_, _, least, by)| active * by < least * weight) {
+            best = Some((slot, member, active, weight));
             // Nobody can be better than an idle member of the greatest weight.
-            if active == 1 && weight == u64::from(heaviest) {
+            if active == 1 && weight == u64::from(live.heaviest) {
                 break;
             }
         }
     }
-    let (index, ..) = best?;
-    cursor.store(index as u64 + 1, Ordering::Relaxed);
-    Some(index)
+    let (slot, member, ..) = best?;
+    cursor.store(slot as u64 + 1, Ordering::Relaxed);
+    Some(member)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::live::Live;
     use super::*;
     use proptest::prelude::*;
 
     fn take(loads: &mut [(usize, u16)], cursor: &AtomicU64) -> usize {
-        let heaviest = loads.iter().map(|(_, w)| *w).max().unwrap();
-        let taken = pick(loads.len(), heaviest, cursor, |i| Some(loads[i])).unwrap();
+        let live = Live::new(loads.iter().map(|(_, weight)| *weight).collect(), |_| true);
+        let taken = pick(live.view(), cursor, |i| Some(loads[i].0)).unwrap();
         loads[taken].0 += 1;
         taken
     }
@@ -47,17 +50,21 @@ mod tests {
     #[test]
     fn ties_go_in_turn() {
         let cursor = AtomicU64::new(0);
-        let picks = [(); 6]
-            .map(|()| pick(4, 1, &cursor, |i| Some((if i == 1 { 9 } else { 0 }, 1))).unwrap());
+        let live = Live::new([1; 4].into(), |_| true);
+        let load = |i| Some(if i == 1 { 9 } else { 0 });
+        let picks = [(); 6].map(|()| pick(live.view(), &cursor, load).unwrap());
         assert_eq!(picks, [0, 2, 3, 0, 2, 3]);
     }
 
     #[test]
     fn skipped_members_are_not_taken() {
         let cursor = AtomicU64::new(0);
-        assert_eq!(pick(3, 1, &cursor, |i| (i == 2).then_some((5, 1))), Some(2));
-        assert_eq!(pick(3, 1, &cursor, |_| None), None);
-        assert_eq!(pick(0, 1, &cursor, |_| None), None);
+        let live = Live::new([1; 3].into(), |_| true);
+        assert_eq!(pick(live.view(), &cursor, |i| (i == 2).then_some(5)), Some(2));
+        assert_eq!(pick(live.view(), &cursor, |_| None), None);
+        live.set(2, false);
+        assert_ne!(pick(live.view(), &cursor, |_| Some(0)), Some(2));
+        assert_eq!(pick(Live::new([].into(), |_| true).view(), &cursor, |_| None), None);
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 //! best draw wins. A lost member moves its own clients and nobody else's, exactly; every proxy with
 //! the same members chooses alike.
 
+use super::live::View;
 use std::net::{IpAddr, SocketAddr};
 
 #[derive(Debug)]
@@ -19,15 +20,16 @@ impl Rendezvous {
         Self { seeds: seeds.into(), weights: (!equal).then(|| weights.into()) }
     }
 
-    /// The client's member among those that are not to be skipped.
+    /// The client's member among those that take clients and are not to be skipped.
     pub(super) fn pick(
         &self,
+        live: View<'_>,
         client: IpAddr,
         mut skip: impl FnMut(usize) -> bool,
     ) -> Option<usize> {
         let client = hash_ip(client);
-        let draws = self.seeds.iter().enumerate().filter(|(i, _)| !skip(*i));
-        let draws = draws.map(|(i, seed)| (i, mix(client ^ seed)));
+        let members = live.members().filter(|member| !skip(*member));
+        let draws = members.filter_map(|i| Some((i, mix(client ^ self.seeds.get(i)?))));
         match &self.weights {
             None => draws.max_by_key(|(_, draw)| *draw).map(|(i, _)| i),
             Some(weights) => {
@@ -76,6 +78,7 @@ fn mix(value: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::live::Live;
     use super::*;
     use proptest::prelude::*;
 
@@ -89,7 +92,9 @@ mod tests {
 
     fn choices(members: &[(SocketAddr, u16)], clients: u32) -> Vec<SocketAddr> {
         let table = Rendezvous::new(members.iter().copied());
-        (0..clients).map(|c| members[table.pick(client(c), |_| false).unwrap()].0).collect()
+        let live = Live::new(members.iter().map(|(_, weight)| *weight).collect(), |_| true);
+        let pick = |c| table.pick(live.view(), client(c), |_| false).unwrap();
+        (0..clients).map(|c| members[pick(c)].0).collect()
     }
 
     #[test]
@@ -115,7 +120,9 @@ mod tests {
         let table = Rendezvous::new((0..9).map(|i| (address(i), 1)));
         let mapped: IpAddr = "::ffff:192.0.2.7".parse().unwrap();
         let plain: IpAddr = "192.0.2.7".parse().unwrap();
-        assert_eq!(table.pick(mapped, |_| false), table.pick(plain, |_| false));
+        let live = Live::new([1; 9].into(), |_| true);
+        let pick = |client| table.pick(live.view(), client, |_| false);
+        assert_eq!(pick(mapped), pick(plain));
     }
 
     proptest! {

@@ -4,55 +4,41 @@
 //! g·w/heaviest times, give or take one: as smooth as nginx's, at a cost that does not grow with the
 //! number of members unless their weights differ wildly.
 
+use super::live::View;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-#[derive(Debug)]
-pub(super) struct Rotation {
-    weights: Box<[u16]>,
-    heaviest: u64,
-    equal: bool,
+/// The next member that is not to be skipped.
+pub(super) fn pick(
+    live: View<'_>,
+    counter: &AtomicU64,
+    mut skip: impl FnMut(usize) -> bool,
+) -> Option<usize> {
+    let members = live.len();
+    if members == 0 {
+        return None;
+    }
+    // Each walk takes the heaviest, so one walk finds somebody unless the heaviest are skipped.
+    for _ in 0..members * 2 {
+        let step = counter.fetch_add(1, Ordering::Relaxed);
+        let member = live.member((step % members as u64) as usize);
+        if has_turn(live, member, step / members as u64) && !skip(member) {
+            return Some(member);
+        }
+    }
+    live.members().find(|member| !skip(*member))
 }
 
-impl Rotation {
-    /// Members by weight; none is 0.
-    pub(super) fn new(weights: Box<[u16]>) -> Self {
-        let heaviest = weights.iter().copied().max().unwrap_or(1);
-        let equal = weights.iter().all(|w| *w == heaviest);
-        Self { weights, heaviest: u64::from(heaviest).max(1), equal }
+fn has_turn(live: View<'_>, member: usize, walk: u64) -> bool {
+    if live.equal {
+        return true;
     }
-
-    /// The next member that is not to be skipped.
-    pub(super) fn pick(
-        &self,
-        counter: &AtomicU64,
-        mut skip: impl FnMut(usize) -> bool,
-    ) -> Option<usize> {
-        let members = self.weights.len();
-        if members == 0 {
-            return None;
-        }
-        // Each walk takes the heaviest, so one walk finds somebody unless the heaviest are skipped.
-        for _ in 0..members * 2 {
-            let step = counter.fetch_add(1, Ordering::Relaxed);
-            let index = (step % members as u64) as usize;
-            if self.has_turn(index, step / members as u64) && !skip(index) {
-                return Some(index);
-            }
-        }
-        (0..members).find(|index| !skip(*index))
-    }
-
-    fn has_turn(&self, index: usize, walk: u64) -> bool {
-        if self.equal {
-            return true;
-        }
-        let weight = u64::from(self.weights[index]);
-        // Members start at different phases, so that light ones do not all come in the same walk.
-        let turn = (index as u64).wrapping_mul(GOLDEN);
-        let phase = ((u128::from(turn) * u128::from(self.heaviest)) >> 64) as u64;
-        let position = (weight * (walk % self.heaviest) + phase) % self.heaviest;
-        position >= self.heaviest - weight
-    }
+    let heaviest = u64::from(live.heaviest).max(1);
+    let weight = u64::from(live.weight(member));
+    // Members start at different phases, so that light ones do not all come in the same walk.
+    let turn = (member as u64).wrapping_mul(GOLDEN);
+    let phase = ((u128::from(turn) * u128::from(heaviest)) >> 64) as u64;
+    let position = (weight * (walk % heaviest) + phase) % heaviest;
+    position >= heaviest.saturating_sub(weight)
 }
 
 /// 2⁶⁴ divided by the golden ratio: its multiples, modulo 2⁶⁴, are spread evenly.
@@ -60,13 +46,14 @@ const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 #[cfg(test)]
 mod tests {
+    use super::super::live::Live;
     use super::*;
     use proptest::prelude::*;
 
     fn picks(weights: &[u16], n: usize, start: u64) -> Vec<usize> {
-        let rotation = Rotation::new(weights.into());
+        let live = Live::new(weights.into(), |_| true);
         let counter = AtomicU64::new(start);
-        (0..n).filter_map(|_| rotation.pick(&counter, |_| false)).collect()
+        (0..n).filter_map(|_| pick(live.view(), &counter, |_| false)).collect()
     }
 
     #[test]
@@ -81,10 +68,31 @@ mod tests {
 
     #[test]
     fn skipped_members_are_passed_over_and_all_skipped_is_none() {
-        let rotation = Rotation::new([60_000, 1, 1].into());
+        let live = Live::new([60_000, 1, 1].into(), |_| true);
         let counter = AtomicU64::new(0);
-        assert_ne!(rotation.pick(&counter, |i| i == 0), Some(0));
-        assert_eq!(rotation.pick(&counter, |_| true), None);
+        assert_ne!(pick(live.view(), &counter, |i| i == 0), Some(0));
+        assert_eq!(pick(live.view(), &counter, |_| true), None);
+    }
+
+    #[test]
+    fn members_that_are_down_leave_their_turns_to_all_others_alike() {
+        let live = Live::new([2; 10].into(), |_| true);
+        for down in [1, 2, 3, 4] {
+            live.set(down, false);
+        }
+        let counter = AtomicU64::new(0);
+        let mut counts = [0; 10];
+        for _ in 0..60 {
+            counts[pick(live.view(), &counter, |_| false).unwrap()] += 1;
+        }
+        assert_eq!(counts, [10, 0, 0, 0, 0, 10, 10, 10, 10, 10]);
+        // The heaviest is down: the lighter ones have their turns as if it were not there.
+        let live = Live::new([60_000, 1, 3].into(), |member| member > 0);
+        let mut counts = [0; 3];
+        for _ in 0..40 {
+            counts[pick(live.view(), &counter, |_| false).unwrap()] += 1;
+        }
+        assert_eq!(counts, [0, 10, 30]);
     }
 
     proptest! {

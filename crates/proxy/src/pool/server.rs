@@ -1,6 +1,7 @@
 //! What is known of one member for as long as it is in a pool, and while it drains after that: its
 //! counters, its health and when its connections must end. Weight and state are the table's.
 
+use super::checks::Ticket;
 use super::passive::Passive;
 use parking_lot::Mutex;
 use std::future::Future;
@@ -8,7 +9,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 #[derive(Debug)]
@@ -28,6 +28,8 @@ struct Life {
     ejections: AtomicU64,
     /// A failure was seen since the last success, so that successes in a row need no lock.
     troubled: AtomicBool,
+    /// What its health says, so that a look at it needs no lock.
+    ill: AtomicBool,
     health: Mutex<Health>,
     /// When what it has must end; none while it is in the pool.
     ends: Mutex<Option<Instant>>,
@@ -40,8 +42,8 @@ pub(super) struct Health {
     pub(super) passive: Passive,
     /// Active checks say that it does not answer.
     pub(super) down: bool,
-    pub(super) checker: Option<AbortHandle>,
-    pub(super) prober: Option<AbortHandle>,
+    pub(super) checker: Option<Ticket>,
+    pub(super) prober: Option<Ticket>,
 }
 
 impl Health {
@@ -49,10 +51,9 @@ impl Health {
         !self.down && !self.passive.is_out()
     }
 
-    pub(super) fn stop_tasks(&mut self) {
-        for task in [self.checker.take(), self.prober.take()].into_iter().flatten() {
-            task.abort();
-        }
+    pub(super) fn stop_checks(&mut self) {
+        self.checker = None;
+        self.prober = None;
     }
 }
 
@@ -71,11 +72,6 @@ impl Server {
         self.life.get_or_init(Box::default)
     }
 
-    /// Its health, to be changed.
-    pub(super) fn health(&self) -> parking_lot::MutexGuard<'_, Health> {
-        self.life().health.lock()
-    }
-
     /// What its health says.
     pub(super) fn look<T>(&self, of: impl FnOnce(&Health) -> T) -> T {
         match self.life.get() {
@@ -84,8 +80,17 @@ impl Server {
         }
     }
 
+    /// Changes its health.
+    pub(super) fn change<T>(&self, how: impl FnOnce(&mut Health) -> T) -> T {
+        let life = self.life();
+        let mut health = life.health.lock();
+        let told = how(&mut health);
+        life.ill.store(!health.is_good(), Ordering::Relaxed);
+        told
+    }
+
     pub(super) fn is_healthy(&self) -> bool {
-        self.look(Health::is_good)
+        self.life.get().is_none_or(|life| !life.ill.load(Ordering::Relaxed))
     }
 
     pub(super) fn begin(&self) {
@@ -108,7 +113,7 @@ impl Server {
     /// Says whether it should be put out.
     pub(super) fn failed(&self, now: Instant) -> bool {
         self.life().troubled.store(true, Ordering::Relaxed);
-        self.health().passive.failed(now)
+        self.change(|health| health.passive.failed(now))
     }
 
     /// It was put out.
@@ -120,25 +125,22 @@ impl Server {
         self.life.get().map_or(0, |life| life.ejections.load(Ordering::Relaxed))
     }
 
-    /// Its tasks end.
-    pub(super) fn stop_tasks(&self) {
+    /// Nobody asks it any more.
+    pub(super) fn stop_checks(&self) {
         if let Some(life) = self.life.get() {
-            life.health.lock().stop_tasks();
+            life.health.lock().stop_checks();
         }
     }
 
     /// It left the pool: what it has ends then.
     pub(super) fn leave(&self, ends: Instant) {
-        self.stop_tasks();
+        self.stop_checks();
         self.move_to(Some(ends));
     }
 
     /// It is back before it was forgotten; what was held against it is not.
     pub(super) fn come_back(&self) {
-        let mut health = self.health();
-        health.stop_tasks();
-        *health = Health::default();
-        drop(health);
+        self.change(|health| *health = Health::default());
         self.move_to(None);
     }
 
@@ -170,11 +172,5 @@ impl Server {
                 }
             }
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop_tasks();
     }
 }

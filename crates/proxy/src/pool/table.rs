@@ -1,11 +1,11 @@
-//! The members of a pool as picks see them: made whole whenever a member or its health changes, then
-//! never altered, so that a pick takes no lock.
+//! The members of a pool as picks see them: made whole whenever members change. Their health changes in
+//! place, one member at a time ([`super::live`]), so that a pick takes no lock and a change costs no table.
 
 use super::cookie::{CookieKey, MemberId};
-use super::least;
+use super::live::Live;
 use super::rendezvous::Rendezvous;
-use super::rotation::Rotation;
 use super::server::Server;
+use super::{least, rotation};
 use bowline_core::plan::Algorithm;
 use bowline_core::update::MemberState;
 use std::collections::HashMap;
@@ -17,8 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Table {
     /// All, by address.
     pub(crate) all: Box<[Entry]>,
-    /// Those that take new clients.
-    usable: Box<[Usable]>,
+    /// Those that may take new clients, as indices of all.
+    usable: Box<[u32]>,
+    /// Which of these take new clients now.
+    live: Live,
     balance: Balance,
     /// Where cookies tie clients to members.
     pub(super) cookies: Option<Cookies>,
@@ -39,19 +41,12 @@ pub(crate) struct Entry {
     pub(crate) server: Arc<Server>,
     pub(crate) weight: u16,
     pub(crate) state: MemberState,
-    pub(crate) healthy: bool,
-}
-
-#[derive(Debug)]
-struct Usable {
-    server: Arc<Server>,
-    weight: u16,
 }
 
 #[derive(Debug)]
 enum Balance {
-    Rotation(Rotation),
-    Least { heaviest: u16 },
+    Rotation,
+    Least,
     Hash(Rendezvous),
 }
 
@@ -60,27 +55,41 @@ impl Table {
     /// healthy and have a weight; if there are none, to all that are ready: a check that condemns
     /// everybody is more likely wrong than right.
     pub(super) fn new(all: Box<[Entry]>, algorithm: Algorithm) -> Self {
-        let ready = || all.iter().filter(|entry| entry.state == MemberState::Ready);
-        let usable = |healthy: bool, weighty: bool| -> Box<[Usable]> {
-            ready()
-                .filter(|entry| (entry.healthy || !healthy) && (entry.weight > 0 || !weighty))
-                .map(|entry| Usable { server: entry.server.clone(), weight: entry.weight.max(1) })
-                .collect()
+        let ready = |weighty: bool| -> Box<[u32]> {
+            let ready = all.iter().zip(0..).filter(|(entry, _)| {
+                entry.state == MemberState::Ready && (entry.weight > 0 || !weighty)
+            });
+            ready.map(|(_, index)| index).collect()
         };
-        let usable = [(true, true), (false, true), (false, false)]
-            .into_iter()
-            .map(|(healthy, weighty)| usable(healthy, weighty))
-            .find(|usable| !usable.is_empty())
-            .unwrap_or_default();
-        let weights = usable.iter().map(|member| member.weight);
+        let weighty = ready(true);
+        // Where nobody has a weight, health does not matter either.
+        let (usable, by_health) =
+            if weighty.is_empty() { (ready(false), false) } else { (weighty, true) };
+        let entry = |member: usize| &all[usable[member] as usize];
+        let weights = (0..usable.len()).map(|member| entry(member).weight.max(1));
         let balance = match algorithm {
-            Algorithm::RoundRobin => Balance::Rotation(Rotation::new(weights.collect())),
-            Algorithm::LeastConnections => Balance::Least { heaviest: weights.max().unwrap_or(1) },
-            Algorithm::SourceIp => Balance::Hash(Rendezvous::new(
-                usable.iter().map(|member| (member.server.address, member.weight)),
-            )),
+            Algorithm::RoundRobin => Balance::Rotation,
+            Algorithm::LeastConnections => Balance::Least,
+            Algorithm::SourceIp => {
+                let members = (0..usable.len()).map(entry);
+                Balance::Hash(Rendezvous::new(
+                    members.map(|entry| (entry.server.address, entry.weight.max(1))),
+                ))
+            }
         };
-        Self { all, usable, balance, cookies: None }
+        let live =
+            Live::new(weights.collect(), |member| !by_health || entry(member).server.is_healthy());
+        Self { all, usable, live, balance, cookies: None }
+    }
+
+    /// A member became healthy, or no longer is. It costs that member, not the table.
+    pub(super) fn turn(&self, address: SocketAddr, healthy: bool) {
+        let Some(index) = self.index(address) else { return };
+        if self.all[index].weight > 0
+            && let Ok(member) = self.usable.binary_search(&(index as u32))
+        {
+            self.live.set(member, healthy);
+        }
     }
 
     /// The same, with members found by what cookies of this key call them. What the table before has
@@ -118,19 +127,17 @@ impl Table {
         exclude: &[SocketAddr],
         counter: &AtomicU64,
     ) -> Option<&Arc<Server>> {
-        let skip = |i: usize| exclude.contains(&self.usable[i].server.address);
-        let index = match &self.balance {
-            Balance::Rotation(rotation) => rotation.pick(counter, skip),
-            Balance::Hash(rendezvous) => rendezvous.pick(client, skip),
-            Balance::Least { heaviest } => {
-                least::pick(self.usable.len(), *heaviest, counter, |i| {
-                    let member = &self.usable[i];
-                    let active = member.server.active.load(Ordering::Relaxed);
-                    (!skip(i)).then_some((active, member.weight))
-                })
-            }
+        let server = |member: usize| &self.all[self.usable[member] as usize].server;
+        let skip = |member: usize| exclude.contains(&server(member).address);
+        let live = self.live.view();
+        let member = match &self.balance {
+            Balance::Rotation => rotation::pick(live, counter, skip),
+            Balance::Hash(rendezvous) => rendezvous.pick(live, client, skip),
+            Balance::Least => least::pick(live, counter, |member| {
+                (!skip(member)).then(|| server(member).active.load(Ordering::Relaxed))
+            }),
         };
-        index.map(|i| &self.usable[i].server).or_else(|| self.last_resort(exclude))
+        member.map(server).or_else(|| self.last_resort(exclude))
     }
 
     /// When all others were tried in vain, one that was left out is better than nobody.
@@ -152,6 +159,7 @@ impl Table {
     }
 
     fn may_stay<'a>(&self, entry: &'a Entry, exclude: &[SocketAddr]) -> Option<&'a Arc<Server>> {
-        (entry.healthy && !exclude.contains(&entry.server.address)).then_some(&entry.server)
+        (entry.server.is_healthy() && !exclude.contains(&entry.server.address))
+            .then_some(&entry.server)
     }
 }

@@ -1,7 +1,9 @@
 //! Pools as their callers see them, and builders that other tests use.
 
 use super::*;
-use bowline_core::plan::{Algorithm, Backends, HealthCheck, ServicePortRef, Speaks, Timeouts};
+use bowline_core::plan::{
+    Algorithm, Backends, HealthCheck, ServicePortRef, Speaks, Timeouts, Transport,
+};
 use std::collections::BTreeMap;
 use std::net::TcpListener as StdListener;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -435,4 +437,75 @@ async fn without_its_check_a_member_that_was_down_is_used_again() {
     until(|| conditions(&pool) == [Condition::Down]).await;
     pool.set_config(config("p"));
     assert_eq!(conditions(&pool), [Condition::Ready]);
+}
+
+#[tokio::test]
+async fn a_change_of_health_makes_no_table() {
+    for members in [3u16, 3_000] {
+        let members: Vec<_> = (1..=members).map(|i| at(([127, 0, 0, 1], i).into())).collect();
+        let pool = pool(config("p"), &members);
+        let table = pool.table.load_full();
+        let pick = pool.pick(&client(1), &[]).unwrap();
+        (0..3).for_each(|_| pick.failed(Failure::Connect));
+        assert!(Arc::ptr_eq(&table, &pool.table.load_full()));
+        let met = spread(&pool, members.len() * 2);
+        assert_eq!(met.len(), members.len() - 1);
+        assert!(!met.contains_key(&pick.address().to_string()));
+    }
+}
+
+/// Takes connections at all addresses of this machine and says nothing; counts those that are open.
+async fn silent() -> (u16, Arc<[AtomicU64; 2]>) {
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let counts = Arc::new([const { AtomicU64::new(0) }; 2]);
+    let (open, most) = (counts.clone(), counts.clone());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let now = open[0].fetch_add(1, Ordering::SeqCst) + 1;
+            most[1].fetch_max(now, Ordering::SeqCst);
+            let open = open.clone();
+            tokio::spawn(async move {
+                let mut bytes = [0; 512];
+                while stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {}
+                open[0].fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+    });
+    (port, counts)
+}
+
+#[tokio::test]
+async fn two_thousand_silent_members_of_a_namespace_delay_no_check_of_another() {
+    let (port, counts) = silent().await;
+    let checks = Checks::new(64);
+    let of = |namespace: &str, interval_ms| {
+        let check = HealthCheck { http_path: Some("/".into()), interval_ms, fall: 2, rise: 2 };
+        let config = config_with(namespace, |p| {
+            p.service.namespace = namespace.into();
+            p.health_check = Some(check);
+        });
+        Pool::with_checks(config, CookieKey::of_process(), checks.clone())
+    };
+    let evil = of("evil", 5_000);
+    let members: Vec<_> = (0..2_000u16)
+        .map(|i| {
+            let [high, low] = i.to_be_bytes();
+            at(([127, 3, high, low], port).into())
+        })
+        .collect();
+    evil.set_members(&change(&members));
+    until(|| checks.count().1 > 100).await;
+    let shop = of("shop", 100);
+    let gone = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let began = Instant::now();
+    shop.set_members(&change(&[at(gone)]));
+    until(|| conditions(&shop) == [Condition::Down]).await;
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let most = counts[1].load(Ordering::SeqCst);
+    assert!((16..=64).contains(&most), "{most} checks at once");
+    // With its pool, all that waited is gone.
+    drop(evil);
+    until(|| checks.count().1 == 0 && counts[0].load(Ordering::SeqCst) <= 64).await;
 }

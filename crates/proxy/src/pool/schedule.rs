@@ -1,0 +1,348 @@
+//! Which health checks are started when. It decides with values alone: time is given to it, and
+//! [`super::checks`] does what it says.
+//!
+//! So many checks are under way at most. A namespace may begin another while fewer of its own are under
+//! way than places are free. So one with nothing under way begins at once as long as any place is free,
+//! and many namespaces that want all end up with equal parts and as many places left. Where several may,
+//! the one with the fewest under way is first, then the one that waited longest for its turn.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Tells checks apart.
+pub(super) type Id = u64;
+
+/// Which namespace a check is of.
+pub(super) type Tenant = Arc<str>;
+
+/// All checks, by when they are due.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    most: usize,
+    next: Id,
+    /// Counts turns.
+    turn: u64,
+    jobs: HashMap<Id, (Tenant, State)>,
+    due: BTreeSet<(Instant, Id)>,
+    tenants: HashMap<Tenant, Standing>,
+    /// Tenants with checks that are due, by how many of theirs are under way and when they last had a turn.
+    wanting: BTreeSet<(usize, u64, Tenant)>,
+    under_way: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Due(Instant),
+    /// Since this turn.
+    Waits(u64),
+    UnderWay,
+    /// It is removed, and still under way.
+    Removed,
+}
+
+#[derive(Debug, Default)]
+struct Standing {
+    under_way: usize,
+    last: u64,
+    /// Those that are due, the first first.
+    waits: BTreeMap<u64, Id>,
+}
+
+impl Standing {
+    fn wants(&self, tenant: &Tenant) -> (usize, u64, Tenant) {
+        (self.under_way, self.last, tenant.clone())
+    }
+}
+
+impl Schedule {
+    /// Nothing yet; at most so many are under way at once.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most: most.max(1),
+            next: 0,
+            turn: 0,
+            jobs: HashMap::new(),
+            due: BTreeSet::new(),
+            tenants: HashMap::new(),
+            wanting: BTreeSet::new(),
+            under_way: 0,
+        }
+    }
+
+    /// One more check, due then.
+    pub(super) fn add(&mut self, tenant: Tenant, due: Instant) -> Id {
+        let id = self.next;
+        self.next += 1;
+        self.jobs.insert(id, (tenant, State::Due(due)));
+        self.due.insert((due, id));
+        id
+    }
+
+    /// A check is not wanted any more. One that is under way counts until it is done.
+    pub(super) fn remove(&mut self, id: Id) {
+        let Some((tenant, state)) = self.jobs.get_mut(&id) else { return };
+        let tenant = tenant.clone();
+        match *state {
+            State::Due(due) => _ = self.due.remove(&(due, id)),
+            State::Waits(since) => self.change(&tenant, |standing| {
+                standing.waits.remove(&since);
+            }),
+            State::UnderWay => {
+                *state = State::Removed;
+                return;
+            }
+            State::Removed => return,
+        }
+        self.jobs.remove(&id);
+    }
+
+    /// A check that was started is done; unless it was removed meanwhile, it is due again then.
+    pub(super) fn done(&mut self, id: Id, again: Instant) {
+        let Some((tenant, state)) = self.jobs.get_mut(&id) else { return };
+        let tenant = tenant.clone();
+        match *state {
+            State::UnderWay => {
+                *state = State::Due(again);
+                self.due.insert((again, id));
+            }
+            State::Removed => _ = self.jobs.remove(&id),
+            State::Due(_) | State::Waits(_) => return,
+        }
+        self.under_way -= 1;
+        self.change(&tenant, |standing| standing.under_way -= 1);
+    }
+
+    /// The checks to start now.
+    pub(super) fn take(&mut self, now: Instant) -> Vec<Id> {
+        while let Some((due, id)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
+            self.due.remove(&(due, id));
+            let since = self.turn;
+            self.turn += 1;
+            let Some((tenant, state)) = self.jobs.get_mut(&id) else { continue };
+            *state = State::Waits(since);
+            let tenant = tenant.clone();
+            self.change(&tenant, |standing| _ = standing.waits.insert(since, id));
+        }
+        let mut started = Vec::new();
+        while let Some((under_way, _, tenant)) = self.wanting.first().cloned() {
+            if under_way >= self.most - self.under_way {
+                break;
+            }
+            let turn = self.turn;
+            self.turn += 1;
+            let mut first = None;
+            self.change(&tenant, |standing| {
+                first = standing.waits.pop_first();
+                standing.last = turn;
+                standing.under_way += 1;
+            });
+            self.under_way += 1;
+            if let Some((_, id)) = first {
+                if let Some((_, state)) = self.jobs.get_mut(&id) {
+                    *state = State::UnderWay;
+                }
+                started.push(id);
+            }
+        }
+        started
+    }
+
+    /// When there may be something to start, unless a check is done, added or removed before.
+    pub(super) fn wakes(&self) -> Option<Instant> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// Checks that are under way.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    /// Checks that are due and wait for their turn, by namespace.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (&Tenant, usize)> {
+        let waits = |tenant| self.tenants.get(tenant).map_or(0, |it| it.waits.len());
+        self.wanting.iter().map(move |(_, _, tenant)| (tenant, waits(tenant)))
+    }
+
+    fn change(&mut self, tenant: &Tenant, how: impl FnOnce(&mut Standing)) {
+        let standing = self.tenants.entry(tenant.clone()).or_default();
+        if !standing.waits.is_empty() {
+            self.wanting.remove(&standing.wants(tenant));
+        }
+        how(standing);
+        if !standing.waits.is_empty() {
+            self.wanting.insert(standing.wants(tenant));
+        } else if standing.under_way == 0 {
+            self.tenants.remove(tenant);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn secs(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[test]
+    fn ten_thousand_slow_members_of_a_namespace_delay_no_check_of_another() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(64);
+        for _ in 0..10_000 {
+            schedule.add("evil".into(), start);
+        }
+        let modest: Vec<_> =
+            (0..10).map(|_| schedule.add("shop".into(), start + secs(1))).collect();
+        // Each check of one takes five seconds, the other's take none.
+        let mut ends: BTreeMap<Instant, Vec<Id>> = BTreeMap::new();
+        let mut late = Duration::ZERO;
+        let mut checked = 0;
+        for tick in 0..600u32 {
+            let now = start + Duration::from_millis(100) * tick;
+            let over: Vec<_> = ends.range(..=now).map(|(at, _)| *at).collect();
+            for at in over {
+                for id in ends.remove(&at).unwrap() {
+                    schedule.done(id, now + secs(1));
+                }
+            }
+            let due = |schedule: &Schedule, id: Id| match schedule.jobs.get(&id) {
+                Some((_, State::Due(due))) => Some(*due),
+                _ => None,
+            };
+            let wanted: Vec<_> =
+                modest.iter().filter_map(|id| Some((*id, due(&schedule, *id)?))).collect();
+            loop {
+                let started = schedule.take(now);
+                if started.is_empty() {
+                    break;
+                }
+                for id in started {
+                    if let Some((_, due)) = wanted.iter().find(|(other, _)| *other == id) {
+                        late = late.max(now - *due);
+                        checked += 1;
+                        schedule.done(id, now + secs(1));
+                    } else {
+                        ends.entry(now + secs(5)).or_default().push(id);
+                    }
+                }
+            }
+            assert!(schedule.under_way() <= 64);
+        }
+        assert!(late <= Duration::from_millis(100), "{late:?}");
+        assert!(checked >= 10 * 50, "{checked}");
+    }
+
+    #[test]
+    fn a_namespace_alone_has_half_and_two_have_a_third_each() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(60);
+        (0..100).for_each(|_| _ = schedule.add("a".into(), now));
+        let first = schedule.take(now);
+        assert_eq!(first.len(), 30);
+        (0..100).for_each(|_| _ = schedule.add("b".into(), now));
+        let mut running: Vec<_> = first.into_iter().chain(schedule.take(now)).collect();
+        // As checks end, the two come to equal parts.
+        for _ in 0..200 {
+            let id = running.remove(0);
+            schedule.done(id, now);
+            running.extend(schedule.take(now));
+        }
+        let parts: Vec<_> = ["a", "b"].map(|it| schedule.tenants[it].under_way).into();
+        assert_eq!(parts, [20, 20]);
+    }
+
+    #[test]
+    fn a_check_that_is_removed_is_not_started_and_counts_until_it_is_done() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(4);
+        let [running, waiting, later] =
+            [now, now, now + secs(1)].map(|due| schedule.add("a".into(), due));
+        // Two of four are free for each other's sake.
+        assert_eq!(schedule.take(now), [running, waiting]);
+        schedule.remove(running);
+        schedule.remove(later);
+        assert_eq!(schedule.under_way(), 2);
+        schedule.done(running, now);
+        schedule.done(running, now);
+        assert_eq!((schedule.under_way(), schedule.take(now + secs(9))), (1, vec![]));
+        schedule.done(waiting, now + secs(2));
+        assert_eq!(schedule.wakes(), Some(now + secs(2)));
+        schedule.remove(waiting);
+        assert_eq!(schedule.wakes(), None);
+        assert!(schedule.jobs.is_empty() && schedule.tenants.is_empty());
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Add(u8, u64),
+        Remove(prop::sample::Index),
+        Done(prop::sample::Index, u64),
+        Take(u64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let index = any::<prop::sample::Index>;
+        prop::collection::vec(
+            prop_oneof![
+                (0..4u8, 0..5u64).prop_map(|(tenant, due)| Step::Add(tenant, due)),
+                index().prop_map(Step::Remove),
+                (index(), 0..5u64).prop_map(|(which, again)| Step::Done(which, again)),
+                (0..3u64).prop_map(Step::Take),
+            ],
+            0..150,
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn in_any_history_whoever_has_none_under_way_begins_while_a_place_is_free(
+            steps in steps(), most in 1usize..8,
+        ) {
+            let mut now = Instant::now();
+            let mut schedule = Schedule::new(most);
+            let mut known: Vec<Id> = Vec::new();
+            let mut running: BTreeSet<Id> = BTreeSet::new();
+            for step in steps {
+                match step {
+                    Step::Add(tenant, due) => {
+                        known.push(schedule.add(tenant.to_string().into(), now + secs(due)));
+                    }
+                    Step::Remove(which) if !known.is_empty() => {
+                        let id = known.swap_remove(which.index(known.len()));
+                        schedule.remove(id);
+                    }
+                    Step::Done(which, again) if !running.is_empty() => {
+                        let id = *running.iter().nth(which.index(running.len())).unwrap();
+                        running.remove(&id);
+                        schedule.done(id, now + secs(again));
+                    }
+                    Step::Take(passes) => {
+                        now += secs(passes);
+                        for id in schedule.take(now) {
+                            prop_assert!(known.contains(&id), "{id} was removed");
+                            prop_assert!(running.insert(id), "{id} is under way");
+                        }
+                        let free = most - schedule.under_way();
+                        for (tenant, standing) in &schedule.tenants {
+                            let waits = standing.waits.len();
+                            prop_assert!(
+                                waits == 0 || standing.under_way >= free,
+                                "{tenant} waits with {} under way and {free} free",
+                                standing.under_way
+                            );
+                        }
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(schedule.under_way(), running.len());
+                prop_assert!(running.len() <= most);
+                let by_tenant: usize = schedule.tenants.values().map(|it| it.under_way).sum();
+                prop_assert_eq!(by_tenant, running.len());
+            }
+        }
+    }
+}
