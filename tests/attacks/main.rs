@@ -8,6 +8,8 @@
     reason = "tests fail by panicking"
 )]
 
+mod flood;
+mod programs;
 #[path = "../traffic/stage.rs"]
 #[allow(dead_code, reason = "shared with the traffic tests; each uses its part")]
 mod stage;
