@@ -11,6 +11,7 @@ mod haproxy;
 mod log;
 mod look;
 mod members;
+mod memory;
 mod nginx;
 mod paint;
 mod plan;

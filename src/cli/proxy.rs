@@ -1,5 +1,6 @@
 //! The built-in proxy as commands start it: its flags, its counters, its access log.
 
+use super::memory;
 use bowline_proxy::{AccessLog, Exposition, Limits, Options, Proxy, raise_descriptors};
 use bowline_runtime::metrics::Metrics;
 use std::io::Write as _;
@@ -15,6 +16,10 @@ pub(super) struct ProxyFlags {
     /// Print a line for every request to standard output
     #[arg(long)]
     access_log: bool,
+
+    /// Memory that the built-in proxy may count on, such as 512Mi, instead of what the cgroup or the machine has
+    #[arg(long, value_name = "SIZE", value_parser = memory::size, hide = true)]
+    memory: Option<u64>,
 }
 
 impl ProxyFlags {
@@ -27,15 +32,18 @@ impl ProxyFlags {
     /// open as many files as it can get from now on.
     pub(super) fn proxies(self, metrics: &Metrics) -> Proxies {
         let descriptors = raise_descriptors();
-        let limits = Limits::within(descriptors);
+        let memory = self.memory.or_else(memory::limit);
+        let limits = Limits::within(descriptors, memory);
         if limits.connections < FEW {
             tracing::warn!(
                 descriptors,
+                memory,
                 connections = limits.connections,
-                "this process may open few files, so few clients are served at once: raise its limit"
+                "this process may open few files, or has little memory, so few clients are served at once: raise its limit"
             );
         } else {
-            tracing::info!(descriptors, connections = limits.connections, "the proxy's limits");
+            let connections = limits.connections;
+            tracing::info!(descriptors, memory, connections, "the proxy's limits");
         }
         let access_log = self.access_log.then(access_log);
         let options = Options { access_log, limits, ..Options::default() };

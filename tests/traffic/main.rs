@@ -10,6 +10,7 @@
 )]
 
 mod addresses;
+mod crowd;
 mod failures;
 mod hostile;
 mod ingresses;

@@ -45,6 +45,11 @@ pub struct Limits {
     pub listener_sessions: usize,
     /// Bytes of a request's head.
     pub header_bytes: usize,
+    /// Bytes of the heads of all requests at once on one HTTP/2 connection. What each needs beyond a few
+    /// kilobytes counts, here and for all.
+    pub connection_header_bytes: usize,
+    /// Bytes of the heads of all requests at once.
+    pub all_header_bytes: usize,
     /// From the first byte of a head, or of a TLS handshake, to its last.
     pub header_time: Duration,
     /// Between two requests of a connection.
@@ -79,6 +84,15 @@ const SESSIONS: usize = 8_192;
 const LISTENER_SESSIONS: usize = 2_000;
 const IDLE_MEMBERS: usize = 4_096;
 const CHECKS: usize = 256;
+const ALL_HEADER_BYTES: usize = 256 * 1024 * 1024;
+const HEADER_BYTES: usize = 64 * 1024;
+
+/// What one of each takes of memory. Measured on a debug build (`tests/memory.rs` says how): an idle TLS
+/// connection 20 KiB, an idle HTTP/2 connection 35 KiB, an unfinished HTTP/2 request 25 KiB. The rest is
+/// for what they carry.
+const PLACE: usize = 64 * 1024;
+const SESSION: usize = 8 * 1024;
+const IDLE_MEMBER: usize = 16 * 1024;
 
 /// Three quarters.
 fn most_of(all: usize) -> usize {
@@ -86,16 +100,21 @@ fn most_of(all: usize) -> usize {
 }
 
 impl Limits {
-    /// What goes with so many file descriptors. An eighth is left to whoever shares the process, and to
-    /// listeners; a client's connection takes two, its own and its member's.
-    pub fn within(descriptors: u64) -> Self {
+    /// What goes with so many file descriptors, and so many bytes of memory where they are limited. Of
+    /// descriptors an eighth is left to whoever shares the process, and to listeners; a client's connection
+    /// takes two, its own and its member's. Of memory a half is left.
+    pub fn within(descriptors: u64, memory: Option<u64>) -> Self {
+        let memory =
+            memory.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let all = usize::try_from(descriptors).unwrap_or(usize::MAX);
         let ours = all - (all / 8).max(128).min(all);
-        let sessions = SESSIONS.min(ours / 4);
-        let idle_members = IDLE_MEMBERS.min(ours / 8);
+        let sessions = SESSIONS.min(ours / 4).min(memory / 64 / SESSION);
+        let idle_members = IDLE_MEMBERS.min(ours / 8).min(memory / 32 / IDLE_MEMBER);
         let checks = CHECKS.min(ours / 16).max(1);
         let left = ours.saturating_sub(sessions + idle_members + checks);
-        let connections = CONNECTIONS.min(left / 2).max(1);
+        // Seven sixteenths, less what sessions and kept connections have.
+        let for_places = memory / 16 * 7 - memory / 64 - memory / 32;
+        let connections = CONNECTIONS.min(left / 2).min(for_places / PLACE).max(1);
         Self {
             connections,
             listener_connections: most_of(connections),
@@ -103,6 +122,7 @@ impl Limits {
             sessions,
             idle_members,
             checks,
+            all_header_bytes: ALL_HEADER_BYTES.min(memory / 16).max(HEADER_BYTES),
             ..Self::default()
         }
     }
@@ -117,7 +137,9 @@ impl Default for Limits {
             client_connections: most_of(CONNECTIONS),
             sessions: SESSIONS,
             listener_sessions: LISTENER_SESSIONS,
-            header_bytes: 64 * 1024,
+            header_bytes: HEADER_BYTES,
+            connection_header_bytes: HEADER_BYTES * 4,
+            all_header_bytes: ALL_HEADER_BYTES,
             header_time: seconds(15),
             idle_time: seconds(75),
             body_time: seconds(60),
@@ -170,10 +192,29 @@ mod tests {
         for (descriptors, connections) in
             [(0, 1), (256, 36), (1024, 252), (65_536, 16_384), (1_048_576, 16_384)]
         {
-            let limits = Limits::within(descriptors);
+            let limits = Limits::within(descriptors, None);
             assert_eq!(limits.connections, connections, "{descriptors}");
             assert!(used(limits) <= (descriptors - descriptors / 8).max(3), "{limits:?}");
         }
-        assert_eq!(Limits::within(u64::MAX), Limits::default());
+        assert_eq!(Limits::within(u64::MAX, None), Limits::default());
+        assert_eq!(Limits::within(u64::MAX, Some(u64::MAX)), Limits::default());
+    }
+
+    #[test]
+    fn limits_leave_half_of_the_memory_to_others() {
+        let mib = 1024 * 1024;
+        for (memory, connections) in
+            [(0, 1), (64, 400), (256, 1600), (1024, 6400), (2048, 12_800), (4096, 16_384)]
+        {
+            let limits = Limits::within(1 << 20, Some(memory * mib));
+            assert_eq!(limits.connections, connections, "{memory} MiB");
+            let used = limits.connections * PLACE
+                + limits.sessions * SESSION
+                + limits.idle_members * IDLE_MEMBER
+                + limits.all_header_bytes;
+            assert!(used as u64 <= (memory * mib / 2).max(256 * 1024), "{memory} MiB: {limits:?}");
+        }
+        let (one, both) = (Limits::within(1024, None), Limits::within(1024, Some(64 * mib)));
+        assert_eq!((one.connections, both.connections), (252, 300));
     }
 }

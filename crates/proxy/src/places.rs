@@ -4,6 +4,7 @@
 //! one is the [`ledger`]'s decision; here what has to go is cut, and what waits is woken. The checks of
 //! members are shared with them.
 
+mod budget;
 mod client;
 mod ledger;
 mod said;
@@ -12,6 +13,7 @@ use crate::metrics::ListenerStats;
 use crate::options::Limits;
 use crate::pool::checks::Checks;
 use crate::udp::Session;
+pub(crate) use budget::{Budget, Taken};
 use client::Client;
 use ledger::{Bounds, Gives, Id, Ledger, Level, Seat, Verdict};
 use parking_lot::Mutex;
@@ -33,6 +35,8 @@ pub(crate) struct Hall {
     pub(crate) connections: Arc<Connections>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) checks: Arc<Checks>,
+    /// Bytes of heads, of all requests together.
+    pub(crate) heads: Arc<Budget>,
 }
 
 /// Places for connections, and for requests beside each other. What is kept of each is what cuts it, once
@@ -49,6 +53,7 @@ impl Places {
             connections: Room::new("connections", limits.connection_bounds(), Gives::Newest),
             sessions: Room::new("sessions", limits.session_bounds(), Gives::Oldest),
             checks: Checks::new(limits.checks),
+            heads: Budget::new(limits.all_header_bytes),
         };
         self.0.get_or_init(hall).clone()
     }

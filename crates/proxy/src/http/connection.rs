@@ -9,7 +9,7 @@ use super::scope::run;
 use super::stream::{Downstream, Io};
 use crate::listen::Listener;
 use crate::metrics::ListenerStats;
-use crate::places::Place;
+use crate::places::{Budget, Place};
 use crate::state::{Entry, Shared};
 use crate::tls::Given;
 use pingora_core::apps::{HttpPersistentSettings, HttpServerApp, ReusedHttpStream};
@@ -19,7 +19,7 @@ use pingora_core::protocols::http::v2::server::{
     H2Accept, H2Options, HttpSession as Http2Session, handshake,
 };
 use pingora_core::server::configuration::ServerConf;
-use pingora_http::ResponseHeader;
+use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{HttpProxy, http_proxy};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,6 +32,8 @@ use tokio::task::JoinSet;
 const BRIEFLY: Duration = Duration::from_secs(1);
 /// How often a connection that waits for a request looks whether its place is wanted.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// What of an answer waits in memory for its client, on HTTP/2.
+const SEND_BUFFER: usize = 64 * 1024;
 /// Malformed streams after which an HTTP/2 connection is closed.
 const MALFORMED: u32 = 32;
 
@@ -136,8 +138,8 @@ async fn http1(
                 return;
             }
         }
-        let head = match head::next(&mut stream, &bounds).await {
-            Next::Request(head) => head,
+        let (head, _taken) = match head::next(&mut stream, &bounds, &shared.hall.heads).await {
+            Next::Request(head, taken) => (head, taken),
             Next::Http2 => return http2(http, shared, connection, stream).await,
             Next::Closed => return,
             Next::Refused(status) => {
@@ -202,13 +204,15 @@ async fn http2(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, str
     options
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
         .max_concurrent_streams(limits.streams)
-        .max_concurrent_reset_streams(64);
+        .max_concurrent_reset_streams(64)
+        .max_send_buffer_size(SEND_BUFFER);
     let shaken = handshake(Box::new(stream), Some(options));
     let Ok(Ok(mut streams)) = tokio::time::timeout(limits.header_time, shaken).await else {
         return;
     };
     let digest = Arc::new(Digest::default());
     let mut requests = JoinSet::new();
+    let heads = Budget::new(limits.connection_header_bytes);
     let mut malformed = 0;
     let mut ending = false;
     let mut since = Instant::now();
@@ -234,6 +238,12 @@ async fn http2(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, str
                         };
                         Some(place)
                     };
+                    let large = size(request.req_header()).saturating_sub(head::SMALL);
+                    let taken = (heads.take(large), shared.hall.heads.take(large));
+                    let (Some(_), Some(_)) = &taken else {
+                        refuse(&mut request, &connection, &shared);
+                        continue;
+                    };
                     let place_id = place.as_ref().map(Place::id);
                     let (http, of) = (http.clone(), connection.clone());
                     let task = requests.spawn(async move {
@@ -241,7 +251,7 @@ async fn http2(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, str
                         session.set_write_timeout(Some(limits.write_time));
                         session.set_total_drain_timeout(Some(limits.header_time));
                         run(&of, None, http.process(session)).await;
-                        drop(place);
+                        drop((place, taken));
                     });
                     if let Some(id) = place_id {
                         connection.listener.carried_by(id, task);
@@ -269,7 +279,15 @@ async fn http2(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, str
     }
 }
 
-/// Answers a request for which its client has no place.
+/// What a head takes, as HTTP/2 counts it.
+fn size(request: &RequestHeader) -> usize {
+    let field = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        name.as_str().len() + value.len() + 32
+    };
+    request.raw_path().len() + request.headers.iter().map(field).sum::<usize>()
+}
+
+/// Answers a request for which its client has no place, or which there is no memory for.
 fn refuse(request: &mut Http2Session, connection: &Connection, shared: &Shared) {
     ListenerStats::add(&connection.listener.stats().refused, 1);
     shared.counters.refused_request(503);

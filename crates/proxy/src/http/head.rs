@@ -1,27 +1,33 @@
 //! Reads the head of a request within its limits and refuses what two servers could read differently.
 //! It decides nothing about where the request goes; the connection loop calls it before pingora.
 //!
+//! Refused with 503: a large head while large ones together have all the bytes that there are for them.
 //! Refused with 400: a length beside a transfer coding, two unlike lengths, any transfer coding but
 //! `chunked`, HTTP/1.1 without a host, two hosts. Refused with 431: a head that is too large. A head
 //! that does not come in time is answered with 408.
 
 use super::chunks::Chunks;
 use super::stream::{Downstream, Expects};
+use crate::places::{Budget, Taken};
 use bytes::BytesMut;
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// The most header fields of a request.
 const MOST_FIELDS: usize = 128;
+/// Bytes of a head that are part of what any request takes, and are counted nowhere.
+pub(super) const SMALL: usize = 8 * 1024;
 /// How every HTTP/2 connection begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What a connection brings next.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Next {
-    /// The head of a request; its body may follow on the connection.
-    Request(BytesMut),
+    /// The head of a request, and what it takes of the bytes for heads; its body may follow on the
+    /// connection.
+    Request(BytesMut, Option<Taken>),
     /// HTTP/2 in clear text.
     Http2,
     /// Nothing: the client closed, or was silent for too long.
@@ -49,14 +55,28 @@ pub(crate) async fn begin(stream: &mut Downstream, time: Duration) -> Option<boo
 }
 
 /// Reads the head that has begun, and leaves the stream so that pingora can read the body.
-pub(crate) async fn next(stream: &mut Downstream, bounds: &Bounds) -> Next {
+pub(crate) async fn next(stream: &mut Downstream, bounds: &Bounds, heads: &Arc<Budget>) -> Next {
     let deadline = Instant::now() + bounds.time;
     let mut looked_at = 0;
+    let mut taken: Option<Taken> = None;
     loop {
+        let large = stream.ahead().len().saturating_sub(SMALL);
+        if large > 0 {
+            let enough = match &mut taken {
+                Some(taken) => taken.grow_to(large),
+                None => {
+                    taken = heads.take(large);
+                    taken.is_some()
+                }
+            };
+            if !enough {
+                return Next::Refused(503);
+            }
+        }
         match judge(stream.ahead(), looked_at, bounds) {
             Verdict::More => looked_at = stream.ahead().len(),
             Verdict::Whole(length, expects) => {
-                return Next::Request(stream.take_head(length, expects));
+                return Next::Request(stream.take_head(length, expects), taken);
             }
             Verdict::Http2 => return Next::Http2,
             Verdict::Refused(status) => return Next::Refused(status),

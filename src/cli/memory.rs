@@ -1,0 +1,93 @@
+//! How much memory this process may have: the least of what its cgroups allow (version 2 or 1, and those
+//! above it) and what the machine has.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What there is to have; nothing where nobody says.
+pub(super) fn limit() -> Option<u64> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let groups = cgroups(&read("/proc/self/cgroup"), Path::new("/sys/fs/cgroup"));
+    groups.into_iter().chain(total(&read("/proc/meminfo"))).min()
+}
+
+/// The limits of the cgroups that a process is in, given its `/proc/PID/cgroup`.
+fn cgroups(text: &str, root: &Path) -> Vec<u64> {
+    let mut limits = Vec::new();
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next(), parts.next(), parts.next());
+        let (Some(controllers), Some(path)) = (controllers, path) else { continue };
+        let (root, files): (PathBuf, &[&str]) = match controllers {
+            "" => (root.to_owned(), &["memory.max", "memory.high"]),
+            "memory" => (root.join("memory"), &["memory.limit_in_bytes"]),
+            _ => continue,
+        };
+        // In a container the path may be one of the machine, which is not there; its own is the root then.
+        let own = root.join(path.trim_start_matches('/'));
+        for folder in own.ancestors().take_while(|folder| folder.starts_with(&root)) {
+            let values = files.iter().filter_map(|file| fs::read_to_string(folder.join(file)).ok());
+            limits.extend(values.filter_map(|value| value.trim().parse::<u64>().ok()));
+        }
+    }
+    // Version 1 says "none" by a number that no machine has.
+    limits.retain(|limit| *limit < 1 << 60);
+    limits
+}
+
+/// What a machine has, given its `/proc/meminfo`.
+fn total(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Reads a size such as `268435456`, `256Mi` or `1Gi`.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let units = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)];
+    let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+    let (number, shift) = unit.unwrap_or((text, 0));
+    let number = number.parse::<u64>().ok().and_then(|it| it.checked_mul(1 << shift));
+    number.ok_or_else(|| "a number of bytes, or one with Ki, Mi, Gi or Ti".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn the_limits_of_a_cgroup_and_those_above_it_are_found_in_both_versions() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        file(root, "memory.max", "max\n");
+        file(root, "kubepods/memory.max", "1073741824\n");
+        file(root, "kubepods/pod/memory.max", "268435456\n");
+        file(root, "kubepods/pod/memory.high", "max\n");
+        file(root, "memory/memory.limit_in_bytes", "9223372036854771712\n");
+        file(root, "memory/pod/memory.limit_in_bytes", "536870912\n");
+        let two = cgroups("0::/kubepods/pod\n", root);
+        assert_eq!(two, [268_435_456, 1_073_741_824]);
+        let one = cgroups("9:name=systemd:/\n4:memory:/pod\n0::/\n", root);
+        assert_eq!(one, [536_870_912]);
+        assert_eq!(cgroups("0::/\n", root), Vec::<u64>::new());
+        // A path that is not there, as in a container with version 1.
+        file(root, "memory/memory.limit_in_bytes", "1048576\n");
+        assert_eq!(cgroups("4:memory:/docker/abc\n", root), [1_048_576]);
+    }
+
+    #[test]
+    fn a_machine_and_a_person_say_how_much_there_is() {
+        assert_eq!(total("MemFree: 1 kB\nMemTotal:       24683524 kB\n"), Some(25_275_928_576));
+        assert_eq!(total(""), None);
+        assert_eq!(size("256Mi"), Ok(268_435_456));
+        assert_eq!(size("1000"), Ok(1000));
+        for bad in ["", "Mi", "1.5Gi", "-1", "99999999Ti", "1M"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+}
