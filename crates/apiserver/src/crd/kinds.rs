@@ -5,15 +5,10 @@ use super::{storage_version, text, texts, versions};
 use crate::error::{FieldError, FieldErrorKind};
 use crate::kind::{Cell, Column, Kind, Rules, ScalePaths};
 use crate::schema::{CelRules, Schema, blocking, compile_crd_at, unchecked_rules};
+use crate::table::age_column;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-const AGE: &str = "CreationTimestamp is a timestamp representing the server time when this object was \
-                   created. It is not guaranteed to be set in happens-before order across separate \
-                   operations. Clients may not set this value. It is represented in RFC3339 form and is in \
-                   UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: \
-                   https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 /// One kind per served version of a definition that has passed [`super::validate`].
 pub fn kinds(crd: &Value) -> Result<Vec<Kind>, Vec<FieldError>> {
@@ -137,14 +132,7 @@ fn columns(version: &Value) -> Vec<Column> {
     if !columns.is_empty() {
         return columns;
     }
-    vec![Column {
-        name: "Age".into(),
-        type_: "date".into(),
-        format: String::new(),
-        description: AGE.into(),
-        priority: 0,
-        cell: Cell::Path(".metadata.creationTimestamp".into()),
-    }]
+    vec![age_column()]
 }
 
 /// The rules of custom objects: defaults and CEL of the schema, and what the scale subresource needs.

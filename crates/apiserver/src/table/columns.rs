@@ -1,4 +1,6 @@
-//! Which columns each built-in kind has, by name, type, priority and explanation.
+//! Which columns each built-in kind has, by name, type, priority and explanation. A column that shows a field is
+//! explained by the description of that field in the published schemas, as on a real server; what a real server
+//! says of the others is its own, and they are explained here in other words.
 
 use super::descriptions as about;
 use super::{age, created_at, name, network, pod, workload};
@@ -11,144 +13,268 @@ type Function = fn(&Value, Timestamp) -> Value;
 /// The columns of a built-in kind, without Name unless it stands elsewhere than first. Kinds that
 /// have none of their own show when an object was made.
 pub fn columns(group: &str, kind: &str) -> Vec<Column> {
-    let age = || column("Age", about::CREATION_TIMESTAMP, age);
+    let age = || column("Age", about::metadata("creationTimestamp"), age);
     let containers = || {
         [
-            wide("Containers", "Names of each container in the template.", workload::containers),
-            wide(
-                "Images",
-                "Images referenced by each container in the template.",
-                workload::images,
-            ),
+            wide("Containers", "Names of the containers of its template.", workload::containers),
+            wide("Images", "Images of the containers of its template.", workload::images),
         ]
     };
-    let subjects = |of: &str| {
+    let subjects = || {
         [
-            wide("Users", &format!("Users in the {of}"), workload::users),
-            wide("Groups", &format!("Groups in the {of}"), workload::groups),
-            wide("ServiceAccounts", &format!("ServiceAccounts in the {of}"), workload::accounts),
+            wide("Users", "Users that are given them.", workload::users),
+            wide("Groups", "Groups that are given them.", workload::groups),
+            wide("ServiceAccounts", "ServiceAccounts that are given them.", workload::accounts),
         ]
     };
-    let ready = |function| column("Ready", "Number of the pod with ready state", function);
+    let ready =
+        |function| column("Ready", "Pods that are ready, of those that are wanted.", function);
     match (group, kind) {
         ("", "Pod") => vec![
+            column("Ready", "Containers that are ready, of all.", pod::ready),
             column(
-                "Ready",
-                "The aggregate readiness state of this pod for accepting traffic.",
-                pod::ready,
+                "Status",
+                "Phase of the Pod, or why one of its containers waits or has ended.",
+                pod::status,
             ),
-            column("Status", "The aggregate status of the containers in this pod.", pod::status),
-            column("Restarts", about::RESTARTS, pod::restarts),
+            column(
+                "Restarts",
+                "How often its containers were restarted, and how long ago the last time was.",
+                pod::restarts,
+            ),
             age(),
-            wide("IP", about::POD_IP, pod::ip),
-            wide("Node", about::NODE_NAME, pod::node),
-            wide("Nominated Node", about::NOMINATED_NODE_NAME, pod::nominated_node),
-            wide("Readiness Gates", about::READINESS_GATES, pod::readiness_gates),
+            wide("IP", about::field("core.v1.PodStatus", "podIP"), pod::ip),
+            wide("Node", about::field("core.v1.PodSpec", "nodeName"), pod::node),
+            wide(
+                "Nominated Node",
+                about::field("core.v1.PodStatus", "nominatedNodeName"),
+                pod::nominated_node,
+            ),
+            wide(
+                "Readiness Gates",
+                about::field("core.v1.PodSpec", "readinessGates"),
+                pod::readiness_gates,
+            ),
         ],
         ("", "Service") => vec![
-            column("Type", about::SERVICE_TYPE, network::service_type),
-            column("Cluster-IP", about::CLUSTER_IP, network::cluster_ip),
-            column("External-IP", about::EXTERNAL_IPS, network::external_ip),
-            column("Port(s)", about::SERVICE_PORTS, network::service_ports),
+            column("Type", about::field("core.v1.ServiceSpec", "type"), network::service_type),
+            column(
+                "Cluster-IP",
+                about::field("core.v1.ServiceSpec", "clusterIP"),
+                network::cluster_ip,
+            ),
+            column(
+                "External-IP",
+                about::field("core.v1.ServiceSpec", "externalIPs"),
+                network::external_ip,
+            ),
+            column("Port(s)", about::field("core.v1.ServiceSpec", "ports"), network::service_ports),
             age(),
-            wide("Selector", about::SERVICE_SELECTOR, network::service_selector),
+            wide(
+                "Selector",
+                about::field("core.v1.ServiceSpec", "selector"),
+                network::service_selector,
+            ),
         ],
         ("apps", "Deployment") => [
             ready(workload::ready),
-            column("Up-to-date", about::UPDATED_REPLICAS, workload::up_to_date),
-            column("Available", about::AVAILABLE_REPLICAS, workload::available),
+            column(
+                "Up-to-date",
+                about::field("apps.v1.DeploymentStatus", "updatedReplicas"),
+                workload::up_to_date,
+            ),
+            column(
+                "Available",
+                about::field("apps.v1.DeploymentStatus", "availableReplicas"),
+                workload::available,
+            ),
             age(),
         ]
         .into_iter()
         .chain(containers())
-        .chain([wide("Selector", about::DEPLOYMENT_SELECTOR, workload::selector)])
+        .chain([wide(
+            "Selector",
+            about::field("apps.v1.DeploymentSpec", "selector"),
+            workload::selector,
+        )])
         .collect(),
         ("apps", "StatefulSet") => {
             [ready(workload::ready), age()].into_iter().chain(containers()).collect()
         }
         ("networking.k8s.io", "Ingress") => vec![
-            column("Class", about::INGRESS_CLASS, network::ingress_class),
-            column("Hosts", about::INGRESS_HOSTS, network::ingress_hosts),
-            column("Address", about::INGRESS_ADDRESS, network::ingress_address),
-            column("Ports", "Ports of TLS configurations that open", network::ingress_ports),
+            column(
+                "Class",
+                "IngressClass by which a controller knows the Ingress as its own.",
+                network::ingress_class,
+            ),
+            column("Hosts", "Hosts of its rules; * stands for every host.", network::ingress_hosts),
+            column(
+                "Address",
+                "Addresses and host names at which its load balancer is reached.",
+                network::ingress_address,
+            ),
+            column(
+                "Ports",
+                "Ports at which it is served: 80, and 443 where it has TLS.",
+                network::ingress_ports,
+            ),
             age(),
         ],
         ("networking.k8s.io", "IngressClass") => vec![
             Column { cell: Cell::Function(network::class_name), ..name_column() },
             column(
                 "Controller",
-                "Controller that is responsible for handling this class",
+                "Controller of the Ingresses of this class.",
                 network::class_controller,
             ),
             column(
                 "Parameters",
-                "A reference to a resource with additional parameters",
+                "Object with more settings for the controller.",
                 network::class_parameters,
             ),
             age(),
         ],
         ("", "Endpoints") => {
-            vec![column("Endpoints", about::SUBSETS, network::endpoints), age()]
+            vec![
+                column(
+                    "Endpoints",
+                    about::field("core.v1.Endpoints", "subsets"),
+                    network::endpoints,
+                ),
+                age(),
+            ]
         }
         ("discovery.k8s.io", "EndpointSlice") => vec![
-            column("AddressType", about::ADDRESS_TYPE, network::address_type),
-            column("Ports", about::SLICE_PORTS, network::slice_ports),
-            column("Endpoints", about::SLICE_ENDPOINTS, network::slice_endpoints),
+            column(
+                "AddressType",
+                about::field("discovery.v1.EndpointSlice", "addressType"),
+                network::address_type,
+            ),
+            column(
+                "Ports",
+                about::field("discovery.v1.EndpointSlice", "ports"),
+                network::slice_ports,
+            ),
+            column(
+                "Endpoints",
+                about::field("discovery.v1.EndpointSlice", "endpoints"),
+                network::slice_endpoints,
+            ),
             age(),
         ],
         ("", "ConfigMap") => {
-            vec![column("Data", about::CONFIG_MAP_DATA, workload::config_data), age()]
+            vec![
+                column("Data", about::field("core.v1.ConfigMap", "data"), workload::config_data),
+                age(),
+            ]
         }
         ("", "Secret") => vec![
-            column("Type", about::SECRET_TYPE, workload::secret_type),
-            column("Data", about::SECRET_DATA, workload::secret_data),
+            column("Type", about::field("core.v1.Secret", "type"), workload::secret_type),
+            column("Data", about::field("core.v1.Secret", "data"), workload::secret_data),
             age(),
         ],
         ("" | "events.k8s.io", "Event") => vec![
-            column("Last Seen", about::EVENT_LAST, workload::event_last),
-            column("Type", about::EVENT_TYPE, workload::event_type),
-            column("Reason", about::EVENT_REASON, workload::event_reason),
-            column("Object", "The object that this event is about.", workload::event_object),
-            wide("Subobject", about::FIELD_PATH, workload::event_field_path),
-            wide("Source", about::EVENT_SOURCE, workload::event_source),
-            column("Message", about::EVENT_MESSAGE, workload::event_message),
-            wide("First Seen", about::EVENT_FIRST, workload::event_first),
-            wide("Count", "The number of times this event has occurred.", workload::event_count),
+            column(
+                "Last Seen",
+                about::field("core.v1.Event", "lastTimestamp"),
+                workload::event_last,
+            ),
+            column("Type", about::field("core.v1.Event", "type"), workload::event_type),
+            column("Reason", about::field("core.v1.Event", "reason"), workload::event_reason),
+            column(
+                "Object",
+                about::field("core.v1.Event", "involvedObject"),
+                workload::event_object,
+            ),
+            wide(
+                "Subobject",
+                about::field("core.v1.ObjectReference", "fieldPath"),
+                workload::event_field_path,
+            ),
+            wide("Source", about::field("core.v1.Event", "source"), workload::event_source),
+            column("Message", about::field("core.v1.Event", "message"), workload::event_message),
+            wide(
+                "First Seen",
+                about::field("core.v1.Event", "firstTimestamp"),
+                workload::event_first,
+            ),
+            wide("Count", about::field("core.v1.Event", "count"), workload::event_count),
             Column { priority: 1, ..name_column() },
         ],
         ("coordination.k8s.io", "Lease") => {
-            vec![column("Holder", about::HOLDER, workload::lease_holder), age()]
+            vec![
+                column(
+                    "Holder",
+                    about::field("coordination.v1.LeaseSpec", "holderIdentity"),
+                    workload::lease_holder,
+                ),
+                age(),
+            ]
         }
         ("", "Namespace") => {
-            vec![column("Status", "The status of the namespace", workload::phase), age()]
+            vec![column("Status", "Phase of the namespace.", workload::phase), age()]
         }
         ("", "Node") => vec![
-            column("Status", "The status of the node", workload::node_status),
-            column("Roles", "The roles of the node", workload::node_roles),
+            column(
+                "Status",
+                "Whether the node is ready, and whether Pods may be scheduled to it.",
+                workload::node_status,
+            ),
+            column("Roles", "Roles that labels of the node name.", workload::node_roles),
             age(),
-            column("Version", "Kubelet Version reported by the node.", workload::node_version),
-            wide("Internal-IP", about::NODE_ADDRESSES, workload::node_internal_ip),
-            wide("External-IP", about::NODE_ADDRESSES, workload::node_external_ip),
-            wide("OS-Image", about::OS_IMAGE, workload::node_os),
-            wide("Kernel-Version", about::KERNEL_VERSION, workload::node_kernel),
-            wide("Container-Runtime", about::RUNTIME_VERSION, workload::node_runtime),
+            column(
+                "Version",
+                about::field("core.v1.NodeSystemInfo", "kubeletVersion"),
+                workload::node_version,
+            ),
+            wide(
+                "Internal-IP",
+                about::field("core.v1.NodeStatus", "addresses"),
+                workload::node_internal_ip,
+            ),
+            wide(
+                "External-IP",
+                about::field("core.v1.NodeStatus", "addresses"),
+                workload::node_external_ip,
+            ),
+            wide("OS-Image", about::field("core.v1.NodeSystemInfo", "osImage"), workload::node_os),
+            wide(
+                "Kernel-Version",
+                about::field("core.v1.NodeSystemInfo", "kernelVersion"),
+                workload::node_kernel,
+            ),
+            wide(
+                "Container-Runtime",
+                about::field("core.v1.NodeSystemInfo", "containerRuntimeVersion"),
+                workload::node_runtime,
+            ),
         ],
         ("", "ServiceAccount") => vec![age()],
-        ("rbac.authorization.k8s.io", "RoleBinding") => {
-            [column("Role", about::ROLE_REF, workload::role_ref), age()]
-                .into_iter()
-                .chain(subjects("roleBinding"))
-                .collect()
-        }
-        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => {
-            [column("Role", about::CLUSTER_ROLE_REF, workload::role_ref), age()]
-                .into_iter()
-                .chain(subjects("clusterRoleBinding"))
-                .collect()
-        }
+        ("rbac.authorization.k8s.io", "RoleBinding") => [
+            column(
+                "Role",
+                "Role or ClusterRole whose rights are given in this namespace.",
+                workload::role_ref,
+            ),
+            age(),
+        ]
+        .into_iter()
+        .chain(subjects())
+        .collect(),
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => [
+            column(
+                "Role",
+                "ClusterRole whose rights are given in the whole cluster.",
+                workload::role_ref,
+            ),
+            age(),
+        ]
+        .into_iter()
+        .chain(subjects())
+        .collect(),
         _ => vec![Column {
             type_: "date".to_owned(),
-            ..column("Created At", about::CREATION_TIMESTAMP, created_at)
+            ..column("Created At", about::metadata("creationTimestamp"), created_at)
         }],
     }
 }
@@ -158,13 +284,13 @@ pub fn age_column() -> Column {
     Column {
         type_: "date".to_owned(),
         cell: Cell::Path(".metadata.creationTimestamp".to_owned()),
-        ..column("Age", about::CREATION_TIMESTAMP, age)
+        ..column("Age", about::metadata("creationTimestamp"), age)
     }
 }
 
 /// The column that every table has.
 pub(super) fn name_column() -> Column {
-    Column { format: "name".to_owned(), ..column("Name", about::NAME, name) }
+    Column { format: "name".to_owned(), ..column("Name", about::metadata("name"), name) }
 }
 
 fn column(name: &str, description: &str, cell: Function) -> Column {

@@ -432,6 +432,20 @@ fn custom_columns_follow_their_paths_and_types() {
     );
 }
 
+/// Columns that show no field as it is, by kind. What a real server says of them is in no schema; here they are
+/// explained in other words, which is the one difference.
+const OWN_WORDS: &[(&str, &[&str])] = &[
+    ("Pod", &["Ready", "Status", "Restarts"]),
+    ("Deployment", &["Ready", "Containers", "Images"]),
+    ("StatefulSet", &["Ready", "Containers", "Images"]),
+    ("Ingress", &["Class", "Hosts", "Address", "Ports"]),
+    ("IngressClass", &["Controller", "Parameters"]),
+    ("Namespace", &["Status"]),
+    ("Node", &["Status", "Roles"]),
+    ("RoleBinding", &["Role", "Users", "Groups", "ServiceAccounts"]),
+    ("ClusterRoleBinding", &["Role", "Users", "Groups", "ServiceAccounts"]),
+];
+
 /// Recorded from kube-apiserver v1.36.4: objects of every kind, a custom one too, and their tables.
 #[test]
 fn tables_are_those_of_a_real_server() {
@@ -457,7 +471,19 @@ fn tables_are_those_of_a_real_server() {
         for row in &mut rows {
             row.as_object_mut().unwrap().remove("object");
         }
-        assert_eq!(definitions, expected["columns"], "{group} {name}");
+        let (mut definitions, mut columns) = (definitions, expected["columns"].clone());
+        let pairs = definitions.as_array_mut().unwrap().iter_mut();
+        for (ours, real) in pairs.zip(columns.as_array_mut().unwrap()) {
+            let told = |column: &Value| !text(&column["description"]).is_empty();
+            assert!(told(ours) || group == "x.io", "{group} {name} {ours}");
+            let (kind, column) = (name, text(&ours["name"]).to_owned());
+            let own = OWN_WORDS.iter().any(|it| it.0 == kind && it.1.contains(&&*column));
+            assert_eq!(own, ours["description"] != real["description"], "{kind} {column}");
+            if own {
+                (ours["description"], real["description"]) = (Value::Null, Value::Null);
+            }
+        }
+        assert_eq!(definitions, columns, "{group} {name}");
         assert_eq!(json!(rows), expected["rows"], "{group} {name}");
     }
 }
