@@ -48,20 +48,16 @@ soak: ## Full load for 30 s each while all changes, on the proxy, HAProxy and ng
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test haproxy --test nginx -- --nocapture --test-threads=1 load:: faults::
 
 .PHONY: lint
-lint: ## Check format, clippy and, where cargo-deny is installed, the dependencies.
-	@scripts/setup build
+lint: ## Check format, clippy, and the dependencies' licences, sources and bans.
+	@scripts/setup lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	@if cargo deny --version >/dev/null 2>&1; then \
-	  set -x; cargo deny check bans licenses sources; \
-	else \
-	  echo "Dependencies are not checked, for want of cargo-deny. 'make deny' installs it and checks them."; \
-	fi
+	cargo deny --locked check bans licenses sources
 
 .PHONY: deny
-deny: ## Check the dependencies' licences, sources and known vulnerabilities (fetches the advisories).
-	@scripts/setup deny
-	cargo deny check
+deny: ## The dependencies' licences, sources and bans again, and known vulnerabilities (fetches the advisories).
+	@scripts/setup lint
+	cargo deny --locked check
 
 .PHONY: bench
 bench: ## Measure, in an optimized build: API, planner, resolver, the proxy beside others, and what drives HAProxy and nginx.
