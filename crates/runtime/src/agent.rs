@@ -15,6 +15,7 @@ mod tally;
 
 pub use once::once;
 
+use crate::keep::Keeper;
 use crate::lease::Report;
 use crate::metrics::Phase;
 use crate::observe::Change;
@@ -33,10 +34,10 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client, ResourceExt as _};
 use reporter::Reporter;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tally::Tally;
 use tokio::sync::{mpsc, watch as channel};
-use tokio::task::JoinSet;
 
 /// The most events that are taken in before the driver gets its turn.
 const BURST: usize = 16_384;
@@ -79,9 +80,9 @@ async fn serve<D: Driver>(
     context: Context,
     first_plan: String,
 ) -> Result<(), RoleError> {
-    let mut watches = JoinSet::new();
+    let mut tasks = Keeper::new(&context);
     let (sender, heard) = mpsc::channel(4096);
-    follow(&client, &options, &context, &sender, &mut watches);
+    follow(&client, &options, &context, &sender, &mut tasks);
     let first = Report { addresses: options.addresses.clone(), ..Report::default() };
     let (report, reports) = channel::channel(first);
     let reporter = Reporter::new(
@@ -91,7 +92,10 @@ async fn serve<D: Driver>(
         options.identity.clone(),
         context.metrics.clone(),
     );
-    let reporting = tokio::spawn(reporter.clone().run(reports));
+    let reports_in = reporter.clone();
+    tasks.keep(format!("the report of load balancer {}", options.load_balancer), move |works| {
+        reports_in.clone().run(reports.clone(), works)
+    });
     let mut agent = Agent {
         client,
         context: context.clone(),
@@ -101,19 +105,19 @@ async fn serve<D: Driver>(
         report,
         follows_nodes: false,
         backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(30)),
-        failed: false,
+        failed: None,
+        broken: BTreeSet::new(),
         said: bowline_core::update::Report::default(),
         given: None,
         lacking: None,
         load_balancer: options.load_balancer.clone(),
         first_plan,
     };
-    let worked = agent.work(heard, sender, &mut watches).await;
+    let worked = agent.work(heard, sender, &mut tasks).await;
     // Before what is under way has ended: by then another agent may count under this name.
     context.metrics.forget(&options.load_balancer);
-    watches.shutdown().await;
+    tasks.shutdown().await;
     agent.context.readiness.reached(&agent.first_plan);
-    reporting.abort();
     // Letting go is a courtesy; traffic does not wait for it, nor do we for long.
     let release = tokio::time::timeout(RELEASE, reporter.release());
     let ((), _) = tokio::join!(agent.driver.drain(options.grace), release);
@@ -126,72 +130,75 @@ fn follow(
     options: &AgentOptions,
     context: &Context,
     sender: &mpsc::Sender<Heard>,
-    watches: &mut JoinSet<()>,
+    tasks: &mut Keeper,
 ) {
+    let load_balancer = &options.load_balancer;
     let plans: Api<Plan> = Api::namespaced(client.clone(), &options.namespace);
-    let metrics = &context.metrics;
-    watches.spawn(watch::follow(
-        plans,
-        Selection::labels(format!(
-            "{}={}",
-            names::LABEL_LOAD_BALANCER,
-            names::load_balancer_label(&options.load_balancer)
-        )),
-        "Plan",
-        metrics.clone(),
-        sender.clone(),
-        |seen| {
+    let label = names::load_balancer_label(load_balancer);
+    let selection = Selection::labels(format!("{}={label}", names::LABEL_LOAD_BALANCER));
+    let (metrics, listener) = (context.metrics.clone(), sender.clone());
+    tasks.keep(watch_of("Plans", load_balancer), move |works| {
+        let (api, selection) = (plans.clone(), selection.clone());
+        watch::follow(api, selection, "Plan", metrics.clone(), listener.clone(), move |seen| {
+            works.seen(&seen);
             told(Kind::Shard, seen, |plan: Plan| {
                 // One that the leader would not have made is not the leader's.
                 let name = plan.name_any();
                 let index = names::plan_index(&name)?;
                 Some(Object::Shard(name.into(), index, plan.spec.fragments))
             })
-        },
-    ));
-    watches.spawn(elsewhere::follow(
-        client.clone(),
-        options.namespace.clone(),
-        options.load_balancer.clone(),
-        metrics.clone(),
-        sender.clone(),
-    ));
-    watches.spawn(watch::follow(
-        Api::all(client.clone()),
-        Selection::default(),
-        "EndpointSlice",
-        metrics.clone(),
-        sender.clone(),
-        |seen| {
+        })
+    });
+    let (client_of, namespace) = (client.clone(), options.namespace.clone());
+    let (metrics, listener) = (context.metrics.clone(), sender.clone());
+    let name = load_balancer.clone();
+    tasks.keep(watch_of("the Plans of others", load_balancer), move |works| {
+        let (client, namespace, name) = (client_of.clone(), namespace.clone(), name.clone());
+        elsewhere::follow(client, namespace, name, metrics.clone(), listener.clone(), works)
+    });
+    let slices: Api<EndpointSlice> = Api::all(client.clone());
+    let (metrics, listener) = (context.metrics.clone(), sender.clone());
+    tasks.keep(watch_of("EndpointSlices", load_balancer), move |works| {
+        let (api, what) = (slices.clone(), "EndpointSlice");
+        let selection = Selection::default();
+        watch::follow(api, selection, what, metrics.clone(), listener.clone(), move |seen| {
+            works.seen(&seen);
             told(Kind::Slice, seen, |slice: EndpointSlice| {
                 Some(Object::Slice(convert::slice(&slice)))
             })
-        },
-    ));
-    watches.spawn(secrets::follow(
-        client.clone(),
-        options.namespace.clone(),
-        options.load_balancer.clone(),
-        metrics.clone(),
-        sender.clone(),
-    ));
+        })
+    });
+    let (client, namespace) = (client.clone(), options.namespace.clone());
+    let (metrics, listener) = (context.metrics.clone(), sender.clone());
+    let name = load_balancer.clone();
+    tasks.keep(watch_of("Secrets", load_balancer), move |works| {
+        let (client, namespace, name) = (client.clone(), namespace.clone(), name.clone());
+        secrets::follow(client, namespace, name, metrics.clone(), listener.clone(), works)
+    });
 }
 
 /// Starts to follow Nodes, which only some need.
 fn follow_nodes(
     client: &Client,
+    load_balancer: &str,
     context: &Context,
     sender: &mpsc::Sender<Heard>,
-    watches: &mut JoinSet<()>,
+    tasks: &mut Keeper,
 ) {
-    watches.spawn(watch::follow(
-        Api::all(client.clone()),
-        Selection::default(),
-        "Node",
-        context.metrics.clone(),
-        sender.clone(),
-        |seen| told(Kind::Node, seen, |node: Node| Some(Object::Node(convert::node(&node)))),
-    ));
+    let nodes: Api<Node> = Api::all(client.clone());
+    let (metrics, listener) = (context.metrics.clone(), sender.clone());
+    tasks.keep(watch_of("Nodes", load_balancer), move |works| {
+        let (api, selection) = (nodes.clone(), Selection::default());
+        watch::follow(api, selection, "Node", metrics.clone(), listener.clone(), move |seen| {
+            works.seen(&seen);
+            told(Kind::Node, seen, |node: Node| Some(Object::Node(convert::node(&node))))
+        })
+    });
+}
+
+/// What a watch of an agent is called.
+fn watch_of(kinds: &str, load_balancer: &str) -> String {
+    format!("the watch of {kinds} for load balancer {load_balancer}")
 }
 
 /// What the resolver is told of what a watch shows.
@@ -221,8 +228,10 @@ struct Agent<D> {
     report: channel::Sender<Report>,
     follows_nodes: bool,
     backoff: Backoff,
-    /// The driver failed: it needs everything again.
-    failed: bool,
+    /// Why the driver failed: it needs everything again.
+    failed: Option<String>,
+    /// Tasks that have ended by themselves and do not work yet.
+    broken: BTreeSet<String>,
     /// What the driver said last.
     said: bowline_core::update::Report,
     /// The plan that the driver was given last, in force or not.
@@ -239,9 +248,10 @@ impl<D: Driver> Agent<D> {
         &mut self,
         mut heard: mpsc::Receiver<Heard>,
         sender: mpsc::Sender<Heard>,
-        watches: &mut JoinSet<()>,
+        tasks: &mut Keeper,
     ) -> Result<(), RoleError> {
         let context = self.context.clone();
+        let mut broken = tasks.broken();
         let mut batch = Vec::new();
         // When the oldest event arrived that the driver has not been told of.
         let mut waiting: Option<Instant> = None;
@@ -266,6 +276,10 @@ impl<D: Driver> Agent<D> {
                 _ = heard.recv_many(&mut batch, BURST) => {}
                 () = again => retry = None,
                 () = lacking => self.tell_lacking(),
+                Ok(()) = broken.changed() => {
+                    self.broken.clone_from(&broken.borrow_and_update());
+                    self.tell_error();
+                }
                 report = self.driver.changed() => self.reported(report.map_err(RoleError::Driver)?),
             }
             self.context.metrics.queue(&self.load_balancer, batch.len() + heard.len());
@@ -278,7 +292,7 @@ impl<D: Driver> Agent<D> {
             if first.is_some() {
                 self.context.metrics.took(Phase::Resolve, begun.elapsed());
             }
-            self.follow_nodes(&sender, watches);
+            self.follow_nodes(&sender, tasks);
             if !self.resolver.synced() || retry.is_some() {
                 continue;
             }
@@ -294,12 +308,12 @@ impl<D: Driver> Agent<D> {
     }
 
     /// Nodes are many and change often, so they are followed only when some pool has them as members.
-    fn follow_nodes(&mut self, sender: &mpsc::Sender<Heard>, watches: &mut JoinSet<()>) {
+    fn follow_nodes(&mut self, sender: &mpsc::Sender<Heard>, tasks: &mut Keeper) {
         if self.follows_nodes || !self.resolver.needs_nodes() {
             return;
         }
         self.follows_nodes = true;
-        follow_nodes(&self.client, &self.context, sender, watches);
+        follow_nodes(&self.client, &self.load_balancer, &self.context, sender, tasks);
     }
 
     /// Gives the driver what is different. Some: it failed, and this is how long to wait. An error: this driver
@@ -307,7 +321,7 @@ impl<D: Driver> Agent<D> {
     async fn apply(&mut self) -> Result<Option<Duration>, RoleError> {
         let metrics = self.context.metrics.clone();
         let mut update = metrics.time(Phase::Diff, || self.resolver.take());
-        if self.failed {
+        if self.failed.is_some() {
             update = Some(self.resolver.snapshot());
         }
         let left_out = self.resolver.take_left_out_changed();
@@ -322,7 +336,7 @@ impl<D: Driver> Agent<D> {
         metrics.took(Phase::Apply, begun.elapsed());
         match result {
             Ok(report) => {
-                self.failed = false;
+                self.failed = None;
                 self.backoff.worked();
                 if update.complete || !update.sites.is_empty() || !update.certificates.is_empty() {
                     self.look_for_certificates();
@@ -332,15 +346,35 @@ impl<D: Driver> Agent<D> {
             }
             Err(error) if !error.retry => Err(RoleError::Driver(error)),
             Err(error) => {
-                self.failed = true;
+                self.failed = Some(error.to_string());
                 metrics.error("Apply");
                 let wait = self.backoff.failed(random::number());
                 tracing::warn!(%error, ?wait, "the driver failed; it gets everything again");
                 self.context.changes.tell(Change::Trouble(error.to_string()));
-                self.report.send_modify(|report| report.error = Some(error.to_string()));
+                self.tell_error();
                 Ok(Some(wait))
             }
         }
+    }
+
+    /// What is wrong with the agent as a whole.
+    fn error(&self) -> Option<String> {
+        let broken = || {
+            let all: Vec<_> = self.broken.iter().map(String::as_str).collect();
+            let all = all.join(", ");
+            format!("{all}: ended by itself and is begun again; what is served may be out of date")
+        };
+        let failed = self.said.trouble.clone().or_else(|| self.failed.clone());
+        failed.or_else(|| (!self.broken.is_empty()).then(broken))
+    }
+
+    fn tell_error(&self) {
+        let error = self.error();
+        self.report.send_if_modified(|report| {
+            let different = report.error != error;
+            report.error = error;
+            different
+        });
     }
 
     /// Notes since when certificates are missing, as is common for a moment.
@@ -381,12 +415,11 @@ impl<D: Driver> Agent<D> {
             }
             self.context.changes.tell(change);
         }
-        let failed = self.failed;
-        let said = &self.said;
+        let (said, error) = (&self.said, self.error());
         self.report.send_if_modified(|before| {
             let now = Report {
                 hash: said.in_force(before.hash, update.hash),
-                error: said.trouble.clone().or_else(|| before.error.clone().filter(|_| failed)),
+                error,
                 refused: report.refused,
                 unlisted: 0,
                 addresses: before.addresses.clone(),

@@ -24,6 +24,7 @@ mod writes;
 use crate::announcer::{self, Announcements};
 use crate::dns::{self, Dns, DnsOptions};
 use crate::elect::{self, Leadership, Settings};
+use crate::keep::Alarm;
 use crate::metrics::Phase;
 use crate::observe::Change;
 use crate::random;
@@ -98,6 +99,7 @@ async fn decide(
     drop(sender);
     let shutdown = context.shutdown.clone();
     let settings = Settings::of(&options);
+    let mut alarm = Alarm::default();
     let (leadership, election) = if options.election {
         let (leadership, election) = elect::take_part(
             client.clone(),
@@ -106,10 +108,10 @@ async fn decide(
             settings,
             shutdown,
         );
-        (leadership, tokio::spawn(election))
+        (leadership, alarm.spawn("the election", election))
     } else {
         let said = elect::publish(client.clone(), options.namespace.clone(), settings, shutdown);
-        (Leadership::always(), tokio::spawn(said))
+        (Leadership::always(), alarm.spawn("the writer of settings", said))
     };
     let (announcements, announcing) = announcer::start(
         client.clone(),
@@ -117,14 +119,14 @@ async fn decide(
         options.identity.clone(),
         context.metrics.clone(),
     );
-    let announcing = tokio::spawn(announcing);
+    let announcing = alarm.spawn("the writer of Events", announcing);
     let dns = options
         .dns
         .clone()
         .unwrap_or_else(|| DnsOptions::new(dns::system_servers(Path::new("/etc/resolv.conf"))));
     let (names, wanted) = mpsc::unbounded_channel();
     let (reports, found) = mpsc::channel(64);
-    let resolving = tokio::spawn(Dns::new(dns)?.run(wanted, reports));
+    let resolving = alarm.spawn("the look-up of names", Dns::new(dns)?.run(wanted, reports));
     let config = Config {
         default_class: options.default_class,
         default_load_balancer: options.default_load_balancer.as_deref().map(Into::into),
@@ -149,12 +151,14 @@ async fn decide(
         backoffs: HashMap::new(),
         led: false,
     };
-    // A watch that ends by itself has failed in a way that nobody foresaw: without it we are blind.
-    let blind = tokio::select! {
-        () = controller.work(heard, found) => false,
+    // A task that ends by itself has failed in a way that nobody foresaw. A controller without it would
+    // be blind or mute and still look alive; it serves nothing, and another one may lead.
+    let failed = tokio::select! {
+        () = controller.work(heard, found) => None,
+        what = alarm.rings() => Some(what),
         Some(ended) = watches.join_next() => {
             tracing::error!(?ended, "a watch has ended");
-            true
+            Some("a watch")
         }
     };
     watches.shutdown().await;
@@ -162,7 +166,7 @@ async fn decide(
     resolving.abort();
     // Letting go is a courtesy to the next leader, who else waits for the Lease to end.
     let _ = tokio::time::timeout(Duration::from_secs(3), election).await;
-    if blind { Err(RoleError::Ended("a watch")) } else { Ok(()) }
+    failed.map_or(Ok(()), |what| Err(RoleError::Ended(what)))
 }
 
 /// Our namespace must exist before anything can be recorded in it.

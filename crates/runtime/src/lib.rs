@@ -11,6 +11,7 @@ pub mod controller;
 pub mod dns;
 mod elect;
 pub mod embedded;
+mod keep;
 pub mod lease;
 pub mod manifests;
 pub mod metallb;

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 type Label = [(&'static str, String); 1];
 
+/// The reason under which a task that ended by itself counts among the errors.
+pub(crate) const TASK_ENDED: &str = "TaskEnded";
+
 /// The metrics of a process.
 #[derive(Clone)]
 pub struct Metrics {

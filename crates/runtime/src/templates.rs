@@ -13,6 +13,7 @@ mod machine;
 pub use machine::addresses as machine_addresses;
 
 use crate::announcer::{self, Announcements};
+use crate::keep::{Alarm, Keeper};
 use crate::metrics::Phase;
 use crate::random;
 use crate::roles::{Context, RoleError};
@@ -31,12 +32,13 @@ use bowline_drivers::template::{Done, Publisher, ServerNames, Subject};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
 /// The most events that are taken in at once.
 const BURST: usize = 16_384;
@@ -79,7 +81,7 @@ pub async fn run(
 ) -> Result<(), RoleError> {
     context.readiness.awaits(FIRST);
     let (sender, heard) = mpsc::channel(4096);
-    let mut tasks = JoinSet::new();
+    let mut tasks = Keeper::new(&context);
     follow(&client, &context, &sender, &mut tasks);
     drop(sender);
     let identity = options.identity.clone();
@@ -87,7 +89,8 @@ pub async fn run(
     let (announcements, announcing) =
         announcer::start(client, names::MANAGER_AGENT, identity, metrics);
     announcements.speak(true);
-    let announcing = tokio::spawn(announcing);
+    let mut alarm = Alarm::default();
+    let announcing = alarm.spawn("the writer of Events", announcing);
     let mut exposed = Exposed::new();
     if let Some(text) = publisher.holders() {
         match Held::from_json(&text) {
@@ -106,7 +109,11 @@ pub async fn run(
         said: BTreeSet::new(),
         backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
     };
-    let done = role.work(heard).await;
+    // Files stay in place when this role ends, so it may end with what it cannot do without.
+    let done = tokio::select! {
+        done = role.work(heard) => done,
+        what = alarm.rings() => Err(RoleError::Ended(what)),
+    };
     tasks.shutdown().await;
     role.context.readiness.reached(FIRST);
     drop(role);
@@ -115,43 +122,48 @@ pub async fn run(
     done
 }
 
-fn follow(
+fn follow(client: &Client, context: &Context, sender: &mpsc::Sender<Event>, tasks: &mut Keeper) {
+    follow_kind(client, context, sender, tasks, Kind::Service, "Service", |service: Service| {
+        match convert::exposed(&service) {
+            Some(service) => Event::Apply(Object::Service(service)),
+            // It may have been exposed before.
+            None => Event::Delete(Kind::Service, key(&service)),
+        }
+    });
+    follow_kind(
+        client,
+        context,
+        sender,
+        tasks,
+        Kind::Slice,
+        "EndpointSlice",
+        |it: EndpointSlice| Event::Apply(Object::Slice(convert::slice(&it))),
+    );
+    follow_kind(client, context, sender, tasks, Kind::Node, "Node", |node: Node| {
+        Event::Apply(Object::Node(node.name_any().into()))
+    });
+}
+
+fn follow_kind<K>(
     client: &Client,
     context: &Context,
     sender: &mpsc::Sender<Event>,
-    tasks: &mut JoinSet<()>,
-) {
-    let metrics = &context.metrics;
-    tasks.spawn(watch::follow(
-        Api::<Service>::all(client.clone()),
-        Selection::default(),
-        what("Service"),
-        metrics.clone(),
-        sender.clone(),
-        |seen| {
-            told(Kind::Service, seen, |service| match convert::exposed(&service) {
-                Some(service) => Event::Apply(Object::Service(service)),
-                // It may have been exposed before.
-                None => Event::Delete(Kind::Service, key(&service)),
-            })
-        },
-    ));
-    tasks.spawn(watch::follow(
-        Api::<EndpointSlice>::all(client.clone()),
-        Selection::default(),
-        what("EndpointSlice"),
-        metrics.clone(),
-        sender.clone(),
-        |seen| told(Kind::Slice, seen, |slice| Event::Apply(Object::Slice(convert::slice(&slice)))),
-    ));
-    tasks.spawn(watch::follow(
-        Api::<Node>::all(client.clone()),
-        Selection::default(),
-        what("Node"),
-        metrics.clone(),
-        sender.clone(),
-        |seen| told(Kind::Node, seen, |node| Event::Apply(Object::Node(node.name_any().into()))),
-    ));
+    tasks: &mut Keeper,
+    kind: Kind,
+    label: &'static str,
+    read: fn(K) -> Event,
+) where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    let api: Api<K> = Api::all(client.clone());
+    let (metrics, listener) = (context.metrics.clone(), sender.clone());
+    tasks.keep(format!("the watch of {label}s"), move |works| {
+        let (api, selection) = (api.clone(), Selection::default());
+        watch::follow(api, selection, what(label), metrics.clone(), listener.clone(), move |seen| {
+            works.seen(&seen);
+            told(kind, seen, read)
+        })
+    });
 }
 
 fn what(label: &'static str) -> What {

@@ -17,6 +17,7 @@ use kube::{Error as ClientError, Resource};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
@@ -226,9 +227,23 @@ where
     }
 
     async fn tell(&mut self, seen: Seen<K>) {
-        if let Some(told) = (self.read)(seen) {
+        if let Some(told) = self.read(seen) {
             self.send(told).await;
         }
+    }
+
+    /// Reads what was seen. An object at which that panics is left out, as one that cannot be decoded is:
+    /// a tenant that finds such an object must not keep the others from being seen.
+    fn read(&mut self, seen: Seen<K>) -> Option<E> {
+        let (Seen::Apply(object) | Seen::Delete(object)) = &seen else { return (self.read)(seen) };
+        let name = named(object);
+        let read = std::panic::catch_unwind(AssertUnwindSafe(|| (self.read)(seen)));
+        read.unwrap_or_else(|_| {
+            let ((namespace, name), what) = (name, self.what.label);
+            tracing::error!(what, namespace, name, "reading an object panicked; it is left out");
+            self.metrics.error("Unreadable");
+            None
+        })
     }
 
     async fn send(&mut self, told: E) {
@@ -311,7 +326,7 @@ where
                     self.tell(Seen::Delete(object)).await;
                 }
                 Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
-                    held.insert(named(&object), (self.read)(Seen::Apply(object)));
+                    held.insert(named(&object), self.read(Seen::Apply(object)));
                 }
                 Some(Ok(WatchEvent::Deleted(object))) => drop(held.remove(&named(&object))),
                 Some(Ok(WatchEvent::Bookmark(bookmark))) => {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "agent/broken.rs"]
+mod broken;
 mod support;
 
 use bowline_core::key::{ConsumerKind, ConsumerRef};
@@ -76,6 +78,12 @@ async fn refused(client: &Client) -> Value {
     let lease = leases(client).get_opt("bowline-agent-edge").await.unwrap();
     let text = lease.and_then(|lease| lease.annotations().get("bowline.dev/refused").cloned());
     text.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap())
+}
+
+/// What the agent's Lease says is wrong.
+async fn error(client: &Client) -> Option<String> {
+    let lease = leases(client).get_opt("bowline-agent-edge").await.unwrap()?;
+    lease.annotations().get("bowline.dev/error").cloned()
 }
 
 /// A load balancer whose agent says where it is.

@@ -2,6 +2,7 @@
 //! addresses out of their Plans and nothing else.
 
 use super::{Heard, told};
+use crate::keep::Works;
 use crate::metrics::Metrics;
 use crate::watch::{self, Selection};
 use bowline_api::Plan;
@@ -52,10 +53,12 @@ pub(super) async fn follow(
     load_balancer: String,
     metrics: Metrics,
     listener: mpsc::Sender<Heard>,
+    works: Works,
 ) {
     let resource = ApiResource::erase::<Plan>(&());
     let plans: Api<Dynamic<Places, NotUsed>> = Api::namespaced_with(client, &namespace, &resource);
     let read = move |seen| {
+        works.seen(&seen);
         told(Kind::Elsewhere, seen, |plan: Dynamic<Places, NotUsed>| {
             let name = plan.name_any();
             // Of its own plan the resolver knows.

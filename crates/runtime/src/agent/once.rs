@@ -2,6 +2,7 @@
 //! Events; who is left out is in the log. `bowline agent --load-balancer NAME --template … --once` runs it.
 
 use super::{BURST, Heard, LACKING, follow, follow_nodes};
+use crate::keep::Keeper;
 use crate::roles::{AgentOptions, Context, RoleError};
 use bowline_core::resolver::Resolver;
 use bowline_core::update::{Refusal, Update};
@@ -10,7 +11,6 @@ use kube::Client;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 /// Writes and notifies once. The API may take `patience` to say what there is; everything that fails is an
@@ -50,8 +50,8 @@ async fn gather(
     let begun = Instant::now();
     let (sender, mut heard) = mpsc::channel(4096);
     // They end when this does.
-    let mut watches = JoinSet::new();
-    follow(client, options, context, &sender, &mut watches);
+    let mut tasks = Keeper::new(context);
+    follow(client, options, context, &sender, &mut tasks);
     let mut resolver = Resolver::with(options.members.clone());
     let mut follows_nodes = false;
     let mut batch = Vec::new();
@@ -72,7 +72,7 @@ async fn gather(
             resolver.handle(event);
         }
         if resolver.needs_nodes() && !std::mem::replace(&mut follows_nodes, true) {
-            follow_nodes(client, context, &sender, &mut watches);
+            follow_nodes(client, &options.load_balancer, context, &sender, &mut tasks);
         }
         if resolver.synced() {
             synced = synced.or(Some(Instant::now() + LACKING));

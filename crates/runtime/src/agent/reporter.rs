@@ -1,6 +1,7 @@
 //! Keeps the agent's Lease up to date: renewed while the agent lives, written at once when there is news,
 //! and not more often than the API should bear. It only passes on what the agent found.
 
+use crate::keep::Works;
 use crate::lease::Report;
 use crate::metrics::Metrics;
 use crate::patience::answer;
@@ -41,13 +42,14 @@ impl Reporter {
     }
 
     /// Reports until the other end is gone.
-    pub(super) async fn run(self, mut report: watch::Receiver<Report>) {
+    pub(super) async fn run(self, mut report: watch::Receiver<Report>, works: Works) {
         let mut backoff = Backoff::new(GAP, RENEW);
         loop {
             let now = report.borrow_and_update().clone();
             match self.write(&now.patch(&self.identity, Timestamp::now())).await {
                 Ok(()) => {
                     backoff.worked();
+                    works.now();
                     tokio::time::sleep(GAP).await;
                     tokio::select! {
                         changed = report.changed() => if changed.is_err() { return },

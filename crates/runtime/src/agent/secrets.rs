@@ -4,6 +4,7 @@
 //! a moment the agent goes on without it.
 
 use super::Heard;
+use crate::keep::Works;
 use crate::metrics::Metrics;
 use crate::watch::{self, Seen, Selection, What};
 use bowline_api::{convert, names};
@@ -84,13 +85,14 @@ struct Known {
     synced: bool,
 }
 
-/// Follows the Secrets of a load balancer until nobody listens.
+/// Follows the Secrets of a load balancer until nobody listens, or one of the watches ends by itself.
 pub(super) async fn follow(
     client: Client,
     namespace: String,
     load_balancer: String,
     metrics: Metrics,
     listener: mpsc::Sender<Heard>,
+    works: Works,
 ) {
     let begun = Instant::now();
     if listener.send(Heard::now(Event::Begin(Kind::Certificates))).await.is_err() {
@@ -115,6 +117,9 @@ pub(super) async fn follow(
     loop {
         let late = begun.elapsed() >= PATIENCE;
         let all = cookies.synced && known.iter().all(|one| one.synced);
+        if all {
+            works.now();
+        }
         if !told && (late || all) {
             told = true;
             if listener.send(Heard::now(Event::Done(Kind::Certificates))).await.is_err() {
@@ -127,6 +132,8 @@ pub(super) async fn follow(
                 None => return,
             },
             () = sleep_until(begun + PATIENCE), if !told => continue,
+            // Without one of them the others are not enough.
+            Some(_) = watches.tasks.join_next() => return,
         };
         let (index, seen) = match found {
             Found::Certificates(index, seen) => (index, seen),

@@ -205,3 +205,29 @@ async fn versions_that_are_no_numbers_are_believed_in_the_order_in_which_they_co
     ];
     assert_eq!(told(answers, 2).await.0, [all(&["a"]), all(&["b"])].concat());
 }
+
+#[tokio::test]
+async fn an_object_at_which_reading_panics_is_left_out_and_the_others_are_told() {
+    let answers = vec![
+        (200, event("ADDED", "a", "1") + &event("ADDED", "bad", "2") + &end("2") + &expiry()),
+        (200, event("ADDED", "bad", "2") + &event("ADDED", "c", "3") + &end("4")),
+    ];
+    let (api, _) = scripted(answers).await;
+    let (listener, mut seen) = mpsc::channel(64);
+    let read = |seen: Seen<ConfigMap>| {
+        let told = name(seen);
+        assert_ne!(told, Some(Seen::Apply("bad".to_owned())), "a test of panics");
+        told
+    };
+    let metrics = Metrics::default();
+    let following = follow(api, Selection::default(), "maps", metrics.clone(), listener, read);
+    let following = tokio::spawn(following);
+    let mut told = Vec::new();
+    while told.iter().filter(|seen| **seen == Seen::Done).count() < 2 {
+        told.push(seen.recv().await.unwrap());
+    }
+    assert_eq!(told, [all(&["a"]), all(&["c"])].concat());
+    assert!(metrics.text().contains("bowline_errors_total{reason=\"Unreadable\"} 2"));
+    drop(seen);
+    following.await.unwrap();
+}

@@ -95,6 +95,7 @@ async fn hears(secrets: &[(u32, Answers)], cookies: Option<Answers>) -> (Vec<Eve
         "edge".to_owned(),
         Metrics::default(),
         sender,
+        Works::of_nobody(),
     ));
     let mut events = Vec::new();
     while events.last() != Some(&Event::Done(Kind::Certificates)) {
