@@ -277,15 +277,15 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
 /// What the agent could not do for a consumer, or may not have been able to.
 fn undone(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<ProblemView> {
     let withheld = withheld(facts, load_balancer, consumer);
-    let Some(agent) = facts.agents.get(load_balancer) else { return withheld };
-    let refused = agent.report.refused.iter().filter(|it| it.consumer == *consumer);
+    let Some(agents) = facts.agents.get(load_balancer) else { return withheld };
+    let refused = agents.joint.refused.iter().filter(|it| it.consumer == *consumer);
     // Of a certificate that the leader does not hand out the agent knows only that it has not come.
     let refused =
         refused.filter(|it| withheld.is_empty() || it.problem.reason != Reason::SecretNotFound);
     let refused: Vec<_> = refused.map(|it| ProblemView::from(&it.problem)).collect();
     let mut problems = [withheld, refused].concat();
-    if problems.is_empty() && agent.report.unlisted > 0 {
-        let why = Waiting::Unlisted(agent.report.unlisted);
+    if problems.is_empty() && agents.joint.unlisted > 0 {
+        let why = Waiting::Unlisted(agents.joint.unlisted);
         problems.push(ProblemView {
             reason: why.reason().to_owned(),
             message: why.message(load_balancer),

@@ -15,8 +15,9 @@ use bowline_core::outcome::{Outcome, Problem, Reason, quote};
 use bowline_core::plan::{CertificateRef, Fragment, Site, SiteTls};
 use bowline_core::planner::{self, Config, Event, Grant, Kind, Object, Planner};
 use bowline_core::provision::Reach;
+use bowline_core::replicas::{Entry, Joint, Said};
 use bowline_core::update::Refusal;
-use bowline_runtime::lease::Report;
+use bowline_runtime::lease;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
@@ -38,7 +39,7 @@ pub(crate) struct Facts {
     /// How many name each claim.
     pub(super) wanted: Vec<(ObjectKey, u32)>,
     pub(super) recorded: BTreeMap<Arc<str>, Recorded>,
-    pub(super) agents: BTreeMap<String, Agent>,
+    pub(super) agents: BTreeMap<String, Agents>,
     pub(super) controller: Option<Holder>,
     pub(super) slices: Vec<objects::Slice>,
     pub(super) nodes: Vec<objects::Node>,
@@ -73,12 +74,20 @@ pub(super) struct Holder {
     pub(super) overdue: bool,
 }
 
-/// What the agent of a load balancer says.
+/// What one agent of a load balancer says.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Agent {
     /// None: it has left.
     pub(super) holder: Option<Holder>,
-    pub(super) report: Report,
+    pub(super) said: Said,
+}
+
+/// The agents of a load balancer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Agents {
+    pub(super) all: Vec<Agent>,
+    /// What they say together.
+    pub(super) joint: Joint,
 }
 
 impl Facts {
@@ -249,7 +258,7 @@ fn guessed(default_class: Option<bool>, default_load_balancer: Option<&str>) -> 
     })
 }
 
-fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) {
+fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agents>) {
     let mut kind = |kind: Kind, objects: &mut dyn Iterator<Item = Object>| {
         planner.handle(Event::Begin(kind));
         for object in objects {
@@ -278,8 +287,8 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agent>) 
     kind(Kind::Service, &mut lists.services.iter().map(convert::service).map(Object::Service));
     kind(Kind::Ingress, &mut lists.ingresses.iter().map(convert::ingress).map(Object::Ingress));
     for (name, agent) in agents {
-        planner.handle(Event::Reported(name.as_str().into(), agent.report.addresses.clone()));
-        let unserved = agent.report.refused.iter().filter_map(Refusal::unserved).collect();
+        planner.handle(Event::Reported(name.as_str().into(), agent.joint.addresses.clone()));
+        let unserved = agent.joint.refused.iter().filter_map(Refusal::unserved).collect();
         planner.handle(Event::Unserved(name.as_str().into(), unserved));
     }
     // What a class made is reached where the Service in front of it is, as the leader says.
@@ -390,14 +399,28 @@ fn recorded(lists: &Lists) -> BTreeMap<Arc<str>, Recorded> {
     all
 }
 
-fn agents(lists: &Lists, now: Timestamp) -> BTreeMap<String, Agent> {
+fn agents(lists: &Lists, now: Timestamp) -> BTreeMap<String, Agents> {
     let names = lists.load_balancers.iter().filter_map(|lb| lb.metadata.name.as_deref());
-    let agent = |name: &str| {
-        let lease = lists.lease(&names::agent_lease(name))?;
-        let agent = Agent { holder: holder(lease, now), report: Report::read(lease) };
-        Some((name.to_owned(), agent))
+    let agents = |name: &str| {
+        let entries = lease::entries(lists.lease(&names::agent_lease(name))?);
+        let mut all: Vec<_> = entries.iter().map(|entry| agent(entry, now)).collect();
+        // The one that was heard of last is first.
+        all.sort_by_key(|it| it.holder.as_ref().map_or(i64::MAX, |holder| holder.silent_seconds));
+        // Where some are heard of, an entry that none renews waits to be removed. Whether one that is alone
+        // is alive is for the leader to say.
+        let heard = |entry| agent(entry, now).holder.is_some_and(|it| !it.overdue);
+        let joint = Joint::of(entries.iter().map(|entry| (entry, heard(entry))));
+        Some((name.to_owned(), Agents { all, joint }))
     };
-    names.filter_map(agent).collect()
+    names.filter_map(agents).collect()
+}
+
+fn agent(entry: &Entry, now: Timestamp) -> Agent {
+    let renewed: Option<Timestamp> = entry.renewed.parse().ok();
+    let silent_seconds = renewed.map_or(0, |at| now.as_second() - at.as_second()).max(0);
+    let overdue = u64::try_from(silent_seconds).is_ok_and(|it| it > entry.lasts.as_secs());
+    let holder = Holder { identity: entry.agent.to_string(), silent_seconds, overdue };
+    Agent { holder: (!entry.left).then_some(holder), said: entry.said.clone() }
 }
 
 fn holder(lease: &Lease, now: Timestamp) -> Option<Holder> {

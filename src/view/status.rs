@@ -2,7 +2,7 @@
 //! status -o json` prints. Pure.
 
 use super::explain::{ListenerView, ProblemView, all_listeners};
-use super::facts::{Agent, Facts, Holder};
+use super::facts::{Agent, Agents, Facts, Holder};
 use super::pooled::Told;
 use super::{View, status_text};
 use bowline_api::load_balancer::ClaimRef;
@@ -14,6 +14,7 @@ use bowline_core::point::Point;
 use bowline_core::programmed::{Claim, History, Pending, Phase};
 use bowline_runtime::controller::has_driver;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -109,11 +110,29 @@ pub(super) struct RefusedView {
 #[serde(rename_all = "camelCase")]
 pub(super) struct AppliedView {
     pub(super) state: Applied,
+    /// The agent that was heard of last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) agent: Option<Holder>,
-    /// What the agent says is wrong.
+    /// What an agent says is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
+    /// All agents that have not left, the one that was heard of last first.
+    pub(super) agents: Vec<AgentView>,
+}
+
+/// One agent of a load balancer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AgentView {
+    #[serde(flatten)]
+    pub(super) holder: Holder,
+    /// How far it is with what is recorded.
+    pub(super) state: Applied,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+    /// Until when it knew what there is, where it serves what it kept from before a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) kept_since: Option<String>,
 }
 
 /// How far the way to the load balancer has been gone.
@@ -139,35 +158,66 @@ pub(super) enum Applied {
 
 impl AppliedView {
     pub(super) fn of(facts: &Facts, load_balancer: &str) -> Self {
-        let agent = facts.agents.get(load_balancer);
+        let agents = facts.agents.get(load_balancer).cloned().unwrap_or_default();
+        let recorded = facts.recorded.get(load_balancer).map(|it| it.hash).unwrap_or_default();
+        let views = agents.all.iter().filter_map(|agent| {
+            let state = match (&agent.said.error, agent.said.hash) {
+                (Some(_), _) => Applied::Failed,
+                (None, None) => Applied::Nothing,
+                (None, Some(hash)) if hash == recorded => Applied::Yes,
+                (None, Some(_)) => Applied::Older,
+            };
+            let kept = agent.said.kept_since.and_then(|at| Timestamp::from_second(at).ok());
+            Some(AgentView {
+                holder: agent.holder.clone()?,
+                state,
+                error: agent.said.error.clone(),
+                kept_since: kept.map(|at| at.to_string()),
+            })
+        });
+        let views: Vec<_> = views.collect();
+        let named = |view: &AgentView| match views.len() {
+            1 => view.error.clone(),
+            _ => Some(format!("{}: {}", view.holder.identity, view.error.as_ref()?)),
+        };
+        let left = agents.all.iter().find_map(|agent| agent.said.error.clone());
         Self {
-            state: applied(facts, load_balancer, agent),
-            agent: agent.and_then(|agent| agent.holder.clone()),
-            error: agent.and_then(|agent| agent.report.error.clone()),
+            state: applied(facts, load_balancer, &agents),
+            agent: views.first().map(|view| view.holder.clone()),
+            error: views.iter().find_map(named).or(left.filter(|_| views.is_empty())),
+            agents: views,
         }
     }
 }
 
-/// As the leader judges, from what is recorded; how old a Lease is, only the leader can tell.
-fn applied(facts: &Facts, load_balancer: &str, agent: Option<&Agent>) -> Applied {
+/// As the leader judges, from what is recorded; how old a report is, only the leader can tell. Only where
+/// another agent is heard of, one that is overdue is not waited for.
+fn applied(facts: &Facts, load_balancer: &str, agents: &Agents) -> Applied {
     let object = facts.load_balancers.get(load_balancer);
     if !object.is_some_and(|object| has_driver(&object.spec.source)) {
         return Applied::NoDriver;
     }
     let recorded = facts.recorded.get(load_balancer).map(|it| it.hash).unwrap_or_default();
-    let gone = agent.is_none_or(|agent| agent.holder.is_none());
+    let gone = agents.all.iter().all(|agent| agent.holder.is_none());
     let silent = object.and_then(programmed).is_some_and(|condition| {
         condition.status == "False" && condition.reason == Pending::AgentSilent.reason()
     });
-    let claim = agent.map(|agent| Claim {
-        hash: agent.report.hash,
-        error: agent.report.error.as_deref().map(Into::into),
-        age: if gone || silent { Duration::MAX } else { Duration::ZERO },
-        lasts: Duration::ZERO,
+    let heard = |agent: &Agent| agent.holder.as_ref().is_some_and(|holder| !holder.overdue);
+    let some = agents.all.iter().any(heard);
+    let claims = agents.all.iter().map(|agent| {
+        let live = !silent && if some { heard(agent) } else { agent.holder.is_some() };
+        Claim {
+            agent: agent.holder.as_ref().map_or("", |holder| &holder.identity).into(),
+            hash: agent.said.hash,
+            error: agent.said.error.as_deref().map(Into::into),
+            age: if live { Duration::ZERO } else { Duration::MAX },
+            lasts: Duration::ZERO,
+        }
     });
+    let claims: Vec<_> = claims.collect();
     let mut history = History::default();
     history.record(&load_balancer.into(), recorded, 1);
-    match history.judge(load_balancer, claim.as_ref()).phase {
+    match history.judge(load_balancer, &claims).phase {
         // Without Secrets the plan made here has no certificates; what is recorded has.
         Phase::Running if facts.knows_secrets && recorded != facts.planner.hash(load_balancer) => {
             Applied::NotRecorded
@@ -177,7 +227,7 @@ fn applied(facts: &Facts, load_balancer: &str, agent: Option<&Agent>) -> Applied
         Phase::Pending(Pending::AgentSilent) if gone => Applied::NoAgent,
         Phase::Pending(Pending::AgentSilent) => Applied::Silent,
         Phase::Pending(Pending::AgentFailed(_)) => Applied::Failed,
-        Phase::Pending(Pending::AgentBehind) => match claim.and_then(|claim| claim.hash) {
+        Phase::Pending(Pending::AgentBehind) => match claims.iter().find_map(|it| it.hash) {
             None => Applied::Nothing,
             Some(_) => Applied::Older,
         },
@@ -228,7 +278,7 @@ impl LoadBalancerView {
         let parts: Vec<_> = planner.fragments(name).cloned().collect();
         let mut refused: Vec<RefusedView> =
             planner.refused(name).flat_map(|outcome| refusals(facts, outcome, name)).collect();
-        let report = facts.agents.get(name).map(|agent| &agent.report);
+        let report = facts.agents.get(name).map(|agents| &agents.joint);
         for refusal in report.into_iter().flat_map(|report| &report.refused) {
             refused.push(RefusedView {
                 consumer: (&refusal.consumer).into(),

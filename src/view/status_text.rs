@@ -1,7 +1,7 @@
 //! The text of `bowline status`, and the sentences about agents that `explain` shares. Pure.
 
 use super::facts::Holder;
-use super::status::{Applied, AppliedView, LoadBalancerView, RefusedView, Status};
+use super::status::{AgentView, Applied, AppliedView, LoadBalancerView, RefusedView, Status};
 use super::words::{ago, bullet, columns, count, paragraph};
 use bowline_core::key::ConsumerKind;
 
@@ -108,9 +108,13 @@ pub(super) fn refusal(one: &RefusedView, load_balancer: Option<&String>) -> Stri
 
 /// Whether what is planned is in force, as a sentence.
 pub(super) fn applied(load_balancer: &str, applied: &AppliedView) -> String {
-    let agent = || match &applied.agent {
-        Some(holder) => format!("agent {}, {}", holder.identity, heard(holder)),
-        None => "its agent".to_owned(),
+    let agent = || match &applied.agents[..] {
+        [] => "its agent".to_owned(),
+        [one] => format!("agent {}, {}{}", one.holder.identity, heard(&one.holder), kept(one)),
+        all => {
+            let names: Vec<_> = all.iter().map(replica).collect();
+            format!("{} agents: {}", all.len(), names.join("; "))
+        }
     };
     match applied.state {
         Applied::Yes => format!("yes, by {}", agent()),
@@ -127,6 +131,23 @@ pub(super) fn applied(load_balancer: &str, applied: &AppliedView) -> String {
         Applied::Failed => format!("not all of it, by {}", agent()),
         Applied::NoDriver => "no: this build has no driver for its source".to_owned(),
     }
+}
+
+/// One of several agents.
+fn replica(agent: &AgentView) -> String {
+    let state = match agent.state {
+        Applied::Yes => "applied",
+        Applied::Failed => "failed",
+        Applied::Nothing => "nothing applied",
+        _ => "an older plan",
+    };
+    format!("{} ({state}, {}{})", agent.holder.identity, heard(&agent.holder), kept(agent))
+}
+
+/// That an agent serves what it knew before a restart.
+fn kept(agent: &AgentView) -> String {
+    let kept = |at: &String| format!(", and serves what it knew at {at}");
+    agent.kept_since.as_ref().map(kept).unwrap_or_default()
 }
 
 /// What could not be read.

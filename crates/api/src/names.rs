@@ -122,6 +122,20 @@ pub fn agent_lease(load_balancer: &str) -> String {
     format!("{PREFIX}{}", fitted(load_balancer, LONGEST_NAME - PREFIX.len()))
 }
 
+/// How the annotations of an agent's Lease begin that are entries of single agents.
+pub const AGENT_ENTRY_PREFIX: &str = "agents.bowline.dev/";
+
+/// The annotation of an agent's Lease in which the agent of this identity reports.
+pub fn agent_entry(identity: &str) -> String {
+    let allowed =
+        |it: char| if it.is_ascii_alphanumeric() || "-_.".contains(it) { it } else { '-' };
+    let name: String = identity.chars().map(allowed).collect();
+    let name = name.trim_matches(|it: char| !it.is_ascii_alphanumeric());
+    // What had to be changed may be the name of another one, too.
+    let name = if name == identity { name.into() } else { format!("{name}{}", digest(identity)) };
+    format!("{AGENT_ENTRY_PREFIX}{}", fitted(&name, LONGEST_LABEL))
+}
+
 /// The Role, and its binding, of the agents of a load balancer that a class made.
 pub fn proxy_rights(load_balancer: &str) -> String {
     const PREFIX: &str = "bowline-proxy-";
@@ -172,11 +186,14 @@ fn fitted(name: &str, room: usize) -> Cow<'_, str> {
     if name.len() <= room {
         return name.into();
     }
-    let hash = Sha256::digest(name);
-    let hash = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>();
+    let hash = digest(name);
     let head: String = name.chars().take(room - hash.len() - 1).collect();
     // A name part neither ends in a hyphen nor is empty.
     format!("{}-{hash}", head.trim_end_matches(['-', '.'])).into()
+}
+
+fn digest(name: &str) -> String {
+    Sha256::digest(name).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -193,6 +210,19 @@ mod tests {
         assert_eq!(certificates_secret("edge-1", 0), "bowline-tls-edge-1-0");
         assert_eq!(cookies_secret("edge"), "bowline-cookies-edge");
         assert_eq!(load_balancer_label("edge"), "edge");
+    }
+
+    #[test]
+    fn every_agent_has_an_annotation_of_its_own() {
+        assert_eq!(agent_entry("edge-7_00ff"), "agents.bowline.dev/edge-7_00ff");
+        let all = ["a b", "a-b", "a:b", "", "_", &"a".repeat(70), &"a".repeat(71)].map(agent_entry);
+        for (index, key) in all.iter().enumerate() {
+            let name = key.strip_prefix(AGENT_ENTRY_PREFIX).unwrap();
+            assert!((1..=63).contains(&name.len()), "{key}");
+            assert!(name.starts_with(|it: char| it.is_ascii_alphanumeric()), "{key}");
+            assert!(name.ends_with(|it: char| it.is_ascii_alphanumeric()), "{key}");
+            assert!(!all[..index].contains(key), "{key}");
+        }
     }
 
     #[test]

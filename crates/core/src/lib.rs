@@ -44,6 +44,7 @@ pub mod planner;
 pub mod point;
 pub mod programmed;
 pub mod provision;
+pub mod replicas;
 pub mod resolver;
 pub mod resources;
 pub mod shard;

@@ -1,5 +1,5 @@
-//! What an agent's Lease proves: whether its load balancer runs the plan of now, and which consumers
-//! are in force. The leader keeps the last hashes of each plan, so that a Lease that is a little behind
+//! What the agents of a load balancer prove: whether all that live run the plan of now, and which
+//! consumers are in force at all of them. The leader keeps the last hashes of each plan, so that a Lease that is a little behind
 //! still counts for those that did not change since.
 
 use crate::hash::PlanHash;
@@ -52,25 +52,33 @@ impl Past {
     }
 }
 
-/// What a Lease says.
+/// What one agent says in the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
+    /// Which agent.
+    pub agent: Arc<str>,
     /// The plan that is applied.
     pub hash: Option<PlanHash>,
     /// Why the plan after it could not be.
     pub error: Option<Arc<str>>,
-    /// How long we have seen the Lease unrenewed, on our own clock.
+    /// How long we have seen it unrenewed, on our own clock.
     pub age: Duration,
     /// How long a renewal counts.
     pub lasts: Duration,
 }
 
-/// What follows from a Lease.
+impl Claim {
+    fn is_live(&self) -> bool {
+        self.age <= self.lasts
+    }
+}
+
+/// What follows from what all agents of a load balancer say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Whether the load balancer runs.
     pub phase: Phase,
-    /// Up to which change the plan is applied, as far as it is known.
+    /// Up to which change the plan is applied by all of them, as far as it is known.
     pub applied: Option<u64>,
 }
 
@@ -85,7 +93,7 @@ impl Verdict {
 /// Whether a load balancer runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// A live agent has applied the plan of now.
+    /// At least one agent is live, and each live one has applied the plan of now.
     Running,
     /// It does not, or it is not known.
     Pending(Pending),
@@ -154,45 +162,60 @@ impl History {
         self.written.remove(load_balancer);
     }
 
-    /// Whether a load balancer may still serve what a change takes away, given the Lease of its agent. One
-    /// without an agent, or that no agent can drive, serves nothing. One that is gone (`driven` is None)
-    /// serves on until its agent has applied that, or has left.
+    /// Whether a load balancer may still serve what a change takes away, given what its agents say, silent
+    /// ones included. One without an agent, or that no agent can drive, serves nothing. One that is gone
+    /// (`driven` is None) serves on until its agents have applied that, or have left.
     pub fn may_serve(
         &self,
         load_balancer: &str,
         driven: Option<bool>,
-        claim: Option<&Claim>,
+        claims: &[Claim],
         change: u64,
     ) -> bool {
-        let Some(claim) = claim else { return false };
-        match driven {
+        let may = |claim: &Claim| match driven {
             Some(false) => false,
-            Some(true) => !self.judge(load_balancer, Some(claim)).covers(change),
+            Some(true) => self.applied(load_balancer, claim).is_none_or(|applied| applied < change),
             None => {
                 // One that has yet to say what it has found may drive a proxy that outlived it.
                 let applied = claim.hash == Some(PlanHash::default());
-                !applied && claim.age <= claim.lasts
+                !applied && claim.is_live()
             }
-        }
+        };
+        claims.iter().any(may)
     }
 
-    /// What a Lease proves; None: there is no Lease.
-    pub fn judge(&self, load_balancer: &str, claim: Option<&Claim>) -> Verdict {
-        let plans = self.plans.get(load_balancer);
-        let hash = claim.and_then(|claim| claim.hash);
-        // The newest of equal plans: what is in force does not depend on how it came about.
-        let newest = |past: Option<&Past>| past?.newest.get(&hash?).copied();
-        let applied = newest(plans).max(newest(self.written.get(load_balancer)));
-        let now = plans.and_then(Past::last).map(|(hash, _)| hash);
-        let pending = match (now, claim) {
+    /// Up to which change an agent has applied the plan. Of equal plans the newest counts: what is in force
+    /// does not depend on how it came about.
+    fn applied(&self, load_balancer: &str, claim: &Claim) -> Option<u64> {
+        let newest = |past: Option<&Past>| past?.newest.get(&claim.hash?).copied();
+        let written = newest(self.written.get(load_balancer));
+        newest(self.plans.get(load_balancer)).max(written)
+    }
+
+    /// What the agents of a load balancer prove together. What is served is what every live one serves,
+    /// since a client may reach any of them. One that has nothing in force yet is not ready and gets no
+    /// clients: it holds nobody else back, but the load balancer does not run before it does. Where none is
+    /// live, what all of them have applied goes on.
+    pub fn judge(&self, load_balancer: &str, claims: &[Claim]) -> Verdict {
+        let live: Vec<_> = claims.iter().filter(|claim| claim.is_live()).collect();
+        let counted = if live.is_empty() { claims.iter().collect() } else { live.clone() };
+        let begun = counted.iter().filter(|claim| claim.hash.is_some());
+        let applied = begun.map(|claim| self.applied(load_balancer, claim)).min().flatten();
+        let now = self.plans.get(load_balancer).and_then(Past::last).map(|(hash, _)| hash);
+        let failed = live.iter().find_map(|claim| Some((claim, claim.error.as_ref()?)));
+        let pending = match (now, failed) {
             (None, _) => Some(Pending::NoPlan),
-            (_, None) => Some(Pending::NoAgent),
-            (_, Some(claim)) if claim.age > claim.lasts => Some(Pending::AgentSilent),
-            (_, Some(Claim { error: Some(error), .. })) => {
-                Some(Pending::AgentFailed(error.clone()))
+            _ if claims.is_empty() => Some(Pending::NoAgent),
+            _ if live.is_empty() => Some(Pending::AgentSilent),
+            (_, Some((_, error))) if live.len() == 1 => {
+                Some(Pending::AgentFailed(Arc::clone(error)))
             }
-            (now, Some(_)) if now != hash => Some(Pending::AgentBehind),
-            _ => None,
+            (_, Some((claim, error))) => {
+                Some(Pending::AgentFailed(format!("{}: {error}", claim.agent).into()))
+            }
+            (now, None) => {
+                live.iter().any(|claim| claim.hash != now).then_some(Pending::AgentBehind)
+            }
         };
         Verdict { phase: pending.map_or(Phase::Running, Phase::Pending), applied }
     }
@@ -216,7 +239,7 @@ mod tests {
 
     fn claim(n: u16) -> Claim {
         let (age, lasts) = (Duration::from_secs(2), Duration::from_secs(15));
-        Claim { hash: Some(hash(n)), error: None, age, lasts }
+        Claim { agent: "a".into(), hash: Some(hash(n)), error: None, age, lasts }
     }
 
     fn pending(pending: Pending, applied: Option<u64>) -> Verdict {
@@ -225,14 +248,14 @@ mod tests {
 
     #[test]
     fn a_live_agent_with_the_plan_of_now_runs() {
-        let verdict = history(&[1, 2]).judge("lb", Some(&claim(2)));
+        let verdict = history(&[1, 2]).judge("lb", &[claim(2)]);
         assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(2) });
         assert!(verdict.covers(2) && !verdict.covers(3));
     }
 
     #[test]
     fn an_older_plan_still_proves_what_has_not_changed_since() {
-        let verdict = history(&[1, 2, 3]).judge("lb", Some(&claim(2)));
+        let verdict = history(&[1, 2, 3]).judge("lb", &[claim(2)]);
         assert_eq!(verdict, pending(Pending::AgentBehind, Some(2)));
         assert!(verdict.covers(1) && verdict.covers(2) && !verdict.covers(3));
     }
@@ -241,10 +264,10 @@ mod tests {
     fn what_is_written_of_a_plan_proves_what_it_holds_and_is_not_the_plan_of_now() {
         let mut history = history(&[1, 2, 3]);
         history.record_written("lb", hash(7), 2);
-        let verdict = history.judge("lb", Some(&claim(7)));
+        let verdict = history.judge("lb", &[claim(7)]);
         assert_eq!(verdict, pending(Pending::AgentBehind, Some(2)));
         history.record_written("lb", hash(3), 1);
-        let verdict = history.judge("lb", Some(&claim(3)));
+        let verdict = history.judge("lb", &[claim(3)]);
         assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(3) });
     }
 
@@ -255,7 +278,7 @@ mod tests {
         for n in 2..3000 {
             history.record(&"lb".into(), hash(n), n.into());
         }
-        let verdict = history.judge("lb", Some(&claim(1)));
+        let verdict = history.judge("lb", &[claim(1)]);
         assert_eq!(verdict, pending(Pending::AgentBehind, Some(1)));
     }
 
@@ -269,36 +292,36 @@ mod tests {
         let sizes = |it: &History| (it.plans["lb"].hashes.len(), it.plans["lb"].newest.len());
         assert_eq!(sizes(&history), (1024, 1024));
         let expected = pending(Pending::AgentBehind, Some(4));
-        assert_eq!(history.judge("lb", Some(&claim(1))), expected);
+        assert_eq!(history.judge("lb", &[claim(1)]), expected);
         history.record(&"lb".into(), hash(2000), 1026);
         assert_eq!(sizes(&history), (1024, 1024));
         let expected = pending(Pending::AgentBehind, None);
-        assert_eq!(history.judge("lb", Some(&claim(2))), expected);
+        assert_eq!(history.judge("lb", &[claim(2)]), expected);
     }
 
     #[test]
     fn a_plan_that_nobody_remembers_proves_nothing() {
         let long: Vec<u16> = (1..=1025).collect();
         let expected = pending(Pending::AgentBehind, None);
-        assert_eq!(history(&long).judge("lb", Some(&claim(1))), expected);
-        assert_eq!(history(&long).judge("lb", Some(&claim(9999))), expected);
+        assert_eq!(history(&long).judge("lb", &[claim(1)]), expected);
+        assert_eq!(history(&long).judge("lb", &[claim(9999)]), expected);
     }
 
     #[test]
     fn silence_and_errors_are_not_running_but_take_nothing_back() {
         let history = history(&[1]);
         let silent = Claim { age: Duration::from_secs(16), ..claim(1) };
-        assert_eq!(history.judge("lb", Some(&silent)), pending(Pending::AgentSilent, Some(1)));
+        assert_eq!(history.judge("lb", &[silent]), pending(Pending::AgentSilent, Some(1)));
         let failed = Claim { error: Some("no room".into()), ..claim(1) };
         let expected = pending(Pending::AgentFailed("no room".into()), Some(1));
-        assert_eq!(history.judge("lb", Some(&failed)), expected);
+        assert_eq!(history.judge("lb", &[failed]), expected);
     }
 
     #[test]
     fn what_a_change_takes_away_may_be_served_until_the_agent_has_applied_it() {
         let history = history(&[1, 2]);
         let serves =
-            |driven, claim: Option<Claim>| history.may_serve("lb", driven, claim.as_ref(), 2);
+            |driven, claim: Option<Claim>| history.may_serve("lb", driven, claim.as_slice(), 2);
         let silent = |n| Claim { age: Duration::from_secs(16), ..claim(n) };
         assert!(serves(Some(true), Some(claim(1))));
         assert!(serves(Some(true), Some(claim(9))), "a plan of a former leader");
@@ -318,19 +341,19 @@ mod tests {
 
     #[test]
     fn without_plan_or_lease_nothing_runs() {
-        assert_eq!(history(&[]).judge("lb", Some(&claim(1))), pending(Pending::NoPlan, None));
-        assert_eq!(history(&[1]).judge("lb", None), pending(Pending::NoAgent, None));
+        assert_eq!(history(&[]).judge("lb", &[claim(1)]), pending(Pending::NoPlan, None));
+        assert_eq!(history(&[1]).judge("lb", &[]), pending(Pending::NoAgent, None));
     }
 
     #[test]
     fn a_plan_that_comes_back_counts_as_its_newest_change() {
-        let verdict = history(&[1, 2, 1]).judge("lb", Some(&claim(1)));
+        let verdict = history(&[1, 2, 1]).judge("lb", &[claim(1)]);
         assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(3) });
     }
 
     #[test]
     fn a_change_that_leaves_the_plan_as_it_is_needs_no_new_report() {
-        let verdict = history(&[1, 1]).judge("lb", Some(&claim(1)));
+        let verdict = history(&[1, 1]).judge("lb", &[claim(1)]);
         assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(2) });
     }
 }

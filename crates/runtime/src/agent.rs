@@ -16,7 +16,6 @@ mod tally;
 pub use once::once;
 
 use crate::keep::Keeper;
-use crate::lease::Report;
 use crate::metrics::Phase;
 use crate::observe::Change;
 use crate::random;
@@ -27,6 +26,7 @@ use bowline_core::backoff::Backoff;
 use bowline_core::hash::PlanHash;
 use bowline_core::key::ObjectKey;
 use bowline_core::outcome::{Problem, Reason};
+use bowline_core::replicas::Said;
 use bowline_core::resolver::{Event, Kind, Object, Resolver};
 use bowline_core::update::{Extent, Refusal, Update};
 use bowline_drivers::Driver;
@@ -83,7 +83,7 @@ async fn serve<D: Driver>(
     let mut tasks = Keeper::new(&context);
     let (sender, heard) = mpsc::channel(4096);
     follow(&client, &options, &context, &sender, &mut tasks);
-    let first = Report { addresses: options.addresses.clone(), ..Report::default() };
+    let first = Said { addresses: options.addresses.clone(), ..Said::default() };
     let (report, reports) = channel::channel(first);
     let reporter = Reporter::new(
         client.clone(),
@@ -119,7 +119,8 @@ async fn serve<D: Driver>(
     tasks.shutdown().await;
     agent.context.readiness.reached(&agent.first_plan);
     // Letting go is a courtesy; traffic does not wait for it, nor do we for long.
-    let release = tokio::time::timeout(RELEASE, reporter.release());
+    let last = agent.report.borrow().clone();
+    let release = tokio::time::timeout(RELEASE, reporter.release(&last));
     let ((), _) = tokio::join!(agent.driver.drain(options.grace), release);
     worked
 }
@@ -225,7 +226,7 @@ struct Agent<D> {
     driver: D,
     resolver: Resolver,
     tally: Tally,
-    report: channel::Sender<Report>,
+    report: channel::Sender<Said>,
     follows_nodes: bool,
     backoff: Backoff,
     /// Why the driver failed: it needs everything again.
@@ -417,12 +418,13 @@ impl<D: Driver> Agent<D> {
         }
         let (said, error) = (&self.said, self.error());
         self.report.send_if_modified(|before| {
-            let now = Report {
+            let now = Said {
                 hash: said.in_force(before.hash, update.hash),
                 error,
                 refused: report.refused,
                 unlisted: 0,
                 addresses: before.addresses.clone(),
+                kept_since: before.kept_since,
             };
             let different = *before != now;
             *before = now;

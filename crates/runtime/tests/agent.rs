@@ -4,6 +4,8 @@
 
 #[path = "agent/broken.rs"]
 mod broken;
+#[path = "agent/replicas.rs"]
+mod replicas;
 mod support;
 
 use bowline_core::key::{ConsumerKind, ConsumerRef};

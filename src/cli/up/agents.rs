@@ -9,8 +9,8 @@ use bowline_api::names;
 use bowline_api::source::LoadBalancerSource;
 use bowline_core::members::MemberRules;
 use bowline_drivers::builtin::Builtin;
-use bowline_runtime::agent;
 use bowline_runtime::roles::{AgentOptions, Context, RoleError};
+use bowline_runtime::{agent, lease};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -206,8 +206,7 @@ fn is_made(object: &LoadBalancer) -> bool {
 /// Deletes the Lease of an agent that is gone, unless another one has it by now.
 async fn forget(leases: &Api<Lease>, name: &str) -> Result<(), kube::Error> {
     let Some(lease) = leases.get_opt(name).await? else { return Ok(()) };
-    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
-    if holder.is_some_and(|holder| !holder.is_empty()) {
+    if lease::entries(&lease).iter().any(|entry| !entry.left) {
         return Ok(());
     }
     let preconditions =

@@ -132,3 +132,35 @@ fn a_load_balancer_that_is_reached_by_a_host_name_shows_the_name() {
     }
     assert!(!status.contains("0.0.0.0"), "{status}");
 }
+
+#[test]
+fn every_agent_is_shown_and_one_that_is_behind_is_named() {
+    let entry = |agent: &str, hash: &str, time: &str| {
+        json!({"agent": agent, "renewed": time, "lastsSeconds": 15, "hash": hash}).to_string()
+    };
+    let both = |lease: &mut Lease, second: &str, time: &str| {
+        let hash =
+            lease.metadata.annotations.as_ref().expect("some")[names::ANNOTATION_PLAN_HASH].clone();
+        let now = "2030-01-01T00:00:09Z";
+        annotate(lease, &names::agent_entry("one"), &entry("one", &hash, now));
+        let second = if second.is_empty() { hash } else { second.repeat(64) };
+        annotate(lease, &names::agent_entry("two"), &entry("two", &second, time));
+        lease.spec.as_mut().expect("a spec").holder_identity = Some("one".to_owned());
+    };
+    let recent = "2030-01-01T00:00:08Z";
+    assert_eq!(applied(|lease, _| both(lease, "", recent)).0, Applied::Yes);
+    assert_eq!(applied(|lease, _| both(lease, "f", recent)).0, Applied::Older);
+    // One that is overdue beside one that is heard of is dead, or will show that it is not.
+    assert_eq!(applied(|lease, _| both(lease, "f", "2029-12-31T00:00:00Z")).0, Applied::Yes);
+
+    let mut lists = settled();
+    both(&mut lists.leases[1], "f", recent);
+    let facts = facts(lists);
+    let view = super::super::status::LoadBalancerView::of(&facts, "local").expect("it is there");
+    let text = super::super::status_text::applied("local", &view.applied);
+    assert!(
+        text.starts_with("not yet: an older plan is in force at 2 agents: one (applied,"),
+        "{text}"
+    );
+    assert!(text.contains("two (an older plan,"), "{text}");
+}

@@ -2,12 +2,13 @@
 //! and not more often than the API should bear. It only passes on what the agent found.
 
 use crate::keep::Works;
-use crate::lease::Report;
+use crate::lease;
 use crate::metrics::Metrics;
 use crate::patience::answer;
 use crate::random;
 use bowline_api::names;
 use bowline_core::backoff::Backoff;
+use bowline_core::replicas::Said;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -42,13 +43,16 @@ impl Reporter {
     }
 
     /// Reports until the other end is gone.
-    pub(super) async fn run(self, mut report: watch::Receiver<Report>, works: Works) {
+    pub(super) async fn run(self, mut report: watch::Receiver<Said>, works: Works) {
         let mut backoff = Backoff::new(GAP, RENEW);
+        let mut room = lease::room(1);
         loop {
             let now = report.borrow_and_update().clone();
-            match self.write(&now.patch(&self.identity, Timestamp::now())).await {
-                Ok(()) => {
+            let patch = lease::patch(&now, &self.identity, Timestamp::now(), room);
+            match self.write(&patch).await {
+                Ok(after) => {
                     backoff.worked();
+                    room = lease::room(lease::count(&after));
                     works.now();
                     tokio::time::sleep(GAP).await;
                     tokio::select! {
@@ -57,6 +61,10 @@ impl Reporter {
                     }
                 }
                 Err(error) => {
+                    // All reports together are too long for a Lease.
+                    if matches!(&error, Error::Api(status) if status.code == 422) {
+                        room /= 2;
+                    }
                     let wait = backoff.failed(random::number());
                     // At a start the namespace may still be on its way: that is no error.
                     if backoff.failures() > 2 {
@@ -72,24 +80,29 @@ impl Reporter {
         }
     }
 
-    /// Says that the agent is gone, so that nobody waits for the Lease to end. What it reported stays:
-    /// its addresses are those of the next agent too. A Lease that another holds by now is left alone.
-    pub(super) async fn release(&self) {
-        if let Err(error) = self.let_go().await {
+    /// Says that the agent is gone, so that nobody waits for its time to be up. What it reported stays:
+    /// its addresses are those of the next agent too. Only its own entry says so; of the whole Lease it lets
+    /// go if it was the one that wrote last.
+    pub(super) async fn release(&self, last: &Said) {
+        if let Err(error) = self.let_go(last).await {
             tracing::debug!(lease = self.name, %error, "cannot release the Lease");
         }
     }
 
-    async fn let_go(&self) -> Result<(), Error> {
-        match self.try_to_let_go().await {
-            // Our own last report, which was on its way.
-            Err(Error::Api(status)) if status.code == 409 => self.try_to_let_go().await,
+    async fn let_go(&self, last: &Said) -> Result<(), Error> {
+        let room = lease::room(lease::count(&self.api.get(&self.name).await?));
+        let patch = lease::entry_patch(last, &self.identity, Timestamp::now(), room, true);
+        let lease = self.api.patch(&self.name, &params(), &Patch::Merge(&patch)).await?;
+        match self.let_go_of_all(lease).await {
+            // Somebody wrote meanwhile: perhaps we still hold it.
+            Err(Error::Api(status)) if status.code == 409 => {
+                self.let_go_of_all(self.api.get(&self.name).await?).await
+            }
             ended => ended,
         }
     }
 
-    async fn try_to_let_go(&self) -> Result<(), Error> {
-        let lease = self.api.get(&self.name).await?;
+    async fn let_go_of_all(&self, lease: Lease) -> Result<(), Error> {
         let holder = lease.spec.and_then(|spec| spec.holder_identity);
         if holder.as_ref() != Some(&self.identity) {
             return Ok(());
@@ -101,14 +114,14 @@ impl Reporter {
         self.api.patch(&self.name, &params(), &Patch::Merge(&patch)).await.map(drop)
     }
 
-    async fn write(&self, patch: &Value) -> Result<(), Error> {
+    async fn write(&self, patch: &Value) -> Result<Lease, Error> {
         match answer(self.api.patch(&self.name, &params(), &Patch::Merge(patch))).await {
             Err(Error::Api(status)) if status.is_not_found() => self.create(patch).await,
-            written => written.map(drop),
+            written => written,
         }
     }
 
-    async fn create(&self, patch: &Value) -> Result<(), Error> {
+    async fn create(&self, patch: &Value) -> Result<Lease, Error> {
         let mut lease = patch.clone();
         lease["metadata"]["name"] = json!(self.name);
         if let Some(annotations) = lease["metadata"]["annotations"].as_object_mut() {
@@ -119,7 +132,7 @@ impl Reporter {
             field_manager: Some(names::MANAGER_AGENT.into()),
             ..PostParams::default()
         };
-        answer(self.api.create(&params, &lease)).await.map(drop)
+        answer(self.api.create(&params, &lease)).await
     }
 }
 

@@ -6,7 +6,7 @@ use super::shown::{
     key,
 };
 use super::state::Target;
-use crate::lease::Report;
+use crate::lease;
 use crate::roles::{Context, ControllerOptions};
 use crate::watch::{self, Seen, Selection};
 use bowline_api::address::Address;
@@ -20,6 +20,7 @@ use bowline_core::binder::Class;
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::plan::Fragment;
 use bowline_core::planner::{Event, Kind, Object};
+use bowline_core::replicas::Entry;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
@@ -32,7 +33,6 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -270,28 +270,16 @@ impl PoolSeen {
     }
 }
 
-/// The Lease of an agent.
+/// The Lease of the agents of a load balancer.
 #[derive(Debug)]
 pub(super) struct LeaseSeen {
     pub(super) name: String,
-    /// None: it was let go.
-    pub(super) holder: Option<String>,
-    pub(super) renewed: String,
-    pub(super) lasts: Duration,
-    pub(super) report: Report,
+    pub(super) entries: Vec<Entry>,
 }
 
 impl LeaseSeen {
     fn of(lease: &Lease) -> Self {
-        let spec = lease.spec.clone().unwrap_or_default();
-        let seconds = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok());
-        Self {
-            name: lease.name_any(),
-            holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
-            renewed: spec.renew_time.map(|time| time.0.to_string()).unwrap_or_default(),
-            lasts: Duration::from_secs(seconds.unwrap_or(crate::lease::DURATION_SECONDS.into())),
-            report: Report::read(lease),
-        }
+        Self { name: lease.name_any(), entries: lease::entries(lease) }
     }
 }
 

@@ -20,7 +20,6 @@ use super::shown::{
     Board, CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown,
 };
 use super::writes::{Write, Written};
-use crate::lease::Report;
 use crate::observe::Change;
 use crate::watch::Seen;
 use addresses::Pooled;
@@ -38,6 +37,7 @@ use bowline_core::outcome::{Outcome, Problem, Reason, State as Place};
 use bowline_core::plan::Fragment;
 use bowline_core::planner::{Config, Event, Object, Planner, Read, Record};
 use bowline_core::programmed::{Claim, History, Pending, Verdict};
+use bowline_core::replicas::{Joint, Replicas};
 use bowline_core::status::{self, Known, Undone, Waiting};
 use bowline_core::update::{ListenerKey, Refusal};
 use ipnet::IpNet;
@@ -90,6 +90,8 @@ pub(super) enum Target {
     ExternalIp(ObjectKey),
     /// The finalizers and the status of an AddressPool.
     Pool(Arc<str>),
+    /// Entries of dead agents in the Lease of a load balancer.
+    Agents(Arc<str>),
     /// What is behind a LoadBalancer whose claim is gone.
     Job(Arc<str>),
     /// What serves a LoadBalancer that a class made.
@@ -164,21 +166,6 @@ struct Tracked {
     problems: Vec<(ConsumerRef, Problem)>,
 }
 
-/// An agent's Lease.
-#[derive(Debug)]
-struct Agent {
-    renewed: String,
-    /// When we first saw this renewal.
-    since: Instant,
-    lasts: Duration,
-    held: bool,
-    report: Report,
-    /// Whether it was renewed while we looked: only then it is known to live.
-    alive: bool,
-    /// Whether its end has been noticed.
-    ended: bool,
-}
-
 /// See the module.
 pub(super) struct State {
     planner: Planner,
@@ -192,7 +179,7 @@ pub(super) struct State {
     ingresses: Board<ObjectKey, Vec<IngressLoadBalancerIngress>>,
     balancers: Board<Arc<str>, LoadBalancerShown>,
     /// Agents by the name of their Lease.
-    agents: HashMap<String, Agent>,
+    agents: HashMap<String, Replicas>,
     /// Load balancers by the name of their agent's Lease.
     by_lease: HashMap<String, Arc<str>>,
     plans: BTreeMap<Arc<str>, Plans>,
@@ -421,32 +408,33 @@ impl State {
 
     /// Time has passed: Leases may have ended.
     pub(super) fn tick(&mut self, now: Instant) {
-        for (lease, agent) in &mut self.agents {
-            let ended = now.duration_since(agent.since) > agent.lasts;
-            if ended != agent.ended {
-                agent.ended = ended;
-                if let Some(lb) = self.by_lease.get(lease) {
-                    self.dirty.insert(Target::LoadBalancer(Arc::clone(lb)));
-                }
+        let mut news = Vec::new();
+        for (lease, agents) in &mut self.agents {
+            let before = agents.joint().clone();
+            if agents.tick(now) {
+                news.push((lease.clone(), before));
             }
+            if let Some(lb) = self.by_lease.get(lease)
+                && !agents.dead(now).is_empty()
+            {
+                self.dirty.insert(Target::Agents(Arc::clone(lb)));
+            }
+        }
+        for (lease, before) in news {
+            self.agents_changed(&lease, &before);
         }
     }
 
-    /// What its agent's Lease proves about a load balancer. None: it has no driver.
+    /// What its agents prove about a load balancer. None: it has no driver.
     fn verdict(&self, lb: &Arc<str>, now: Instant) -> Option<Verdict> {
         let driven = self.balancers.get(lb).is_some_and(|shown| shown.status.driven);
-        driven.then(|| self.history.judge(lb, self.lease(lb, now).as_ref()))
+        driven.then(|| self.history.judge(lb, &self.claims(lb, now)))
     }
 
-    /// What the Lease of its agent says.
-    fn lease(&self, lb: &str, now: Instant) -> Option<Claim> {
-        self.agents.get(&names::agent_lease(lb)).map(|agent| Claim {
-            hash: agent.report.hash,
-            error: agent.report.error.as_deref().map(Into::into),
-            // An agent that has left is as one that is silent: what it applied goes on.
-            age: if agent.held { now.duration_since(agent.since) } else { Duration::MAX },
-            lasts: agent.lasts,
-        })
+    /// What each of its agents says.
+    fn claims(&self, lb: &str, now: Instant) -> Vec<Claim> {
+        let agents = self.agents.get(&names::agent_lease(lb));
+        agents.map(|agents| agents.claims(now)).unwrap_or_default()
     }
 
     /// Whether the object that a write concerned has changed since, as far as we know.
@@ -471,6 +459,7 @@ impl State {
             | Target::Subject(_)
             | Target::Leaver(..)
             | Target::Binding(_)
+            | Target::Agents(_)
             | Target::Provision(_)
             | Target::Job(_) => None,
             Target::Cookies(lb) => self.cookies.get(lb).map(|shown| &*shown.version),
@@ -608,6 +597,14 @@ impl State {
                 self.dirty.insert(target.clone());
             }
             (Target::ExternalIp(_), Written::ExternalIp(after)) => self.put_external_ip(*after),
+            (Target::Agents(lb), Written::Agents(removed)) => {
+                let lease = names::agent_lease(lb);
+                let agents = self.agents.get_mut(&lease);
+                let before = agents.as_ref().map(|agents| agents.joint().clone());
+                if agents.is_some_and(|agents| agents.forget(&removed)) {
+                    self.agents_changed(&lease, &before.unwrap_or_default());
+                }
+            }
             (Target::Cookies(lb), Written::Cookies(shown)) => {
                 self.cookies.put(Arc::clone(lb), shown);
                 self.dirty.insert(target.clone());

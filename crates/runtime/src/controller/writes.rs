@@ -9,6 +9,7 @@ use super::provision::Provisioned;
 use super::shown::{
     ClaimShown, CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown, Shown,
 };
+use crate::lease;
 use crate::patience::answer;
 use crate::random;
 use bowline_api::proxies::{Made, Wish};
@@ -18,6 +19,7 @@ use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::planner::Read;
 use bowline_core::update::CookieSecret;
 use bowline_core::{admission, binder};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -60,6 +62,8 @@ pub(super) enum Write {
     Claim(ObjectKey, Value),
     /// Whether something exists that seems to be gone.
     LookFor(binder::Subject),
+    /// Takes the entries of these agents out of the Lease of a load balancer.
+    Agents(Arc<str>, Vec<Arc<str>>),
     /// What serves a load balancer that a class made.
     Provision(Box<Wish>),
     /// The removal of that.
@@ -117,6 +121,8 @@ pub(super) enum Written {
     Claim(Box<Shown<ClaimShown>>),
     /// The version of what was looked for. None: it is gone.
     LookedFor(binder::Subject, Option<bowline_core::objects::Version>),
+    /// Entries of these agents are gone.
+    Agents(Vec<Arc<str>>),
     /// How what serves a load balancer is.
     Provisioned(Box<Provisioned>),
     /// Whether all of it is gone, or why not.
@@ -196,6 +202,13 @@ impl Writer {
             Write::BindClaim(id, key, step) => Ok(self.bind_claim(id, &key, step).await),
             Write::Claim(key, patch) => self.claim(&key, patch).await,
             Write::LookFor(subject) => self.look_for(subject).await,
+            Write::Agents(lb, dead) => {
+                let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+                let patch = lease::removal(dead.iter().map(|agent| &**agent));
+                let (name, patch) = (names::agent_lease(&lb), Patch::Merge(&patch));
+                answer(api.patch(&name, &patch_params(), &patch)).await?;
+                Ok(Written::Agents(dead))
+            }
             Write::Provision(wish) => Ok(self.provision(*wish).await),
             Write::Deprovision(id, made) => Ok(self.deprovision(id, *made).await),
             Write::Fetch(wanted) => Ok(self.fetch(wanted).await?),

@@ -150,7 +150,7 @@ async fn templates_follow_on_after_a_watch_panicked() {
     let client = cluster.client();
     let folder = tempfile::tempdir().unwrap();
     let (template, output) = (folder.path().join("t.j2"), folder.path().join("out"));
-    std::fs::write(&template, "{% for it in services %}{{ it.name }}\n{% endfor %}").unwrap();
+    std::fs::write(&template, "{{ Services | map(attribute='Name') | join(' ') }}").unwrap();
     let names = Arc::new(ServerNames::new("").unwrap());
     let target = Target { template, output: output.clone(), check: None };
     let limit = Duration::from_secs(5);
@@ -176,6 +176,8 @@ async fn templates_follow_on_after_a_watch_panicked() {
         }
     };
     create(&client, service("one", 8080)).await;
+    create(&client, slice("one", &["127.0.0.2"])).await;
+    create(&client, slice("two", &["127.0.0.2"])).await;
     eventually("the first", has("one")).await;
     mine.lay();
     create(&client, service("two", 8081)).await;

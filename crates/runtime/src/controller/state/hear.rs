@@ -112,7 +112,7 @@ impl State {
         let lease = names::agent_lease(name);
         // What a class made is reached where its Service is, whatever an agent says.
         let reported = self.agents.get(&lease).filter(|_| !self.is_reached(name));
-        let reported = reported.map(|agent| agent.report.addresses.clone());
+        let reported = reported.map(|agents| agents.joint().addresses.clone());
         let addresses = reported.filter(|addresses| !addresses.is_empty()).unwrap_or(shown);
         if !addresses.is_empty() {
             self.planner.handle(Event::Reported(Arc::clone(name), addresses));
@@ -271,45 +271,27 @@ impl State {
             Seen::Delete(lease) => self.lease_gone(&lease.name),
             Seen::Apply(lease) => {
                 self.unseen_leases.remove(&lease.name);
-                let old = self.agents.remove(&lease.name);
-                let same = old.as_ref().filter(|old| old.renewed == lease.renewed);
-                let agent = Agent {
-                    since: same.map_or(now, |old| old.since),
-                    alive: match &old {
-                        None => self.listed.contains("Lease"),
-                        Some(old) => old.alive || old.renewed != lease.renewed,
-                    },
-                    ended: same.is_some_and(|old| old.ended),
-                    renewed: lease.renewed,
-                    lasts: lease.lasts,
-                    held: lease.holder.is_some(),
-                    report: lease.report,
-                };
-                let news = old.as_ref().is_none_or(|old| {
-                    old.report != agent.report
-                        || old.held != agent.held
-                        || old.ended != agent.ended
-                        || old.alive != agent.alive
-                });
-                let before = old.map(|old| old.report).unwrap_or_default();
-                let after = agent.report.clone();
-                self.agents.insert(lease.name.clone(), agent);
-                if news {
-                    self.agent_changed(&lease.name, &before, &after);
+                let watched = self.listed.contains("Lease");
+                let agents = self.agents.entry(lease.name.clone()).or_default();
+                let before = agents.joint().clone();
+                if agents.show(lease.entries, watched, now) {
+                    self.agents_changed(&lease.name, &before);
                 }
             }
         }
     }
 
     pub(super) fn lease_gone(&mut self, name: &str) {
-        if let Some(agent) = self.agents.remove(name) {
-            self.agent_changed(name, &agent.report, &Report::default());
+        if let Some(agents) = self.agents.remove(name) {
+            self.agents_changed(name, agents.joint());
         }
     }
 
-    /// What an agent says is different: those are looked at whom it may concern.
-    pub(super) fn agent_changed(&mut self, lease: &str, before: &Report, after: &Report) {
+    /// What the agents of a load balancer say together is different, or which of them live: those are looked
+    /// at whom it may concern.
+    pub(super) fn agents_changed(&mut self, lease: &str, before: &Joint) {
         let Some(lb) = self.by_lease.get(lease).cloned() else { return };
+        let after = self.agents.get(lease).map(|agents| agents.joint().clone()).unwrap_or_default();
         // An agent that stops, or whose Lease is gone, takes no address back.
         let own = !self.is_reached(&lb);
         if own && before.addresses != after.addresses && !after.addresses.is_empty() {

@@ -36,6 +36,7 @@ impl State {
             Target::Provision(lb) => self.next_provision(lb, now),
             Target::Address(address) => self.next_address(*address),
             Target::Pool(name) => self.next_pool(name, clock),
+            Target::Agents(lb) => self.next_agents(lb, now),
             Target::ExternalIp(key) => self.next_external_ip(key, clock),
             Target::Cookies(lb) => self.next_cookies(lb),
             Target::Certificates(lb) => self.next_certificates(lb, now),
@@ -59,6 +60,16 @@ impl State {
                 }
                 next
             }
+        }
+    }
+
+    /// Entries of dead agents are taken out of the Lease, whose room all share. One that comes back writes
+    /// its entry again, so nothing is lost by a mistake.
+    fn next_agents(&self, lb: &Arc<str>, now: Instant) -> Next {
+        let agents = self.agents.get(&names::agent_lease(lb));
+        match agents.map(|agents| agents.dead(now)).unwrap_or_default() {
+            dead if dead.is_empty() => Next::Nothing,
+            dead => Next::Write(Write::Agents(Arc::clone(lb), dead), Tried::default()),
         }
     }
 
@@ -246,13 +257,13 @@ impl State {
         }
     }
 
-    /// What an agent does not do for a consumer, and how many refusals it does not name. An Ingress is
+    /// What not all agents do for a consumer, and how many refusals they do not name. An Ingress is
     /// reached at the load balancer's own listeners.
     pub(super) fn undone(&self, lb: &Arc<str>, consumer: &ConsumerRef) -> (Undone, usize) {
-        let Some(agent) = self.agents.get(&names::agent_lease(lb)) else {
+        let Some(agents) = self.agents.get(&names::agent_lease(lb)) else {
             return Default::default();
         };
-        let report = &agent.report;
+        let report = agents.joint();
         let shared = consumer.kind == ConsumerKind::Ingress;
         let withheld = self.withheld.get(lb).into_iter().flatten();
         let refusals = report.refused.iter().chain(withheld).filter(|refusal| {
@@ -318,21 +329,22 @@ impl State {
         }
     }
 
-    /// What an agent could not open of all that is on a load balancer, and how many refusals it does not
-    /// name.
+    /// What an agent could not open of all that is on a load balancer, and how many refusals are not
+    /// named.
     fn closed(&self, lb: &Arc<str>) -> (Undone, usize) {
-        let Some(agent) = self.agents.get(&names::agent_lease(lb)) else {
+        let Some(agents) = self.agents.get(&names::agent_lease(lb)) else {
             return Default::default();
         };
+        let joint = agents.joint();
         let shut = |it: &&Refusal| matches!(it.extent, Extent::Listener(_));
-        let refusals = agent.report.refused.iter().filter(shut);
+        let refusals = joint.refused.iter().filter(shut);
         let own = (ConsumerKind::LoadBalancer, ObjectKey::new("", Arc::clone(lb)));
         let consumers = self.planner.consumers(lb).map(|it| (it.kind, key(it)));
         let listeners = consumers.chain([own]).flat_map(|(kind, key)| {
             let parts = self.planner.parts_on(lb, kind, &key);
             parts.iter().flat_map(|it| &it.listeners).map(ListenerKey::of).collect::<Vec<_>>()
         });
-        (Undone::of(refusals, listeners), agent.report.unlisted)
+        (Undone::of(refusals, listeners), joint.unlisted)
     }
 
     pub(super) fn next_load_balancer(
@@ -346,7 +358,7 @@ impl State {
             return Next::Nothing;
         };
         let verdict = self.verdict(lb, now);
-        let agent = self.agents.get(&names::agent_lease(lb));
+        let agents = self.agents.get(&names::agent_lease(lb));
         let before = &shown.status.status;
         let running = before.phase == Some(LoadBalancerPhase::Running);
         let mut waiting = status::waiting(verdict.as_ref());
@@ -360,9 +372,8 @@ impl State {
         } else {
             self.behind.remove(lb);
         }
-        // The Lease may be that of an agent that died before we came: its end, or its next renewal,
-        // shows.
-        let unsure = agent.is_some_and(|agent| agent.held && !agent.alive && !agent.ended);
+        // The Lease may be of agents that died before we came: their end, or their next renewal, shows.
+        let unsure = agents.is_some_and(Replicas::are_unsure);
         if unsure && waiting.is_none() && !running {
             return Next::Nothing;
         }
@@ -378,7 +389,7 @@ impl State {
         let standing = self.standing(lb);
         let said = render::condition_of(&before.conditions, names::CONDITION_ASSIGNED);
         let assigned = self.assigned(lb, said);
-        let reported = agent.map_or(&[][..], |agent| &agent.report.refused);
+        let reported = agents.map_or(&[][..], |agents| &agents.joint().refused);
         let withheld = self.withheld.get(lb).map_or(&[][..], Vec::as_slice);
         let undone: Vec<_> = reported.iter().chain(withheld).cloned().collect();
         let want = status::load_balancer(Known {

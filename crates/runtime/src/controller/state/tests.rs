@@ -2,6 +2,7 @@ use super::*;
 use crate::controller::inputs::CookiesSeen;
 use crate::controller::shown::Shown;
 use bowline_api::{LoadBalancer, convert};
+use bowline_core::replicas::{Entry, Said};
 use serde_json::{Value, json};
 
 fn load_balancer(version: u32, status: &Value) -> LoadBalancer {
@@ -84,13 +85,15 @@ fn what_cookies_are_signed_with_is_made_once_and_anew_only_where_it_is_lost() {
 
 fn lease(name: &str, hash: bool) -> LeaseSeen {
     let hash = hash.then(bowline_core::hash::PlanHash::default);
-    LeaseSeen {
-        name: name.to_owned(),
-        holder: Some("a".to_owned()),
-        renewed: "now".to_owned(),
+    let entry = Entry {
+        agent: "a".into(),
+        renewed: "now".into(),
         lasts: Duration::from_secs(10),
-        report: Report { hash, ..Report::default() },
-    }
+        left: false,
+        whole: false,
+        said: Said { hash, ..Said::default() },
+    };
+    LeaseSeen { name: name.to_owned(), entries: vec![entry] }
 }
 
 #[test]

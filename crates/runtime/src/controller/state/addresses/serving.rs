@@ -82,7 +82,7 @@ impl State {
         let mut serving = std::mem::take(&mut self.pooled.serving);
         let ended = serving.end(|lb, change| {
             let driven = self.balancers.get(lb).map(|shown| shown.status.driven);
-            self.history.may_serve(lb, driven, self.lease(lb, now).as_ref(), change)
+            self.history.may_serve(lb, driven, &self.claims(lb, now), change)
         });
         self.pooled.serving = serving;
         ended.into_iter().for_each(|holder| self.tell_served(holder));
