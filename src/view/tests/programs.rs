@@ -12,6 +12,13 @@ fn holder(identity: &str, seconds: i64) -> Value {
     json!({"identity": identity, "silentSeconds": seconds, "overdue": false})
 }
 
+/// That its only agent has applied all of it.
+fn applied() -> Value {
+    let mut agent = holder(HOLDER, 5);
+    agent["state"] = json!("Yes");
+    json!({"state": "Yes", "agent": holder(HOLDER, 5), "agents": [agent]})
+}
+
 /// The load balancer of the settled cluster, for programs.
 fn local() -> Value {
     let listener = |port: u16, protocol: &str, serves: Value| json!({"address": "127.0.0.1", "port": port, "protocol": protocol, "serves": serves});
@@ -31,7 +38,7 @@ fn local() -> Value {
             "kind": "Ingress", "namespace": "demo", "name": "hello",
             "reason": "BackendNotFound", "message": "Service \"gone\" does not exist",
         }],
-        "applied": {"state": "Yes", "agent": holder(HOLDER, 5)},
+        "applied": applied(),
         "notes": [],
     })
 }
@@ -64,7 +71,6 @@ fn an_explanation_for_programs_has_these_fields() {
         {"address": "192.0.2.1:18081", "state": "Ready", "target": "pod-a"},
         {"address": "192.0.2.2:18082", "state": "Draining", "target": "pod-b"},
     ]);
-    let applied = json!({"state": "Yes", "agent": holder(HOLDER, 5)});
     assert_eq!(
         explained(Subject::Service, "demo", "hello"),
         json!({
@@ -77,7 +83,7 @@ fn an_explanation_for_programs_has_these_fields() {
             "hosts": [],
             "pools": [{"name": "service/demo/hello/http", "members": members}],
             "fragments": facts.planner.parts(ConsumerKind::Service, &hello),
-            "problems": [], "recorded": "Yes", "applied": applied, "notes": [],
+            "problems": [], "recorded": "Yes", "applied": applied(), "notes": [],
         })
     );
     assert_eq!(
