@@ -73,11 +73,11 @@ async fn an_agent_whose_watch_panics_begins_it_again_and_is_not_ready_meanwhile(
     let controller = start_controller(client.clone(), controller_options("a"));
     create(&client, load_balancer("127.0.0.1")).await;
     create(&client, service("web", 8080)).await;
-    create(&client, slice("web", &["127.0.0.2"])).await;
+    create(&client, slice("web", &["192.0.2.2"])).await;
     let (mined, mine) = mined(&client, "/endpointslices");
     let driver = Recorder::default();
     let agent = start_agent(mined, AgentOptions::new("edge"), driver.clone());
-    has_members(&driver, &["127.0.0.2"]).await;
+    has_members(&driver, &["192.0.2.2"]).await;
     let readiness = agent.context.readiness.clone();
     eventually("to be ready", || async {
         if readiness.missing().is_empty() { Ok(()) } else { Err(format!("{readiness:?}")) }
@@ -91,18 +91,18 @@ async fn an_agent_whose_watch_panics_begins_it_again_and_is_not_ready_meanwhile(
     });
 
     mine.lay();
-    create(&client, slice("web", &["127.0.0.2", "127.0.0.3"])).await;
+    create(&client, slice("web", &["192.0.2.2", "192.0.2.3"])).await;
     tokio::time::timeout(Duration::from_secs(20), unready).await.expect("not ready").unwrap();
     assert!(mine.is_gone());
-    has_members(&driver, &["127.0.0.2", "127.0.0.3"]).await;
+    has_members(&driver, &["192.0.2.2", "192.0.2.3"]).await;
     eventually("to be ready again", || async {
         let missing = agent.context.readiness.missing();
         if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
     })
     .await;
     assert!(agent.context.metrics.text().contains("bowline_errors_total{reason=\"TaskEnded\"} 1"));
-    create(&client, slice("web", &["127.0.0.4"])).await;
-    has_members(&driver, &["127.0.0.4"]).await;
+    create(&client, slice("web", &["192.0.2.4"])).await;
+    has_members(&driver, &["192.0.2.4"]).await;
     agent.stop().await;
     controller.stop().await;
     cluster.shutdown().await;
@@ -163,6 +163,7 @@ async fn templates_follow_on_after_a_watch_panicked() {
         settle: Duration::from_millis(10),
         once: None,
         grace: Duration::from_secs(1),
+        members: Default::default(),
         identity: "a".to_owned(),
     };
     let (mined, mine) = mined(&client, "/services");
@@ -176,8 +177,8 @@ async fn templates_follow_on_after_a_watch_panicked() {
         }
     };
     create(&client, service("one", 8080)).await;
-    create(&client, slice("one", &["127.0.0.2"])).await;
-    create(&client, slice("two", &["127.0.0.2"])).await;
+    create(&client, slice("one", &["192.0.2.2"])).await;
+    create(&client, slice("two", &["192.0.2.2"])).await;
     eventually("the first", has("one")).await;
     mine.lay();
     create(&client, service("two", 8081)).await;
