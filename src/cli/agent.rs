@@ -18,13 +18,14 @@ use bowline_runtime::agent;
 use bowline_runtime::roles::{AgentOptions, RoleError};
 use bowline_runtime::templates;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 
 /// Carry the traffic of one load balancer on this machine.
 ///
 /// Follows the Plans of the load balancer and the EndpointSlices, and keeps a proxy in step: the built-in
 /// one, HAProxy or nginx.
-/// When the API goes away, it goes on with what it knows.
+/// When the API goes away, it goes on with what it knows, with --state also after a restart.
 ///
 /// With --template and without a load balancer it fills templates with all LoadBalancer and NodePort
 /// Services, of any class, for whatever reads the files.
@@ -33,6 +34,7 @@ use std::pin::Pin;
 Examples:
   bowline agent --load-balancer edge
   bowline agent --load-balancer edge --address 192.0.2.10 --access-log
+  bowline agent --load-balancer edge --state /var/lib/bowline/edge
   bowline agent --load-balancer edge --driver haproxy --exec
   bowline agent --load-balancer edge --driver nginx --exec
   bowline agent --template haproxy.cfg.tmpl --output /etc/haproxy/haproxy.cfg \
@@ -59,6 +61,11 @@ pub(super) struct Agent {
 
     #[command(flatten)]
     members: MembersFlag,
+
+    /// Keep what is served in this folder, so that it is served again after a restart while the API is away.
+    /// It holds private keys and is made readable for its owner alone; of one agent only
+    #[arg(long, value_name = "DIR", requires = "load_balancer", conflicts_with = "once")]
+    state: Option<PathBuf>,
 
     #[command(flatten)]
     grace: GraceFlag,
@@ -113,6 +120,7 @@ impl Agent {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
                 grace: self.grace.time(),
+                state: self.state,
                 members: MemberRules { here: self.listen.clone(), ..self.members.rules(&[admin]) },
                 ..AgentOptions::new(load_balancer.clone())
             };
@@ -159,6 +167,7 @@ impl Agent {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
                 grace: options.grace,
+                state: self.state,
                 members: rules,
                 ..AgentOptions::new(load_balancer)
             };

@@ -64,6 +64,40 @@ fn script(stage: &Stage, lines: &str) -> PathBuf {
 }
 
 #[test]
+fn agent_and_program_that_are_killed_while_the_api_is_away_serve_what_was_kept() {
+    play(async |stage| {
+        let _a = served(stage).await;
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        let link = Link::new(&stage.cluster, &kubeconfig).await;
+        let state = stage.cluster.scratch().join(format!("state-{}", stage.lb));
+        let state = ["--state".to_owned(), state.display().to_string()];
+        let with_state = [args(&stage.lb), state.to_vec()].concat();
+        stage.agent.process.kill();
+        start(stage, &link.kubeconfig, &with_state);
+        stage.agent.ready().await;
+        serves(&stage.dial(80), "web.example", "/", "a").await;
+        eventually("the state", || async {
+            let kept = std::fs::read_to_string(format!("{}/state", state[1])).unwrap_or_default();
+            if kept.contains("web.example") { Ok(()) } else { Err(kept) }
+        })
+        .await;
+
+        stage.agent.process.kill();
+        signal(master(&stage.lb), "KILL");
+        link.cut();
+        // As after a reboot: nothing is left of the program and its files.
+        let _ = std::fs::remove_dir_all(folder(&stage.lb));
+        start(stage, &link.kubeconfig, &with_state);
+        stage.agent.ready().await;
+        serves(&stage.dial(80), "web.example", "/", "a").await;
+        let b = http("b").await;
+        stage.served_by("web", &[&b]).await;
+        link.mend();
+        serves(&stage.dial(80), "web.example", "/", "b").await;
+    });
+}
+
+#[test]
 fn a_program_that_is_killed_comes_back_with_what_is_wanted_now() {
     play(async |stage| {
         let _a = served(stage).await;

@@ -1,9 +1,11 @@
 //! What breaks, and what does not: a member, the agent, the controller, the API server.
 
 use crate::stage::{
-    Stage, agent_kubeconfig, http, lead_to, leads_to, names, play, serves, start_agent, tcp,
+    Stage, agent_kubeconfig, http, lead_to, leads_to, names, play, serves, start_agent,
+    start_agent_with, tcp,
 };
-use bowline_testing::{Link, Request, eventually};
+use bowline_testing::{Authority, Dial, Link, Request, eventually, objects};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -97,6 +99,95 @@ fn traffic_goes_on_while_the_api_server_is_away_and_changes_follow_when_it_is_ba
         }
         link.mend();
         lead_to(&stage.dial(5000), &["b"]).await;
+    });
+}
+
+/// What an agent says of itself.
+async fn said(stage: &Stage, path: &str) -> (u16, String) {
+    let admin = stage.agent.admin;
+    let answer =
+        Dial::to(admin.ip(), admin.port()).get("localhost", path).await.expect("an answer");
+    (answer.status.into(), answer.text())
+}
+
+#[test]
+fn an_agent_that_is_killed_while_the_api_is_away_serves_what_it_kept_and_follows_when_it_is_back() {
+    play(async |stage| {
+        let (a, b, web) = (tcp("a").await, tcp("b").await, http("web").await);
+        let authority = Authority::new();
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        let link = Link::new(&stage.cluster, &kubeconfig).await;
+        let folder = stage.cluster.scratch().join(format!("state-{}", stage.lb));
+        let state = folder.display().to_string();
+        stage.agent.stop();
+        let start = |stage: &Stage| {
+            let args = ["--state", state.as_str()];
+            start_agent_with(&stage.cluster, &link.kubeconfig, &stage.lb, &args)
+        };
+        stage.agent = start(stage);
+        stage.service("plain", 5000, &[&a]).await;
+        stage.behind("web", &[&web]).await;
+        stage.apply(objects::tls_secret("web-tls", &authority.issue(&["web.example"]))).await;
+        let mut ingress =
+            objects::ingress("web", &stage.lb, &[("web.example", "/", "Prefix", "web")]);
+        ingress["spec"]["tls"] = json!([{"hosts": ["web.example"], "secretName": "web-tls"}]);
+        stage.apply(ingress).await;
+        let secure = stage.dial(443).tls(&authority.trusted(&[]), "web.example");
+        leads_to(&stage.dial(5000), "a").await;
+        serves(&secure, "web.example", "/", "web").await;
+        assert_eq!(said(stage, "/readyz").await, (200, "ok\n".to_owned()));
+        // What is served is kept a second later at the latest.
+        eventually("the state", || async {
+            let kept = std::fs::read_to_string(folder.join("state")).unwrap_or_default();
+            let all = ["web.example", &a.at.to_string(), &web.at.to_string(), "PRIVATE KEY"];
+            if all.iter().all(|it| kept.contains(it)) {
+                Ok(())
+            } else {
+                Err(kept.len().to_string())
+            }
+        })
+        .await;
+
+        stage.agent.process.kill();
+        link.cut();
+        stage.dial(5000).tcp().await.expect_err("nobody listens");
+        stage.agent = start(stage);
+        stage.agent.ready().await;
+        assert_eq!(stage.dial(5000).line().await.expect("a connection").name, "a");
+        serves(&secure, "web.example", "/", "web").await;
+        let (_, text) = said(stage, "/readyz").await;
+        assert!(
+            text.starts_with("ok\n") && text.contains("is served as it was known at"),
+            "{text}"
+        );
+        assert!(stage.agent.process.log().contains("is served as it was known at"));
+        assert!(stage.agent.metric("bowline_kept_since_seconds").await > 1e9);
+
+        // The API is back, and somebody else is there: no connection is refused on the way.
+        stage.served_by("plain", &[&b]).await;
+        link.mend();
+        let dial = stage.dial(5000);
+        eventually("the new member", || async {
+            let name = dial.line().await.expect("never refused").name;
+            if name == "b" { Ok(()) } else { Err(name) }
+        })
+        .await;
+        lead_to(&dial, &["b"]).await;
+        serves(&secure, "web.example", "/", "web").await;
+        eventually("to follow the API", || async {
+            let (_, text) = said(stage, "/readyz").await;
+            if text == "ok\n" { Ok(()) } else { Err(text) }
+        })
+        .await;
+        assert_eq!(stage.agent.metric("bowline_kept_since_seconds").await, 0.0);
+
+        // What is not whole is not used, and the agent starts all the same.
+        stage.agent.process.kill();
+        std::fs::write(folder.join("state"), "x").expect("written");
+        stage.agent = start(stage);
+        stage.agent.ready().await;
+        leads_to(&dial, "b").await;
+        assert!(stage.agent.process.log().contains("what was kept is ignored"));
     });
 }
 

@@ -19,6 +19,9 @@ const ADMIN: u16 = 9180;
 const FOLDER: &str = "/run/bowline";
 /// What has the agent's token, and where clients of the API look for it.
 const TOKEN: &str = "token";
+/// Where the agent keeps what it serves. It is in memory: it holds private keys, and is for a container that
+/// restarts, not for a machine.
+const STATE: &str = "/var/lib/bowline";
 const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Ports of a Service; the API takes no more that are worth it.
 const MOST_PORTS: usize = 200;
@@ -311,7 +314,7 @@ impl Wish {
             "hostIPC": false,
             // What reads what the Internet sends has no business with the API: the agent alone has a token.
             "automountServiceAccountToken": false,
-            "volumes": [token()],
+            "volumes": [token(), state()],
             // Not on one node where there are two; on one where there is one.
             "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
                 "weight": 100,
@@ -373,7 +376,7 @@ impl Wish {
             "volumeMounts": shared,
         }]);
         let run = json!({"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}});
-        pod["volumes"] = json!([run, token()]);
+        pod["volumes"] = json!([run, token(), state()]);
     }
 
     fn agent(&self, more: &[String]) -> Value {
@@ -383,6 +386,7 @@ impl Wish {
             format!("--namespace={}", self.own),
             "--listen=$(POD_IPS)".to_owned(),
             format!("--admin=[::]:{ADMIN}"),
+            format!("--state={STATE}/agent"),
             "--log-format=json".to_owned(),
         ];
         if !self.deny_members.is_empty() {
@@ -405,7 +409,10 @@ impl Wish {
                 "requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "256Mi"},
             },
             "securityContext": security(),
-            "volumeMounts": [{"name": TOKEN, "mountPath": TOKEN_FOLDER, "readOnly": true}],
+            "volumeMounts": [
+                {"name": TOKEN, "mountPath": TOKEN_FOLDER, "readOnly": true},
+                {"name": "state", "mountPath": STATE},
+            ],
         })
     }
 
@@ -436,6 +443,11 @@ impl Wish {
         }
         json!({"spec": spec})
     }
+}
+
+/// A folder for what the agent keeps.
+fn state() -> Value {
+    json!({"name": "state", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}})
 }
 
 /// What a client of the API needs in a Pod, as it would be mounted into every container.

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::routing::get;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,6 +18,8 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub struct Readiness {
     awaited: Arc<Mutex<BTreeSet<String>>>,
+    /// What a ready process says of itself, by what it is about.
+    notes: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
 /// What is awaited until a role says what it waits for.
@@ -25,7 +27,8 @@ const START: &str = "a role to start";
 
 impl Default for Readiness {
     fn default() -> Self {
-        Self { awaited: Arc::new(Mutex::new(BTreeSet::from([START.to_owned()]))) }
+        let awaited = BTreeSet::from([START.to_owned()]);
+        Self { awaited: Arc::new(Mutex::new(awaited)), notes: Arc::default() }
     }
 }
 
@@ -40,6 +43,20 @@ impl Readiness {
     /// It has happened.
     pub fn reached(&self, what: &str) {
         self.awaited.lock().remove(what);
+    }
+
+    /// Says something of a process that may be ready all the same; None: no more.
+    pub fn note(&self, about: &str, text: Option<String>) {
+        let mut notes = self.notes.lock();
+        match text {
+            Some(text) => drop(notes.insert(about.to_owned(), text)),
+            None => drop(notes.remove(about)),
+        }
+    }
+
+    /// What is to be said of the process beside whether it is ready: a line each.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.lock().values().cloned().collect()
     }
 
     /// What is still to happen.
@@ -112,7 +129,10 @@ impl Admin {
 
 fn ready(readiness: &Readiness) -> (StatusCode, String) {
     match readiness.missing() {
-        missing if missing.is_empty() => (StatusCode::OK, "ok\n".to_owned()),
+        missing if missing.is_empty() => {
+            let lines = [vec!["ok".to_owned()], readiness.notes()].concat();
+            (StatusCode::OK, lines.join("\n") + "\n")
+        }
         missing => {
             (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for {}\n", missing.join(", ")))
         }

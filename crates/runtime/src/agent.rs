@@ -1,6 +1,6 @@
 //! The agent of one load balancer: follows its Plans, the EndpointSlices and its Secrets, and keeps
-//! a driver in step. It decides nothing and writes nothing but its Lease; when the API goes away it goes
-//! on serving what it knows. `bowline agent` and `bowline up` start it.
+//! a driver in step. It decides nothing and writes nothing to the API but its Lease; when the API goes away it
+//! goes on serving what it knows, with a folder for that (`state`) also after a restart. `bowline agent` and `bowline up` start it.
 //!
 //! ```text
 //!  watches ─▶ channel ─▶ resolver ─▶ update ─▶ driver ─▶ report ─▶ Lease
@@ -8,9 +8,11 @@
 //! ```
 
 mod elsewhere;
+mod memory;
 mod once;
 mod reporter;
 mod secrets;
+mod state;
 mod tally;
 
 pub use once::once;
@@ -28,11 +30,13 @@ use bowline_core::key::ObjectKey;
 use bowline_core::outcome::{Problem, Reason};
 use bowline_core::replicas::Said;
 use bowline_core::resolver::{Event, Kind, Object, Resolver};
-use bowline_core::update::{Extent, Refusal, Update};
+use bowline_core::update::{self, Extent, Refusal, Update};
 use bowline_drivers::Driver;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client, ResourceExt as _};
+use memory::{Due, Memory};
 use reporter::Reporter;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -85,12 +89,14 @@ async fn serve<D: Driver>(
     follow(&client, &options, &context, &sender, &mut tasks);
     let first = Said { addresses: options.addresses.clone(), ..Said::default() };
     let (report, reports) = channel::channel(first);
+    let (memory, identity) = Memory::open(&options, &context.metrics).await;
     let reporter = Reporter::new(
         client.clone(),
         &options.namespace,
         &options.load_balancer,
-        options.identity.clone(),
+        identity.unwrap_or_else(|| options.identity.clone()),
         context.metrics.clone(),
+        memory.contact(),
     );
     let reports_in = reporter.clone();
     tasks.keep(format!("the report of load balancer {}", options.load_balancer), move |works| {
@@ -101,6 +107,7 @@ async fn serve<D: Driver>(
         context: context.clone(),
         driver,
         resolver: Resolver::with(options.members.clone()),
+        memory,
         tally: Tally::default(),
         report,
         follows_nodes: false,
@@ -118,6 +125,9 @@ async fn serve<D: Driver>(
     context.metrics.forget(&options.load_balancer);
     tasks.shutdown().await;
     agent.context.readiness.reached(&agent.first_plan);
+    agent.forget_kept();
+    let Agent { memory, resolver, .. } = &mut agent;
+    memory.end(|| resolver.snapshot()).await;
     // Letting go is a courtesy; traffic does not wait for it, nor do we for long.
     let last = agent.report.borrow().clone();
     let release = tokio::time::timeout(RELEASE, reporter.release(&last));
@@ -225,6 +235,7 @@ struct Agent<D> {
     context: Context,
     driver: D,
     resolver: Resolver,
+    memory: Memory,
     tally: Tally,
     report: channel::Sender<Said>,
     follows_nodes: bool,
@@ -264,6 +275,7 @@ impl<D: Driver> Agent<D> {
                     None => std::future::pending().await,
                 }
             };
+            let healthy = self.broken.is_empty();
             let lacks = self.lacking.filter(|(_, told)| !told).map(|(at, _)| at);
             let lacking = async {
                 match lacks {
@@ -277,6 +289,10 @@ impl<D: Driver> Agent<D> {
                 _ = heard.recv_many(&mut batch, BURST) => {}
                 () = again => retry = None,
                 () = lacking => self.tell_lacking(),
+                due = self.memory.due(healthy) => match due {
+                    Due::Serve => self.serve_kept().await?,
+                    Due::Save => self.memory.save(self.resolver.snapshot()),
+                },
                 Ok(()) = broken.changed() => {
                     self.broken.clone_from(&broken.borrow_and_update());
                     self.tell_error();
@@ -326,12 +342,15 @@ impl<D: Driver> Agent<D> {
             update = Some(self.resolver.snapshot());
         }
         let left_out = self.resolver.take_left_out_changed();
-        let Some(update) = update else {
+        let Some(mut update) = update else {
             if left_out {
                 self.reported(self.said.clone());
             }
             return Ok(None);
         };
+        if update.complete {
+            self.add_kept_certificates(&mut update);
+        }
         let begun = Instant::now();
         let result = self.driver.apply(&update).await;
         metrics.took(Phase::Apply, begun.elapsed());
@@ -339,6 +358,10 @@ impl<D: Driver> Agent<D> {
             Ok(report) => {
                 self.failed = None;
                 self.backoff.worked();
+                if self.memory.replaced() {
+                    tracing::info!("the API has told everything: what was kept is replaced");
+                    self.forget_kept();
+                }
                 if update.complete || !update.sites.is_empty() || !update.certificates.is_empty() {
                     self.look_for_certificates();
                 }
@@ -356,6 +379,55 @@ impl<D: Driver> Agent<D> {
                 Ok(Some(wait))
             }
         }
+    }
+
+    /// The API has not told everything in time: what was kept is served until it has.
+    async fn serve_kept(&mut self) -> Result<(), RoleError> {
+        let Some(kept) = self.memory.kept() else { return Ok(()) };
+        let (update, since) = (kept.update.clone(), kept.since);
+        match self.driver.apply(&update).await {
+            Ok(report) => {
+                let at = Timestamp::from_second(since).unwrap_or_default();
+                let text = format!(
+                    "load balancer {} is served as it was known at {at}: the API has not told \
+                     everything since the start",
+                    self.load_balancer
+                );
+                tracing::warn!("{text}");
+                self.context.changes.tell(Change::Trouble(text.clone()));
+                self.context.readiness.note(&self.load_balancer, Some(text));
+                self.context.metrics.kept_since(&self.load_balancer, Some(since));
+                self.memory.serves(since);
+                self.applied(&update, report);
+                Ok(())
+            }
+            Err(error) if !error.retry => Err(RoleError::Driver(error)),
+            Err(error) => {
+                self.context.metrics.error("Apply");
+                let wait = self.backoff.failed(random::number());
+                tracing::warn!(%error, ?wait, "the driver failed; it gets what was kept again");
+                self.failed = Some(error.to_string());
+                self.tell_error();
+                self.memory.serve_later(wait);
+                Ok(())
+            }
+        }
+    }
+
+    /// What is served is no longer what was kept.
+    fn forget_kept(&self) {
+        self.context.readiness.note(&self.load_balancer, None);
+        self.context.metrics.kept_since(&self.load_balancer, None);
+    }
+
+    /// Secrets may come late, or not at all. A host that was served with a certificate before a restart is
+    /// served with it meanwhile, if it is the one that the plan names.
+    fn add_kept_certificates(&self, update: &mut Update) {
+        let missing = self.resolver.missing_certificates();
+        let kept = missing.filter_map(|hash| {
+            Some(update::Change::Put(hash.clone(), self.memory.certificate(hash)?.clone()))
+        });
+        update.certificates.extend(kept);
     }
 
     /// What is wrong with the agent as a whole.
@@ -424,7 +496,7 @@ impl<D: Driver> Agent<D> {
                 refused: report.refused,
                 unlisted: 0,
                 addresses: before.addresses.clone(),
-                kept_since: before.kept_since,
+                kept_since: self.memory.since(),
             };
             let different = *before != now;
             *before = now;

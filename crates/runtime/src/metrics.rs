@@ -28,6 +28,7 @@ pub struct Metrics {
     refused: Family<Label, Gauge>,
     leader: Gauge,
     watch_restarts: Family<Label, Counter>,
+    kept_since: Family<Label, Gauge>,
 }
 
 /// What is timed.
@@ -57,6 +58,7 @@ impl Default for Metrics {
             refused: Family::default(),
             leader: Gauge::default(),
             watch_restarts: Family::default(),
+            kept_since: Family::default(),
             registry: Arc::default(),
         };
         let of = |what| format!("Seconds that {what} took");
@@ -94,6 +96,11 @@ impl Default for Metrics {
             "watch_restarts",
             "Watches that broke off and were begun again, by kind",
             metrics.watch_restarts.clone(),
+        );
+        registry.register(
+            "kept_since_seconds",
+            "Until when, as a Unix time, an agent that serves what it kept had followed the API, by load balancer",
+            metrics.kept_since.clone(),
         );
         *metrics.registry.write() = registry;
         metrics
@@ -172,6 +179,15 @@ impl Metrics {
         self.leader.set(leads.into());
     }
 
+    /// What was kept is served, and was known to be true until then; None: the API is followed.
+    pub fn kept_since(&self, load_balancer: &str, since: Option<i64>) {
+        let label = [("load_balancer", load_balancer.to_owned())];
+        match since {
+            Some(since) => drop(self.kept_since.get_or_create(&label).set(since)),
+            None => drop(self.kept_since.remove(&label)),
+        }
+    }
+
     /// A watch broke off.
     pub fn watch_restarted(&self, kind: &str) {
         self.watch_restarts.get_or_create(&[("kind", kind.to_owned())]).inc();
@@ -196,6 +212,7 @@ mod tests {
         metrics.error("BindFailed");
         metrics.refused("PortTaken", 1);
         metrics.watch_restarted("Service");
+        metrics.kept_since("edge", Some(7));
         let text = metrics.text();
         let names: Vec<_> = text
             .lines()
@@ -216,6 +233,7 @@ mod tests {
                 "bowline_refused",
                 "bowline_leader",
                 "bowline_watch_restarts",
+                "bowline_kept_since_seconds",
             ]
         );
     }

@@ -10,6 +10,7 @@ use bowline_api::proxies::Images;
 use bowline_core::members::MemberRules;
 use ipnet::IpNet;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -125,6 +126,8 @@ pub struct AgentOptions {
     pub grace: Duration,
     /// Which members get no traffic.
     pub members: MemberRules,
+    /// The folder in which it keeps what it serves, private keys included. None: it keeps nothing.
+    pub state: Option<PathBuf>,
 }
 
 impl AgentOptions {
@@ -136,6 +139,7 @@ impl AgentOptions {
             addresses: Vec::new(),
             identity: identity(),
             grace: Duration::from_secs(10),
+            state: None,
             members: MemberRules::default(),
         }
     }

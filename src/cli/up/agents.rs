@@ -19,6 +19,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -38,6 +39,8 @@ pub(super) struct Agents {
     members: MemberRules,
     proxies: Proxies,
     programs: Programs,
+    /// Where agents keep what they serve; None: nowhere.
+    state: Option<PathBuf>,
     running: BTreeMap<String, Running>,
     /// The addresses that load balancers have.
     taken: BTreeMap<String, Vec<IpAddr>>,
@@ -67,9 +70,15 @@ impl Agents {
             members,
             proxies,
             programs,
+            state: None,
             running: BTreeMap::new(),
             taken: BTreeMap::new(),
         }
+    }
+
+    /// The same, with agents that keep what they serve in a folder each in this one.
+    pub(super) fn keeping(self, state: Option<PathBuf>) -> Self {
+        Self { state, ..self }
     }
 
     /// Runs agents until the context says stop; returns when all have drained.
@@ -130,6 +139,7 @@ impl Agents {
             namespace: self.namespace.clone(),
             addresses: self.address(object),
             grace: self.grace,
+            state: self.state.as_ref().map(|state| state.join(&name)),
             members: self.members.clone(),
             ..AgentOptions::new(name.clone())
         };
@@ -186,10 +196,14 @@ impl Agents {
         let _ = agent.stop.send(true);
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let folder = self.programs.folder(&name);
+        let state = self.state.as_ref().map(|state| state.join(&name));
         tokio::spawn(async move {
             let _ = agent.task.await;
             // Most have none.
             let _ = tokio::fs::remove_dir_all(folder).await;
+            if let Some(state) = state {
+                let _ = tokio::fs::remove_dir_all(state).await;
+            }
             if let Err(error) = forget(&leases, &names::agent_lease(&name)).await {
                 tracing::warn!(load_balancer = name, %error, "cannot delete the Lease of its agent");
             }

@@ -58,6 +58,7 @@ impl Roles {
             up.proxy.proxies(&context.metrics),
             Programs::new(up.programs_folder(), up.proxy.wants_access_log(), &context.metrics),
         );
+        let agents = agents.keeping(up.data.as_ref().map(|data| data.join("state")));
         let agents = async move {
             agents.run().await;
             anyhow::Ok(())

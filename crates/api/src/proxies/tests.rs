@@ -137,7 +137,7 @@ fn the_agent_has_the_token_and_the_proxy_beside_it_has_none() {
             mounts.iter().map(|it| it["mountPath"].as_str().unwrap().to_owned()).collect()
         };
         let token = "/var/run/secrets/kubernetes.io/serviceaccount";
-        assert_eq!(mounts(&pod["initContainers"][0]), ["/run/bowline", token]);
+        assert_eq!(mounts(&pod["initContainers"][0]), ["/run/bowline", token, "/var/lib/bowline"]);
         assert_eq!(mounts(&pod["containers"][0]), ["/run/bowline"]);
         let paths = pod["volumes"][1]["projected"]["sources"].to_string();
         for path in ["\"token\"", "\"ca.crt\"", "\"namespace\""] {

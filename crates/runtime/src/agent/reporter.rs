@@ -1,6 +1,7 @@
 //! Keeps the agent's Lease up to date: renewed while the agent lives, written at once when there is news,
 //! and not more often than the API should bear. It only passes on what the agent found.
 
+use super::memory::{self, Contact};
 use crate::keep::Works;
 use crate::lease;
 use crate::metrics::Metrics;
@@ -28,6 +29,7 @@ pub(super) struct Reporter {
     name: String,
     identity: String,
     metrics: Metrics,
+    contact: Contact,
 }
 
 impl Reporter {
@@ -37,9 +39,10 @@ impl Reporter {
         load_balancer: &str,
         identity: String,
         metrics: Metrics,
+        contact: Contact,
     ) -> Self {
         let name = names::agent_lease(load_balancer);
-        Self { api: Api::namespaced(client, namespace), name, identity, metrics }
+        Self { api: Api::namespaced(client, namespace), name, identity, metrics, contact }
     }
 
     /// Reports until the other end is gone.
@@ -54,6 +57,7 @@ impl Reporter {
                     backoff.worked();
                     room = lease::room(lease::count(&after));
                     works.now();
+                    memory::heard(&self.contact);
                     tokio::time::sleep(GAP).await;
                     tokio::select! {
                         changed = report.changed() => if changed.is_err() { return },
