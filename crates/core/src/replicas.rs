@@ -191,12 +191,12 @@ impl Joint {
         let mut refused: Vec<Refusal> = Vec::new();
         for one in &said {
             // Where agents report addresses, each serves its own: nobody else can open them.
-            let others = |it: &Refusal| match it.extent {
+            let others = |it: &Refusal| match &it.extent {
                 Extent::Listener(key) => {
                     !one.addresses.contains(&key.address)
                         && said.iter().any(|other| other.addresses.contains(&key.address))
                 }
-                Extent::All | Extent::Part => false,
+                _ => false,
             };
             refused.extend(one.refused.iter().filter(|it| !others(it)).cloned());
         }
