@@ -27,7 +27,7 @@ pub(crate) fn arguments(unit: &str) -> Vec<String> {
         match &*arg {
             "--admin" => _ = args.next(),
             // Its value is gone already.
-            "--kubeconfig" => {}
+            "--kubeconfig" | "--state" => {}
             _ => kept.push(arg),
         }
     }
