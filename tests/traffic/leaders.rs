@@ -2,10 +2,12 @@
 //! cluster for itself, since it disturbs the controllers.
 
 use crate::stage::{
-    Stage, TARGET, agent_kubeconfig, leads_to, play_alone, start_agent, start_controller, tcp,
+    PROGRAM, Stage, TARGET, agent_kubeconfig, leads_to, play_alone, start_agent, start_controller,
+    tcp,
 };
-use bowline_testing::{Bowline, Cluster, SYSTEM, eventually, objects};
+use bowline_testing::{Bowline, Cluster, Recorder, SYSTEM, eventually, objects};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A lease lasts 15 s. How exactly it is kept is proved with a clock of its own (`bowline_core::election`);
@@ -93,6 +95,70 @@ fn a_controller_that_slept_through_its_lease_wakes_up_as_a_follower() {
         assert_eq!(holder(&stage.cluster).await, next);
         leads_to(&stage.dial(5000), "a").await;
         leads_to(&stage.dial(5001), "b").await;
+    });
+}
+
+#[test]
+fn a_leader_that_was_stopped_in_the_middle_of_its_writes_sends_none_after_its_lease() {
+    play_alone(async |cluster| {
+        let recorder = Recorder::new(&cluster).await;
+        let program = Path::new(PROGRAM);
+        let mut first = Bowline::start(&cluster, program, &recorder.kubeconfig, "controller", &[]);
+        first.ready().await;
+        let leader = holder(&cluster).await;
+        let mut second = start_controller(&cluster, &[]).await;
+        second.ready().await;
+        let namespace = cluster.namespace().await;
+        let pool = json!({
+            "apiVersion": "bowline.dev/v1alpha1", "kind": "AddressPool",
+            "metadata": {"name": "public"}, "spec": {"addresses": ["192.0.2.0/24"]},
+        });
+        cluster.apply("", &pool).await;
+        // Events are written one after another: while one has no answer, others wait to be sent.
+        recorder.hold("/events");
+        let names: Vec<String> = (0..20).map(|at| format!("s{at}")).collect();
+        for name in &names {
+            let mut service = objects::service(name, "", &[(80, TARGET)]);
+            service["metadata"]["annotations"] = json!({});
+            cluster.apply(&namespace, &service).await;
+        }
+        let shown = async |name: &str| {
+            eventually("it has an address", || async {
+                let service = cluster.read("Service", &namespace, name).await;
+                let ip = &service["status"]["loadBalancer"]["ingress"][0]["ip"];
+                ip.as_str().map(str::to_owned).ok_or_else(|| service.to_string())
+            })
+            .await
+        };
+        for name in &names {
+            shown(name).await;
+        }
+        first.process.signal("STOP");
+        recorder.release();
+        eventually("another one leads", || async {
+            let now = holder(&cluster).await;
+            if now == leader { Err(now) } else { Ok(()) }
+        })
+        .await;
+        let before = recorder.asked().len();
+        first.process.signal("CONT");
+        // It is awake when it has looked at the Lease, and done when it says that it follows.
+        eventually("the first one follows", || async {
+            let asked = recorder.asked().split_off(before);
+            let looked = asked.iter().any(|it| it.path.ends_with("/leases/bowline-controller"));
+            if looked && first.metric("bowline_leader").await == 0.0 { Ok(()) } else { Err(asked) }
+                .map_err(|asked| format!("{asked:?}"))
+        })
+        .await;
+        for at in 20..24 {
+            let mut service = objects::service(&format!("s{at}"), "", &[(80, TARGET)]);
+            service["metadata"]["annotations"] = json!({});
+            cluster.apply(&namespace, &service).await;
+            shown(&format!("s{at}")).await;
+        }
+        let asked = recorder.asked().split_off(before);
+        let writes: Vec<_> = asked.iter().filter(|it| it.is_write()).collect();
+        assert!(writes.is_empty(), "sent after its lease: {writes:?}");
     });
 }
 

@@ -2,11 +2,11 @@
 //! write and when to lead; the runtime does it, and never acts as leader unless [`Elector::leads`].
 //!
 //! No clock of another machine counts. A lease has run out when *we* have seen it unchanged for its
-//! whole duration on our monotonic clock. A leader counts its own time from when it *sent* the renewal
-//! that succeeded, and stops at the renew deadline, which is shorter. So two never lead at once, as long
-//! as monotonic clocks do not differ in rate by more than duration to deadline (15 to 10), go on while a
-//! machine sleeps, and the server refuses a write under an old resourceVersion. A process that was
-//! stopped stops leading with its first step after that, before anything else.
+//! whole duration on our monotonic clock, which must count the time for which a machine is suspended. A
+//! leader counts its own time from when it *sent* the renewal that succeeded, and stops at the renew deadline,
+//! which is shorter. So two never lead at once, as long as these clocks do not differ in rate by more than
+//! duration to deadline (15 to 10), and the server refuses a write under an old resourceVersion. A process that
+//! was stopped stops leading with its first step after that, before anything else.
 
 #[cfg(test)]
 mod simulation;

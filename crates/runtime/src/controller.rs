@@ -113,6 +113,7 @@ async fn decide(
         let said = elect::publish(client.clone(), options.namespace.clone(), settings, shutdown);
         (Leadership::always(), alarm.spawn("the writer of settings", said))
     };
+    let client = elect::guard(&client, &leadership);
     let (announcements, announcing) = announcer::start(
         client.clone(),
         bowline_api::names::MANAGER_CONTROLLER,

@@ -1,6 +1,9 @@
 //! Carries out what `bowline_core::election` decides: reads and writes the Lease by which controllers
 //! choose their leader, and lets writers ask whether they still lead. It knows no rule of the election.
 
+mod guard;
+
+use crate::clock::{Clock, since_boot};
 use crate::patience::answer;
 use crate::random;
 use crate::roles::ControllerOptions;
@@ -17,8 +20,10 @@ use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::watch;
+
+pub(crate) use guard::guard;
 
 /// Whether this process leads.
 #[derive(Clone, Debug)]
@@ -29,14 +34,19 @@ pub(crate) struct Leadership {
 }
 
 #[derive(Debug)]
-struct Election {
+pub(crate) struct Election {
     elector: Mutex<Elector>,
-    begun: Instant,
+    clock: Clock,
 }
 
 impl Election {
-    fn now(&self) -> Duration {
-        self.begun.elapsed()
+    /// One that has seen nothing yet, on the clock that counts suspension.
+    pub(crate) fn new(identity: &str) -> Self {
+        Self { elector: Mutex::new(Elector::new(Config::new(identity))), clock: since_boot }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        (self.clock)()
     }
 
     fn step(&self, event: Event) -> Vec<Effect> {
@@ -101,10 +111,7 @@ pub(crate) fn take_part(
     settings: Settings,
     shutdown: watch::Receiver<bool>,
 ) -> (Leadership, impl Future<Output = ()> + Send + 'static) {
-    let election = Arc::new(Election {
-        elector: Mutex::new(Elector::new(Config::new(identity))),
-        begun: Instant::now(),
-    });
+    let election = Arc::new(Election::new(identity));
     let (leads, led) = watch::channel(false);
     let leadership = Leadership { election: Some(Arc::clone(&election)), led };
     let api = Api::namespaced(client, namespace);
@@ -178,10 +185,12 @@ async fn run(
         }
         let wake = election.elector.lock().wake();
         let Some(wake) = wake else { return };
-        let wake = election.begun + wake;
+        // Timers stand still while the machine is suspended. What is left of this one, some seconds at most,
+        // delays a renewal; it never makes this process lead.
+        let wait = wake.saturating_sub(election.now());
         tokio::select! {
             Some((id, answer)) = requests.next() => events.push(Event::Answer(id, answer)),
-            () = tokio::time::sleep_until(wake.into()) => events.push(Event::Tick),
+            () = tokio::time::sleep(wait) => events.push(Event::Tick),
             _ = shutdown.wait_for(|stop| *stop), if !leaving => {
                 leaving = true;
                 events.push(Event::Release);

@@ -7,6 +7,7 @@ pub mod agent;
 mod announcer;
 pub mod apply;
 mod causes;
+mod clock;
 pub mod controller;
 pub mod dns;
 mod elect;

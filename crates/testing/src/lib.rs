@@ -31,6 +31,7 @@ pub mod objects;
 pub mod page;
 mod pki;
 mod real;
+mod recorder;
 pub mod transcript;
 mod wait;
 
@@ -45,6 +46,7 @@ pub use janitor::{Scratch, Service};
 pub use kubectl::Output;
 pub use link::Link;
 pub use metallb::METALLB;
+pub use recorder::{Asked, Recorder};
 pub use wait::{eventually, until};
 
 /// A short random suffix for names that must not meet another test's.

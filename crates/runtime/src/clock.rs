@@ -1,0 +1,50 @@
+//! The clock that leases are measured by. It counts the time for which the machine is suspended, which
+//! `Instant` does not on Linux: a leader that slept through its lease must see at once that it has run out.
+
+use nix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// Reads a clock.
+pub(crate) type Clock = fn() -> Duration;
+
+/// Time since the machine was started, suspension included. Should the clock fail, every lease has run out.
+pub(crate) fn since_boot() -> Duration {
+    const NEVER: Duration = Duration::from_secs(u64::MAX / 4);
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(NEVER, Duration::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    const TOLD: &str = "BOWLINE_TEST_SAYS_CLOCK";
+    const OFFSET: u64 = 100_000;
+
+    /// In a time namespace CLOCK_BOOTTIME alone is ahead, as if the machine had slept: CLOCK_MONOTONIC is
+    /// as outside. So only a process that reads the right clock sees it.
+    #[test]
+    fn the_clock_of_the_election_is_the_one_that_counts_suspension() {
+        let election = crate::elect::Election::new("us");
+        if std::env::var_os(TOLD).is_some() {
+            println!("{TOLD}={}", election.now().as_secs());
+            return;
+        }
+        let before = election.now().as_secs();
+        let this = std::env::current_exe().unwrap();
+        let name = "clock::tests::the_clock_of_the_election_is_the_one_that_counts_suspension";
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--time", "--boottime", &OFFSET.to_string(), "--"]).arg(this);
+        unshare.args(["--exact", name, "--nocapture"]).env(TOLD, "1");
+        let told = unshare.output().ok().filter(|it| it.status.success());
+        let Some(told) = told.map(|it| String::from_utf8_lossy(&it.stdout).into_owned()) else {
+            // Without the right to make such a namespace: the kernel says what the clock is.
+            let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+            let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+            assert!((election.now().as_secs_f64() - uptime).abs() < 5.0, "{uptime}");
+            return;
+        };
+        let seen = told.lines().find_map(|line| line.strip_prefix(TOLD)?.strip_prefix('='));
+        let seen: u64 = seen.unwrap_or_else(|| panic!("{told}")).parse().unwrap();
+        assert!((OFFSET..OFFSET + 100).contains(&(seen - before)), "{before} {seen}");
+    }
+}
