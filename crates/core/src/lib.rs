@@ -34,6 +34,7 @@ pub mod cookies;
 pub mod dns;
 pub mod election;
 pub mod exposed;
+pub mod expression;
 pub mod hash;
 pub mod key;
 pub mod members;

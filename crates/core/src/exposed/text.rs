@@ -2,6 +2,7 @@
 //! which holds white space, quotes, braces, `#`, `;` or anything else that a configuration file could take
 //! for the end of a word or the beginning of a directive.
 
+use crate::expression::{Slow, is_linear};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -31,6 +32,9 @@ pub enum BadName {
     /// It cannot be compiled.
     #[error("is not a regular expression that can be used")]
     NotARegexp,
+    /// The proxy that it is for might take long to match it.
+    #[error(transparent)]
+    Slow(#[from] Slow),
 }
 
 impl ServerName {
@@ -67,6 +71,7 @@ impl FromStr for ServerName {
                 }
                 let compiled = regex::RegexBuilder::new(pattern).size_limit(REGEXP_SIZE).build();
                 compiled.map_err(|_| BadName::NotARegexp)?;
+                is_linear(pattern)?;
             }
             None => {
                 let name = text.strip_prefix("*.").unwrap_or(text);
@@ -229,6 +234,9 @@ mod tests {
             "-a",
             "a/b",
             "a:80",
+            "~^(a+)+$",
+            "~^a*a*a*a*b$",
+            "~[a-z]+.example",
         ];
         for text in bad {
             assert!(text.parse::<ServerName>().is_err(), "{text:?}");

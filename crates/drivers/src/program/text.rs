@@ -10,6 +10,9 @@ pub enum BadText {
     /// It has a character that cannot stand there.
     #[error("has a character that cannot be written there")]
     Character,
+    /// It is an expression that the program might take long to match.
+    #[error(transparent)]
+    Slow(#[from] bowline_core::expression::Slow),
 }
 
 /// Whether a text is there, no longer than this, and of bytes that fit.

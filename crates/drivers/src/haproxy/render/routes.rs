@@ -6,6 +6,7 @@ use super::super::text::{BadText, Word};
 use super::super::wanted::Shown;
 use super::backend::Mode;
 use super::{Render, short_hash};
+use bowline_core::expression::is_linear;
 use bowline_core::key::ConsumerRef;
 use bowline_core::outcome::{Reason, quote};
 use bowline_core::plan::{
@@ -317,5 +318,8 @@ fn value(fetch: &str, wanted: &ValueMatch) -> Result<String, BadText> {
 
 /// An expression that must match the whole of a text.
 fn whole(pattern: &str) -> Result<Word, BadText> {
-    Word::pattern(&format!(r"\A(?:{pattern})\z"))
+    let whole = format!(r"\A(?:{pattern})\z");
+    // HAProxy's engine backtracks: what takes long would hold up everybody on the same thread.
+    is_linear(&whole)?;
+    Word::pattern(&whole)
 }

@@ -161,6 +161,25 @@ fn an_excluded_consumer_is_told_and_the_others_are_as_they_were() {
 }
 
 #[test]
+fn an_expression_that_takes_long_to_match_is_left_out_and_told() {
+    let mut desired = web(80, "a.example", vec![prefix("/", "p")]);
+    desired.put_pool(pool("p"), &[member(1)]);
+    let alone = rendered(&desired).wanted;
+    desired.put_pool(pool("q"), &[member(2)]);
+    desired.put_site(Host::Regex("(a+)+".into()), None, "slow", vec![prefix("/", "q")]);
+    let found = rendered(&desired);
+    let told: Vec<_> = found.refused.iter().map(|it| (&it.consumer, it.extent)).collect();
+    assert_eq!(told, [(&ingress("slow"), Extent::Part)]);
+    let message = &found.refused[0].problem.message;
+    assert!(message.starts_with("the host \"~(a+)+\" may take too long to match: "), "{message}");
+    let text = |wanted: &Wanted| format!("{:?}", wanted.maps);
+    assert_eq!(text(&found.wanted), text(&alone));
+    assert!(!format!("{:?}", found.wanted.sections).contains("(a+)+"));
+    desired.put_site(Host::Regex("([a-z]+-)+x".into()), None, "fine", vec![prefix("/", "q")]);
+    assert!(format!("{:?}", rendered(&desired).wanted.sections).contains("([a-z]+-)+x"));
+}
+
+#[test]
 fn a_path_that_members_are_not_asked_for_is_told() {
     let told = |speaks| {
         let mut desired = web(80, "a.example", vec![prefix("/", "p")]);
