@@ -5,11 +5,15 @@ use crate::bowline::{Bowline, Start};
 use crate::random::Random;
 use crate::wire::{Wire, status};
 use bowline_testing::Scratch;
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, PostParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::time::Duration;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: &str = "content-type: application/json\r\n";
@@ -374,5 +378,37 @@ async fn numbers_at_their_ends_are_refused_or_mean_the_nearest_that_makes_sense(
     let (code, body) = target.wire.ask("DELETE", &format!("{CONFIG_MAPS}/old"), "", b"").await;
     assert_eq!(code, 200, "{body}");
     target.assert_unharmed("numbers at their ends").await;
+    target.end();
+}
+
+#[tokio::test]
+async fn connections_without_a_token_keep_nobody_out_and_harm_nobody_who_has_shown_one() {
+    let mut target = Target::new().await;
+    let api: Api<ConfigMap> = Api::default_namespaced(target.server.client().await);
+    let version = api.get("a").await.expect("it is there").resource_version().expect("a version");
+    let watch = api.watch(&WatchParams::default(), &version).await.expect("a watch");
+    let mut watch = std::pin::pin!(watch);
+    // More than one client may hold: the oldest of them go, and a newcomer finds a place.
+    let mut strangers = Vec::new();
+    for number in 0..600 {
+        let stream = TcpStream::connect(target.server.address).await.expect("a connection");
+        strangers.push(stream);
+        if number % 200 == 199 {
+            target.assert_unharmed("strangers").await;
+        }
+    }
+    let mut open = 0;
+    for stream in &mut strangers {
+        let mut byte = [0];
+        let read = tokio::time::timeout(Duration::from_millis(10), stream.read(&mut byte));
+        open += usize::from(read.await.is_err());
+    }
+    assert!(open <= 256, "{open} of one client stay");
+    let object = serde_json::from_value(json!({"metadata": {"name": "b"}})).unwrap();
+    api.create(&PostParams::default(), &object).await.expect("a write");
+    let told = tokio::time::timeout(Duration::from_secs(30), watch.next()).await.expect("in time");
+    assert!(matches!(told, Some(Ok(WatchEvent::Added(it))) if it.name_any() == "b"));
+    target.before = target.held().await;
+    target.assert_unharmed("strangers").await;
     target.end();
 }

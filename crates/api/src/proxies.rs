@@ -39,6 +39,8 @@ pub enum Part {
     Grant,
     /// The PodDisruptionBudget.
     Budget,
+    /// The NetworkPolicy: everybody may reach the listeners, and Bowline's own namespace the agent's admin port.
+    Fence,
     /// The Deployment with the proxies.
     Proxies,
     /// The Service in front of them.
@@ -47,12 +49,13 @@ pub enum Part {
 
 impl Part {
     /// All of them, in the order of making.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Lease,
         Self::Account,
         Self::Rights,
         Self::Grant,
         Self::Budget,
+        Self::Fence,
         Self::Proxies,
         Self::Door,
     ];
@@ -66,6 +69,7 @@ impl Part {
             Self::Rights => (RBAC, "Role", "roles"),
             Self::Grant => (RBAC, "RoleBinding", "rolebindings"),
             Self::Budget => ("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+            Self::Fence => ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
             Self::Proxies => ("apps/v1", "Deployment", "deployments"),
             Self::Door => ("v1", "Service", "services"),
         }
@@ -159,7 +163,7 @@ impl Made {
         match part {
             Part::Lease => (own.to_owned(), names::agent_lease(&self.name)),
             Part::Rights | Part::Grant => (own.to_owned(), names::proxy_rights(&self.name)),
-            Part::Account | Part::Budget | Part::Proxies | Part::Door => {
+            Part::Account | Part::Budget | Part::Fence | Part::Proxies | Part::Door => {
                 (self.namespace.clone(), self.service.clone())
             }
         }
@@ -221,6 +225,7 @@ impl Wish {
             Part::Budget => json!({"spec": {
                 "maxUnavailable": 1, "selector": {"matchLabels": self.labels()},
             }}),
+            Part::Fence => self.fence(),
             Part::Proxies => self.proxies(),
             Part::Door => self.door(),
         };
@@ -301,6 +306,29 @@ impl Wish {
                 "resourceNames": secrets, "verbs": ["get", "list", "watch"],
             },
         ]})
+    }
+
+    /// Probes come from the node, which no NetworkPolicy is about. Who scrapes adds a policy of its own: what
+    /// one allows no other takes away.
+    fn fence(&self) -> Value {
+        let range = |protocol: &str, first: u16, last: u16| json!({"protocol": protocol, "port": first, "endPort": last});
+        let own = json!({"matchLabels": {"kubernetes.io/metadata.name": self.own}});
+        json!({"spec": {
+            "podSelector": {"matchLabels": self.labels()},
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"ports": [
+                    range("TCP", 1, ADMIN - 1),
+                    range("TCP", ADMIN + 1, u16::MAX),
+                    range("UDP", 1, u16::MAX),
+                    range("SCTP", 1, u16::MAX),
+                ]},
+                {
+                    "ports": [{"protocol": "TCP", "port": ADMIN}],
+                    "from": [{"namespaceSelector": own}],
+                },
+            ],
+        }})
     }
 
     fn proxies(&self) -> Value {

@@ -229,6 +229,7 @@ fn nobody_may_do_more_than_this() {
                 "get,create,patch,delete serviceaccounts,services".to_owned(),
                 "get,create,patch,delete deployments.apps".to_owned(),
                 "get,create,patch,delete poddisruptionbudgets.policy".to_owned(),
+                "get,create,patch,delete networkpolicies.networking.k8s.io".to_owned(),
             ],
         ),
         (

@@ -1,17 +1,24 @@
 //! The admin endpoint: whether the process lives, whether it is ready, what it counts. It answers with
-//! what roles have noted and asks nobody.
+//! what roles have noted and asks nobody. In a cluster every Pod may reach it, so connections are few, short, and
+//! shared out by client: whoever holds many keeps no probe of the kubelet out.
 
 use crate::metrics::Metrics;
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::routing::get;
+use bowline_apiserver::http::crowd::Door;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use tokio::net::TcpListener;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 /// What must happen before a process is ready. A role names what it waits for when it starts; before the
 /// first one has, nothing is ready.
@@ -77,6 +84,25 @@ pub struct AdminError {
     pub source: io::Error,
 }
 
+/// How much a client may have of the endpoint.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// Connections at once.
+    most: usize,
+    /// Of them, those of one client.
+    each: usize,
+    /// For the head of a request, from the connection or the request before on.
+    head: Duration,
+    /// For all that happens on a connection. What is being answered then has as long again as a head.
+    whole: Duration,
+}
+
+const BOUNDS: Bounds =
+    Bounds { most: 64, each: 16, head: Duration::from_secs(5), whole: Duration::from_secs(60) };
+
+/// How long answers under way may take after the end was announced.
+const DRAIN: Duration = Duration::from_secs(1);
+
 /// An admin endpoint with its port taken.
 #[derive(Debug)]
 pub struct Admin {
@@ -111,20 +137,78 @@ impl Admin {
         self,
         metrics: Metrics,
         readiness: Readiness,
+        shutdown: watch::Receiver<bool>,
+    ) {
+        self.serve_within(BOUNDS, metrics, readiness, shutdown).await;
+    }
+
+    async fn serve_within(
+        self,
+        bounds: Bounds,
+        metrics: Metrics,
+        readiness: Readiness,
         mut shutdown: watch::Receiver<bool>,
     ) {
         let router = Router::new()
             .route("/livez", get(async || "ok\n"))
             .route("/readyz", get(async move || ready(&readiness)))
             .route("/metrics", get(async move || exposition(&metrics)));
-        let stopped = async move {
-            let _ = shutdown.wait_for(|stop| *stop).await;
-        };
-        if let Err(error) = axum::serve(self.listener, router).with_graceful_shutdown(stopped).await
-        {
-            tracing::error!(%error, "the admin endpoint stopped");
+        let door = Door::new(bounds.most, bounds.each);
+        let mut connections = JoinSet::new();
+        let stop = shutdown.clone();
+        loop {
+            tokio::select! {
+                () = stopped(&mut shutdown) => break,
+                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, from)) => {
+                        let (place, told) = door.enter(from.ip());
+                        let (router, stop) = (router.clone(), stop.clone());
+                        connections.spawn(async move {
+                            tokio::select! {
+                                () = exchange(stream, router, stop, bounds) => {}
+                                Ok(()) = told => {}
+                            }
+                            drop(place);
+                        });
+                    }
+                    Err(error) => {
+                        // Out of descriptors, most likely: without a pause this would spin.
+                        tracing::warn!(%error, "the admin endpoint cannot accept a connection");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+            }
         }
+        let drained = async { while connections.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(DRAIN, drained).await;
     }
+}
+
+/// Resolves when the end is announced, or nobody is left to announce it.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// All that happens on one connection.
+async fn exchange(
+    stream: TcpStream,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+    bounds: Bounds,
+) {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(bounds.head);
+    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    tokio::pin!(serving);
+    tokio::select! {
+        // How a client ends is its own affair.
+        _ = serving.as_mut() => return,
+        () = tokio::time::sleep(bounds.whole) => {}
+        () = stopped(&mut stop) => {}
+    }
+    serving.as_mut().graceful_shutdown();
+    let _ = tokio::time::timeout(bounds.head, serving).await;
 }
 
 fn ready(readiness: &Readiness) -> (StatusCode, String) {
@@ -175,6 +259,61 @@ mod tests {
         assert!(ask(address, "/metrics").await.contains("bowline_leader 0"));
         stop.send(true).unwrap();
         serving.await.unwrap();
+    }
+
+    /// An endpoint within bounds; it ends with the test.
+    async fn within(bounds: Bounds) -> SocketAddr {
+        let admin = Admin::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+        let address = admin.address;
+        let (stop, shutdown) = watch::channel(false);
+        tokio::spawn(async move {
+            let _stop = stop;
+            let served =
+                admin.serve_within(bounds, Metrics::default(), Readiness::default(), shutdown);
+            served.await;
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn many_idle_connections_keep_nobody_from_an_answer() {
+        let address = within(BOUNDS).await;
+        let mut idle = Vec::new();
+        for number in 0..300 {
+            let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+            if number % 2 == 0 {
+                socket.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nx-slow: ").await.unwrap();
+            }
+            idle.push(socket);
+            if number % 50 == 49 {
+                assert!(ask(address, "/livez").await.starts_with("HTTP/1.1 200"));
+            }
+        }
+        // No more stay than one client may have.
+        let mut open = 0;
+        for socket in &mut idle {
+            let mut byte = [0];
+            let read = socket.read(&mut byte);
+            let ended = tokio::time::timeout(Duration::from_millis(20), read).await;
+            open += usize::from(ended.is_err());
+        }
+        assert!(open <= BOUNDS.each, "{open}");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_never_ends_its_request_is_let_go_and_so_is_one_that_always_asks_again() {
+        let short = Duration::from_millis(200);
+        let address = within(Bounds { head: short, ..BOUNDS }).await;
+        let mut slow = tokio::net::TcpStream::connect(address).await.unwrap();
+        slow.write_all(b"GET /livez HTTP/1.1\r\nx-slow: ").await.unwrap();
+        let _ = slow.read_to_end(&mut Vec::new()).await;
+        let address = within(Bounds { whole: short, ..BOUNDS }).await;
+        let mut busy = tokio::net::TcpStream::connect(address).await.unwrap();
+        while busy.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.is_ok() {
+            if busy.read(&mut [0; 1024]).await.unwrap_or(0) == 0 {
+                break;
+            }
+        }
     }
 
     #[tokio::test]

@@ -58,6 +58,7 @@ fn every_part_belongs_to_its_load_balancer_and_is_called_after_it() {
             "Role bowline-system/bowline-proxy-lbc-1",
             "RoleBinding bowline-system/bowline-proxy-lbc-1",
             "PodDisruptionBudget kube-system/lbc-1",
+            "NetworkPolicy kube-system/lbc-1",
             "Deployment kube-system/lbc-1",
             "Service kube-system/lbc-1",
         ]
@@ -69,7 +70,7 @@ fn every_part_reads_as_its_kind_with_no_field_too_many() {
     fn again<T: serde::de::DeserializeOwned + serde::Serialize>(object: &Value) -> Value {
         serde_json::to_value(serde_json::from_value::<T>(object.clone()).unwrap()).unwrap()
     }
-    use k8s_openapi::api::{apps, core, policy, rbac};
+    use k8s_openapi::api::{apps, core, networking, policy, rbac};
     let haproxy = json!({"bareMetalLoadBalancer": {"type": "Haproxy", "serviceName": "lbc-1"}});
     let nginx = json!({"bareMetalLoadBalancer": {"type": "Nginx", "serviceName": "lbc-1"}});
     for source in [json!({"builtin": {}}), haproxy, nginx] {
@@ -82,6 +83,7 @@ fn every_part_reads_as_its_kind_with_no_field_too_many() {
                 Part::Rights => again::<rbac::v1::Role>(&object),
                 Part::Grant => again::<rbac::v1::RoleBinding>(&object),
                 Part::Budget => again::<policy::v1::PodDisruptionBudget>(&object),
+                Part::Fence => again::<networking::v1::NetworkPolicy>(&object),
                 Part::Proxies => again::<apps::v1::Deployment>(&object),
                 Part::Door => again::<core::v1::Service>(&object),
             };

@@ -3,6 +3,7 @@
 
 pub mod access;
 pub mod answer;
+pub mod crowd;
 pub mod negotiate;
 pub mod query;
 pub mod serve;
@@ -29,6 +30,7 @@ use http::{HeaderMap, Method, Request, Response, header};
 use negotiate::{Accepted, Form, accepted};
 use query::Query;
 use serde_json::{Value, json};
+use serve::Stranger;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use target::{ResourceTarget, Target};
@@ -82,6 +84,9 @@ async fn route(
         _ => {}
     }
     let identity = access.identify(request.headers())?;
+    if let Some(stranger) = request.extensions().get::<Stranger>() {
+        stranger.is_known();
+    }
     let header = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let reading = *request.method() == Method::GET;
     let document = |value: Option<Value>, accept: Accepted| match value {

@@ -1,19 +1,23 @@
 //! Serving the API over TLS: one listener, HTTP/1.1 and HTTP/2, until told to stop.
 
+use super::crowd::{Door, Place};
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +33,8 @@ struct Patience {
     /// For the head of a request, from the end of the one before. Longer than the 90 s for which Go's and
     /// hyper's clients keep an idle connection: a server that closes first may meet a request half-way.
     head: Duration,
+    /// For its first request with a token.
+    stranger: Duration,
     /// For the answer to a ping, so that a watch does not outlive a client that has vanished.
     ping: Duration,
 }
@@ -36,8 +42,35 @@ struct Patience {
 const PATIENCE: Patience = Patience {
     handshake: Duration::from_secs(10),
     head: Duration::from_secs(100),
+    stranger: Duration::from_secs(30),
     ping: Duration::from_secs(30),
 };
+
+/// Connections without a token that there may be at once, and those of one client.
+const STRANGERS: (usize, usize) = (512, 256);
+
+/// Who has connected and not shown a token yet. Every request of its connection carries it.
+#[derive(Clone, Debug)]
+pub(super) struct Stranger(Arc<Mutex<Option<Place>>>);
+
+impl Stranger {
+    /// It has shown a token: it may stay, and others may have its place.
+    pub(super) fn is_known(&self) {
+        drop(self.0.lock().take());
+    }
+
+    /// Returns when it has to go: it is told so, or has shown no token in time.
+    async fn has_to_go(self, told: oneshot::Receiver<()>, patience: Duration) {
+        let told = async {
+            if told.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        if tokio::time::timeout(patience, told).await.is_err() && self.0.lock().is_none() {
+            std::future::pending().await
+        }
+    }
+}
 
 /// How long requests under way may take after the server was told to stop.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -68,6 +101,7 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
 ) {
     let acceptor = TlsAcceptor::from(tls);
+    let door = Door::new(STRANGERS.0, STRANGERS.1);
     let mut told = stop.clone();
     let mut connections = JoinSet::new();
     loop {
@@ -75,10 +109,14 @@ pub async fn serve(
             () = stopped(&mut told) => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, from)) => {
                     let _ = stream.set_nodelay(true);
                     connections.spawn(connection(
-                        stream, acceptor.clone(), router.clone(), stop.clone(), PATIENCE,
+                        (stream, from.ip()),
+                        acceptor.clone(),
+                        router.clone(),
+                        (stop.clone(), door.clone()),
+                        PATIENCE,
                     ));
                 }
                 Err(error) => {
@@ -101,11 +139,28 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 }
 
 async fn connection(
+    (stream, from): (impl AsyncRead + AsyncWrite + Unpin + Send + 'static, IpAddr),
+    acceptor: TlsAcceptor,
+    router: Router,
+    (stop, door): (watch::Receiver<bool>, Door),
+    patience: Patience,
+) {
+    let (place, told) = door.enter(from);
+    let stranger = Stranger(Arc::new(Mutex::new(Some(place))));
+    let goes = stranger.clone().has_to_go(told, patience.stranger);
+    tokio::select! {
+        () = exchange(stream, acceptor, router, stop, patience, stranger) => {}
+        () = goes => tracing::debug!(%from, "a connection without a token was closed"),
+    }
+}
+
+async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     acceptor: TlsAcceptor,
     router: Router,
     mut stop: watch::Receiver<bool>,
     patience: Patience,
+    stranger: Stranger,
 ) {
     let accepting = tokio::time::timeout(patience.handshake, acceptor.accept(stream));
     let Ok(Ok(mut stream)) = accepting.await else { return };
@@ -118,6 +173,10 @@ async fn connection(
     };
     builder.http1().timer(TokioTimer::new()).header_read_timeout(patience.head);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(patience.ping);
+    let router = router.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(stranger.clone());
+        request
+    });
     let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(serving);
     let stopping = tokio::select! {
@@ -138,6 +197,7 @@ async fn connection(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::Extension;
     use rustls::pki_types::ServerName;
     use rustls::{ClientConfig, RootCertStore};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
@@ -147,6 +207,7 @@ mod tests {
     const SHORT: Patience = Patience {
         handshake: Duration::from_millis(50),
         head: Duration::from_millis(50),
+        stranger: Duration::from_secs(30),
         ping: Duration::from_secs(30),
     };
 
@@ -166,8 +227,15 @@ mod tests {
             .with_no_client_auth();
         let (near, far) = duplex(1 << 16);
         let (stop, stopped) = watch::channel(false);
-        let router = Router::new().fallback(|| async { "here" });
-        tokio::spawn(connection(far, acceptor, router, stopped, patience));
+        let router = Router::new().fallback(|| async { "here" }).route(
+            "/known",
+            axum::routing::get(async |Extension(stranger): Extension<Stranger>| {
+                stranger.is_known();
+                "here"
+            }),
+        );
+        let (from, door) = (IpAddr::from([192, 0, 2, 1]), Door::new(1, 1));
+        tokio::spawn(connection((far, from), acceptor, router, (stopped, door), patience));
         (near, TlsConnector::from(Arc::new(client)), stop)
     }
 
@@ -199,6 +267,29 @@ mod tests {
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
         assert!(!String::from_utf8_lossy(&answer).contains("here"));
+    }
+
+    async fn asks(stream: &mut TlsStream<DuplexStream>, path: &str) -> std::io::Result<()> {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        while !answer.ends_with("here") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).await?;
+            answer.push(byte[0].into());
+        }
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn who_shows_no_token_in_time_is_let_go_and_who_has_shown_one_stays() {
+        let patience = Patience { stranger: Duration::from_millis(300), ..PATIENCE };
+        for (path, stays) in [("/", false), ("/known", true)] {
+            let (mut stream, _stop) = greeted(patience).await;
+            asks(&mut stream, path).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            assert_eq!(asks(&mut stream, path).await.is_ok(), stays, "{path}");
+        }
     }
 
     #[tokio::test]
