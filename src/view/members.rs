@@ -33,8 +33,8 @@ pub(super) fn members(
         objects.for_each(|object| resolver.handle(Event::Apply(object)));
         resolver.handle(Event::Done(kind));
     };
-    let shard = fragments.iter().map(|fragment| (**fragment).clone()).collect();
-    kind(Kind::Shard, &mut std::iter::once(Object::Shard("0".into(), 0, shard)));
+    let shard: Vec<Fragment> = fragments.iter().map(|fragment| (**fragment).clone()).collect();
+    kind(Kind::Shard, &mut std::iter::once(Object::Shard("0".into(), 0, shard.into())));
     kind(Kind::Slice, &mut facts.slices.iter().cloned().map(Object::Slice));
     kind(Kind::Node, &mut facts.nodes.iter().cloned().map(Object::Node));
     kind(Kind::Certificates, &mut std::iter::empty());

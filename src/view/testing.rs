@@ -81,7 +81,7 @@ pub(super) fn settled() -> Lists {
     let facts = Facts::new(lists.clone(), None, None, now());
     let fragments: Vec<_> = facts.planner.fragments("local").map(|it| (**it).clone()).collect();
     let hash: PlanHash = facts.planner.hash("local");
-    let spec = PlanSpec { load_balancer: "local".into(), hash, fragments, unreadable: 0 };
+    let spec = PlanSpec { load_balancer: "local".into(), hash, fragments, unread: Vec::new() };
     lists.plans = vec![Plan::new("local-0", spec)];
     lists.leases.push(object(json!({
         "metadata": {"name": names::agent_lease("local"), "annotations": {names::ANNOTATION_PLAN_HASH: hash.to_string()}},

@@ -4,15 +4,16 @@
 
 use crate::schema;
 use bowline_core::hash::PlanHash;
+use bowline_core::key::ConsumerRef;
 use bowline_core::plan::Fragment;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::ser::{SerializeSeq as _, SerializeStruct as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 /// What a load balancer must do for some of its consumers.
-#[derive(Clone, Debug, PartialEq, Serialize, CustomResource, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, CustomResource, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
     group = "bowline.dev",
@@ -49,10 +50,47 @@ pub struct PlanSpec {
     /// What each Service or Ingress wants on the load balancer.
     #[schemars(schema_with = "fragments")]
     pub fragments: Vec<Fragment>,
-    /// How many fragments were there that could not be read, and are not in `fragments`. Never
-    /// written. Where it is not 0, another version of Bowline wrote the Plan, or a person did.
-    #[serde(skip)]
-    pub unreadable: usize,
+    /// Fragments that this version cannot read, and that are not in `fragments`. They are written after those, as
+    /// they were. Another version of Bowline wrote them, or a person did.
+    #[schemars(skip)]
+    pub unread: Vec<Unread>,
+}
+
+/// A fragment that this version cannot read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unread {
+    /// Whose it is, and which part. None: not even that can be read.
+    pub item: Option<(ConsumerRef, u32)>,
+    /// As it is written.
+    pub raw: Value,
+}
+
+impl Unread {
+    fn new(raw: Value) -> Self {
+        let part = raw.get("part").map_or(Some(0), |part| u32::try_from(part.as_u64()?).ok());
+        let consumer = raw.get("consumer").and_then(|it| ConsumerRef::deserialize(it).ok());
+        Self { item: consumer.zip(part), raw }
+    }
+}
+
+impl Serialize for PlanSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Fragments<'a>(&'a PlanSpec);
+        impl Serialize for Fragments<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let PlanSpec { fragments, unread, .. } = self.0;
+                let mut all = serializer.serialize_seq(Some(fragments.len() + unread.len()))?;
+                fragments.iter().try_for_each(|it| all.serialize_element(it))?;
+                unread.iter().try_for_each(|it| all.serialize_element(&it.raw))?;
+                all.end()
+            }
+        }
+        let mut spec = serializer.serialize_struct("PlanSpec", 3)?;
+        spec.serialize_field("loadBalancer", &self.load_balancer)?;
+        spec.serialize_field("hash", &self.hash)?;
+        spec.serialize_field("fragments", &Fragments(self))?;
+        spec.end()
+    }
 }
 
 /// The spec as it is read: a fragment that this version does not understand costs nobody else.
@@ -68,23 +106,21 @@ struct Written {
 #[serde(untagged)]
 enum MaybeFragment {
     Readable(Fragment),
-    Unreadable(IgnoredAny),
+    Unreadable(Value),
 }
 
 impl<'de> Deserialize<'de> for PlanSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Written { load_balancer, hash, fragments: written } =
             Written::deserialize(deserializer)?;
-        let all = written.len();
-        let fragments: Vec<Fragment> = written
-            .into_iter()
-            .filter_map(|one| match one {
-                MaybeFragment::Readable(fragment) => Some(fragment),
-                MaybeFragment::Unreadable(_) => None,
-            })
-            .collect();
-        let unreadable = all - fragments.len();
-        Ok(Self { load_balancer, hash, fragments, unreadable })
+        let (mut fragments, mut unread) = (Vec::with_capacity(written.len()), Vec::new());
+        for one in written {
+            match one {
+                MaybeFragment::Readable(fragment) => fragments.push(fragment),
+                MaybeFragment::Unreadable(raw) => unread.push(Unread::new(raw)),
+            }
+        }
+        Ok(Self { load_balancer, hash, fragments, unread })
     }
 }
 
@@ -158,15 +194,43 @@ mod tests {
         };
         let (one, two) = (fragment("a", "192.0.2.1"), fragment("b", "2001:db8::1"));
         let readable = read(json!([one, two]));
-        assert_eq!((readable.fragments.len(), readable.unreadable), (2, 0));
+        assert_eq!((readable.fragments.len(), readable.unread.len()), (2, 0));
         let bad_host = json!({"consumer": one["consumer"], "sites": [
             {"entry": "web", "host": "a b", "rules": []},
         ]});
-        let all = json!([one, fragment("c", "nowhere"), 7, bad_host, two]);
-        assert_eq!(read(all), PlanSpec { unreadable: 3, ..readable.clone() });
-        let written = serde_json::to_value(PlanSpec { unreadable: 3, ..readable }).unwrap();
-        assert_eq!(written["fragments"], json!([one, two]));
+        let nowhere = fragment("c", "nowhere");
+        let all = json!([one, nowhere, 7, bad_host, two]);
+        let found = read(all);
+        let item = |fragment: &Value| {
+            Some((serde_json::from_value(fragment["consumer"].clone()).unwrap(), 0))
+        };
+        let unread = vec![
+            Unread { item: item(&nowhere), raw: nowhere.clone() },
+            Unread { item: None, raw: json!(7) },
+            Unread { item: item(&bad_host), raw: bad_host.clone() },
+        ];
+        assert_eq!(found, PlanSpec { unread, ..readable });
+        // What cannot be read is written as it was.
+        let written = serde_json::to_value(&found).unwrap();
+        assert_eq!(written["fragments"], json!([one, two, nowhere, 7, bad_host]));
         assert_eq!(written.as_object().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_field_of_a_newer_version_is_passed_over_and_a_newer_value_is_not_guessed() {
+        let hash = "0".repeat(64);
+        let read = |fragment: &Value| {
+            let spec = json!({"loadBalancer": "edge", "hash": hash, "fragments": [fragment]});
+            serde_json::from_value::<PlanSpec>(spec).unwrap()
+        };
+        let mut newer = fragment("a", "192.0.2.1");
+        newer["listeners"][0]["mood"] = json!("calm");
+        newer["part"] = json!(2);
+        assert_eq!(read(&newer).fragments.len(), 1);
+        newer["listeners"][0]["protocol"] = json!("QUIC");
+        let spec = read(&newer);
+        let (consumer, part) = spec.unread[0].item.clone().unwrap();
+        assert_eq!((spec.fragments.len(), &*consumer.name, part), (0, "a", 2));
     }
 
     /// The pattern and greatest length of texts at a place in a fragment.

@@ -139,7 +139,7 @@ fn measure_resolver(services: usize) -> Result<Numbers> {
         let fragments: Vec<Fragment> = serde_json::from_str(&text)?;
         reading += started.elapsed();
         let name = format!("edge-{number}").into();
-        resolver.handle(Event::Apply(Object::Shard(name, number as u32, fragments)));
+        resolver.handle(Event::Apply(Object::Shard(name, number as u32, fragments.into())));
     }
     for i in 0..services {
         resolver.handle(Event::Apply(Object::Slice(slice(i, 0))));

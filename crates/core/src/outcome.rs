@@ -89,6 +89,12 @@ pub enum Reason {
     TooManyMembers,
     /// A certificate for which its namespace has no room on the load balancer.
     TooManyCertificates,
+    /// The proxy may open too few files for it.
+    NoDescriptors,
+    /// What is planned for it cannot be read by an agent of another version.
+    PlanUnread,
+    /// A reason of a newer agent that this version does not know.
+    Unknown,
 }
 
 impl Reason {

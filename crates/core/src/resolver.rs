@@ -20,19 +20,22 @@ mod shards;
 mod sites;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod upgrades;
 
 use crate::hash::PlanHash;
 use crate::key::{ConsumerRef, ObjectKey};
 use crate::members::MemberRules;
 use crate::objects::{Node, Slice};
 use crate::outcome::{Problem, Reason, quote};
-use crate::plan::{Fragment, Host};
+use crate::plan::Host;
 use crate::update::{Certificate, CookieSecret, Extent, ListenerKey, Refusal, Update};
 use endpoints::Endpoints;
 use guard::Guard;
 use listeners::Listeners;
 use nodes::Nodes;
 use pools::Pools;
+pub use shards::Written;
 use shards::{Shards, Swap};
 use sites::Sites;
 use std::net::IpAddr;
@@ -57,8 +60,9 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
     /// A Plan object: its name, its number among those of the load balancer, and its fragments. A
-    /// fragment in two of them counts once, from the one with the lower number.
-    Shard(Arc<str>, u32, Vec<Fragment>),
+    /// fragment in two of them counts once, from the one with the lower number. For a consumer with a fragment that
+    /// cannot be read the one before goes on.
+    Shard(Arc<str>, u32, Written),
     /// An EndpointSlice.
     Slice(Slice),
     /// A Node.
@@ -179,9 +183,9 @@ impl Resolver {
 
     fn apply(&mut self, object: Object) {
         match object {
-            Object::Shard(name, index, fragments) => {
+            Object::Shard(name, index, written) => {
                 let epoch = self.cycles.of(Kind::Shard).epoch;
-                let swaps = self.shards.apply(&name, index, fragments, epoch);
+                let swaps = self.shards.apply(&name, index, written, epoch);
                 self.swap(swaps);
             }
             Object::Slice(slice) => {
@@ -314,14 +318,27 @@ impl Resolver {
         self.sites.uncertified()
     }
 
-    /// Members that are left out of what [`Self::take`] has given so far, each on the consumer that it concerns.
+    /// What is left out of what [`Self::take`] has given so far, each on the consumer that it concerns: members,
+    /// and fragments that cannot be read.
     pub fn left_out(&self) -> impl Iterator<Item = Refusal> {
-        self.pools.left_out()
+        let unread = self.shards.unread().map(|(consumer, served)| {
+            let (then, extent) = match served {
+                true => ("it is served as it was before", Extent::Part),
+                false => ("it is not served", Extent::All),
+            };
+            let message = format!(
+                "the agent cannot read what is planned for it, which another version of Bowline has \
+                 written; {then}. Update the agent"
+            );
+            let problem = Problem::new(Reason::PlanUnread, message);
+            Refusal { consumer: consumer.clone(), problem, extent }
+        });
+        self.pools.left_out().chain(unread)
     }
 
-    /// Whether other members are left out than when it was last asked. Nothing else need have changed.
+    /// Whether something else is left out than when it was last asked. Nothing else need have changed.
     pub fn take_left_out_changed(&mut self) -> bool {
-        self.pools.take_left_out_changed()
+        self.pools.take_left_out_changed() | self.shards.take_unread_changed()
     }
 
     /// What the plan has for two consumers and is served for the other one, as two leaders may record it for

@@ -23,13 +23,13 @@ use crate::observe::Change;
 use crate::random;
 use crate::roles::{AgentOptions, Context, RoleError};
 use crate::watch::{self, Seen, Selection};
-use bowline_api::{Plan, convert, names};
+use bowline_api::{Plan, PlanSpec, convert, names};
 use bowline_core::backoff::Backoff;
 use bowline_core::hash::PlanHash;
 use bowline_core::key::ObjectKey;
 use bowline_core::outcome::{Problem, Reason};
 use bowline_core::replicas::Said;
-use bowline_core::resolver::{Event, Kind, Object, Resolver};
+use bowline_core::resolver::{Event, Kind, Object, Resolver, Written};
 use bowline_core::update::{self, Extent, Refusal, Update};
 use bowline_drivers::Driver;
 use k8s_openapi::api::core::v1::Node;
@@ -156,7 +156,7 @@ fn follow(
                 // One that the leader would not have made is not the leader's.
                 let name = plan.name_any();
                 let index = names::plan_index(&name)?;
-                Some(Object::Shard(name.into(), index, plan.spec.fragments))
+                Some(Object::Shard(name.into(), index, written(plan.spec)))
             })
         })
     });
@@ -186,6 +186,16 @@ fn follow(
         let (client, namespace, name) = (client.clone(), namespace.clone(), name.clone());
         secrets::follow(client, namespace, name, metrics.clone(), listener.clone(), works)
     });
+}
+
+/// A Plan as the resolver takes it. Its leader may be of another version.
+fn written(spec: PlanSpec) -> Written {
+    let nameless = spec.unread.iter().filter(|it| it.item.is_none()).count();
+    if nameless > 0 {
+        tracing::warn!(fragments = nameless, "a Plan has parts of which nothing can be read");
+    }
+    let unread = spec.unread.into_iter().filter_map(|it| it.item).collect();
+    Written { fragments: spec.fragments, unread, hash: Some(spec.hash) }
 }
 
 /// Starts to follow Nodes, which only some need.

@@ -9,6 +9,7 @@
 use bowline_api::names;
 use bowline_core::hash::PlanHash;
 use bowline_core::key::ConsumerKind;
+use bowline_core::outcome::Reason;
 use bowline_core::replicas::{Entry, Said};
 use bowline_core::status::MOST_ADDRESSES;
 use bowline_core::update::{Extent, Refusal};
@@ -215,10 +216,19 @@ fn read_whole(lease: &Lease) -> Said {
     }
 }
 
+/// A refusal as an agent of this or a newer version says it.
+fn refusal(mut one: Value) -> Option<Refusal> {
+    let reason = one.get("reason").filter(|it| it.is_string());
+    if reason.is_some_and(|it| Reason::deserialize(it).is_err()) {
+        one["reason"] = json!(Reason::Unknown);
+    }
+    serde_json::from_value(one).ok()
+}
+
 /// The refusals that can be read, and how many cannot.
 fn refusals(all: Vec<Value>) -> (Vec<Refusal>, usize) {
     let told = all.len();
-    let read: Vec<_> = all.into_iter().filter_map(|one| serde_json::from_value(one).ok()).collect();
+    let read: Vec<_> = all.into_iter().filter_map(refusal).collect();
     let unread = told - read.len();
     (read, unread)
 }
@@ -262,7 +272,7 @@ fn list(refused: &[Refusal], room: usize) -> (Vec<String>, usize) {
 mod tests {
     use super::*;
     use bowline_core::key::ConsumerRef;
-    use bowline_core::outcome::{Problem, Reason};
+    use bowline_core::outcome::Problem;
     use bowline_core::plan::Transport;
     use bowline_core::update::ListenerKey;
 
@@ -358,6 +368,16 @@ mod tests {
         }}});
         let lease = serde_json::from_value(lease).unwrap();
         assert_eq!(read_whole(&lease), Said { unlisted: 1, ..Said::default() });
+    }
+
+    #[test]
+    fn a_reason_of_a_newer_agent_is_told_with_its_words() {
+        let part = refusal(ConsumerKind::Service, "web", Extent::Part);
+        let mut newer = serde_json::to_value(&part).unwrap();
+        newer["reason"] = json!("FromTheFuture");
+        let problem = Problem::new(Reason::Unknown, part.problem.message.clone());
+        let expected = Refusal { problem, ..part };
+        assert_eq!(refusals(vec![newer]), (vec![expected], 0));
     }
 
     #[test]

@@ -28,7 +28,7 @@ fn without_secrets_the_certificate_is_the_one_that_the_leader_recorded() {
         tls.certificate = Some(CertificateRef { hash: "0123456789abcdef".into() });
     }
     let hash = PlanHash::default();
-    let spec = PlanSpec { load_balancer: "local".into(), hash, fragments, unreadable: 0 };
+    let spec = PlanSpec { load_balancer: "local".into(), hash, fragments, unread: Vec::new() };
     blind.plans = vec![Plan::new("local-0", spec)];
     let text = explained(blind, Subject::Ingress, "demo", "hello");
     let told = "hello.localhost (TLS: certificate 0123456789ab; clear text is redirected)";

@@ -255,9 +255,9 @@ fn settle(cluster: &mut Cluster, resolver: &mut Resolver, driver: &mut Driver) {
         let Some(Refusal { consumer, extent, .. }) = resolver.unserved().next() else { return };
         let before = driver.listeners.len() + driver.sites.len();
         for ((kind, _), object) in cluster.iter_mut() {
-            let Object::Shard(_, _, fragments) = object else { continue };
+            let Object::Shard(_, _, written) = object else { continue };
             assert_eq!(*kind, Kind::Shard);
-            for fragment in fragments.iter_mut().filter(|it| it.consumer == consumer) {
+            for fragment in written.fragments.iter_mut().filter(|it| it.consumer == consumer) {
                 fragment.listeners.retain(|it| extent != Extent::Listener(ListenerKey::of(it)));
                 fragment.sites.retain(|it| extent != Extent::Host(it.host.clone()));
             }

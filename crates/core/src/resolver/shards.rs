@@ -5,7 +5,7 @@ use crate::hash::PlanHash;
 use crate::key::ConsumerRef;
 use crate::plan::{Fragment, Pool, Site};
 use crate::update::{ListenerKey, ResolvedListener, SiteKey};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What a fragment is known by: whose, and which part.
@@ -61,6 +61,37 @@ struct Shard {
     rank: Rank,
     epoch: u32,
     parts: Parts,
+    /// Those of which something is there that cannot be read.
+    unread: BTreeSet<PartKey>,
+    /// What its leader's hash has beyond that of the parts that can be read.
+    beyond: PlanHash,
+}
+
+/// What a shard has for somebody.
+#[derive(Clone, Debug)]
+enum Carried {
+    /// This.
+    Part(Arc<Part>),
+    /// Something that cannot be read.
+    Unread,
+}
+
+/// A Plan object as it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The fragments that can be read.
+    pub fragments: Vec<Fragment>,
+    /// Those that cannot, as far as it can be read whose they are.
+    pub unread: Vec<(ConsumerRef, u32)>,
+    /// The hash that its leader gave it. None: as the fragments say. A leader of another version hashes what
+    /// is not read here, too, and believes an agent that says its hash.
+    pub hash: Option<PlanHash>,
+}
+
+impl From<Vec<Fragment>> for Written {
+    fn from(fragments: Vec<Fragment>) -> Self {
+        Self { fragments, ..Self::default() }
+    }
 }
 
 /// All Plan objects of the load balancer.
@@ -69,7 +100,11 @@ pub(super) struct Shards {
     /// By name.
     shards: BTreeMap<Arc<str>, Shard>,
     /// Who carries a fragment; the first one counts.
-    carriers: BTreeMap<PartKey, BTreeMap<Rank, Arc<Part>>>,
+    carriers: BTreeMap<PartKey, BTreeMap<Rank, Carried>>,
+    /// What counts for those of which the first carrier has something that cannot be read: what counted before.
+    kept: BTreeMap<PartKey, Option<Arc<Part>>>,
+    /// Whether `kept` is another than when it was last asked.
+    kept_changed: bool,
     hash: PlanHash,
 }
 
@@ -84,41 +119,59 @@ impl Shards {
         &mut self,
         name: &Arc<str>,
         index: u32,
-        fragments: Vec<Fragment>,
+        written: Written,
         epoch: u32,
     ) -> Vec<Swap> {
+        let Written { fragments, unread, hash: declared } = written;
         let rank = (index, name.clone());
         let mut swaps = Vec::new();
         if self.shards.get(name).is_some_and(|shard| shard.rank != rank) {
             swaps = self.delete(name);
         }
-        let mut old = self.shards.remove(name).map(|shard| shard.parts).unwrap_or_default();
+        let old = self.shards.remove(name);
+        let before = old.as_ref().map_or_else(PlanHash::default, |shard| shard.beyond);
+        let (mut old, mut gone) = old.map(|it| (it.parts, it.unread)).unwrap_or_default();
         let mut new = Parts::new();
+        let mut sum = PlanHash::default();
         for fragment in fragments {
             let key = (fragment.consumer.clone(), fragment.part);
             if new.contains_key(&key) {
                 continue;
             }
             let hash = PlanHash::of(&fragment);
+            sum = sum.plus(hash);
             let part = match old.remove(&key) {
                 Some(part) if part.hash == hash => part,
                 _ => {
                     let part = Arc::new(Part::new(fragment, hash));
-                    swaps.extend(self.carry(&rank, &key, Some(part.clone())));
+                    swaps.extend(self.carry(&rank, &key, Some(Carried::Part(part.clone()))));
                     part
                 }
             };
+            gone.remove(&key);
             new.insert(key, part);
         }
-        swaps.extend(old.keys().filter_map(|key| self.carry(&rank, key, None)));
-        self.shards.insert(name.clone(), Shard { rank, epoch, parts: new });
+        let unread: BTreeSet<_> = unread.into_iter().filter(|key| !new.contains_key(key)).collect();
+        for key in &unread {
+            old.remove(key);
+            gone.remove(key);
+            swaps.extend(self.carry(&rank, key, Some(Carried::Unread)));
+        }
+        let gone = old.into_keys().chain(gone);
+        swaps.extend(gone.filter_map(|key| self.carry(&rank, &key, None)).collect::<Vec<_>>());
+        let beyond = declared.map_or_else(PlanHash::default, |declared| declared.minus(sum));
+        self.hash = self.hash.minus(before).plus(beyond);
+        self.shards.insert(name.clone(), Shard { rank, epoch, parts: new, unread, beyond });
         swaps
     }
 
     /// Forgets a shard.
     pub(super) fn delete(&mut self, name: &str) -> Vec<Swap> {
-        let Some(Shard { rank, parts, .. }) = self.shards.remove(name) else { return Vec::new() };
-        parts.keys().filter_map(|key| self.carry(&rank, key, None)).collect()
+        let Some(shard) = self.shards.remove(name) else { return Vec::new() };
+        let Shard { rank, parts, unread, beyond, .. } = shard;
+        self.hash = self.hash.minus(beyond);
+        let gone = parts.into_keys().chain(unread);
+        gone.filter_map(|key| self.carry(&rank, &key, None)).collect()
     }
 
     /// Forgets shards that were last told in another epoch.
@@ -128,25 +181,51 @@ impl Shards {
         gone.iter().flat_map(|name| self.delete(name)).collect()
     }
 
+    /// Those of which something is planned that cannot be read, and whether they are served as before.
+    pub(super) fn unread(&self) -> impl Iterator<Item = (&ConsumerRef, bool)> {
+        self.kept.iter().map(|((consumer, _), kept)| (consumer, kept.is_some()))
+    }
+
+    /// Whether [`Self::unread`] may be another than when it was last asked.
+    pub(super) fn take_unread_changed(&mut self) -> bool {
+        std::mem::take(&mut self.kept_changed)
+    }
+
     /// Notes what a shard carries for somebody, and says what counts instead, if that changes.
-    fn carry(&mut self, shard: &Rank, key: &PartKey, part: Option<Arc<Part>>) -> Option<Swap> {
+    fn carry(&mut self, shard: &Rank, key: &PartKey, part: Option<Carried>) -> Option<Swap> {
         let carriers = self.carriers.entry(key.clone()).or_default();
-        let old = carriers.values().next().cloned();
+        let first = carriers.values().next().cloned();
         match part {
             Some(part) => carriers.insert(shard.clone(), part),
             None => carriers.remove(shard),
         };
-        let new = carriers.values().next().cloned();
+        let then = carriers.values().next().cloned();
         if carriers.is_empty() {
             self.carriers.remove(key);
         }
+        let was_unread = matches!(first, Some(Carried::Unread));
+        let (old, counted) = match first {
+            Some(Carried::Part(part)) => (Some(part.clone()), Some(part)),
+            Some(Carried::Unread) => (self.kept.remove(key).flatten(), None),
+            None => (None, None),
+        };
+        let (new, counts) = match then {
+            Some(Carried::Part(part)) => (Some(part.clone()), Some(part)),
+            // What it had goes on.
+            Some(Carried::Unread) => {
+                self.kept.insert(key.clone(), old.clone());
+                (old.clone(), None)
+            }
+            None => (None, None),
+        };
+        self.kept_changed |= was_unread || self.kept.contains_key(key);
+        self.hash = counted.iter().fold(self.hash, |hash, part| hash.minus(part.hash));
+        self.hash = counts.iter().fold(self.hash, |hash, part| hash.plus(part.hash));
         match (&old, &new) {
             (Some(old), Some(new)) if Arc::ptr_eq(old, new) => return None,
             (None, None) => return None,
             _ => {}
         }
-        self.hash = old.iter().fold(self.hash, |hash, part| hash.minus(part.hash));
-        self.hash = new.iter().fold(self.hash, |hash, part| hash.plus(part.hash));
         Some(Swap { old, new })
     }
 }

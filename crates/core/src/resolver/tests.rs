@@ -119,7 +119,7 @@ pub(super) fn node(name: &str, last: u8, usable: bool) -> Object {
 pub(super) fn shard(name: &str, fragments: Vec<Fragment>) -> Object {
     let number = name.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse();
     let index = number.unwrap_or_else(|_| name.as_bytes()[0].into());
-    Object::Shard(name.into(), index, fragments)
+    Object::Shard(name.into(), index, fragments.into())
 }
 
 pub(super) fn secret(name: &str, hashes: &[&str]) -> Object {
@@ -496,10 +496,11 @@ fn shards_are_told_apart_by_number_as_the_leader_does() {
 #[test]
 fn a_shard_that_gets_another_number_is_not_there_twice() {
     let (one, two) = (fragment("web", 80, Backends::Pods), fragment("web", 81, Backends::Pods));
-    let all = vec![shard("b", vec![one.clone()]), Object::Shard("a".into(), 1, vec![two.clone()])];
+    let all =
+        vec![shard("b", vec![one.clone()]), Object::Shard("a".into(), 1, vec![two.clone()].into())];
     let mut resolver = resolver(all);
     assert_eq!(resolver.take().unwrap().hash, PlanHash::of(&two));
-    resolver.handle(Event::Apply(Object::Shard("a".into(), 1000, vec![two])));
+    resolver.handle(Event::Apply(Object::Shard("a".into(), 1000, vec![two].into())));
     assert_eq!(resolver.take().unwrap().hash, PlanHash::of(&one));
 }
 

@@ -327,7 +327,7 @@ mod tests {
         }))
         .unwrap();
         let mut resolver = Resolver::new();
-        resolver.handle(Event::Apply(Object::Shard("edge-0".into(), 0, vec![fragment])));
+        resolver.handle(Event::Apply(Object::Shard("edge-0".into(), 0, vec![fragment].into())));
         let certificate = Certificate { chain: "chain".into(), key: "key".into() };
         let certificates = vec![("abc".into(), Arc::new(certificate))];
         resolver.handle(Event::Apply(Object::Certificates("s".into(), certificates)));

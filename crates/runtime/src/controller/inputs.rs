@@ -12,11 +12,13 @@ use crate::watch::{self, Seen, Selection};
 use bowline_api::address::Address;
 use bowline_api::address_pool::AddressPool;
 use bowline_api::external_ip::ExternalIP;
+use bowline_api::plan::Unread;
 use bowline_api::{
     LoadBalancer, LoadBalancerClaim, LoadBalancerClass, LoadBalancerClassSpec, Plan, convert, names,
 };
 use bowline_core::addresses::{self, Record};
 use bowline_core::binder::Class;
+use bowline_core::hash::PlanHash;
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::plan::Fragment;
 use bowline_core::planner::{Event, Kind, Object};
@@ -66,7 +68,7 @@ pub(super) enum Heard {
 impl Heard {
     /// Whether this is an object of ours that cannot be read, or not wholly.
     pub(super) fn is_unreadable(&self) -> bool {
-        matches!(self, Self::Plan(Seen::Apply(plan)) if plan.unreadable > 0)
+        matches!(self, Self::Plan(Seen::Apply(plan)) if plan.unreadable || !plan.unread.is_empty())
     }
 
     /// What this is news of.
@@ -118,8 +120,12 @@ pub(super) struct PlanSeen {
     /// The uid of the load balancer to which it belongs, if its label is right too.
     pub(super) owner: Option<String>,
     pub(super) fragments: Vec<Fragment>,
-    /// How many more it has that cannot be read.
-    pub(super) unreadable: usize,
+    /// Those that another version has written, or a person, and that cannot be read.
+    pub(super) unread: Vec<Unread>,
+    /// The hash that its writer gave it.
+    pub(super) hash: PlanHash,
+    /// Whether the object as a whole cannot be read.
+    pub(super) unreadable: bool,
 }
 
 impl PlanSeen {
@@ -146,14 +152,12 @@ impl PlanSeen {
             Some(spec) => spec.load_balancer.as_str(),
             None => load_balancer_of(&meta, &name, numbered(&name, ""), is_plan_of),
         };
-        Self {
-            load_balancer: load_balancer.into(),
-            owner: owned_by(&meta, load_balancer),
-            unreadable: spec.as_ref().map_or(1, |spec| spec.unreadable),
-            version: meta.resource_version.unwrap_or_default(),
-            fragments: spec.map(|spec| spec.fragments).unwrap_or_default(),
-            name,
-        }
+        let (load_balancer, owner) = (load_balancer.into(), owned_by(&meta, load_balancer));
+        let unreadable = spec.is_none();
+        let (fragments, unread, hash) =
+            spec.map(|spec| (spec.fragments, spec.unread, spec.hash)).unwrap_or_default();
+        let version = meta.resource_version.unwrap_or_default();
+        Self { load_balancer, owner, unreadable, version, fragments, unread, hash, name }
     }
 }
 
@@ -479,8 +483,8 @@ mod tests {
         PlanSeen::of(serde_json::from_value(object).unwrap())
     }
 
-    /// Whose it is, its owner's uid, and how much of it cannot be read.
-    fn told(plan: &PlanSeen) -> (&str, Option<&str>, usize) {
+    /// Whose it is, its owner's uid, and whether it cannot be read.
+    fn told(plan: &PlanSeen) -> (&str, Option<&str>, bool) {
         (&plan.load_balancer, plan.owner.as_deref(), plan.unreadable)
     }
 
@@ -488,11 +492,14 @@ mod tests {
     fn a_plan_belongs_to_the_load_balancer_of_its_name_whatever_was_edited() {
         let spec = |lb: &str| json!({"loadBalancer": lb, "hash": "0".repeat(64), "fragments": []});
         let right = plan("edge-0", "edge", spec("edge"));
-        assert_eq!(told(&right), ("edge", Some("u"), 0));
-        assert_eq!(told(&plan("edge-0", "edge", spec("other"))), ("edge", Some("u"), 1));
-        assert_eq!(told(&plan("edge-0", "edge", json!({"fragments": 3}))), ("edge", Some("u"), 1));
-        assert_eq!(told(&plan("edge-0", "other", spec("edge"))), ("edge", None, 0));
-        assert_eq!(told(&plan("edge-0", "other", spec("other"))), ("edge", None, 1));
+        assert_eq!(told(&right), ("edge", Some("u"), false));
+        assert_eq!(told(&plan("edge-0", "edge", spec("other"))), ("edge", Some("u"), true));
+        assert_eq!(
+            told(&plan("edge-0", "edge", json!({"fragments": 3}))),
+            ("edge", Some("u"), true)
+        );
+        assert_eq!(told(&plan("edge-0", "other", spec("edge"))), ("edge", None, false));
+        assert_eq!(told(&plan("edge-0", "other", spec("other"))), ("edge", None, true));
         assert!(!plan("edge", "edge", spec("edge")).is_ours());
     }
 
@@ -522,6 +529,6 @@ mod tests {
     fn the_plan_of_a_load_balancer_with_a_long_name_is_found_by_its_owner() {
         let long = "a".repeat(253);
         let seen = plan(&names::plan_name(&long, 0), &long, json!({}));
-        assert_eq!((&*seen.load_balancer, seen.unreadable), (long.as_str(), 1));
+        assert_eq!((&*seen.load_balancer, seen.unreadable), (long.as_str(), true));
     }
 }

@@ -3,6 +3,7 @@
 
 use super::inputs::PlanSeen;
 use super::packed::Packed;
+use bowline_api::plan::Unread;
 use bowline_api::{Plan, PlanSpec, names};
 use bowline_core::hash::PlanHash;
 use bowline_core::key::{ConsumerKind, ConsumerRef};
@@ -23,6 +24,8 @@ type Item = (ConsumerRef, u32);
 pub(super) struct Plans {
     packed: Packed<Item, PlanHash>,
     fragments: BTreeMap<Item, Planned>,
+    /// Fragments of another version that cannot be read, and stay as they are.
+    foreign: BTreeMap<Item, Foreign>,
     /// Items that may have to be written, by the change with which they were last planned.
     unwritten: BTreeSet<(u64, Item)>,
     /// The hash of each object.
@@ -38,11 +41,22 @@ struct Planned {
     change: u64,
 }
 
+/// A fragment that another version has written, and that this one cannot read. It stays as it is while its
+/// consumer wants what it wanted when this leader met it.
+#[derive(Debug)]
+struct Foreign {
+    unread: Unread,
+    stamp: Stamp<PlanHash>,
+    /// What this leader would have written, once it writes at all.
+    instead: Option<PlanHash>,
+}
+
 impl Default for Plans {
     fn default() -> Self {
         Self {
             packed: Packed::new(LARGEST),
             fragments: BTreeMap::new(),
+            foreign: BTreeMap::new(),
             unwritten: BTreeSet::new(),
             hashes: BTreeMap::new(),
         }
@@ -63,6 +77,7 @@ pub(super) struct PlanWrite {
     pub(super) version: Option<String>,
     load_balancer: Arc<str>,
     fragments: Vec<Arc<Fragment>>,
+    unread: Vec<Unread>,
 }
 
 impl PlanWrite {
@@ -84,7 +99,7 @@ impl PlanWrite {
         };
         let fragments = self.fragments.iter().map(|fragment| (**fragment).clone()).collect();
         let load_balancer = self.load_balancer.to_string();
-        let spec = PlanSpec { load_balancer, hash, fragments, unreadable: 0 };
+        let spec = PlanSpec { load_balancer, hash, fragments, unread: self.unread.clone() };
         let mut plan = Plan::new(&self.name, spec);
         plan.metadata = super::writes::owned(&self.name, &self.load_balancer, uid);
         plan.metadata.resource_version = self.version.clone();
@@ -106,6 +121,11 @@ fn nobody() -> ConsumerRef {
     }
 }
 
+/// What a fragment is known by of which nobody knows whose it is.
+fn nameless(unread: &Unread) -> Item {
+    (ConsumerRef { uid: unread.raw.to_string().into(), ..nobody() }, 0)
+}
+
 impl Plans {
     /// A consumer wants this, as of this change.
     pub(super) fn want(&mut self, consumer: &ConsumerRef, parts: &[Arc<Fragment>], change: u64) {
@@ -114,13 +134,20 @@ impl Plans {
         let gone = old.filter(|(_, number)| parts.iter().all(|part| part.part != *number));
         for item in gone.cloned().collect::<Vec<_>>() {
             self.fragments.remove(&item);
+            self.foreign.remove(&item);
             self.packed.want(item.clone(), None);
             self.unwritten.insert((change, item));
         }
         for part in parts {
             let item = (consumer.clone(), part.part);
             let (fragment, stamp) = (Arc::clone(part), stamp(part));
-            self.packed.want(item.clone(), Some(stamp));
+            let other = |it: &Foreign| it.instead.is_some_and(|instead| instead != stamp.hash);
+            if self.foreign.get(&item).is_some_and(other) {
+                // Its consumer wants something else now: from here on it is as this version plans it.
+                self.foreign.remove(&item);
+            }
+            let kept = self.foreign.get(&item).map(|foreign| foreign.stamp);
+            self.packed.want(item.clone(), Some(kept.unwrap_or(stamp)));
             self.fragments.insert(item.clone(), Planned { fragment, stamp, change });
             self.unwritten.insert((change, item));
         }
@@ -145,14 +172,84 @@ impl Plans {
             (item, stamp)
         });
         let mut items: Items<_, _> = items.collect();
-        if plan.unreadable > 0 {
+        if plan.unreadable || self.is_edited(&plan, sum(&items)) {
             // Stands for what cannot be read. As nobody wants it, the object is written without it.
             items.insert((nobody(), 0), Stamp { hash: PlanHash::default(), size: 0 });
+        } else {
+            self.adopt(index, &plan, &mut items);
         }
         self.hashes.insert(index, sum(&items));
         self.suspect(index);
         self.packed.seen(index, plan.version, plan.owner, items);
         self.suspect(index);
+    }
+
+    /// Whether a person made parts unreadable: then the hash is still the one of what this version plans.
+    fn is_edited(&self, plan: &PlanSeen, readable: PlanHash) -> bool {
+        let known = plan.unread.iter().filter_map(|it| self.fragments.get(it.item.as_ref()?));
+        let ours = known.fold(readable, |sum, planned| sum.plus(planned.stamp.hash));
+        !plan.unread.is_empty() && ours == plan.hash
+    }
+
+    /// What another version has written, and this one cannot read, stays.
+    fn adopt(&mut self, index: u32, plan: &PlanSeen, items: &mut Items<Item, PlanHash>) {
+        // Sums are all that count, so one of them may have the hash of all.
+        let mut hash = plan.hash.minus(sum(items));
+        for unread in &plan.unread {
+            let item = unread.item.clone().unwrap_or_else(|| nameless(unread));
+            // Never as large as what stands for the same in words of this version.
+            let size = json_size(&unread.raw) + 1;
+            let stamp = Stamp { hash: std::mem::take(&mut hash), size };
+            items.insert(item.clone(), stamp);
+            let before = self.foreign.get(&item).filter(|it| it.unread == *unread);
+            let instead = before.and_then(|it| it.instead);
+            // Without its consumer it goes; of which nobody knows whose it is, that stays.
+            if unread.item.is_none() || self.fragments.contains_key(&item) {
+                self.packed.want(item.clone(), Some(stamp));
+            }
+            self.foreign.insert(item, Foreign { unread: unread.clone(), stamp, instead });
+        }
+        // What was there before and is not any more is this version's again.
+        let held = self.packed.items(index).into_iter().flatten().map(|(item, _)| item);
+        let gone =
+            held.filter(|item| self.foreign.contains_key(*item) && !items.contains_key(*item));
+        let read = items.keys().filter(|item| {
+            self.foreign
+                .get(*item)
+                .is_some_and(|it| plan.unread.iter().all(|unread| *unread != it.unread))
+        });
+        for item in gone.chain(read).cloned().collect::<Vec<_>>() {
+            self.foreign.remove(&item);
+            let own = self.fragments.get(&item).map(|planned| planned.stamp);
+            self.packed.want(item, own);
+        }
+    }
+
+    /// From now on this leader writes: what it would write for consumers of which it cannot read what is there.
+    fn compare_foreign(&mut self) {
+        let mut edited = Vec::new();
+        for (item, foreign) in self.foreign.iter_mut().filter(|(_, it)| it.instead.is_none()) {
+            let Some(planned) = self.fragments.get(item) else { continue };
+            foreign.instead = Some(planned.stamp.hash);
+            if foreign.stamp.hash == planned.stamp.hash {
+                edited.push((item.clone(), planned.stamp));
+            }
+        }
+        // It has the hash of what this version would write: a person has edited it.
+        for (item, stamp) in edited {
+            self.foreign.remove(&item);
+            self.packed.want(item, Some(stamp));
+        }
+    }
+
+    /// The hash of the plan as it is written where some of it is as another version has it, given the one of
+    /// what this version plans.
+    pub(super) fn with_foreign(&self, hash: PlanHash) -> PlanHash {
+        self.foreign.iter().fold(hash, |hash, (item, foreign)| match self.fragments.get(item) {
+            Some(planned) => hash.minus(planned.stamp.hash).plus(foreign.stamp.hash),
+            None if foreign.unread.item.is_none() => hash.plus(foreign.stamp.hash),
+            None => hash,
+        })
     }
 
     /// What an object holds may have to be written again.
@@ -248,17 +345,26 @@ impl Plans {
         uid: Option<&str>,
         now: Instant,
     ) -> Option<PlanWrite> {
+        self.compare_foreign();
         let write = self.packed.next(uid, now)?;
         let index = write.index();
-        let items = write.items().into_iter().flatten();
-        let planned = items.filter_map(|(item, _)| self.fragments.get(item));
-        let fragments = planned.map(|planned| Arc::clone(&planned.fragment)).collect();
+        let (mut fragments, mut unread) = (Vec::new(), Vec::new());
+        for (item, stamp) in write.items().into_iter().flatten() {
+            match (self.foreign.get(item), self.fragments.get(item)) {
+                (Some(foreign), _) if foreign.stamp == *stamp => {
+                    unread.push(foreign.unread.clone())
+                }
+                (_, Some(planned)) => fragments.push(Arc::clone(&planned.fragment)),
+                _ => {}
+            }
+        }
         Some(PlanWrite {
             name: names::plan_name(load_balancer, index),
             version: self.packed.version(index).map(ToOwned::to_owned),
             load_balancer: Arc::clone(load_balancer),
             write,
             fragments,
+            unread,
         })
     }
 }
@@ -267,6 +373,7 @@ impl Plans {
 mod tests {
     use super::*;
     use bowline_core::plan::{Listener, ListenerProtocol, Serves};
+    use serde_json::json;
 
     fn consumer() -> ConsumerRef {
         ConsumerRef { name: "edge".into(), uid: "1".into(), ..nobody() }
@@ -282,13 +389,15 @@ mod tests {
         }
     }
 
-    fn seen(version: &str, owner: &str, unreadable: usize) -> PlanSeen {
+    fn seen(version: &str, owner: &str, unreadable: bool) -> PlanSeen {
         PlanSeen {
             name: "edge-0".to_owned(),
             load_balancer: "edge".into(),
             version: version.to_owned(),
             owner: Some(owner.to_owned()),
             fragments: vec![fragment()],
+            unread: Vec::new(),
+            hash: PlanHash::of(&fragment()),
             unreadable,
         }
     }
@@ -328,7 +437,7 @@ mod tests {
     #[test]
     fn what_a_former_leader_planned_and_nobody_wants_is_unwritten_until_it_is_gone() {
         let (mut plans, lb, now) = (Plans::default(), Arc::from("edge"), Instant::now());
-        plans.seen(seen("1", "uid", 0));
+        plans.seen(seen("1", "uid", false));
         plans.doubt(&[consumer()].into(), 3);
         assert_eq!(plans.first_unwritten(), Some(3));
         let write = plans.next(&lb, Some("uid"), now).unwrap().write;
@@ -340,19 +449,121 @@ mod tests {
     fn a_plan_with_something_that_cannot_be_read_is_written_anew() {
         let mut plans = Plans::default();
         plans.want(&consumer(), &[Arc::new(fragment())], 1);
-        plans.seen(seen("1", "uid", 0));
+        plans.seen(seen("1", "uid", false));
         assert!(plans.is_settled());
-        plans.seen(seen("2", "uid", 1));
+        plans.seen(seen("2", "uid", true));
         assert_eq!(next(&mut plans, "uid"), Some((vec![fragment()], Some("2".to_owned()))));
-        plans.seen(seen("3", "uid", 0));
+        plans.seen(seen("3", "uid", false));
         assert!(plans.is_settled());
+    }
+
+    fn fragment_at(port: u16) -> Fragment {
+        let listener = Listener {
+            address: [192, 0, 2, 1].into(),
+            port,
+            protocol: ListenerProtocol::Tcp,
+            serves: Serves::Pool("pool".into()),
+        };
+        Fragment { listeners: vec![listener], ..fragment() }
+    }
+
+    fn other() -> ConsumerRef {
+        ConsumerRef { name: "web".into(), uid: "2".into(), ..nobody() }
+    }
+
+    /// A Plan with one fragment that can be read, and one of `other` that cannot; under this hash.
+    fn newer(version: &str, hash: PlanHash) -> PlanSeen {
+        let raw = json!({"consumer": other(), "listeners": [{"protocol": "QUIC"}]});
+        let unread = vec![Unread { item: Some((other(), 0)), raw }];
+        PlanSeen { unread, hash, ..seen(version, "uid", false) }
+    }
+
+    fn foreign_hash() -> PlanHash {
+        PlanHash::of(&fragment()).plus(format!("{:064x}", 77).parse().unwrap())
+    }
+
+    /// What the next write has: what can be read, and what is passed on as it is.
+    fn written(plans: &mut Plans) -> Option<(Vec<Arc<str>>, Vec<serde_json::Value>, PlanHash)> {
+        let write = plans.next(&"edge".into(), Some("uid"), Instant::now())?;
+        let spec = write.object("uid").spec;
+        let names = spec.fragments.iter().map(|it| it.consumer.name.clone()).collect();
+        let raw = spec.unread.into_iter().map(|it| it.raw).collect();
+        plans.wrote(
+            write.write,
+            Some(write.version.map_or(1, |it| it.parse::<u32>().unwrap() + 1).to_string()),
+        );
+        Some((names, raw, spec.hash))
+    }
+
+    #[test]
+    fn what_a_newer_leader_wrote_stays_until_its_consumer_wants_something_else_or_leaves() {
+        let of_other = || Fragment { consumer: other(), ..fragment() };
+        let mut plans = Plans::default();
+        plans.seen(newer("1", foreign_hash()));
+        plans.want(&consumer(), &[Arc::new(fragment())], 1);
+        // While it learns what there is, it plans more than once.
+        let half = Fragment { part: 0, listeners: Vec::new(), ..of_other() };
+        plans.want(&other(), &[Arc::new(half)], 1);
+        plans.want(&other(), &[Arc::new(of_other())], 1);
+        assert_eq!(written(&mut plans), None);
+        assert!(plans.is_settled());
+        let planned = PlanHash::of(&fragment()).plus(PlanHash::of(&of_other()));
+        assert_eq!(plans.with_foreign(planned), foreign_hash());
+        assert_eq!(plans.hash(), foreign_hash());
+        // Its neighbour changes: it is written along as it was.
+        let changed = Fragment { part: 0, sites: Vec::new(), ..fragment_at(81) };
+        plans.want(&consumer(), &[Arc::new(changed.clone())], 2);
+        let (names, raw, hash) = written(&mut plans).unwrap();
+        assert_eq!(
+            (names, raw),
+            (vec!["edge".into()], vec![newer("1", foreign_hash()).unread[0].raw.clone()])
+        );
+        let without = foreign_hash().minus(PlanHash::of(&fragment()));
+        assert_eq!(hash, without.plus(PlanHash::of(&changed)));
+        // Its consumer wants something else: now it is as this version plans it.
+        let anew = Fragment { consumer: other(), ..fragment_at(82) };
+        plans.want(&other(), &[Arc::new(anew.clone())], 3);
+        let (names, raw, hash) = written(&mut plans).unwrap();
+        assert_eq!((names.len(), raw), (2, vec![]));
+        assert_eq!(hash, PlanHash::of(&changed).plus(PlanHash::of(&anew)));
+        assert_eq!(plans.with_foreign(hash), hash);
+    }
+
+    #[test]
+    fn an_edit_by_hand_from_before_this_leader_is_undone_too() {
+        let mut plans = Plans::default();
+        let own = Fragment { consumer: other(), ..fragment() };
+        plans.seen(newer("1", PlanHash::of(&fragment()).plus(PlanHash::of(&own))));
+        plans.want(&consumer(), &[Arc::new(fragment())], 1);
+        plans.want(&other(), &[Arc::new(own)], 1);
+        let (names, raw, _) = written(&mut plans).unwrap();
+        assert_eq!((names.len(), raw), (2, vec![]));
+    }
+
+    #[test]
+    fn what_nobody_can_read_goes_with_its_consumer_and_an_edit_by_hand_is_undone() {
+        let mut plans = Plans::default();
+        plans.seen(newer("1", foreign_hash()));
+        plans.want(&consumer(), &[Arc::new(fragment())], 1);
+        // Nothing wants to be there any more: it goes.
+        let (names, raw, _) = written(&mut plans).unwrap();
+        assert_eq!((names.len(), raw), (1, vec![]));
+        // A person edits what this version wrote; the hash is still that of what it wrote.
+        let mut plans = Plans::default();
+        let own = Fragment { consumer: other(), ..fragment() };
+        let hash = PlanHash::of(&fragment()).plus(PlanHash::of(&own));
+        plans.want(&consumer(), &[Arc::new(fragment())], 1);
+        plans.want(&other(), &[Arc::new(own)], 1);
+        plans.seen(newer("1", hash));
+        let (names, raw, _) = written(&mut plans).unwrap();
+        assert_eq!((names.len(), raw), (2, vec![]));
     }
 
     #[test]
     fn a_plan_that_belongs_to_a_deleted_load_balancer_is_written_again_once() {
         let mut plans = Plans::default();
         plans.want(&consumer(), &[Arc::new(fragment())], 1);
-        plans.seen(seen("1", "old", 0));
+        plans.seen(seen("1", "old", false));
         assert_eq!(next(&mut plans, "old"), None);
         assert_eq!(next(&mut plans, "new"), Some((vec![fragment()], Some("1".to_owned()))));
         let (now, wait) = (Instant::now(), std::time::Duration::from_secs(9));

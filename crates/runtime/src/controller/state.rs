@@ -334,7 +334,10 @@ impl State {
             self.met.insert(lb);
         }
         for lb in std::mem::take(&mut self.met) {
-            self.history.record(&lb, self.planner.hash(&lb), self.change);
+            let planned = self.planner.hash(&lb);
+            let plans = self.plans.get(&lb);
+            let hash = plans.map_or(planned, |plans| plans.with_foreign(planned));
+            self.history.record(&lb, hash, self.change);
         }
     }
 

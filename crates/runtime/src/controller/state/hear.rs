@@ -161,6 +161,10 @@ impl State {
                 // An echo of a write of ours may come after the next one was answered.
                 if plans.is_news(&plan.name, &plan.version) {
                     self.record(&lb, &plan.name, &plan.fragments);
+                    if !plan.unread.is_empty() {
+                        // What its agent says has another hash than what is planned here.
+                        self.met.insert(Arc::clone(&lb));
+                    }
                     self.plans.entry(Arc::clone(&lb)).or_default().seen(plan);
                 }
                 self.dirty.insert(Target::Plans(lb));

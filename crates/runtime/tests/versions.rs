@@ -1,0 +1,164 @@
+//! A leader and an agent of different versions: a Plan has a value that one of them cannot read.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod support;
+
+use bowline_api::Plan;
+use bowline_core::update::{Change, Extent};
+use bowline_runtime::AgentOptions;
+use bowline_runtime::lease::entries;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use support::{
+    Recorder, cluster, controller_options, create, eventually, load_balancer, service, start_agent,
+    start_controller,
+};
+
+fn plans(client: &Client) -> Api<DynamicObject> {
+    let resource = ApiResource::erase::<Plan>(&());
+    Api::namespaced_with(client.clone(), "bowline-system", &resource)
+}
+
+/// The fragments in the Plan, by the name of their consumer.
+async fn fragment(client: &Client, name: &str) -> Option<Value> {
+    let plan = plans(client).get_opt("edge-0").await.unwrap()?;
+    let all = plan.data["spec"]["fragments"].as_array()?.clone();
+    all.into_iter().find(|it| it["consumer"]["name"] == name)
+}
+
+/// The ports at which a driver listens now.
+fn ports(driver: &Recorder) -> BTreeSet<u16> {
+    let mut ports = BTreeSet::new();
+    for update in driver.updates.lock().unwrap().iter() {
+        if update.complete {
+            ports.clear();
+        }
+        for change in &update.listeners {
+            match change {
+                Change::Put(key, _) => ports.insert(key.port),
+                Change::Remove(key) => ports.remove(&key.port),
+            };
+        }
+    }
+    ports
+}
+
+async fn listens(driver: &Recorder, expected: &[u16]) {
+    let expected: BTreeSet<_> = expected.iter().copied().collect();
+    eventually(&format!("listeners at {expected:?}"), || async {
+        let now = ports(driver);
+        if now == expected { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await;
+}
+
+/// Waits until the agent says this of what it cannot read.
+async fn says(client: &Client, expected: &[(&str, Extent)]) {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "bowline-system");
+    let expected: Vec<_> =
+        expected.iter().map(|(name, it)| ((*name).to_owned(), it.clone())).collect();
+    eventually(&format!("the agent says {expected:?}"), || async {
+        let all = entries(&leases.get("bowline-agent-edge").await.unwrap());
+        let live = all.iter().filter(|it| !it.left);
+        let told = live.flat_map(|it| &it.said.refused);
+        let told = told.filter(|it| it.problem.reason.to_string() == "PlanUnread");
+        let told: Vec<_> =
+            told.map(|it| (it.consumer.name.to_string(), it.extent.clone())).collect();
+        if told == expected { Ok(()) } else { Err(format!("{all:?}")) }
+    })
+    .await;
+}
+
+async fn programmed(client: &Client, name: &str, with: &str) {
+    let api: Api<Service> = Api::namespaced(client.clone(), "default");
+    eventually(&format!("{name} is served{with}"), || async {
+        let service = serde_json::to_value(api.get(name).await.unwrap().status).unwrap();
+        let conditions = service["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|it| it["type"] == "bowline.dev/Programmed");
+        let message = found.map(|it| it["message"].as_str().unwrap_or_default().to_owned());
+        let holds = found.is_some_and(|it| it["status"] == "True");
+        let same = message.is_some_and(|it| it.contains(with));
+        if holds && same { Ok(()) } else { Err(service.to_string()) }
+    })
+    .await;
+}
+
+/// Lets the API take what a newer version would write: its kinds allow it.
+async fn newer_kinds(client: &Client) {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let mut definition = definitions.get("plans.bowline.dev").await.unwrap();
+    let mut schema = serde_json::to_value(&definition.spec.versions[0].schema).unwrap();
+    schema["openAPIV3Schema"]["properties"]["spec"] = any;
+    definition.spec.versions[0].schema = serde_json::from_value(schema).unwrap();
+    definitions.replace("plans.bowline.dev", &Default::default(), &definition).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_version_cannot_read_is_served_as_before_and_is_not_erased() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    create(&client, load_balancer("127.0.0.1")).await;
+    create(&client, service("web", 8080)).await;
+    create(&client, service("api", 8081)).await;
+    let controller = start_controller(client.clone(), controller_options("old"));
+    let driver = Recorder::default();
+    let agent = start_agent(client.clone(), AgentOptions::new("edge"), driver.clone());
+    listens(&driver, &[8080, 8081]).await;
+    programmed(&client, "web", "").await;
+    controller.stop().await;
+
+    // A newer leader plans something for one of them that this version has no word for.
+    newer_kinds(&client).await;
+    let mut raw = fragment(&client, "web").await.unwrap();
+    raw["pools"][0]["algorithm"] = json!("Quantum");
+    raw["listeners"][0]["port"] = json!(8888);
+    let api = fragment(&client, "api").await.unwrap();
+    let spec = json!({"spec": {"fragments": [raw, api], "hash": format!("{:064x}", 4711)}});
+    plans(&client).patch("edge-0", &PatchParams::default(), &Patch::Merge(&spec)).await.unwrap();
+    says(&client, &[("web", Extent::Part)]).await;
+    assert_eq!(ports(&driver), [8080, 8081].into(), "it is served as before");
+
+    // An agent that starts now serves the rest.
+    agent.stop().await;
+    let driver = Recorder::default();
+    let agent = start_agent(client.clone(), AgentOptions::new("edge"), driver.clone());
+    says(&client, &[("web", Extent::All)]).await;
+    listens(&driver, &[8081]).await;
+
+    // A leader of this version keeps it, tells its owner, and serves everybody else.
+    let controller = start_controller(client.clone(), controller_options("old-again"));
+    let api: Api<Service> = Api::namespaced(client.clone(), "default");
+    eventually("its owner is told", || async {
+        let status = serde_json::to_value(api.get("web").await.unwrap().status).unwrap();
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        let told = conditions.iter().any(|it| it["reason"] == "PlanUnread");
+        if told { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    create(&client, service("new", 8082)).await;
+    listens(&driver, &[8081, 8082]).await;
+    programmed(&client, "new", "").await;
+    assert_eq!(fragment(&client, "web").await, Some(raw.clone()), "it is as it was written");
+    // Two leaders of this version do not fight over it, and one that begins keeps it, too.
+    controller.stop().await;
+    let controller = start_controller(client.clone(), controller_options("old-at-last"));
+    create(&client, service("newer", 8083)).await;
+    programmed(&client, "newer", "").await;
+    assert_eq!(fragment(&client, "web").await, Some(raw), "it is as it was written");
+
+    // Its owner changes it: now it is as this version plans it.
+    create(&client, service("web", 8090)).await;
+    listens(&driver, &[8081, 8082, 8083, 8090]).await;
+    programmed(&client, "web", "").await;
+    says(&client, &[]).await;
+    agent.stop().await;
+    controller.stop().await;
+    cluster.shutdown().await;
+}
