@@ -125,6 +125,7 @@ fn files(folder: &Path, desired: &Desired) -> BTreeMap<String, Vec<u8>> {
         peers_socket: folder.join("peers.sock"),
         access_log: false,
         version: Version(2, 6),
+        descriptors: 1 << 20,
     };
     render(desired, &Excluded::default(), &settings).expect("settings").wanted.files()
 }

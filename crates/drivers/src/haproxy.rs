@@ -8,6 +8,7 @@
 //!                                   └────────▲── read back: what runs
 //! ```
 
+mod budget;
 pub mod command;
 pub mod diff;
 mod driver;

@@ -16,7 +16,7 @@ mod settings;
 use both::{Checks, signal, start};
 use bowline_core::outcome::Reason;
 use bowline_core::plan::{Host, Limits, PathKind, Persistence, PersistenceKey, Pool};
-use bowline_core::update::{Change, Extent, Report, Update};
+use bowline_core::update::{Change, Extent, MemberChange, Report, Update};
 use bowline_drivers::Driver as _;
 use bowline_drivers::haproxy::{Counters, Options, drive};
 use common::{
@@ -382,4 +382,91 @@ async fn a_consumer_is_held_to_its_bandwidth_where_haproxy_can_and_told_where_no
     }
     assert_eq!(get(port, "a.example", "/").await.unwrap().0, 200);
     driver.drain(Duration::from_secs(5)).await;
+}
+
+/// So many files this process and those that it starts may open from now on.
+fn limit_files(most: u64) {
+    use nix::sys::resource::{Resource, setrlimit};
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("fewer files");
+}
+
+/// A pool with so many members where nobody is, each at another address.
+fn crowd(
+    name: &str,
+    number: u32,
+) -> (Change<std::sync::Arc<str>, std::sync::Arc<Pool>>, MemberChange) {
+    let at = |n: u32| (std::net::Ipv4Addr::from(0x7f20_0000 + n), 9).into();
+    let base = name.bytes().fold(0_u32, |sum, byte| (sum * 31 + u32::from(byte)) % 97) * 5_000;
+    let all: Vec<_> = (base..base + number).map(at).collect();
+    (pool(name), members(name, &all))
+}
+
+fn evil(name: &str) -> bowline_core::key::ConsumerRef {
+    bowline_core::key::ConsumerRef { namespace: "evil".into(), ..consumer(name) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_going_live() {
+    limit_files(3_000);
+    let folder = tempfile::tempdir().unwrap();
+    let at = backend("shop").await;
+    let (port, update) = first(&[at]).await;
+    let (mut driver, report) = start(options(folder.path()), &update).await;
+    assert_eq!(report.refused, []);
+    answers(port, "a.example", "/", 200, "shop").await;
+
+    // Three pools of another namespace with more members than HAProxy may open files.
+    let crowds: Vec<_> = ["c1", "c2", "c3"].map(|name| crowd(name, 1_500)).into();
+    let sites = ["c1", "c2", "c3"].map(|name| {
+        let Change::Put(key, it) = site(exact(&format!("{name}.evil.example")), "/", name, name)
+        else {
+            panic!("a site")
+        };
+        let mut it = (*it).clone();
+        it.owner = "evil".into();
+        it.rules.iter_mut().for_each(|(_, by)| *by = evil(name));
+        Change::Put(key, std::sync::Arc::new(it))
+    });
+    let update = Update {
+        pools: crowds.iter().map(|(pool, _)| pool.clone()).collect(),
+        members: crowds.iter().map(|(_, members)| members.clone()).collect(),
+        sites: sites.into(),
+        ..Update::default()
+    };
+    let report = driver.apply(&update).await.unwrap();
+    let report = settled(&mut driver, report).await;
+    let told: Vec<_> =
+        report.refused.iter().map(|it| (&*it.consumer.namespace, it.problem.reason)).collect();
+    assert!(
+        !told.is_empty() && told.iter().all(|it| *it == ("evil", Reason::NoDescriptors)),
+        "{told:?}"
+    );
+    assert!(report.refused.iter().all(|it| it.extent == Extent::Part));
+
+    // The next change of somebody else is loaded.
+    let update =
+        Update { sites: vec![site(exact("b.example"), "/", "p", "other")], ..Update::default() };
+    let report = driver.apply(&update).await.unwrap();
+    settled(&mut driver, report).await;
+    answers(port, "b.example", "/", 200, "shop").await;
+
+    // HAProxy is killed, and starts again.
+    let socket = folder.path().join("admin.sock");
+    let info = ask(&socket, "show info").await.unwrap();
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid: ")).unwrap().parse().unwrap();
+    signal(pid, "-KILL");
+    eventually("another HAProxy", async || {
+        let info = ask(&socket, "show info").await.map_err(|error| error.to_string())?;
+        let now = info.lines().find_map(|line| line.strip_prefix("Pid: ")).unwrap_or_default();
+        if now == pid.to_string() { Err("the same".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    answers(port, "a.example", "/", 200, "shop").await;
+
+    // Members that come one after another are told too, and what is over is left unchecked.
+    let more = crowd("p", 900).1;
+    let shop = MemberChange { pool: "p".into(), ..more };
+    let report = driver.apply(&Update { members: vec![shop], ..Update::default() }).await.unwrap();
+    settled(&mut driver, report).await;
+    driver.drain(Duration::ZERO).await;
 }

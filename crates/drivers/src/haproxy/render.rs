@@ -5,6 +5,7 @@ mod backend;
 mod frontend;
 mod routes;
 
+use super::budget;
 use super::text::{BadText, Word};
 use super::version::Version;
 use super::wanted::{Body, COMMON, Section, Servers, Wanted};
@@ -32,6 +33,8 @@ pub struct Settings {
     pub access_log: bool,
     /// Which HAProxy it is.
     pub version: Version,
+    /// How many files it may open.
+    pub descriptors: usize,
 }
 
 /// What HAProxy is to have, and what of the plan is not in it.
@@ -89,8 +92,8 @@ struct Render<'a> {
     sieve: Sieve<'a>,
     settings: &'a Settings,
     wanted: Wanted,
-    /// Pools that something leads to, by name.
-    pools: BTreeMap<Arc<str>, (Word, Mode)>,
+    /// Pools that something leads to, by name, and who leads there first.
+    pools: BTreeMap<Arc<str>, (Word, Mode, ConsumerRef)>,
 }
 
 impl Render<'_> {
@@ -210,7 +213,7 @@ impl Render<'_> {
                     );
                     self.refuse(consumer, reason, message, Extent::Part);
                 }
-                self.pools.insert(pool.clone(), (name, mode));
+                self.pools.insert(pool.clone(), (name, mode, consumer.clone()));
             }
             Err(why) => {
                 let message = format!("the pool {} {why}", quote(pool));
@@ -221,12 +224,27 @@ impl Render<'_> {
 
     /// The backend of a pool, if requests or connections can be sent there.
     fn backend(&self, pool: &str, mode: Mode) -> Option<&Word> {
-        self.pools.get(pool).filter(|(_, has)| *has == mode).map(|(name, _)| name)
+        self.pools.get(pool).filter(|(_, has, _)| *has == mode).map(|(name, ..)| name)
     }
 
     fn listeners(&mut self) {
         let mut entries: BTreeMap<(Arc<str>, bool), Vec<&ResolvedListener>> = BTreeMap::new();
+        let desired = self.desired.listeners.iter();
+        let desired = desired.map(|(key, it)| (key, &it.consumer.namespace));
+        let closed = budget::closed(desired, self.settings.descriptors);
         for (key, resolved) in self.sieve.listeners() {
+            if closed.contains(key) {
+                let message = format!(
+                    "{}: HAProxy may open {} files here, too few for all listeners, and namespace {} has \
+                     the most",
+                    key.socket(),
+                    self.settings.descriptors,
+                    resolved.consumer.namespace
+                );
+                let extent = Extent::Listener(*key);
+                self.refuse(&resolved.consumer, Reason::NoDescriptors, message, extent);
+                continue;
+            }
             match (&resolved.listener.serves, resolved.protocol()) {
                 (Serves::Entry(entry), ListenerProtocol::Http) => {
                     entries.entry((entry.clone(), false)).or_default().push(resolved);
@@ -279,12 +297,32 @@ impl Render<'_> {
 
     fn backends(&mut self) {
         let (desired, version) = (self.desired, self.settings.version);
-        for (pool, (name, mode)) in std::mem::take(&mut self.pools) {
+        let pools = std::mem::take(&mut self.pools);
+        let descriptors = self.settings.descriptors;
+        let listeners = desired.listeners.len().min(budget::most_listeners(descriptors));
+        self.wanted.most_checks = budget::most_checks(descriptors, listeners);
+        let needs = pools.iter().map(|(pool, (.., consumer))| {
+            (consumer.namespace.clone(), pool.clone(), desired.members(pool).len())
+        });
+        let unchecked = budget::over(needs, self.wanted.most_checks);
+        for (pool, (name, mode, consumer)) in pools {
             let Some(config) = desired.pools.get(&pool) else { continue };
+            let checked = !unchecked.contains(&pool);
+            if checked {
+                self.wanted.checks += desired.members(&pool).len();
+            } else {
+                let message = format!(
+                    "the members of pool {} are not checked: HAProxy may open {descriptors} files here, too \
+                     few for all checks, and namespace {} has the most",
+                    quote(&pool),
+                    consumer.namespace
+                );
+                self.refuse(&consumer, Reason::NoDescriptors, message, Extent::Part);
+            }
             let text = backend::text(config, mode, desired.cookie_secret.as_ref(), version);
             let kind = backend::is_of_a_kind(config, mode);
             let kind = kind.then(|| format!("kind:{}", short_hash(&[text.as_bytes()])));
-            let body = Body { from: None, text, options: backend::options(config).into() };
+            let body = Body { from: None, text, options: backend::options(config, checked).into() };
             if self.insert_backend(name.clone(), body, kind).is_err() {
                 continue;
             }

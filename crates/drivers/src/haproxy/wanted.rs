@@ -70,6 +70,11 @@ impl Body {
         Self { from: Some(kind), text: String::new(), options }
     }
 
+    /// Whether its servers are checked.
+    pub fn checks(&self) -> bool {
+        self.options.contains(" check ")
+    }
+
     /// The key that gives servers their cookies, if they have any.
     pub fn cookie_key(&self) -> Option<&str> {
         self.text.lines().find_map(|line| line.trim_start().strip_prefix(COOKIE_KEY))
@@ -123,6 +128,10 @@ pub struct Wanted {
     pub certificates: BTreeMap<Arc<str>, Arc<str>>,
     /// Certificates by name, by file name.
     pub crt_lists: BTreeMap<String, Shown>,
+    /// How many of the servers are checked: each takes a file.
+    pub checks: usize,
+    /// How many may be.
+    pub most_checks: usize,
 }
 
 /// The file of a certificate.

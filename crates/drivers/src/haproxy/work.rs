@@ -16,7 +16,7 @@ use super::wanted::{Body, CONFIG, Section, Wanted};
 use crate::Error;
 use crate::desired::Desired;
 use crate::program::work::{Program, Seen};
-use crate::program::{Excluded, trouble};
+use crate::program::{Excluded, process, trouble};
 use bowline_core::update::Update;
 use nix::sys::signal::Signal;
 use prometheus_client::metrics::counter::Counter;
@@ -76,6 +76,7 @@ impl Proxy {
                 peers_socket: options.folder.join("peers.sock"),
                 access_log: options.access_log,
                 version,
+                descriptors: usize::try_from(process::files()).unwrap_or(usize::MAX),
             },
             commands,
             log: Log::new(&options.folder),
@@ -101,9 +102,13 @@ impl Proxy {
                 continue;
             };
             let Some(now) = common.wanted.servers.get_mut(&name) else { continue };
+            let section = Section::Backend(name.clone());
+            if common.wanted.sections.get(&section).is_some_and(Body::checks) {
+                let (before, after) = (now.weights.len(), servers.weights.len());
+                common.wanted.checks = (common.wanted.checks + after).saturating_sub(before);
+            }
             *now = servers;
             let Some(observed) = &self.observed else { continue };
-            let section = Section::Backend(name.clone());
             if let (Some(running), Some(body)) =
                 (observed.servers.get(&name), observed.sections.get(&section))
             {
@@ -195,7 +200,9 @@ impl Program for Proxy {
 
     async fn tell(&mut self, common: &mut Common, update: Option<&Update>) -> Result<(), Error> {
         match update {
-            Some(update) if is_of_members(update) => self.tell_members(common, update).await,
+            Some(update) if is_of_members(update) && !outgrows(&common.wanted, update) => {
+                self.tell_members(common, update).await
+            }
             _ => {
                 common.render(self)?;
                 self.step(common).await;
@@ -266,6 +273,17 @@ impl Program for Proxy {
     async fn master(&self, common: &Common) -> Option<u32> {
         self.processes(common).await.ok().map(|it| it.master)
     }
+}
+
+/// Whether there would be more members to check than HAProxy has files for: then it is rendered anew who is.
+fn outgrows(wanted: &Wanted, update: &Update) -> bool {
+    let grown = update.members.iter().map(|change| {
+        let Ok(name) = Word::pool(&change.pool) else { return 0 };
+        let before = wanted.servers.get(&name).map_or(0, |it| it.weights.len());
+        let checked = wanted.sections.get(&Section::Backend(name)).is_some_and(Body::checks);
+        if checked { change.members.len().saturating_sub(before) } else { 0 }
+    });
+    wanted.checks + grown.sum::<usize>() > wanted.most_checks
 }
 
 fn is_of_members(update: &Update) -> bool {

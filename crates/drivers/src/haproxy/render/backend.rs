@@ -21,14 +21,20 @@ pub(super) enum Mode {
 const PASSIVE: &str = " check inter 1h fastinter 1s downinter 1s fall 3 rise 1 observe layer4 \
                        error-limit 3 on-error mark-down";
 
-/// What is said of every server, with a space before it.
-pub(super) fn options(pool: &Pool) -> String {
+/// What is said of every server, with a space before it. One that is not checked takes no file of its own.
+pub(super) fn options(pool: &Pool, checked: bool) -> String {
     let mut options = String::new();
     if pool.speaks == Speaks::H2c {
         options.push_str(" proto h2");
     }
     if pool.proxy_protocol {
-        options.push_str(" send-proxy-v2 check-send-proxy");
+        options.push_str(" send-proxy-v2");
+    }
+    if !checked {
+        return options;
+    }
+    if pool.proxy_protocol {
+        options.push_str(" check-send-proxy");
     }
     match &pool.health_check {
         None => options.push_str(PASSIVE),
