@@ -169,8 +169,8 @@ fn an_expression_that_takes_long_to_match_is_left_out_and_told() {
     desired.put_pool(pool("q"), &[member(2)]);
     desired.put_site(Host::Regex("(a+)+".into()), None, "slow", vec![prefix("/", "q")]);
     let found = rendered(&desired);
-    let told: Vec<_> = found.refused.iter().map(|it| (&it.consumer, it.extent)).collect();
-    assert_eq!(told, [(&ingress("slow"), Extent::Part)]);
+    let told: Vec<_> = found.refused.iter().map(|it| (&it.consumer, &it.extent)).collect();
+    assert_eq!(told, [(&ingress("slow"), &Extent::Part)]);
     let message = &found.refused[0].problem.message;
     assert!(message.starts_with("the host \"~(a+)+\" may take too long to match: "), "{message}");
     let text = |wanted: &Wanted| format!("{:?}", wanted.maps);
