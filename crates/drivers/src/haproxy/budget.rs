@@ -20,13 +20,16 @@ pub(super) fn most_checks(descriptors: usize, listeners: usize) -> usize {
     (descriptors / 2).saturating_sub(listeners + ANYWAY)
 }
 
+/// What a namespace needs, in all and for each.
+type Needs<K> = (usize, Vec<(usize, K)>);
+
 /// Those to leave out so that the others need no more than `most`, of what each needs: the largest of the
 /// namespace that needs most, and so on.
 pub(super) fn over<K: Ord + Clone>(
     needs: impl IntoIterator<Item = (Arc<str>, K, usize)>,
     most: usize,
 ) -> BTreeSet<K> {
-    let mut namespaces: BTreeMap<Arc<str>, (usize, Vec<(usize, K)>)> = BTreeMap::new();
+    let mut namespaces: BTreeMap<Arc<str>, Needs<K>> = BTreeMap::new();
     let mut total = 0;
     for (namespace, key, need) in needs {
         let (sum, all) = namespaces.entry(namespace).or_default();
