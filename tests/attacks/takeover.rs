@@ -1,10 +1,11 @@
 //! Taking over: hosts and ports that are recorded for one tenant stay with it, whatever an older object of
-//! another tenant asks for later, and whichever process ends or doubts meanwhile.
+//! another tenant asks for later, also when a controller restarts or two of them lead.
 
 use crate::stage::{Stage, is_closed, leads_to, play, play_alone, serves, start_controller, tcp};
 use crate::tenants::{Evil, SHOP, shop, unharmed};
 use bowline_testing::{SYSTEM, eventually, objects};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// The namespaces that have a host in the Plans of the load balancer.
 async fn recorded(stage: &Stage, host: &str) -> Vec<String> {
@@ -138,17 +139,22 @@ fn a_controller_that_begins_anew_keeps_what_is_recorded() {
     });
 }
 
-/// A Plan of another leader, which gave shop's host to evil at the same time.
-async fn foreign_plan(stage: &Stage, evil: &Evil) -> Value {
+/// A Plan of another leader, which gave what an object of shop's has to one of evil's at the same time.
+async fn foreign_plan(stage: &Stage, evil: &Evil, kind: &str, name: &str) -> Value {
     let mut plan = stage.cluster.read("Plan", SYSTEM, &format!("{}-0", stage.lb)).await;
-    let ingress = stage.cluster.read("Ingress", &evil.namespace, "old").await;
+    let object = stage.cluster.read(kind, &evil.namespace, "old").await;
     let fragments = plan["spec"]["fragments"].as_array().cloned().unwrap_or_default();
-    let shops = fragments.into_iter().find(|it| it["consumer"]["namespace"] == *stage.namespace);
+    let shops = fragments.into_iter().find(|it| {
+        let consumer = &it["consumer"];
+        consumer["namespace"] == *stage.namespace
+            && consumer["kind"] == kind
+            && consumer["name"] == name
+    });
     let text =
         shops.expect("shop's fragment").to_string().replace(&stage.namespace, &evil.namespace);
     let mut fragment: Value = serde_json::from_str(&text).expect("JSON");
     fragment["consumer"]["name"] = json!("old");
-    fragment["consumer"]["uid"] = ingress["metadata"]["uid"].clone();
+    fragment["consumer"]["uid"] = object["metadata"]["uid"].clone();
     let metadata = plan["metadata"].as_object_mut().expect("metadata");
     metadata.retain(|key, _| ["labels", "ownerReferences", "namespace"].contains(&key.as_str()));
     metadata.insert("name".to_owned(), json!(format!("{}-7", stage.lb)));
@@ -170,13 +176,51 @@ fn of_two_plans_for_one_host_the_one_that_is_served_stays() {
         evil.ingress(stage, "old", &[SHOP]).await;
         stage.told_in(&evil.namespace, "Ingress", "old", "HostTaken").await;
         unharmed(&stage.dial(80), async {
-            let plan = foreign_plan(stage, &evil).await;
+            let plan = foreign_plan(stage, &evil, "Ingress", "web").await;
             stage.cluster.apply(SYSTEM, &plan).await;
             eventually("the leader takes out what is not served", || async {
                 let left = recorded(stage, SHOP).await;
                 if left == [stage.namespace.as_str()] { Ok(()) } else { Err(format!("{left:?}")) }
             })
             .await;
+        })
+        .await;
+    });
+}
+
+/// The namespaces that have a port in the Plans of the load balancer.
+async fn recorded_port(stage: &Stage, port: u16) -> BTreeSet<String> {
+    let (_, list) = stage.cluster.get(&objects::path("Plan", SYSTEM, "")).await;
+    let plans = list["items"].as_array().cloned().unwrap_or_default();
+    let ours = plans.into_iter().filter(|plan| plan["spec"]["loadBalancer"] == stage.lb);
+    let fragments =
+        ours.flat_map(|plan| plan["spec"]["fragments"].as_array().cloned().unwrap_or_default());
+    let has = |fragment: &Value| {
+        let mut listeners = fragment["listeners"].as_array().into_iter().flatten();
+        listeners.any(|listener| listener["port"] == port)
+    };
+    let namespace = |it: Value| it["consumer"]["namespace"].as_str().unwrap_or_default().to_owned();
+    fragments.filter(has).map(namespace).collect()
+}
+
+#[test]
+fn of_two_plans_for_one_port_the_one_that_is_served_stays() {
+    play(async |stage| {
+        let evil = Evil::new(stage).await;
+        evil.apply(stage, objects::service("old", &stage.lb, &[(5001, 8080)])).await;
+        next_second(stage).await;
+        let a = tcp("a").await;
+        stage.service("line", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        evil.apply(stage, objects::service("old", &stage.lb, &[(5000, 8080), (5001, 8080)])).await;
+        stage.told_in(&evil.namespace, "Service", "old", "PortTaken").await;
+        let plan = foreign_plan(stage, &evil, "Service", "line").await;
+        stage.cluster.apply(SYSTEM, &plan).await;
+        eventually("the leader takes out what is not served", || async {
+            assert_eq!(stage.dial(5000).line().await.expect("an answer").name, "a");
+            let left = recorded_port(stage, 5000).await;
+            let only = left.len() == 1 && left.contains(&stage.namespace);
+            if only { Ok(()) } else { Err(format!("{left:?}")) }
         })
         .await;
     });

@@ -3,8 +3,8 @@
 
 use crate::stage::{Stage, TARGET, http, serves};
 use bowline_testing::objects::{self, Endpoint};
-use bowline_testing::{Backend, Dial};
-use serde_json::Value;
+use bowline_testing::{Backend, Dial, unique};
+use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,15 @@ pub(crate) struct Evil {
 }
 
 impl Evil {
+    /// Its name comes before shop's: what is decided by name goes to it.
     pub(crate) async fn new(stage: &Stage) -> Self {
-        Self { namespace: stage.cluster.namespace().await }
+        let namespace = format!("evil-{}", unique());
+        assert!(namespace < stage.namespace, "{namespace} {}", stage.namespace);
+        stage.cluster.owns("namespace", &namespace);
+        let object =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        stage.cluster.apply("", &object).await;
+        Self { namespace }
     }
 
     pub(crate) async fn apply(&self, stage: &Stage, object: Value) -> Value {

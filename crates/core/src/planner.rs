@@ -126,6 +126,8 @@ pub enum Event {
     Recorded(Record),
     /// A Plan object is being written with this: until it is seen, what it held counts as well.
     Writing(Record),
+    /// A write of the Plan with this number was refused, so nothing of it is there.
+    WriteFailed(Arc<str>, u32),
     /// No write of a Plan is under way any more: only what was seen counts.
     WritesAbandoned,
     /// All that the agents of a load balancer do not serve for a consumer because they serve it for another.

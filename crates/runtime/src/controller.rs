@@ -353,6 +353,7 @@ impl Controller {
                         break;
                     }
                     long += usize::from(target.is_long());
+                    self.state.sends(&target, &write);
                     self.busy.insert(target.clone(), tried);
                     let writer = self.writer.clone();
                     self.writing.push(Box::pin(async move {
@@ -381,6 +382,11 @@ impl Controller {
 
     fn ended(&mut self, (target, result): Ended) {
         let tried = self.busy.remove(&target).unwrap_or_default();
+        if let Err(failure) = &result
+            && failure.is_refusal()
+        {
+            self.state.unwritten(&target, &tried);
+        }
         match result {
             Ok(written) => {
                 self.backoffs.remove(&(target.clone(), tried.name));

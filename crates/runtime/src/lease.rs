@@ -251,13 +251,16 @@ fn cut(text: &str) -> String {
 fn list(refused: &[Refusal], room: usize) -> (Vec<String>, usize) {
     let mut groups: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for refusal in refused {
-        let part = refusal.extent == Extent::Part;
+        // What is served for another consumer the leader has to know before all else; it takes nothing
+        // from the one that is served.
+        let contested = refusal.unserved().is_some();
+        let part = contested || matches!(refusal.extent, Extent::Part | Extent::Host(_));
         let shared = refusal.consumer.kind == ConsumerKind::LoadBalancer;
         let Ok(text) = serde_json::to_string(refusal) else { continue };
-        groups.entry((part, !shared, &refusal.consumer)).or_default().push(text);
+        groups.entry((!contested, part, !shared, &refusal.consumer)).or_default().push(text);
     }
     let (mut listed, mut bytes, mut unlisted) = (Vec::new(), 2, 0);
-    for ((part, ..), texts) in groups {
+    for ((_, part, ..), texts) in groups {
         bytes += texts.iter().map(|text| text.len() + 1).sum::<usize>();
         if bytes <= room {
             listed.extend(texts);

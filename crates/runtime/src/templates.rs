@@ -92,11 +92,13 @@ pub async fn run(
     let mut alarm = Alarm::default();
     let announcing = alarm.spawn("the writer of Events", announcing);
     let mut exposed = Exposed::new();
-    if let Some(text) = publisher.holders() {
+    let holders = publisher.holders().map_err(|error| RoleError::Template(error.to_string()))?;
+    if let Some(text) = holders {
         match Held::from_json(&text) {
             Some(held) => exposed.hold(held),
             None => tracing::warn!(
-                "what is kept of who has which port and name cannot be read: the oldest gets each"
+                "the file with the holders of ports and names cannot be read: of the Services that want \
+                 the same the oldest gets it"
             ),
         }
     }

@@ -96,7 +96,7 @@ impl Names {
 
 type Covered<'a> = (String, &'a ConsumerRef);
 
-/// What came of it.
+/// The entries that have their port, and what they hold.
 pub(super) struct Contended {
     /// The entries that have their port and are served, in the order in which they were asked for.
     pub(super) entries: Vec<Entry>,
@@ -104,7 +104,9 @@ pub(super) struct Contended {
     pub(super) held: Held,
 }
 
-/// Settles who has what. Names make room for many on a port; what takes all traffic of a port has it alone.
+/// Decides which entries have their port, and which of their names. Names make room for many on a port; what
+/// takes all traffic of a port has it alone. A generated name belongs to the Service that it is made of, also
+/// where another has it as an external name.
 pub(super) fn contend(
     asked: Vec<Asked>,
     held: &Held,
@@ -117,20 +119,15 @@ pub(super) fn contend(
             (!held.has_port(entry), *created, entry.consumer.clone(), *at)
         })
     });
-    // Names that are made belong to those that they are made of.
     let made = |asked: &Asked| match is_alone(&asked.entry) {
         true => Vec::new(),
         false => generated(&asked.entry),
     };
     let made: Vec<Vec<String>> = asked.iter().map(made).collect();
     let mut names = Names::default();
-    for (Asked { entry, .. }, made) in
-        asked.iter().zip(&made).filter(|(it, _)| !is_alone(&it.entry))
-    {
+    for (Asked { entry, .. }, made) in asked.iter().zip(&made) {
         let place = (entry.port.ip, entry.port.port);
-        let all =
-            made.iter().map(String::as_str).chain(entry.external.iter().map(ServerName::as_str));
-        let kept = all.filter(|name| held.has_name(entry, name));
+        let kept = made.iter().filter(|name| held.has_name(entry, name));
         kept.for_each(|name| names.take(place, name, &entry.consumer));
     }
     let mut asked: Vec<Option<Asked>> = asked.into_iter().map(Some).collect();
@@ -172,6 +169,12 @@ pub(super) fn contend(
         }
         holders.take(ip, &entry.consumer, mode);
         made.iter().for_each(|name| names.take((ip, port), name, &entry.consumer));
+    }
+    for Asked { entry, .. } in asked.iter().flatten().filter(|asked| !is_alone(&asked.entry)) {
+        let place = (entry.port.ip, entry.port.port);
+        let external = entry.external.iter().map(ServerName::as_str);
+        let kept = external.filter(|name| held.has_name(entry, name));
+        kept.for_each(|name| names.take(place, name, &entry.consumer));
     }
     let mut holding = Held::default();
     for at in order {

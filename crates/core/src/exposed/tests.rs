@@ -595,3 +595,17 @@ fn a_service_that_shares_a_port_does_not_get_it_alone_by_another_mode() {
     assert_eq!(entries, ["shop/web"]);
     assert_eq!(told, [("evil".to_owned(), Reason::PortTaken)]);
 }
+
+#[test]
+fn a_generated_name_belongs_to_its_service_also_where_another_had_it_first() {
+    let squatter =
+        Service { external: vec!["web.shop.svc.local".parse().unwrap()], ..service("evil/web") };
+    let mut exposed = told(with_pod(&squatter));
+    assert_eq!(publish(&mut exposed).0, ["evil/web web.shop.svc.local"]);
+    edit(&mut exposed, &Service { created: 5, ..service("shop/web") });
+    for _ in 0..2 {
+        let (entries, told) = publish(&mut exposed);
+        assert_eq!(entries, ["evil/web", "shop/web"]);
+        assert_eq!(told, [("evil".to_owned(), Reason::HostTaken)]);
+    }
+}

@@ -26,6 +26,14 @@ impl<V: Ord> Few<V> {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
+    /// The first element that is not before this one.
+    fn first_from(&self, from: &V) -> Option<&V> {
+        match self {
+            Self::One(value) => (value >= from).then_some(value),
+            Self::Many(values) => values.range(from..).next(),
+        }
+    }
+
     fn insert(self, value: V) -> Self {
         match self {
             Self::One(one) if one == value => Self::One(one),
@@ -86,6 +94,14 @@ impl<K: Hash + Eq, V: Ord> Edges<K, V> {
         self.0.get(key)?.first()
     }
 
+    /// The first element of a set that is not before this one, found without going through the others.
+    pub(super) fn first_from<Q: Hash + Eq + ?Sized>(&self, key: &Q, from: &V) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.0.get(key)?.first_from(from)
+    }
+
     pub(super) fn of<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> impl Iterator<Item = &V>
     where
         K: Borrow<Q>,
@@ -121,6 +137,7 @@ mod tests {
                 let values: Vec<_> = edges.of(&key).collect();
                 prop_assert_eq!(values, model[&key].iter().collect::<Vec<_>>());
                 prop_assert_eq!(edges.first(&key), model[&key].first());
+                prop_assert_eq!(edges.first_from(&key, &value), model[&key].range(value..).next());
                 prop_assert_eq!(edges.is_empty(), model.values().all(BTreeSet::is_empty));
             }
         }

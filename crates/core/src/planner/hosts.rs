@@ -32,6 +32,8 @@ pub(super) struct TlsOffer {
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
     contenders: Edges<Host, Age>,
+    /// The namespaces with an Ingress that wants a host, and how many of them do.
+    namespaces: FxHashMap<Host, Vec<(Arc<str>, u32)>>,
     paths: Edges<(Host, Arc<str>, PathMatch), Age>,
     offers: FxHashMap<Host, BTreeMap<Age, TlsOffer>>,
 }
@@ -52,44 +54,53 @@ impl Hosts {
     /// The namespaces that a host belongs to: several only while Plans of two leaders record it for
     /// several and no agent has said which of them it serves.
     pub(super) fn owners(&self, host: &Host, records: Records<'_>) -> Vec<&Arc<str>> {
-        let mut wanting = self.wanting(host);
-        if wanting.len() <= 1 {
-            return wanting;
+        let wanting = self.namespaces.get(host).map(Vec::as_slice).unwrap_or_default();
+        if let [(only, _)] = wanting {
+            return vec![only];
         }
-        let mut recorded = wanting.clone();
-        recorded.retain(|namespace| records.has_host(namespace, host));
+        let all = wanting.iter().map(|(namespace, _)| namespace);
+        let mut recorded: Vec<_> = all.filter(|it| records.has_host(it, host)).collect();
+        let oldest = |among: &[&Arc<str>]| {
+            let mut ages = self.contenders.of(host).map(|age| &age.key.namespace);
+            ages.find(|namespace| among.is_empty() || among.contains(namespace))
+        };
         match recorded.len() {
-            0 => {
-                wanting.truncate(1);
-                wanting
-            }
+            0 => oldest(&[]).into_iter().collect(),
             1 => recorded,
             _ => {
                 let unserved = |it: &&Arc<str>| records.is_host_unserved(it, host);
                 if recorded.iter().all(unserved) {
-                    recorded.truncate(1);
-                } else {
-                    recorded.retain(|it| !unserved(it));
+                    return oldest(&recorded).into_iter().collect();
                 }
+                recorded.retain(|it| !unserved(it));
                 recorded
             }
         }
     }
 
-    /// The namespaces with an Ingress that wants a host, the one with the oldest first.
-    fn wanting(&self, host: &Host) -> Vec<&Arc<str>> {
-        let mut all: Vec<&Arc<str>> = Vec::new();
-        for Age { key, .. } in self.contenders.of(host) {
-            if !all.contains(&&key.namespace) {
-                all.push(&key.namespace);
-            }
-        }
-        all
-    }
-
     /// Whether Ingresses of more than one namespace want a host.
     pub(super) fn is_contended(&self, host: &Host) -> bool {
-        self.wanting(host).len() > 1
+        self.namespaces.get(host).is_some_and(|all| all.len() > 1)
+    }
+
+    /// An Ingress of a namespace wants a host, or no longer.
+    fn count(&mut self, host: &Host, namespace: &Arc<str>, wants: bool) {
+        let all = self.namespaces.entry(host.clone()).or_default();
+        let at = all.iter().position(|(it, _)| it == namespace);
+        match (at, wants) {
+            (Some(at), true) => all[at].1 += 1,
+            (None, true) => all.push((namespace.clone(), 1)),
+            (Some(at), false) => {
+                all[at].1 -= 1;
+                if all[at].1 == 0 {
+                    all.remove(at);
+                }
+            }
+            (None, false) => {}
+        }
+        if all.is_empty() {
+            self.namespaces.remove(host);
+        }
     }
 
     /// The Ingresses that want a host, the oldest first.
@@ -149,6 +160,9 @@ impl Hosts {
         match new {
             Some(_) => self.contenders.insert(host.clone(), age.clone()),
             None => self.contenders.remove(host, age),
+        }
+        if old.is_some() != new.is_some() {
+            self.count(host, &age.key.namespace, new.is_some());
         }
         self.change_offer(age, host, is.tls.as_ref());
         let after = decided(self);

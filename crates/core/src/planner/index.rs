@@ -101,6 +101,11 @@ impl Planner {
                 let record = self.recorded.writing(record);
                 self.record(record);
             }
+            Event::WriteFailed(lb, shard) => {
+                if let Some(record) = self.recorded.failed(lb, shard) {
+                    self.record(record);
+                }
+            }
             Event::WritesAbandoned => {
                 for record in self.recorded.unwritten() {
                     self.record(record);

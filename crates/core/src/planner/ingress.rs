@@ -213,6 +213,6 @@ fn tls_taken(host: &Host, by: &ObjectKey) -> Problem {
     let host = quote(&host.to_string());
     Problem::new(
         Reason::HostTaken,
-        format!("host {host} uses the TLS settings of Ingress {by}, which is older"),
+        format!("host {host} uses the TLS settings of Ingress {by}, which comes first"),
     )
 }

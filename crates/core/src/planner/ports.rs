@@ -3,13 +3,22 @@
 use super::few::Edges;
 use super::recorded::Records;
 use super::who::{Contender, Who};
+use crate::key::{ConsumerKind, ConsumerRef};
 use crate::outcome::{Problem, Reason};
 use crate::update::ListenerKey;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
+
+/// So many contenders are looked at where Plans record none for a port.
+const MOST_LOOKED_AT: usize = 64;
 
 /// The wanted ports of one load balancer.
 #[derive(Debug, Default)]
-pub(super) struct Ports(Edges<ListenerKey, Contender>);
+pub(super) struct Ports {
+    contenders: Edges<ListenerKey, Contender>,
+    /// Each contender, and how many ports it wants.
+    by_who: FxHashMap<Who, (Contender, usize)>,
+}
 
 impl Ports {
     /// The holder of a port, as a contender sees it: itself where it holds the port, else the first holder.
@@ -23,19 +32,26 @@ impl Ports {
     /// record several, all keep it until an agent says which of them it serves: taking it from one of
     /// them sooner might take it from the one that is served. Where none is recorded, a contender that
     /// has the port at another address of the load balancer comes before the oldest: a load balancer
-    /// that gets another address keeps its listeners.
+    /// that gets another address keeps its listeners. What it costs does not depend on how many wait.
     pub(super) fn holders(&self, key: &ListenerKey, records: Records<'_>) -> Vec<&Contender> {
-        let mut all = self.0.of(key);
+        let mut all = self.contenders.of(key);
         let Some(oldest) = all.next() else { return Vec::new() };
         if all.next().is_none() {
             return vec![oldest];
         }
-        let has = |it: &&Contender| records.has_port(&it.consumer(), key);
-        let mut recorded: Vec<_> = self.0.of(key).filter(has).collect();
+        let mut recorded: Vec<&Contender> = records
+            .port_holders(key)
+            .into_iter()
+            .filter_map(|consumer| self.contender(key, consumer))
+            .collect();
+        recorded.sort_unstable();
         match recorded.len() {
             0 => {
                 let has = |it: &&Contender| records.has_port_somewhere(&it.consumer(), key);
-                vec![self.0.of(key).find(has).unwrap_or(oldest)]
+                let web = self.by_who.get(&Who::load_balancer(records.lb)).map(|(it, _)| it);
+                let web = web.filter(|it| self.contends(key, it));
+                let first = self.contenders.of(key).take(MOST_LOOKED_AT);
+                vec![web.into_iter().chain(first).find(has).unwrap_or(oldest)]
             }
             1 => recorded,
             _ => {
@@ -50,14 +66,26 @@ impl Ports {
         }
     }
 
+    fn contends(&self, key: &ListenerKey, contender: &Contender) -> bool {
+        self.contenders.first_from(key, contender) == Some(contender)
+    }
+
+    /// The contender for a port that a record is of. A load balancer that was made again under its name
+    /// keeps the listeners that its Ingresses share; of other kinds it must be the same object.
+    fn contender(&self, key: &ListenerKey, consumer: &ConsumerRef) -> Option<&Contender> {
+        let (contender, _) = self.by_who.get(&Who::of(consumer))?;
+        let same = consumer.kind == ConsumerKind::LoadBalancer || contender.uid == consumer.uid;
+        (same && self.contends(key, contender)).then_some(contender)
+    }
+
     /// Whether more than one contender wants a port.
     pub(super) fn is_contended(&self, key: &ListenerKey) -> bool {
-        self.0.of(key).nth(1).is_some()
+        self.contenders.of(key).nth(1).is_some()
     }
 
     /// All contenders for a port, the oldest first.
     pub(super) fn contenders(&self, key: &ListenerKey) -> impl Iterator<Item = &Who> {
-        self.0.of(key).map(|contender| &contender.who)
+        self.contenders.of(key).map(|contender| &contender.who)
     }
 
     /// Adds a contender. Where that changes the holder, all contenders are touched.
@@ -68,7 +96,13 @@ impl Ports {
         records: Records<'_>,
         touched: &mut BTreeSet<Who>,
     ) {
-        self.change(key, records, touched, |all| all.insert(key, contender.clone()));
+        self.change(key, records, touched, |ports| {
+            ports.contenders.insert(key, contender.clone());
+            let known = ports.by_who.entry(contender.who.clone());
+            let (now, wanted) = known.or_insert_with(|| (contender.clone(), 0));
+            now.clone_from(contender);
+            *wanted += 1;
+        });
     }
 
     /// Takes a contender away, likewise.
@@ -79,7 +113,15 @@ impl Ports {
         records: Records<'_>,
         touched: &mut BTreeSet<Who>,
     ) {
-        self.change(key, records, touched, |all| all.remove(&key, contender));
+        self.change(key, records, touched, |ports| {
+            ports.contenders.remove(&key, contender);
+            if let Some((_, wanted)) = ports.by_who.get_mut(&contender.who) {
+                *wanted -= 1;
+                if *wanted == 0 {
+                    ports.by_who.remove(&contender.who);
+                }
+            }
+        });
     }
 
     fn change(
@@ -87,17 +129,17 @@ impl Ports {
         key: ListenerKey,
         records: Records<'_>,
         touched: &mut BTreeSet<Who>,
-        change: impl FnOnce(&mut Edges<ListenerKey, Contender>),
+        change: impl FnOnce(&mut Self),
     ) {
         let before: Vec<Contender> = self.holders(&key, records).into_iter().cloned().collect();
-        change(&mut self.0);
+        change(self);
         if !self.holders(&key, records).into_iter().eq(&before) {
             touched.extend(self.contenders(&key).cloned());
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.contenders.is_empty()
     }
 }
 

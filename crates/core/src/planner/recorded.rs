@@ -5,7 +5,7 @@
 
 use super::build::Target;
 use super::few::Edges;
-use crate::key::ConsumerRef;
+use crate::key::{ConsumerKind, ConsumerRef};
 use crate::objects::{Ingress, IngressClass, Placement, Service};
 use crate::outcome::Problem;
 use crate::plan::{Fragment, Host};
@@ -89,7 +89,9 @@ pub(super) struct News {
 pub(super) struct Recorded {
     plans: BTreeMap<Place, Vec<Entry>>,
     places: Edges<ConsumerRef, Place>,
-    /// The consumers that have a host, and in which Plan of the load balancer.
+    /// The consumers that have a listener, and in which Plan of the load balancer.
+    ports: Edges<(Arc<str>, ListenerKey), (ConsumerRef, u32)>,
+    /// The consumers that have a host, likewise.
     hosts: Edges<(Arc<str>, Host), (ConsumerRef, u32)>,
     /// What Plans were seen to hold before a write of ours that is under way.
     seen: BTreeMap<Place, Vec<Entry>>,
@@ -105,9 +107,13 @@ pub(super) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Whether a Plan has this listener for the consumer.
-    pub(super) fn has_port(self, consumer: &ConsumerRef, key: &ListenerKey) -> bool {
-        self.holdings(consumer).any(|it| it.listeners.binary_search(key).is_ok())
+    /// The consumers for which Plans have this listener: mostly one.
+    pub(super) fn port_holders(self, key: &ListenerKey) -> Vec<&'a ConsumerRef> {
+        let place = (self.lb.clone(), *key);
+        let mut all: Vec<_> =
+            self.recorded.ports.of(&place).map(|(consumer, _)| consumer).collect();
+        all.dedup();
+        all
     }
 
     /// Whether a Plan has a listener with this port for the consumer, at whatever address.
@@ -118,9 +124,18 @@ impl<'a> Records<'a> {
 
     /// Whether a Plan has the host for some consumer of the namespace.
     pub(super) fn has_host(self, namespace: &str, host: &Host) -> bool {
+        let nothing: Arc<str> = "".into();
+        let first = ConsumerRef {
+            kind: ConsumerKind::Ingress,
+            namespace: namespace.into(),
+            name: nothing.clone(),
+            uid: nothing,
+        };
         let place = (self.lb.clone(), host.clone());
-        let mut having = self.recorded.hosts.of(&place);
-        having.any(|(consumer, _)| *consumer.namespace == *namespace)
+        let having = self.recorded.hosts.first_from(&place, &(first, 0));
+        having.is_some_and(|(consumer, _)| {
+            consumer.kind == ConsumerKind::Ingress && *consumer.namespace == *namespace
+        })
     }
 
     /// Whether an agent says that it serves this listener for another consumer.
@@ -192,6 +207,12 @@ impl Recorded {
         Record { consumers: consumers.into_iter().collect(), ..record }
     }
 
+    /// What a Plan was seen to hold where a write of ours has failed, which is under way no more.
+    pub(super) fn failed(&mut self, lb: Arc<str>, shard: u32) -> Option<Record> {
+        let consumers = self.seen.remove(&(lb.clone(), shard))?;
+        Some(Record { load_balancer: lb, shard, consumers })
+    }
+
     /// What Plans were seen to hold where a write of ours was under way.
     pub(super) fn unwritten(&mut self) -> Vec<Record> {
         let all = std::mem::take(&mut self.seen).into_iter();
@@ -212,12 +233,18 @@ impl Recorded {
         let new = record.consumers;
         for (consumer, holding) in old.iter().filter(|entry| new.binary_search(entry).is_err()) {
             self.places.remove(consumer, &place);
+            for key in &holding.listeners {
+                self.ports.remove(&(lb.clone(), *key), &(consumer.clone(), shard));
+            }
             for host in &holding.hosts {
                 self.hosts.remove(&(lb.clone(), host.clone()), &(consumer.clone(), shard));
             }
         }
         for (consumer, holding) in new.iter().filter(|entry| old.binary_search(entry).is_err()) {
             self.places.insert(consumer.clone(), place.clone());
+            for key in &holding.listeners {
+                self.ports.insert((lb.clone(), *key), (consumer.clone(), shard));
+            }
             for host in &holding.hosts {
                 self.hosts.insert((lb.clone(), host.clone()), (consumer.clone(), shard));
             }

@@ -211,8 +211,9 @@ impl Seats {
             let placed = self.seats.get(&Who::of(consumer)).and_then(placed)?;
             Some(placed.all().filter(|it| it.lb == *lb).map(|it| &it.wants))
         });
-        let keys = wants.flatten().flat_map(|wants| ports(Some(wants)));
-        let keys = keys.filter(|key| ground.ports.is_contended(key));
+        let keys: BTreeSet<ListenerKey> =
+            wants.flatten().flat_map(|wants| ports(Some(wants))).collect();
+        let keys = keys.into_iter().filter(|key| ground.ports.is_contended(key));
         let holders = |key: &ListenerKey| -> Vec<Who> {
             let holders = ground.ports.holders(key, records);
             holders.into_iter().map(|contender| contender.who.clone()).collect()

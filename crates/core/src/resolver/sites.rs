@@ -251,8 +251,8 @@ fn certificate(tls: Option<&SiteTls>) -> Option<&Arc<str>> {
     tls?.certificate.as_ref().map(|certificate| &certificate.hash)
 }
 
-/// The rules of all consumers of the host's namespace, the more specific first; TLS as the first consumer
-/// has it that has any.
+/// The rules of all consumers of the host's namespace, the more specific first; the TLS settings of the first
+/// consumer that has some.
 fn merge(pieces: &Pieces, owner: &Arc<str>) -> ResolvedSite {
     let sites = || {
         let all = pieces.iter().map(|(part, index)| (&part.key.0, &part.sites[index].1));

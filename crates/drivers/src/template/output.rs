@@ -1,6 +1,6 @@
 //! The produced file: written beside, flushed, renamed. Whoever reads it sees the old or the new one,
 //! whole, whatever is killed when. A mark beside it says that somebody has yet to be notified, so that a
-//! restart forgets nobody, and a file beside it says which Service has what in it.
+//! restart forgets nobody, and a file beside it says which Service has which port and name in it.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
@@ -96,12 +96,16 @@ impl Output {
         remove(&self.mark())
     }
 
-    /// What is kept beside it of who has what in it; None: nothing that can be read.
-    pub(super) fn holders(&self) -> Option<String> {
-        std::fs::read_to_string(self.holders_file()).ok()
+    /// The holders that are kept beside it; None: there is no such file.
+    pub(super) fn holders(&self) -> io::Result<Option<String>> {
+        match std::fs::read_to_string(self.holders_file()) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Keeps beside it who has what in it, whole or not at all.
+    /// Keeps holders beside it, whole or not at all.
     pub(super) fn keep_holders(&self, text: &str) -> io::Result<()> {
         let (file, new) = (self.holders_file(), self.beside(".new.", ".holders"));
         remove(&new)?;

@@ -120,18 +120,23 @@ impl Publisher {
         self.files.iter().filter_map(|file| file.output.text()).collect()
     }
 
-    /// What is kept beside the first file of which Service has what in the files; None: nothing.
-    pub fn holders(&self) -> Option<String> {
-        self.files.first()?.output.holders()
+    /// The holders of ports and names that the last process kept beside the first file; None: there are
+    /// none.
+    pub fn holders(&self) -> Result<Option<String>, Error> {
+        let Some(file) = self.files.first() else { return Ok(None) };
+        file.output.holders().map_err(|error| Error {
+            doing: format!("reading the holders beside {}", file.output.path().display()),
+            cause: error.to_string(),
+            retry: false,
+        })
     }
 
-    /// Keeps beside the first file which Service has what in the files, for whoever writes them after a
-    /// restart.
+    /// Keeps the holders of ports and names beside the first file, for the next process.
     pub async fn keep_holders(&self, text: String) -> Result<(), Error> {
         let Some(file) = self.files.first() else { return Ok(()) };
         let output = file.output.clone();
         blocking(move || output.keep_holders(&text)).await?.map_err(|error| Error {
-            doing: format!("keeping beside {} who has what in it", file.output.path().display()),
+            doing: format!("keeping the holders beside {}", file.output.path().display()),
             cause: error.to_string(),
             retry: true,
         })

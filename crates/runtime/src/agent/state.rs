@@ -51,6 +51,9 @@ pub(super) enum Unusable {
     Text(#[from] serde_json::Error),
 }
 
+/// A member: its address, its weight, and whether it drains.
+type KeptMember = (SocketAddr, u16, bool);
+
 /// All that a driver was given, as it is written.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -62,7 +65,7 @@ struct Kept {
     cookie_secret: Option<[u8; 32]>,
     certificates: Vec<KeptCertificate>,
     pools: Vec<Arc<Pool>>,
-    members: Vec<(Arc<str>, Vec<(SocketAddr, u16, bool)>)>,
+    members: Vec<(Arc<str>, Vec<KeptMember>)>,
     sites: Vec<KeptSite>,
     listeners: Vec<(ConsumerRef, Listener)>,
 }

@@ -130,12 +130,12 @@ impl Tally {
         for refusal in &refused {
             match refusal.extent {
                 Extent::All => drop(unserved.insert(&refusal.consumer)),
-                Extent::Listener(key) => drop(shut.insert(key)),
+                Extent::Listener(key) => drop(shut.insert((&refusal.consumer, key))),
                 Extent::Part | Extent::Host(_) => {}
             }
         }
         for (key, (consumer, open)) in &mut self.listeners {
-            let opens = !shut.contains(key) && !unserved.contains(consumer);
+            let opens = !shut.contains(&(&*consumer, *key)) && !unserved.contains(&*consumer);
             if opens && !*open {
                 changes.push(Change::Opened { listener: text(key) });
             }

@@ -518,6 +518,21 @@ impl State {
         (!points.is_empty()).then_some(Change::Live { consumer, points })
     }
 
+    /// A write is sent: from now on a Plan may hold what is written, whatever is heard of it.
+    pub(super) fn sends(&mut self, target: &Target, write: &Write) {
+        if let (Target::Plans(lb), Write::Plan(plan, _)) = (target, write) {
+            let record = Record::new(Arc::clone(lb), plan.write.index(), plan.fragments());
+            self.planner.handle(Event::Writing(record));
+        }
+    }
+
+    /// A write was refused: nothing of it is there.
+    pub(super) fn unwritten(&mut self, target: &Target, tried: &Tried) {
+        if let (Target::Plans(lb), Some(index)) = (target, names::plan_index(&tried.name)) {
+            self.planner.handle(Event::WriteFailed(Arc::clone(lb), index));
+        }
+    }
+
     /// A write has ended well; what of it people may want to know.
     pub(super) fn wrote(
         &mut self,

@@ -144,6 +144,17 @@ pub(super) enum Failure {
     Other(Error),
 }
 
+impl Failure {
+    /// Whether the API has answered that it did not write. Without an answer it may have.
+    pub(super) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Conflict | Self::Taken | Self::Gone => true,
+            Self::Other(Error::Api(status)) => (400..500).contains(&status.code),
+            Self::Other(_) => false,
+        }
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match &error {

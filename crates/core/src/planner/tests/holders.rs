@@ -241,3 +241,29 @@ fn of_two_recorded_hosts_the_one_that_is_served_stays() {
     planner.take();
     assert_eq!(states(&planner), ["HostTaken by lb", "lb 192.0.2.1"]);
 }
+
+#[test]
+fn a_load_balancer_that_is_made_again_keeps_the_listeners_of_its_ingresses() {
+    let mut planner = recorded(with([site("shop/web", "shop.example", 5).into()]));
+    then(&mut planner, old_service("evil/x", &[80, 443]));
+    then(&mut planner, LoadBalancer { uid: "anew".into(), ..lb("lb") });
+    assert_eq!(ingress_state(&planner, "shop/web"), "lb 192.0.2.1");
+    assert_eq!(service_state(&planner, "evil/x"), "PortTaken by lb");
+}
+
+#[test]
+fn a_write_that_is_refused_leaves_no_record() {
+    let young = || Service { created: 5, ..service("shop/x", &[80]) };
+    let mut planner = planner(Config::default(), with([young().into()]));
+    let written: Vec<Fragment> = planner.fragments("lb").map(|it| (**it).clone()).collect();
+    planner.handle(Event::Writing(Record::new("lb", 0, &written)));
+    then(&mut planner, old_service("evil/x", &[80]));
+    planner.handle(Event::WriteFailed("lb".into(), 0));
+    planner.take();
+    assert_eq!(
+        service_state(&planner, "evil/x"),
+        "lb 192.0.2.1",
+        "nothing is recorded: it is older"
+    );
+    assert_eq!(service_state(&planner, "shop/x"), "PortTaken by lb");
+}

@@ -379,7 +379,7 @@ fn all_ingresses_of_a_host_get_the_tls_of_the_oldest_that_has_a_certificate() {
     }
     assert_eq!(
         messages(&planner, "a/other"),
-        [r#"host "h" uses the TLS settings of Ingress a/good, which is older"#]
+        [r#"host "h" uses the TLS settings of Ingress a/good, which comes first"#]
     );
     assert_eq!(planner.certificates("lb").keys().cloned().collect::<Vec<_>>(), ["good".into()]);
 }

@@ -117,7 +117,8 @@ impl State {
         if !addresses.is_empty() {
             self.planner.handle(Event::Reported(Arc::clone(name), addresses));
         }
-        self.by_lease.insert(lease, Arc::clone(name));
+        self.by_lease.insert(lease.clone(), Arc::clone(name));
+        self.hear_unserved(&lease, name);
         self.met.insert(Arc::clone(name));
         self.touch(name);
     }
@@ -125,6 +126,7 @@ impl State {
     pub(super) fn forget(&mut self, name: &Arc<str>) {
         self.balancers.remove(name);
         self.by_lease.remove(&names::agent_lease(name));
+        self.planner.handle(Event::Unserved(Arc::clone(name), Vec::new()));
         self.history.forget(name);
         self.unproven.remove(name);
         self.behind.remove(name);
@@ -301,8 +303,7 @@ impl State {
         if own && before.addresses != after.addresses && !after.addresses.is_empty() {
             self.planner.handle(Event::Reported(Arc::clone(&lb), after.addresses.clone()));
         }
-        let unserved = after.refused.iter().filter_map(Refusal::unserved).collect();
-        self.planner.handle(Event::Unserved(Arc::clone(&lb), unserved));
+        self.hear_unserved(lease, &lb);
         for refusal in &after.refused {
             if !before.refused.contains(refusal) {
                 self.say(&refusal.consumer, &refusal.problem);
@@ -316,6 +317,13 @@ impl State {
         let all: Vec<_> = waiting.chain(concerned).collect();
         self.dirty.extend(all.into_iter().map(|(kind, key)| Target::Consumer(kind, key)));
         self.dirty.insert(Target::LoadBalancer(lb));
+    }
+
+    /// Tells the planner what agents do not serve for a consumer because they serve it for another.
+    fn hear_unserved(&mut self, lease: &str, lb: &Arc<str>) {
+        let refused = self.agents.get(lease).map(|agents| agents.joint().refused.as_slice());
+        let unserved = refused.unwrap_or_default().iter().filter_map(Refusal::unserved).collect();
+        self.planner.handle(Event::Unserved(Arc::clone(lb), unserved));
     }
 
     /// Whom a refusal for this consumer concerns: what keeps a load balancer's own listeners from

@@ -185,9 +185,6 @@ impl State {
         if uid.is_none() && !write.is_deletion() {
             return Next::Nothing;
         }
-        // From now on it may be there, whatever is heard of it.
-        let record = Record::new(Arc::clone(lb), write.write.index(), write.fragments());
-        self.planner.handle(Event::Writing(record));
         Next::Write(Write::Plan(write, uid.unwrap_or_default()), tried)
     }
 
@@ -336,7 +333,9 @@ impl State {
             return Default::default();
         };
         let joint = agents.joint();
-        let shut = |it: &&Refusal| matches!(it.extent, Extent::Listener(_));
+        // What is served for another consumer is open.
+        let shut =
+            |it: &&Refusal| matches!(it.extent, Extent::Listener(_)) && it.unserved().is_none();
         let refusals = joint.refused.iter().filter(shut);
         let own = (ConsumerKind::LoadBalancer, ObjectKey::new("", Arc::clone(lb)));
         let consumers = self.planner.consumers(lb).map(|it| (it.kind, key(it)));
