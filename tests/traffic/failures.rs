@@ -107,7 +107,7 @@ async fn said(stage: &Stage, path: &str) -> (u16, String) {
     let admin = stage.agent.admin;
     let answer =
         Dial::to(admin.ip(), admin.port()).get("localhost", path).await.expect("an answer");
-    (answer.status.into(), answer.text())
+    (answer.status, answer.text())
 }
 
 #[test]
