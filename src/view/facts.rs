@@ -308,7 +308,9 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agents>)
     for plan in &lists.plans {
         if let Some(index) = index(plan) {
             let lb = plan.spec.load_balancer.as_str();
-            planner.handle(Event::Recorded(planner::Record::new(lb, index, &plan.spec.fragments)));
+            let held = plan.spec.held();
+            let held = held.iter().map(AsRef::as_ref);
+            planner.handle(Event::Recorded(planner::Record::new(lb, index, held)));
         }
     }
 }

@@ -5,12 +5,14 @@
 use crate::schema;
 use bowline_core::hash::PlanHash;
 use bowline_core::key::ConsumerRef;
-use bowline_core::plan::Fragment;
+use bowline_core::plan::{ENTRY_WEB, Fragment, Host, Listener, ListenerProtocol, Serves, Site};
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::ser::{SerializeSeq as _, SerializeStruct as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use std::borrow::Cow;
+use std::net::IpAddr;
 
 /// What a load balancer must do for some of its consumers.
 #[derive(Clone, Debug, PartialEq, CustomResource, JsonSchema)]
@@ -70,6 +72,37 @@ impl Unread {
         let part = raw.get("part").map_or(Some(0), |part| u32::try_from(part.as_u64()?).ok());
         let consumer = raw.get("consumer").and_then(|it| ConsumerRef::deserialize(it).ok());
         Self { item: consumer.zip(part), raw }
+    }
+
+    /// The listeners and hosts of it that can be read: what its consumer holds although the rest is
+    /// written in a way that this version does not know. None: whose it is cannot be read.
+    pub fn holds(&self) -> Option<Fragment> {
+        let (consumer, part) = self.item.clone()?;
+        let all = |key: &str| self.raw.get(key).and_then(Value::as_array).into_iter().flatten();
+        let listener = |it: &Value| {
+            Some(Listener {
+                address: IpAddr::deserialize(it.get("address")?).ok()?,
+                port: u16::deserialize(it.get("port")?).ok()?,
+                protocol: ListenerProtocol::deserialize(it.get("protocol")?).ok()?,
+                serves: Serves::Entry(ENTRY_WEB.into()),
+            })
+        };
+        let site = |it: &Value| {
+            let host = Host::deserialize(it.get("host")?).ok()?;
+            Some(Site { entry: ENTRY_WEB.into(), host, tls: None, rules: Vec::new() })
+        };
+        let (listeners, sites) =
+            (all("listeners").filter_map(listener), all("sites").filter_map(site));
+        let (listeners, sites) = (listeners.collect(), sites.collect());
+        Some(Fragment { consumer, part, listeners, sites, pools: Vec::new() })
+    }
+}
+
+impl PlanSpec {
+    /// What consumers hold here: all fragments, and of those that cannot be read what can.
+    pub fn held(&self) -> Vec<Cow<'_, Fragment>> {
+        let unread = self.unread.iter().filter_map(Unread::holds).map(Cow::Owned);
+        self.fragments.iter().map(Cow::Borrowed).chain(unread).collect()
     }
 }
 
@@ -169,13 +202,11 @@ fn bound_value(value: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bowline_core::plan::Host;
     use ipnet::IpNet;
     use kube::CustomResourceExt;
     use proptest::prelude::*;
     use regex::Regex;
     use serde_json::json;
-    use std::net::IpAddr;
     use std::sync::LazyLock;
 
     fn fragment(name: &str, address: &str) -> Value {
@@ -183,6 +214,23 @@ mod tests {
             "consumer": {"kind": "Service", "namespace": "shop", "name": name, "uid": "1"},
             "listeners": [{"address": address, "port": 80, "protocol": "TCP", "serves": {"pool": "p"}}],
         })
+    }
+
+    #[test]
+    fn of_a_fragment_from_another_version_listeners_and_hosts_are_held() {
+        let mut newer = fragment("a", "192.0.2.1");
+        newer["listeners"][0]["serves"] = json!({"somethingNew": {}});
+        newer["sites"] = json!([{"entry": "web", "host": "shop.example", "rules": [{"new": 1}]}]);
+        let spec = json!({"loadBalancer": "edge", "hash": "0".repeat(64), "fragments": [newer, 7]});
+        let spec: PlanSpec = serde_json::from_value(spec).unwrap();
+        assert_eq!((spec.fragments.len(), spec.unread.len()), (0, 2));
+        let held = spec.held();
+        let [held] = held.as_slice() else { panic!("{held:?}") };
+        assert_eq!(held.listeners[0].address.to_string(), "192.0.2.1");
+        assert_eq!(
+            (held.listeners[0].port, held.sites[0].host.to_string().as_str()),
+            (80, "shop.example")
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@ use bowline_api::{Plan, PlanSpec, names};
 use bowline_core::hash::PlanHash;
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::plan::Fragment;
+use bowline_core::planner::Record;
 use bowline_core::shard::{Items, Stamp, Write, json_size};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -81,9 +82,11 @@ pub(super) struct PlanWrite {
 }
 
 impl PlanWrite {
-    /// What the object holds afterwards.
-    pub(super) fn fragments(&self) -> impl Iterator<Item = &Fragment> {
-        self.fragments.iter().map(|fragment| &**fragment)
+    /// What consumers hold in the object afterwards.
+    pub(super) fn record(&self) -> Record {
+        let unread: Vec<_> = self.unread.iter().filter_map(Unread::holds).collect();
+        let fragments = self.fragments.iter().map(|fragment| &**fragment).chain(&unread);
+        Record::new(Arc::clone(&self.load_balancer), self.write.index(), fragments)
     }
 
     /// Whether the object is deleted.

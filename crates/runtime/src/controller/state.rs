@@ -521,8 +521,8 @@ impl State {
     /// A write is sent: from now on a Plan may hold what is written, whatever is heard of it.
     pub(super) fn sends(&mut self, target: &Target, write: &Write) {
         if let (Target::Plans(lb), Write::Plan(plan, _)) = (target, write) {
-            let record = Record::new(Arc::clone(lb), plan.write.index(), plan.fragments());
-            self.planner.handle(Event::Writing(record));
+            debug_assert_eq!(plan.name, names::plan_name(lb, plan.write.index()));
+            self.planner.handle(Event::Writing(plan.record()));
         }
     }
 
@@ -583,7 +583,7 @@ impl State {
                     self.plans.get(lb).is_none_or(|plans| plans.is_news(&done.name, version))
                 });
                 if news {
-                    self.record(lb, &done.name, done.fragments());
+                    self.planner.handle(Event::Recorded(done.record()));
                 }
                 let plans = self.plans.entry(Arc::clone(lb)).or_default();
                 plans.wrote(done.write, version);

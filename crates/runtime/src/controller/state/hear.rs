@@ -2,6 +2,7 @@
 //! It only records, and marks what is to be looked at again.
 
 use super::*;
+use bowline_api::plan::Unread;
 use bowline_core::provision::Reach;
 use bowline_core::update::Refusal;
 
@@ -162,7 +163,8 @@ impl State {
                 let plans = self.plans.entry(Arc::clone(&lb)).or_default();
                 // An echo of a write of ours may come after the next one was answered.
                 if plans.is_news(&plan.name, &plan.version) {
-                    self.record(&lb, &plan.name, &plan.fragments);
+                    let unread: Vec<_> = plan.unread.iter().filter_map(Unread::holds).collect();
+                    self.record(&lb, &plan.name, plan.fragments.iter().chain(&unread));
                     if !plan.unread.is_empty() {
                         // What its agent says has another hash than what is planned here.
                         self.met.insert(Arc::clone(&lb));
