@@ -11,7 +11,9 @@
 //! - an expression with a repetition is tried at one place, the beginning.
 
 use regex_syntax::ast::parse::Parser;
-use regex_syntax::ast::{AssertionKind, Ast, GroupKind, RepetitionKind, RepetitionRange};
+use regex_syntax::ast::{
+    AssertionKind, Ast, ClassSet, ClassSetItem, GroupKind, RepetitionKind, RepetitionRange,
+};
 use regex_syntax::hir::translate::Translator;
 use regex_syntax::hir::{Class, HirKind};
 
@@ -80,9 +82,13 @@ impl Set {
         Self { ascii: self.ascii | other.ascii, others: self.others || other.others }
     }
 
+    /// Adds a range, each letter in both cases: nginx compares some expressions without regard to case.
     fn add(&mut self, first: char, last: char) {
         let (first, last) = (u32::from(first), u32::from(last));
-        (first..=last.min(127)).for_each(|char| self.ascii |= 1 << char);
+        for char in (first..=last.min(127)).filter_map(char::from_u32) {
+            let (upper, lower) = (char.to_ascii_uppercase(), char.to_ascii_lowercase());
+            self.ascii |= 1 << u32::from(upper) | 1 << u32::from(lower);
+        }
         self.others |= last > 127;
     }
 }
@@ -155,7 +161,25 @@ fn read(pattern: &str, ast: &Ast, places: &mut usize) -> Result<Node, Slow> {
     })
 }
 
+/// Whether both engines read a class alike: without classes inside of it and operations on classes, which
+/// PCRE takes for characters.
+fn is_plain(set: &ClassSet) -> bool {
+    let plain = |item: &ClassSetItem| match item {
+        ClassSetItem::Bracketed(_) => false,
+        ClassSetItem::Union(union) => {
+            !union.items.iter().any(|it| matches!(it, ClassSetItem::Bracketed(_)))
+        }
+        _ => true,
+    };
+    matches!(set, ClassSet::Item(item) if plain(item))
+}
+
 fn set(pattern: &str, ast: &Ast) -> Result<Set, Slow> {
+    if let Ast::ClassBracketed(class) = ast
+        && !is_plain(&class.kind)
+    {
+        return Err(Slow::Unreadable);
+    }
     let hir = Translator::new().translate(pattern, ast).map_err(|_| Slow::Unreadable)?;
     let mut set = Set::NONE;
     match hir.kind() {

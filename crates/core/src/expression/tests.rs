@@ -51,6 +51,12 @@ fn what_takes_long_is_refused_with_the_reason() {
         ("[a-z]+\\.example", Slow::Unanchored),
         ("^a|b+", Slow::Unanchored),
         ("(a+)+b", Slow::Nested),
+        // Where case does not count.
+        ("^([a-z]+A)+$", Slow::Nested),
+        ("^[a-z]+[A-Z]+$", Slow::Adjacent),
+        // What PCRE reads as characters.
+        ("^([a-z&&b-z]+a)+$", Slow::Unreadable),
+        ("^([a-z[0-9]]+\\.)+$", Slow::Unreadable),
         ("(?i)a", Slow::Unreadable),
         ("(?i:a)", Slow::Unreadable),
         ("(a)\\1", Slow::Unreadable),
