@@ -71,7 +71,7 @@ impl MemberRules {
         self.kind(ip)
             .or_else(|| translated(ip).and_then(|inner| self.kind(inner)))
             .or_else(|| self.denied_in(ip))
-            .or_else(|| self.is_own(ip, at.port()).then_some(Unfit::Agent))
+            .or_else(|| spellings(ip).any(|ip| self.is_own(ip, at.port())).then_some(Unfit::Agent))
     }
 
     /// Why no member may have such an address.
@@ -104,6 +104,12 @@ impl MemberRules {
             at == ip || at.is_unspecified() && (ip.is_loopback() || self.machine.contains(&ip))
         })
     }
+}
+
+/// The addresses that a member's address leads to: itself, and the one behind a translator.
+pub(crate) fn spellings(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
+    let ip = ip.to_canonical();
+    [Some(ip), translated(ip)].into_iter().flatten()
 }
 
 /// The IPv4 address that a translator at the well-known prefix (RFC 6052) would reach.

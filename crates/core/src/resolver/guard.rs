@@ -2,7 +2,7 @@
 //! balancer is a loop. It knows the addresses of all load balancers, and says which have come or gone.
 
 use super::shards::Part;
-use crate::members::{MemberRules, Unfit};
+use crate::members::{MemberRules, Unfit, spellings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -33,12 +33,13 @@ impl Guard {
         if why.is_some() {
             return why;
         }
-        let (ip, port) = (at.ip().to_canonical(), at.port());
         // On loopback there is nothing else that a member and a load balancer could be at.
-        if !ip.is_loopback() && self.addresses.contains_key(&ip) {
+        let is_ours = |ip: IpAddr| !ip.is_loopback() && self.addresses.contains_key(&ip);
+        if spellings(at.ip()).any(is_ours) {
             return Some(Unfit::LoadBalancer);
         }
-        self.ports.contains_key(&(ip, port)).then_some(Unfit::Agent)
+        let is_open = |ip: IpAddr| self.ports.contains_key(&(ip, at.port()));
+        spellings(at.ip()).any(is_open).then_some(Unfit::Agent)
     }
 
     /// Adds the listeners of a fragment.
@@ -105,10 +106,13 @@ impl Guard {
     /// of this machine instead of the plan's, and loopback.
     fn opened_at(&self, address: IpAddr) -> Vec<IpAddr> {
         let address = address.to_canonical();
-        if !self.rules.here.is_empty() {
+        let machine = || self.rules.machine.iter().map(IpAddr::to_canonical);
+        if self.rules.here.iter().any(IpAddr::is_unspecified) {
+            machine().collect()
+        } else if !self.rules.here.is_empty() {
             self.rules.here.iter().map(IpAddr::to_canonical).collect()
         } else if address.is_unspecified() {
-            self.rules.machine.iter().map(IpAddr::to_canonical).collect()
+            machine().collect()
         } else if address.is_loopback() {
             vec![address]
         } else {

@@ -110,6 +110,25 @@ fn a_listener_that_is_opened_here_is_no_member_at_its_port_alone() {
 }
 
 #[test]
+fn a_listener_at_every_address_is_one_at_each_of_the_machine() {
+    let (here, machine) = (ips(&["0.0.0.0"]), ips(&["10.0.0.7"]).into_iter().collect());
+    let mut resolver = resolver(MemberRules { here, machine, ..MemberRules::default() });
+    resolver.handle(Event::Apply(slice("s", 80, &ips(&["10.0.0.7"]))));
+    assert_eq!(apply(&mut resolver, slice("t", 8080, &ips(&["10.0.0.7"]))), at(&["10.0.0.7:8080"]));
+}
+
+#[test]
+fn a_load_balancer_behind_a_translator_is_no_member() {
+    let mut resolver = resolver(MemberRules::default());
+    let both = ips(&["64:ff9b::c000:201", "64:ff9b::c000:202"]);
+    assert_eq!(
+        apply(&mut resolver, slice("s", 8080, &both)),
+        at(&["[64:ff9b::c000:202]:8080"]),
+        "192.0.2.1 is the load balancer's"
+    );
+}
+
+#[test]
 fn on_loopback_a_load_balancer_and_its_members_are_told_apart_by_their_ports() {
     let mut resolver = Resolver::with(MemberRules { loopback: true, ..MemberRules::default() });
     let mut local = fragment("web", 8080, Backends::Pods);
