@@ -30,7 +30,7 @@ use bowline_core::key::ObjectKey;
 use bowline_core::outcome::{Problem, Reason};
 use bowline_core::replicas::Said;
 use bowline_core::resolver::{Event, Kind, Object, Resolver, Written};
-use bowline_core::update::{self, Extent, Refusal, Update};
+use bowline_core::update::{Extent, Refusal, Update};
 use bowline_drivers::Driver;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -126,8 +126,8 @@ async fn serve<D: Driver>(
     tasks.shutdown().await;
     agent.context.readiness.reached(&agent.first_plan);
     agent.forget_kept();
-    let Agent { memory, resolver, .. } = &mut agent;
-    memory.end(|| resolver.snapshot()).await;
+    let served = agent.served();
+    agent.memory.end(|| served).await;
     // Letting go is a courtesy; traffic does not wait for it, nor do we for long.
     let last = agent.report.borrow().clone();
     let release = tokio::time::timeout(RELEASE, reporter.release(&last));
@@ -301,7 +301,10 @@ impl<D: Driver> Agent<D> {
                 () = lacking => self.tell_lacking(),
                 due = self.memory.due(healthy) => match due {
                     Due::Serve => self.serve_kept().await?,
-                    Due::Save => self.memory.save(self.resolver.snapshot()),
+                    Due::Save => {
+                        let served = self.served();
+                        self.memory.save(served);
+                    }
                 },
                 Ok(()) = broken.changed() => {
                     self.broken.clone_from(&broken.borrow_and_update());
@@ -358,8 +361,9 @@ impl<D: Driver> Agent<D> {
             }
             return Ok(None);
         };
+        // Secrets may come late, or not at all. What was served with them before a restart is meanwhile.
         if update.complete {
-            self.add_kept_certificates(&mut update);
+            self.memory.complete(&mut update, self.resolver.missing_certificates());
         }
         let begun = Instant::now();
         let result = self.driver.apply(&update).await;
@@ -430,14 +434,11 @@ impl<D: Driver> Agent<D> {
         self.context.metrics.kept_since(&self.load_balancer, None);
     }
 
-    /// Secrets may come late, or not at all. A host that was served with a certificate before a restart is
-    /// served with it meanwhile, if it is the one that the plan names.
-    fn add_kept_certificates(&self, update: &mut Update) {
-        let missing = self.resolver.missing_certificates();
-        let kept = missing.filter_map(|hash| {
-            Some(update::Change::Put(hash.clone(), self.memory.certificate(hash)?.clone()))
-        });
-        update.certificates.extend(kept);
+    /// All that is served, with what was kept and the API has not told yet.
+    fn served(&self) -> Update {
+        let mut update = self.resolver.snapshot();
+        self.memory.complete(&mut update, self.resolver.missing_certificates());
+        update
     }
 
     /// What is wrong with the agent as a whole.

@@ -5,7 +5,7 @@
 use super::state::Folder;
 use crate::metrics::Metrics;
 use crate::roles::AgentOptions;
-use bowline_core::update::{Certificate, Change, Update};
+use bowline_core::update::{Certificate, Change, CookieSecret, Update};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -16,8 +16,8 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
 /// So long the API has after a start. What was kept may lead to an address that another tenant's Pod has by
-/// now, so it is not served where the API can tell.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// now, so it is not served where the API can tell. Longer than Secrets are waited for.
+const PATIENCE: Duration = Duration::from_secs(4);
 /// The least time between two writes,
 const GAP: Duration = Duration::from_secs(1);
 /// and so many times as long as a write took: a large state costs no more than a twentieth of the time.
@@ -40,7 +40,6 @@ pub(super) struct Kept {
     pub(super) update: Update,
     /// Until when it was known to be true, in seconds of the Unix epoch.
     pub(super) since: i64,
-    certificates: BTreeMap<Arc<str>, Arc<Certificate>>,
 }
 
 /// What is to be done.
@@ -56,6 +55,9 @@ pub(super) enum Due {
 pub(super) struct Memory {
     folder: Option<Arc<Folder>>,
     kept: Option<Kept>,
+    /// Secrets that were kept: they outlive the rest until the API has told all that the plan names.
+    certificates: BTreeMap<Arc<str>, Arc<Certificate>>,
+    cookie_secret: Option<CookieSecret>,
     /// When what was kept is served, unless the API has told everything by then.
     serve_at: Option<Instant>,
     /// What was kept is being served: since when it may be out of date.
@@ -114,8 +116,9 @@ impl Memory {
                     Change::Put(hash, certificate) => Some((hash.clone(), certificate.clone())),
                     Change::Remove(_) => None,
                 });
-                let certificates = certificates.collect();
-                memory.kept = Some(Kept { update, since: seconds(at), certificates });
+                memory.certificates = certificates.collect();
+                memory.cookie_secret.clone_from(&update.cookie_secret);
+                memory.kept = Some(Kept { update, since: seconds(at) });
                 memory.serve_at = Some(Instant::now() + PATIENCE);
             }
             Err(error) => {
@@ -185,9 +188,20 @@ impl Memory {
         self.serves
     }
 
-    /// A certificate that was kept. It is known by its content, so it cannot be an old one.
-    pub(super) fn certificate(&self, hash: &str) -> Option<&Arc<Certificate>> {
-        self.kept.as_ref()?.certificates.get(hash)
+    /// Adds to all that there is what the API has not told of it and was kept: certificates of these hashes,
+    /// which are known by their content, so that none can be an old one, and the cookie secret.
+    pub(super) fn complete<'a>(
+        &self,
+        update: &mut Update,
+        missing: impl Iterator<Item = &'a Arc<str>>,
+    ) {
+        let kept = missing.filter_map(|hash| {
+            Some(Change::Put(hash.clone(), self.certificates.get(hash)?.clone()))
+        });
+        update.certificates.extend(kept);
+        if update.cookie_secret.is_none() {
+            update.cookie_secret.clone_from(&self.cookie_secret);
+        }
     }
 
     /// The driver has what the API told; true: instead of what was kept.
@@ -300,6 +314,26 @@ mod tests {
             memory.save(update(1));
         }
         saves
+    }
+
+    #[tokio::test]
+    async fn kept_certificates_outlive_the_rest_until_they_are_told() {
+        let place = tempfile::tempdir().unwrap();
+        let certificate = Arc::new(Certificate { chain: "chain".into(), key: "key".into() });
+        let put = || Change::Put("h1".into(), Arc::clone(&certificate));
+        let secret = CookieSecret([7; 32]);
+        let served =
+            Update { certificates: vec![put()], cookie_secret: Some(secret.clone()), ..update(1) };
+        let (mut memory, _) = Memory::open(&options(place.path()), &Metrics::default()).await;
+        memory.replaced();
+        memory.end(|| served).await;
+        drop(memory);
+        let (mut memory, _) = Memory::open(&options(place.path()), &Metrics::default()).await;
+        // The API has told everything but the Secrets.
+        assert!(!memory.replaced() && memory.kept().is_none());
+        let mut now = update(2);
+        memory.complete(&mut now, ["h1".into(), "h2".into()].iter());
+        assert_eq!((now.certificates, now.cookie_secret), (vec![put()], Some(secret)));
     }
 
     #[tokio::test]
