@@ -17,7 +17,7 @@ use bowline_drivers::template::Templates;
 use bowline_runtime::agent;
 use bowline_runtime::roles::{AgentOptions, RoleError};
 use bowline_runtime::templates;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
 
@@ -61,6 +61,11 @@ pub(super) struct Agent {
 
     #[command(flatten)]
     members: MembersFlag,
+
+    /// Send traffic to members on loopback, too. For one machine on which all of it runs, as with `bowline up`: in a
+    /// cluster it would let every tenant reach what listens on this machine alone
+    #[arg(long)]
+    allow_loopback_members: bool,
 
     /// Keep what is served in this folder, so that it is served again after a restart while the API is away.
     /// It holds private keys and is made readable for its owner alone; of one agent only
@@ -107,13 +112,20 @@ pub(super) enum Carrier {
 type Running = Pin<Box<dyn Future<Output = Result<(), RoleError>>>>;
 
 impl Agent {
+    /// Which members get traffic from an agent with this admin endpoint.
+    fn rules(&self, admin: SocketAddr) -> MemberRules {
+        let loopback = self.allow_loopback_members;
+        MemberRules { loopback, ..self.members.rules(&[admin]) }
+    }
+
     pub(super) fn run(self) -> anyhow::Result<()> {
         if self.template.are_given() {
             return self.fill();
         }
         // The parser insists on one of the two.
-        let load_balancer = self.load_balancer.context("--load-balancer is missing")?;
         let admin = self.admin.admin;
+        let members = MemberRules { here: self.listen.clone(), ..self.rules(admin) };
+        let load_balancer = self.load_balancer.context("--load-balancer is missing")?;
         role::run(admin, async |context| {
             let client = self.connect.client().await?;
             let options = AgentOptions {
@@ -121,7 +133,7 @@ impl Agent {
                 addresses: self.addresses,
                 grace: self.grace.time(),
                 state: self.state,
-                members: MemberRules { here: self.listen.clone(), ..self.members.rules(&[admin]) },
+                members,
                 ..AgentOptions::new(load_balancer.clone())
             };
             let running: Running = match self.driver {
@@ -149,7 +161,7 @@ impl Agent {
 
     /// Templates: for one load balancer, or for all that is exposed.
     fn fill(self) -> anyhow::Result<()> {
-        let rules = self.members.rules(&[self.admin.admin]);
+        let rules = self.rules(self.admin.admin);
         let (options, publisher, certificates) =
             self.template.read(self.grace.time(), rules.clone())?;
         let Some(load_balancer) = self.load_balancer else {

@@ -26,10 +26,10 @@ impl Site {
 
     /// The kinds of which the cluster has objects for a load balancer.
     fn parts(&self) -> Vec<Part> {
-        // The embedded API has no PodDisruptionBudgets.
+        // The embedded API has neither PodDisruptionBudgets nor NetworkPolicies.
         let real = self.cluster.flavour() != Flavour::Embedded;
-        let all = Part::ALL.into_iter();
-        all.filter(|part| *part != Part::Lease && (real || *part != Part::Budget)).collect()
+        let lacks = |part: &Part| !real && matches!(part, Part::Budget | Part::Fence);
+        Part::ALL.into_iter().filter(|part| *part != Part::Lease && !lacks(part)).collect()
     }
 
     /// What a load balancer should be served by.

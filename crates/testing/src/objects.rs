@@ -211,6 +211,7 @@ pub fn path(kind: &str, namespace: &str, name: &str) -> String {
         "Role" => ("/apis/rbac.authorization.k8s.io/v1", "roles", true),
         "RoleBinding" => ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", true),
         "PodDisruptionBudget" => ("/apis/policy/v1", "poddisruptionbudgets", true),
+        "NetworkPolicy" => ("/apis/networking.k8s.io/v1", "networkpolicies", true),
         "Lease" => ("/apis/coordination.k8s.io/v1", "leases", true),
         "LoadBalancer" => ("/apis/bowline.dev/v1alpha1", "loadbalancers", false),
         "LoadBalancerClaim" => ("/apis/bowline.dev/v1alpha1", "loadbalancerclaims", true),

@@ -4,13 +4,14 @@
 use super::{Heard, told};
 use crate::keep::Works;
 use crate::metrics::Metrics;
-use crate::watch::{self, Selection};
+use crate::watch::{self, Seen, Selection};
 use bowline_api::Plan;
 use bowline_core::resolver::{Kind, Object};
 use kube::api::ApiResource;
 use kube::core::{NotUsed, Object as Dynamic};
 use kube::{Api, Client, ResourceExt as _};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tokio::sync::mpsc;
 
@@ -46,6 +47,23 @@ impl Places {
     }
 }
 
+/// What was told of each Plan: most changes of a Plan leave its addresses as they are, and work on one load
+/// balancer is to cause none on another.
+#[derive(Default)]
+struct Known {
+    addresses: BTreeMap<String, Vec<IpAddr>>,
+    /// All are told anew.
+    lists: bool,
+}
+
+impl Known {
+    /// Whether this has to be told.
+    fn is_news(&mut self, name: &str, addresses: &[IpAddr]) -> bool {
+        let before = self.addresses.insert(name.to_owned(), addresses.to_vec());
+        self.lists || before.as_deref() != Some(addresses)
+    }
+}
+
 /// Follows the Plans of all load balancers but one until nobody listens.
 pub(super) async fn follow(
     client: Client,
@@ -57,14 +75,21 @@ pub(super) async fn follow(
 ) {
     let resource = ApiResource::erase::<Plan>(&());
     let plans: Api<Dynamic<Places, NotUsed>> = Api::namespaced_with(client, &namespace, &resource);
-    let read = move |seen| {
+    let mut known = Known::default();
+    let read = move |seen: Seen<Dynamic<Places, NotUsed>>| {
         works.seen(&seen);
-        told(Kind::Elsewhere, seen, |plan: Dynamic<Places, NotUsed>| {
+        match &seen {
+            Seen::Begin => known = Known { lists: true, ..Known::default() },
+            Seen::Done => known.lists = false,
+            Seen::Apply(_) => {}
+            Seen::Delete(plan) => drop(known.addresses.remove(&plan.name_any())),
+        }
+        told(Kind::Elsewhere, seen, |plan| {
             let name = plan.name_any();
             // Of its own plan the resolver knows.
             let own = plan.spec.load_balancer == load_balancer;
             let addresses = if own { Vec::new() } else { plan.spec.addresses() };
-            Some(Object::Elsewhere(name.into(), addresses))
+            known.is_news(&name, &addresses).then(|| Object::Elsewhere(name.into(), addresses))
         })
     };
     watch::follow(plans, Selection::default(), "Plan", metrics, listener, read).await;
@@ -74,6 +99,16 @@ pub(super) async fn follow(
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_plan_that_changes_without_its_addresses_is_no_news_unless_all_are_told_anew() {
+        let (one, two) = ([IpAddr::from([192, 0, 2, 1])], [IpAddr::from([192, 0, 2, 2])]);
+        let mut known = Known::default();
+        let told = [&one, &one, &two].map(|addresses| known.is_news("edge-0", addresses));
+        assert_eq!(told, [true, false, true]);
+        known.lists = true;
+        assert!(known.is_news("edge-0", &two));
+    }
 
     #[test]
     fn addresses_are_read_out_of_a_plan_of_whatever_version() {
