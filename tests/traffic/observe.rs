@@ -97,7 +97,10 @@ fn the_metrics_are_those_of_the_page_about_them_and_they_move() {
         link.mend();
         let all: BTreeSet<_> =
             found(&controller).await.union(&found(&stage.agent).await).cloned().collect();
-        assert_eq!(all, documented());
+        let mut documented = documented();
+        // That one is there only while an agent serves what it kept; the tests of failures look at it.
+        assert!(documented.remove("bowline_kept_since_seconds"));
+        assert_eq!(all, documented);
     });
 }
 
