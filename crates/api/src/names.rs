@@ -132,7 +132,11 @@ pub fn agent_entry(identity: &str) -> String {
     let name: String = identity.chars().map(allowed).collect();
     let name = name.trim_matches(|it: char| !it.is_ascii_alphanumeric());
     // What had to be changed may be the name of another one, too.
-    let name = if name == identity { name.into() } else { format!("{name}{}", digest(identity)) };
+    let name = if name == identity && !name.is_empty() {
+        name.into()
+    } else {
+        format!("{name}{}", digest(identity))
+    };
     format!("{AGENT_ENTRY_PREFIX}{}", fitted(&name, LONGEST_LABEL))
 }
 

@@ -223,7 +223,7 @@ spec:
     fn hostile_names_keep_the_service_out() {
         for text in HOSTILE.iter().filter(|text| !text.trim().is_empty()) {
             let read = noted(&[("kube2lb/external-domains", &format!("ok.example,{text}"))]);
-            let harmless = ["true ", "TRUE", "null", "1e309", "999999999999999999999", "~(a+)+$"];
+            let harmless = ["true ", "TRUE", "null", "1e309", "999999999999999999999"];
             assert_eq!(read.refused.is_none(), harmless.contains(text), "{text:?} {read:?}");
         }
     }
