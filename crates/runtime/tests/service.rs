@@ -63,7 +63,7 @@ async fn a_service_becomes_a_plan_then_an_update_then_a_status() {
     let controller = start_controller(client.clone(), controller_options("a"));
     create(&client, load_balancer("127.0.0.1")).await;
     create(&client, service("web", 8080)).await;
-    create(&client, slice("web", &["127.0.0.2", "127.0.0.3"])).await;
+    create(&client, slice("web", &["10.0.0.2", "10.0.0.3"])).await;
     let plan = eventually("a Plan", || async {
         let plans = plans(&client).list(&ListParams::default()).await.map_err(|e| e.to_string())?;
         plans.items.into_iter().next().ok_or_else(|| "none".to_owned())
@@ -89,7 +89,7 @@ async fn a_service_becomes_a_plan_then_an_update_then_a_status() {
     assert_eq!(agent.context.readiness.missing(), Vec::<String>::new());
 
     // A member goes: no write but the slice's own, one small update.
-    create(&client, slice("web", &["127.0.0.3"])).await;
+    create(&client, slice("web", &["10.0.0.3"])).await;
     let last = eventually("the member gone", || async {
         let last = driver.updates.lock().unwrap().last().cloned().unwrap();
         if last.members.iter().any(|it| it.removed.len() == 1) {
