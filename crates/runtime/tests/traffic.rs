@@ -4,6 +4,7 @@
 
 mod support;
 
+use bowline_core::members::MemberRules;
 use bowline_drivers::builtin::Builtin;
 use bowline_proxy::{Options, Proxy};
 use bowline_runtime::AgentOptions;
@@ -94,7 +95,9 @@ async fn a_request_to_a_services_address_reaches_its_member_and_follows_it() {
     .await;
     let controller = start_controller(client.clone(), controller_options("a"));
     let proxy = Arc::new(Proxy::new(Options::default()));
-    let agent = start_agent(client.clone(), AgentOptions::new("edge"), Builtin::new(proxy));
+    let members = MemberRules { loopback: true, ..MemberRules::default() };
+    let options = AgentOptions { members, ..AgentOptions::new("edge") };
+    let agent = start_agent(client.clone(), options, Builtin::new(proxy));
     create(&client, slice("web", blue)).await;
     create(&client, service("web", port)).await;
     let front = SocketAddr::from(([127, 0, 0, 1], port));
