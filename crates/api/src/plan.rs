@@ -61,7 +61,7 @@ pub struct PlanSpec {
 /// A fragment that this version cannot read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unread {
-    /// Whose it is, and which part. None: not even that can be read.
+    /// The consumer and the part. None: not even these can be read.
     pub item: Option<(ConsumerRef, u32)>,
     /// As it is written.
     pub raw: Value,
@@ -75,7 +75,7 @@ impl Unread {
     }
 
     /// The listeners and hosts of it that can be read: what its consumer holds although the rest is
-    /// written in a way that this version does not know. None: whose it is cannot be read.
+    /// written in a way that this version does not know. None: its consumer cannot be read.
     pub fn holds(&self) -> Option<Fragment> {
         let (consumer, part) = self.item.clone()?;
         let all = |key: &str| self.raw.get(key).and_then(Value::as_array).into_iter().flatten();

@@ -110,7 +110,7 @@ impl Replicas {
         news
     }
 
-    /// Time has passed: true if somebody's time is up.
+    /// Time has passed: true if an agent's Lease entry has expired.
     pub fn tick(&mut self, now: Instant) -> bool {
         let mut news = false;
         for replica in self.all.values_mut() {
@@ -182,7 +182,7 @@ impl Replicas {
 }
 
 impl Joint {
-    /// What agents say together of whom it is known whether they live: the live ones, or where none is, all.
+    /// What the live agents say together; where none is known to live, what all of them say.
     pub fn of<'a>(entries: impl Iterator<Item = (&'a Entry, bool)>) -> Self {
         let all: Vec<_> = entries.collect();
         let some = all.iter().any(|(_, live)| *live);

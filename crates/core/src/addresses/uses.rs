@@ -30,7 +30,7 @@ pub(super) struct Uses {
     counted: FxHashMap<Arc<str>, BTreeMap<Age, Vec<IpAddr>>>,
     /// The namespaces that use an address, and how many of their Services do.
     by_address: FxHashMap<IpAddr, BTreeMap<Arc<str>, u32>>,
-    /// Namespaces whose uses are to be looked at again.
+    /// Namespaces with uses to be judged again.
     dirty: BTreeSet<Arc<str>>,
 }
 
@@ -145,7 +145,7 @@ impl Addresses {
                 self.count_uses(&age, found.counted);
                 self.tell_ignored(&age, found.ignored);
             }
-            // What counts for a namespace is no news to its own uses, and nobody else's depend on it.
+            // What counts for a namespace is no news to its own uses, and no other namespace depends on it.
             self.ledger.uses.dirty.remove(&namespace);
         }
     }

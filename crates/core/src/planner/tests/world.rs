@@ -305,7 +305,7 @@ pub(super) fn settled_steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// The namespace whose owner writes such an object; None: an administrator does.
+/// The namespace of the tenant that writes such an object; None: an administrator writes it.
 pub(super) fn writer(object: &Object) -> Option<Arc<str>> {
     match object {
         Object::Service(_) | Object::Ingress(_) | Object::TlsSecret(_) | Object::Claim(_) => {
