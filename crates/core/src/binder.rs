@@ -122,6 +122,13 @@ pub enum Event {
         /// How.
         result: Result<(), Arc<str>>,
     },
+    /// A job goes on, and this is what it waits for.
+    Waits {
+        /// Which.
+        id: Id,
+        /// What for.
+        why: Arc<str>,
+    },
     /// A job was given up, because it is somebody else's to do: nobody knows how far it got.
     Abandoned {
         /// Which.

@@ -54,6 +54,7 @@ impl Binder {
             Event::Confirmed { subject, version } => self.confirmed(subject, version),
             Event::Written { id, result } => self.written(id, result, now),
             Event::Finished { id, result } => self.finished(id, result, now),
+            Event::Waits { id, why } => self.waits(id, why),
             Event::Abandoned { id } => self.abandoned(id),
             Event::Used { load_balancer, namespaces } => self.used(load_balancer, namespaces),
         }

@@ -12,6 +12,9 @@ pub enum Wipe {
     Done,
     /// A moment more.
     NotYet,
+    /// Its agent is silent or fails: as long as it does. The agent's next report may end the wait, so no delay
+    /// grows meanwhile.
+    Waits(Arc<str>),
     /// It cannot be now, for this reason; it is tried again.
     Failed(Arc<str>),
 }
@@ -28,7 +31,7 @@ impl Wipe {
             None | Some(Waiting::NoDriver | Waiting::Agent(Pending::NoAgent | Pending::NoPlan)) => {
                 Self::Done
             }
-            Some(why) => Self::Failed(why.message(name).into()),
+            Some(why) => Self::Waits(why.message(name).into()),
         }
     }
 }
@@ -54,14 +57,14 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_fails_or_is_silent_and_another_one_of_its_name_are_told() {
-        let failed = |waiting: &Waiting| match Wipe::of("edge", true, true, Some(waiting)) {
-            Wipe::Failed(why) => why.to_string(),
+    fn an_agent_that_fails_or_is_silent_is_waited_for_and_another_one_of_its_name_is_told() {
+        let waits = |waiting: &Waiting| match Wipe::of("edge", true, true, Some(waiting)) {
+            Wipe::Waits(why) => why.to_string(),
             other => format!("{other:?}"),
         };
-        let silent = failed(&Waiting::Agent(Pending::AgentSilent));
+        let silent = waits(&Waiting::Agent(Pending::AgentSilent));
         assert!(silent.contains("bowline agent --load-balancer edge"), "{silent}");
-        let failing = failed(&Waiting::Agent(Pending::AgentFailed("no room".into())));
+        let failing = waits(&Waiting::Agent(Pending::AgentFailed("no room".into())));
         assert!(failing.contains("no room"), "{failing}");
         let other = Wipe::of("edge", false, true, None);
         assert_eq!(other, Wipe::Failed("it is another one by now".into()));

@@ -168,6 +168,16 @@ impl Binder {
         self.dirty_lbs.insert(name);
     }
 
+    /// A job goes on. What it waits for is told as a failure would be; there is nothing to try again.
+    pub(super) fn waits(&mut self, id: Id, why: Arc<str>) {
+        let Some(name) = self.jobs.get(&id).cloned() else { return };
+        let Some(slot) = self.lbs.get_mut(&name) else { return };
+        if slot.job_failed.as_ref() != Some(&why) {
+            slot.job_failed = Some(why);
+            self.dirty_lbs.insert(name);
+        }
+    }
+
     /// A write was answered.
     pub(super) fn written(&mut self, id: Id, result: Written, now: Timestamp) {
         match self.in_flight.remove(&id) {

@@ -232,6 +232,9 @@ pub(super) struct Api {
     pub(super) jobs: Vec<(Arc<str>, JobKind)>,
     /// What jobs answer.
     pub(super) fails: Option<Arc<str>>,
+    /// What jobs wait for, and which do.
+    pub(super) waits: Option<Arc<str>>,
+    pub(super) under_way: Vec<Id>,
     /// Whether the next job is given up.
     pub(super) abandons: bool,
 }
@@ -252,6 +255,8 @@ impl Api {
             ops: Vec::new(),
             jobs: Vec::new(),
             fails: None,
+            waits: None,
+            under_way: Vec::new(),
             abandons: false,
         };
         Kind::ALL.into_iter().for_each(|kind| api.tell(Event::Begin(kind)));
@@ -304,6 +309,11 @@ impl Api {
                 self.jobs.push((job.load_balancer, job.kind));
                 if std::mem::take(&mut self.abandons) {
                     self.tell(Event::Abandoned { id: job.id });
+                    continue;
+                }
+                if let Some(why) = self.waits.clone() {
+                    self.under_way.push(job.id);
+                    self.tell(Event::Waits { id: job.id, why });
                     continue;
                 }
                 let result = self.fails.clone().map_or(Ok(()), Err);

@@ -51,6 +51,22 @@ fn recycle_wipes_it_before_it_is_available() {
 }
 
 #[test]
+fn a_wipe_that_waits_is_told_and_ends_with_the_answer_however_late() {
+    let mut api = released(Reclaim::Recycle);
+    api.waits = Some("its agent is silent".into());
+    api.run();
+    let report = api.store.lbs["edge"].report.clone().unwrap();
+    assert_eq!(report.failed.as_deref(), Some("its agent is silent"));
+    api.pass(3600);
+    assert_eq!(api.jobs.len(), 1, "it is the same job");
+    let id = api.under_way[0];
+    api.tell(Event::Finished { id, result: Ok(()) });
+    api.run();
+    assert_eq!(api.binding("edge"), Binding::Available, "no time has to pass");
+    assert_eq!(api.store.lbs["edge"].report.as_ref().unwrap().failed, None);
+}
+
+#[test]
 fn delete_removes_what_is_behind_it_before_the_object_goes() {
     let mut api = released(Reclaim::Delete);
     api.fails = Some("the device does not answer".into());

@@ -356,6 +356,10 @@ impl State {
         let waiting = status::waiting(self.verdict(lb, now).as_ref());
         let result = match Wipe::of(lb, same, empty, waiting.as_ref()) {
             Wipe::NotYet => return Next::Later(now + AGAIN),
+            Wipe::Waits(why) => {
+                self.bindings.tell(Told::Waits { id, why });
+                return Next::Later(now + AGAIN);
+            }
             Wipe::Done => Ok(()),
             Wipe::Failed(why) => Err(why),
         };
