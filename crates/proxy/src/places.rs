@@ -6,6 +6,8 @@
 
 mod budget;
 mod client;
+mod heads;
+mod holders;
 mod ledger;
 mod said;
 
@@ -15,6 +17,7 @@ use crate::pool::checks::Checks;
 use crate::udp::Session;
 pub(crate) use budget::{Budget, Taken};
 use client::Client;
+pub(crate) use heads::{HeadBytes, Heads};
 use ledger::{Bounds, Gives, Id, Ledger, Level, Seat, Verdict};
 use parking_lot::Mutex;
 use said::Said;
@@ -35,8 +38,8 @@ pub(crate) struct Hall {
     pub(crate) connections: Arc<Connections>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) checks: Arc<Checks>,
-    /// Bytes of heads, of all requests together.
-    pub(crate) heads: Arc<Budget>,
+    /// Bytes of heads, of all requests together; each client has a share.
+    pub(crate) heads: Arc<Heads>,
 }
 
 /// Places for connections, and for requests beside each other. What is kept of each is what cuts it, once
@@ -53,7 +56,7 @@ impl Places {
             connections: Room::new("connections", limits.connection_bounds(), Gives::Newest),
             sessions: Room::new("sessions", limits.session_bounds(), Gives::Oldest),
             checks: Checks::new(limits.checks),
-            heads: Budget::new(limits.all_header_bytes),
+            heads: Heads::new(limits.all_header_bytes, limits.header_bytes),
         };
         self.0.get_or_init(hall).clone()
     }

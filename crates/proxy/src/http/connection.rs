@@ -4,12 +4,12 @@
 use super::answer;
 use super::callbacks::Callbacks;
 use super::forwarded::Told;
-use super::head::{self, Bounds, Next};
+use super::head::{self, Bounds, Next, unless_lost};
 use super::scope::run;
 use super::stream::{Downstream, Io};
 use crate::listen::Listener;
 use crate::metrics::ListenerStats;
-use crate::places::{Budget, Place};
+use crate::places::{Budget, HeadBytes, Place, Taken};
 use crate::state::{Entry, Shared};
 use crate::tls::Given;
 use pingora_core::apps::{HttpPersistentSettings, HttpServerApp, ReusedHttpStream};
@@ -138,7 +138,9 @@ async fn http1(
                 return;
             }
         }
-        let (head, _taken) = match head::next(&mut stream, &bounds, &shared.hall.heads).await {
+        let heads = &shared.hall.heads;
+        let next = head::next(&mut stream, &bounds, heads, connection.client.ip()).await;
+        let (head, taken) = match next {
             Next::Request(head, taken) => (head, taken),
             Next::Http2 => return http2(http, shared, connection, stream).await,
             Next::Closed => return,
@@ -157,10 +159,11 @@ async fn http1(
         session.set_read_timeout(Some(limits.body_time));
         session.set_write_timeout(Some(limits.write_time));
         session.set_total_drain_timeout(Some(limits.header_time));
-        let request = http.process(session);
-        let Some(Some(reused)) = run(&connection, Some(link.clone()), request).await else {
-            return;
+        let request = run(&connection, Some(link.clone()), http.process(session));
+        let Some(done) = unless_lost(taken.as_ref(), request).await else {
+            return ListenerStats::add(&connection.listener.stats().displaced, 1);
         };
+        let Some(Some(reused)) = done else { return };
         let (back, kept) = reused.consume();
         let Ok(back) = back.into_any().downcast::<Downstream>() else {
             return;
@@ -228,7 +231,13 @@ async fn http2(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, str
             accepted = Http2Session::from_h2_conn(&mut streams, digest.clone()) => match accepted {
                 Ok(Some(H2Accept::Session(mut request))) => {
                     while requests.try_join_next().is_some() {}
-                    // The connection has a place for one request.
+                    let large = size(request.req_header()).saturating_sub(head::SMALL);
+                    let Some(taken) = bytes(large, &heads, &connection, &shared) else {
+                        refuse(&mut request, &connection, &shared);
+                        continue;
+                    };
+                    // The connection has a place for one request. A place comes last, since another client
+                    // may lose one for it.
                     let place = if requests.is_empty() {
                         None
                     } else {
@@ -238,19 +247,17 @@ async fn http2(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, str
                         };
                         Some(place)
                     };
-                    let large = size(request.req_header()).saturating_sub(head::SMALL);
-                    let taken = (heads.take(large), shared.hall.heads.take(large));
-                    let (Some(_), Some(_)) = &taken else {
-                        refuse(&mut request, &connection, &shared);
-                        continue;
-                    };
                     let place_id = place.as_ref().map(Place::id);
                     let (http, of) = (http.clone(), connection.clone());
                     let task = requests.spawn(async move {
                         let mut session = ServerSession::new_http2(request);
                         session.set_write_timeout(Some(limits.write_time));
                         session.set_total_drain_timeout(Some(limits.header_time));
-                        run(&of, None, http.process(session)).await;
+                        let shared_bytes = taken.as_ref().map(|(_, shared)| shared);
+                        let work = run(&of, None, http.process(session));
+                        if unless_lost(shared_bytes, work).await.is_none() {
+                            ListenerStats::add(&of.listener.stats().displaced, 1);
+                        }
                         drop((place, taken));
                     });
                     if let Some(id) = place_id {
@@ -277,6 +284,21 @@ async fn http2(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, str
             }
         }
     }
+}
+
+/// The bytes for a head, of its connection's and of all; nothing if there are too few. A small head takes
+/// none.
+fn bytes(
+    large: usize,
+    of_connection: &Arc<Budget>,
+    connection: &Connection,
+    shared: &Shared,
+) -> Option<Option<(Taken, HeadBytes)>> {
+    if large == 0 {
+        return Some(None);
+    }
+    let here = of_connection.take(large)?;
+    Some(Some((here, shared.hall.heads.take(connection.client.ip(), large)?)))
 }
 
 /// What a head takes, as HTTP/2 counts it.

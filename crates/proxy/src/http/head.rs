@@ -1,16 +1,18 @@
 //! Reads the head of a request within its limits and refuses what two servers could read differently.
 //! It decides nothing about where the request goes; the connection loop calls it before pingora.
 //!
-//! Refused with 503: a large head while large ones together have all the bytes that there are for them.
+//! Refused with 503: a large head that its client has no share of the bytes for, or whose bytes another
+//! client needs more.
 //! Refused with 400: a length beside a transfer coding, two unlike lengths, any transfer coding but
 //! `chunked`, HTTP/1.1 without a host, two hosts. Refused with 431: a head that is too large. A head
 //! that does not come in time is answered with 408.
 
 use super::chunks::Chunks;
 use super::stream::{Downstream, Expects};
-use crate::places::{Budget, Taken};
+use crate::places::{HeadBytes, Heads};
 use bytes::BytesMut;
 use std::mem::MaybeUninit;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -27,7 +29,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) enum Next {
     /// The head of a request, and what it takes of the bytes for heads; its body may follow on the
     /// connection.
-    Request(BytesMut, Option<Taken>),
+    Request(BytesMut, Option<HeadBytes>),
     /// HTTP/2 in clear text.
     Http2,
     /// Nothing: the client closed, or was silent for too long.
@@ -55,17 +57,22 @@ pub(crate) async fn begin(stream: &mut Downstream, time: Duration) -> Option<boo
 }
 
 /// Reads the head that has begun, and leaves the stream so that pingora can read the body.
-pub(crate) async fn next(stream: &mut Downstream, bounds: &Bounds, heads: &Arc<Budget>) -> Next {
+pub(crate) async fn next(
+    stream: &mut Downstream,
+    bounds: &Bounds,
+    heads: &Arc<Heads>,
+    client: IpAddr,
+) -> Next {
     let deadline = Instant::now() + bounds.time;
     let mut looked_at = 0;
-    let mut taken: Option<Taken> = None;
+    let mut taken: Option<HeadBytes> = None;
     loop {
         let large = stream.ahead().len().saturating_sub(SMALL);
         if large > 0 {
             let enough = match &mut taken {
                 Some(taken) => taken.grow_to(large),
                 None => {
-                    taken = heads.take(large);
+                    taken = heads.take(client, large);
                     taken.is_some()
                 }
             };
@@ -81,11 +88,26 @@ pub(crate) async fn next(stream: &mut Downstream, bounds: &Bounds, heads: &Arc<B
             Verdict::Http2 => return Next::Http2,
             Verdict::Refused(status) => return Next::Refused(status),
         }
-        match tokio::time::timeout_at(deadline, stream.read_ahead()).await {
-            Ok(Ok(read)) if read > 0 => {}
-            Ok(_) => return Next::Closed,
-            Err(_) => return Next::Refused(408),
+        let read = tokio::time::timeout_at(deadline, stream.read_ahead());
+        match unless_lost(taken.as_ref(), read).await {
+            Some(Ok(Ok(read))) if read > 0 => {}
+            Some(Ok(_)) => return Next::Closed,
+            Some(Err(_)) => return Next::Refused(408),
+            None => return Next::Refused(503),
         }
+    }
+}
+
+/// Does some work for a request, unless its head loses its bytes to another client.
+pub(super) async fn unless_lost<T>(
+    taken: Option<&HeadBytes>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let Some(taken) = taken else { return Some(work.await) };
+    tokio::select! {
+        biased;
+        () = taken.lost() => None,
+        done = work => Some(done),
     }
 }
 

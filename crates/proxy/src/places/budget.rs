@@ -1,4 +1,4 @@
-//! Bytes that requests share, so that all heads together stay below what memory allows.
+//! Bytes that the requests of one HTTP/2 connection share for their heads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,25 +21,9 @@ impl Budget {
 
     /// So many bytes, or none.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<Taken> {
-        let mut taken = Taken { from: self.clone(), bytes: 0 };
-        taken.grow_to(bytes).then_some(taken)
-    }
-
-    fn try_take(&self, bytes: usize) -> bool {
         let less = |left: usize| left.checked_sub(bytes);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
-    }
-}
-
-impl Taken {
-    /// Takes as much more as it takes to have so many; says whether there was enough.
-    pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
-        let more = bytes.saturating_sub(self.bytes);
-        let enough = more == 0 || self.from.try_take(more);
-        if enough {
-            self.bytes += more;
-        }
-        enough
+        let enough = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
+        enough.then(|| Taken { from: self.clone(), bytes })
     }
 }
 
@@ -56,9 +40,8 @@ mod tests {
     #[test]
     fn no_more_is_taken_than_there_is_and_all_of_it_comes_back() {
         let budget = Budget::new(10);
-        let mut first = budget.take(4).unwrap();
-        assert!(first.grow_to(7) && first.grow_to(2));
-        assert!(budget.take(4).is_none() && !first.grow_to(11));
+        let first = budget.take(7).unwrap();
+        assert!(budget.take(4).is_none());
         let second = budget.take(3).unwrap();
         drop(first);
         assert!(budget.take(7).is_some() && budget.take(8).is_none());

@@ -8,7 +8,8 @@
 //! waits for the next that becomes free.
 
 use super::client::Client;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use super::holders::Holders;
+use std::collections::{BTreeMap, HashMap};
 
 /// Tells places apart; a later one is greater.
 pub(crate) type Id = u64;
@@ -72,14 +73,6 @@ pub(crate) struct Ledger<V> {
     next: Id,
 }
 
-/// The clients that share some places.
-#[derive(Debug, Default)]
-struct Holders {
-    total: usize,
-    of: HashMap<Client, BTreeSet<Id>>,
-    by_count: BTreeSet<(usize, Client)>,
-}
-
 enum Judged {
     Room,
     From(Level, Client),
@@ -123,8 +116,8 @@ impl<V> Ledger<V> {
         }
         let id = self.next;
         self.next += 1;
-        self.whole.add(seat.client, id);
-        self.parts.entry(seat.part).or_default().add(seat.client, id);
+        self.whole.add(seat.client, id, 1);
+        self.parts.entry(seat.part).or_default().add(seat.client, id, 1);
         self.held.insert(id, (seat, value));
         Verdict::Admitted(id, taken)
     }
@@ -132,7 +125,7 @@ impl<V> Ledger<V> {
     fn judge(&self, seat: Seat) -> Judged {
         // Who is refused takes nothing of others first; who gives one of its own does so last, so that it
         // gives none and then waits.
-        let has_its_most = self.whole.count(seat.client) >= self.bounds.client;
+        let has_its_most = self.whole.amount(seat.client) >= self.bounds.client;
         if has_its_most && self.gives == Gives::Newest {
             return Judged::Enough(Level::Whole);
         }
@@ -141,10 +134,10 @@ impl<V> Ledger<V> {
             (Level::Part, part, self.bounds.part),
             (Level::Whole, Some(&self.whole), self.bounds.whole),
         ] {
-            let Some(holders) = holders.filter(|holders| holders.total >= most) else { continue };
-            let mine = holders.count(seat.client);
-            return match holders.by_count.last() {
-                Some((most, largest)) if *most >= mine + 2 => Judged::From(level, *largest),
+            let Some(holders) = holders.filter(|holders| holders.total() >= most) else { continue };
+            let mine = holders.amount(seat.client);
+            return match holders.largest() {
+                Some((most, largest)) if most >= mine + 2 => Judged::From(level, largest),
                 _ if mine == 0 => Judged::Wait(level),
                 _ => Judged::Enough(level),
             };
@@ -158,12 +151,12 @@ impl<V> Ledger<V> {
             Level::Part => self.parts.get(&from.part)?,
             Level::Whole => &self.whole,
         };
-        let ids = holders.of.get(&from.client)?;
+        let mut ids = holders.ids(from.client);
         if self.gives == Gives::Newest {
-            return ids.last().copied();
+            return ids.next_back();
         }
-        let idle = |id: &&Id| self.held.get(*id).is_some_and(|(_, value)| !in_use(value));
-        ids.iter().take(CHANCES).find(idle).or_else(|| ids.first()).copied()
+        let idle = |id: &Id| self.held.get(id).is_some_and(|(_, value)| !in_use(value));
+        ids.take(CHANCES).find(idle).or_else(|| holders.ids(from.client).next())
     }
 
     /// Gives a place back, if it is still held.
@@ -172,7 +165,7 @@ impl<V> Ledger<V> {
         self.whole.remove(seat.client, id);
         if let Some(part) = self.parts.get_mut(&seat.part) {
             part.remove(seat.client, id);
-            if part.total == 0 {
+            if part.total() == 0 {
                 self.parts.remove(&seat.part);
             }
         }
@@ -192,43 +185,12 @@ impl<V> Ledger<V> {
     /// All places that are held at a listener.
     pub(crate) fn at(&self, part: u64) -> Vec<Id> {
         let holders = self.parts.get(&part);
-        holders.map_or_else(Vec::new, |it| it.of.values().flatten().copied().collect())
+        holders.map_or_else(Vec::new, |it| it.all().collect())
     }
 
     /// Places that are held.
     pub(crate) fn total(&self) -> usize {
-        self.whole.total
-    }
-}
-
-impl Holders {
-    fn count(&self, client: Client) -> usize {
-        self.of.get(&client).map_or(0, BTreeSet::len)
-    }
-
-    fn add(&mut self, client: Client, id: Id) {
-        let ids = self.of.entry(client).or_default();
-        let before = ids.len();
-        if ids.insert(id) {
-            self.total += 1;
-            self.by_count.remove(&(before, client));
-            self.by_count.insert((before + 1, client));
-        }
-    }
-
-    fn remove(&mut self, client: Client, id: Id) {
-        let Some(ids) = self.of.get_mut(&client) else { return };
-        let before = ids.len();
-        if !ids.remove(&id) {
-            return;
-        }
-        self.total -= 1;
-        self.by_count.remove(&(before, client));
-        if before > 1 {
-            self.by_count.insert((before - 1, client));
-        } else {
-            self.of.remove(&client);
-        }
+        self.whole.total()
     }
 }
 
@@ -236,6 +198,7 @@ impl Holders {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     fn seat(part: u64, client: u32) -> Seat {
         Seat { part, client: Client::V4(client) }
@@ -379,11 +342,11 @@ mod tests {
                     at.sort_unstable();
                     prop_assert_eq!(at, here.into_iter().map(|(id, _)| *id).collect::<Vec<_>>());
                 }
-                let counted: usize = ledger.whole.by_count.iter().map(|(count, _)| count).sum();
+                let counted: usize = ledger.whole.shares().map(|(count, _)| count).sum();
                 prop_assert_eq!(counted, open.len());
-                for (count, client) in &ledger.whole.by_count {
-                    prop_assert_eq!(*count, ledger.whole.count(*client));
-                    prop_assert!(*count <= bounds.client);
+                for (count, client) in ledger.whole.shares() {
+                    prop_assert_eq!(count, ledger.whole.amount(client));
+                    prop_assert!(count <= bounds.client);
                 }
             }
         }

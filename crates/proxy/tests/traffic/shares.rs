@@ -3,7 +3,7 @@
 use crate::kit::{Scripted, World, address, forward, pool};
 use bowline_core::plan::{ListenerProtocol, Serves, Transport};
 use bowline_proxy::{Limits, Options};
-use bowline_testing::{Backend, Dial, ask, eventually};
+use bowline_testing::{Backend, Dial, Request, ask, eventually};
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -135,6 +135,44 @@ async fn requests_beside_each_other_on_http2_count_as_connections() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_client_that_holds_many_large_heads_leaves_bytes_for_those_of_others() {
+    let world = World::with(options(|limits| limits.all_header_bytes = limits.header_bytes));
+    let member = world.member("a").await;
+    world.apply(world.wish().web(&[&member])).await;
+    let (greedy, other) = (address(), address());
+    // Each takes twelve kilobytes of sixty-four.
+    let large = "y".repeat(20 * 1024);
+    let mut held = Vec::new();
+    for _ in 0..9 {
+        let mut stream = slow(&world.http().from(greedy)).await.unwrap();
+        stream.write_all(format!("Host: a\r\nX: {large}").as_bytes()).await.unwrap();
+        held.push(stream);
+    }
+    eventually("all bytes are taken", || async {
+        let refused = world.counted("proxy_own_responses");
+        (refused >= 4.0).then_some(()).ok_or_else(|| refused.to_string())
+    })
+    .await;
+    for round in 0..3 {
+        for dial in [world.http(), world.http().http2()] {
+            let request = Request::get("a", "/").header("x", &large);
+            let answer = dial.from(other).send(request).await;
+            assert_eq!(answer.map(|answer| answer.status), Ok(200), "round {round}");
+        }
+        // The greedy client tries on.
+        let request = Request::get("a", "/").header("x", &large);
+        let answer = world.http().from(greedy).send(request).await;
+        assert!(answer.is_ok_and(|answer| [200, 503].contains(&answer.status)));
+    }
+    // No more of the greedy client's heads gave way than was needed.
+    let mut open = 0;
+    for stream in &mut held {
+        open += usize::from(is_open(stream).await);
+    }
+    assert!(open >= 3, "{open}");
 }
 
 #[tokio::test]
