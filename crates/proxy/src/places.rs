@@ -14,7 +14,7 @@ mod said;
 use crate::metrics::ListenerStats;
 use crate::options::Limits;
 use crate::pool::checks::Checks;
-use crate::udp::Session;
+use crate::udp::{Session, SessionTable};
 pub(crate) use budget::{Budget, Taken};
 use client::Client;
 pub(crate) use heads::{HeadBytes, Heads};
@@ -110,6 +110,8 @@ pub(crate) struct Part {
     held: AtomicUsize,
     freed: Notify,
     stats: Arc<ListenerStats>,
+    /// Of datagrams; none at a listener for connections.
+    sessions: OnceLock<Weak<SessionTable>>,
 }
 
 impl Part {
@@ -117,7 +119,18 @@ impl Part {
     pub(crate) fn new(stats: Arc<ListenerStats>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { number, held: AtomicUsize::new(0), freed: Notify::new(), stats })
+        let (held, freed) = (AtomicUsize::new(0), Notify::new());
+        Arc::new(Self { number, held, freed, stats, sessions: OnceLock::new() })
+    }
+
+    /// This listener has these sessions.
+    pub(crate) fn has_sessions(&self, sessions: &Arc<SessionTable>) {
+        let _ = self.sessions.set(Arc::downgrade(sessions));
+    }
+
+    /// Ends the oldest session that was not used of late, and gives the place that it has.
+    fn unused_session(&self) -> Option<Id> {
+        self.sessions.get()?.upgrade()?.make_room()
     }
 }
 
@@ -282,14 +295,13 @@ fn cut(task: Option<AbortHandle>) {
 }
 
 impl Sessions {
-    /// A place for a session of a client. Where every client holds one at most, one that `make_room` finds
-    /// goes, or else the oldest of all.
+    /// A place for a session of a client. Where every client holds one at most, one that is not used goes:
+    /// of this listener where it has all that it may have, else of the listener that has the most.
     pub(crate) fn enter(
         self: &Arc<Self>,
         part: &Arc<Part>,
         client: IpAddr,
         session: &Arc<Session>,
-        make_room: impl FnOnce() -> Option<Id>,
     ) -> Option<Place<Weak<Session>>> {
         let ask = || {
             let in_use = |session: &Weak<Session>| session.upgrade().is_some_and(|it| it.is_busy());
@@ -299,27 +311,20 @@ impl Sessions {
                 }
             })
         };
-        if let Asked::Has(id) = ask() {
-            return Some(Place { room: self.clone(), id });
-        }
-        match make_room() {
-            Some(id) => self.release(id),
-            None => self.end_oldest(),
-        }
+        let level = match ask() {
+            Asked::Has(id) => return Some(Place { room: self.clone(), id }),
+            Asked::Waits(level) => level,
+            Asked::HasEnough => return None,
+        };
+        let from = match level {
+            Level::Part => part.clone(),
+            Level::Whole => self.ledger.lock().at_fullest()?.part.clone(),
+        };
+        self.release(from.unused_session()?);
+        ListenerStats::add(&from.stats.displaced, 1);
         match ask() {
             Asked::Has(id) => Some(Place { room: self.clone(), id }),
             Asked::Waits(_) | Asked::HasEnough => None,
-        }
-    }
-
-    fn end_oldest(&self) {
-        let mut ledger = self.ledger.lock();
-        let Some(id) = ledger.oldest() else { return };
-        let session = ledger.value(id).and_then(|held| held.cut.upgrade());
-        drop(ledger);
-        self.release(id);
-        if let Some(session) = session {
-            session.end();
         }
     }
 

@@ -12,8 +12,7 @@ use crate::places::{Part, Sessions as Places};
 use crate::pool::{Client, Failure, Pick, Pool};
 use crate::proxy_protocol::{Carrier, Header};
 use arc_swap::ArcSwap;
-pub(crate) use sessions::Session;
-use sessions::Sessions;
+pub(crate) use sessions::{Session, SessionTable};
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -52,7 +51,8 @@ pub(crate) async fn serve(
     stats: Arc<ListenerStats>,
 ) {
     let Ok(local) = socket.local_addr() else { return };
-    let sessions = Arc::new(Sessions::default());
+    let sessions = Arc::new(SessionTable::default());
+    limits.part.has_sessions(&sessions);
     let mut listener =
         Listener { socket, local, pool, limits, stats, sessions, tasks: JoinSet::new() };
     listener.run().await;
@@ -64,7 +64,7 @@ struct Listener {
     pool: Arc<ArcSwap<Pool>>,
     limits: Limits,
     stats: Arc<ListenerStats>,
-    sessions: Arc<Sessions>,
+    sessions: Arc<SessionTable>,
     /// Ended with the listener.
     tasks: JoinSet<()>,
 }
@@ -133,9 +133,8 @@ impl Listener {
             .proxy_protocol
             .then(|| Header::new(client, self.local, Carrier::Datagram));
         let session = Arc::new(Session::new(upstream, Arc::downgrade(pool), header));
-        let make_room = || self.sessions.make_room();
         let Limits { places, part, .. } = &self.limits;
-        let place = places.enter(part, client.ip(), &session, make_room)?;
+        let place = places.enter(part, client.ip(), &session)?;
         session.takes(place.id());
         self.sessions.put(client, session.clone());
         let (socket, stats) = (self.socket.clone(), self.stats.clone());

@@ -11,6 +11,17 @@ pub(crate) enum Client {
     V6(u64),
 }
 
+impl Client {
+    /// The /48 around an IPv6 client, as its first /64: sites are given as much, and with it 65,536 clients.
+    /// An IPv4 address has no network of that kind.
+    pub(super) fn network(self) -> Option<Self> {
+        match self {
+            Self::V4(_) => None,
+            Self::V6(bits) => Some(Self::V6(bits >> 16 << 16)),
+        }
+    }
+}
+
 impl From<IpAddr> for Client {
     fn from(address: IpAddr) -> Self {
         match address.to_canonical() {
@@ -48,5 +59,9 @@ mod tests {
         assert_ne!(client("2001:db8::1"), client("2001:db8:0:1::1"));
         assert_eq!(client("2001:db8:0:1::1").to_string(), "2001:db8:0:1::/64");
         assert_eq!(client("192.0.2.1").to_string(), "192.0.2.1");
+        let network = client("2001:db8:7::").network();
+        assert_eq!(client("2001:db8:7:9::1").network(), network);
+        assert_ne!(client("2001:db8:8:9::1").network(), network);
+        assert_eq!(client("192.0.2.1").network(), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Bytes of request heads, of all clients together. Each client has a share, as with places: it may have
 //! most of the bytes while no other client needs them, and where too few are left a client that asks for
-//! less than another holds gets them of the client that holds the most. So a head that fits into its
-//! client's equal share always finds room.
+//! less than another holds gets them of the client (or the IPv6 network) that holds the most. So a head that
+//! fits into its client's equal share always finds room.
 
 use super::client::Client;
 use super::holders::Holders;
@@ -127,10 +127,9 @@ impl<V> Account<V> {
         }
         let mut given = Vec::new();
         while self.most - self.holders.total() < more {
-            let from = self.holders.largest().filter(|(most, _)| *most > wants);
-            let newest =
-                from.and_then(|(_, from)| Some((from, self.holders.ids(from).next_back()?)));
-            let Some((from, newest)) = newest else {
+            let giver = self.holders.giver(client, more);
+            let newest = giver.and_then(|giver| self.holders.ids(giver).next_back());
+            let Some((from, newest)) = newest.and_then(|id| Some((self.client(id)?, id))) else {
                 for (from, id, bytes) in given {
                     self.holders.add(from, id, bytes);
                 }
@@ -204,6 +203,17 @@ mod tests {
         let more = account.enter(Client::V4(2), ());
         assert_eq!(account.grow(more, 9), None);
         assert_eq!(account.holders.shares().collect::<Vec<_>>(), before);
+    }
+
+    #[test]
+    fn many_clients_of_one_ipv6_network_leave_bytes_for_a_newcomer() {
+        let mut account = Account::new(16, 16);
+        for n in 0..8 {
+            assert!(take(&mut account, Client::V6(7 << 16 | n), 2).1.is_some());
+        }
+        assert_eq!(take(&mut account, Client::V6(7 << 16 | 8), 2), (8, None));
+        assert_eq!(take(&mut account, Client::V6(8 << 16), 2), (9, Some(vec![7])));
+        assert_eq!(take(&mut account, GREEDY, 3), (10, Some(vec![6, 5])));
     }
 
     #[tokio::test]

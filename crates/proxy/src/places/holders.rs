@@ -1,5 +1,8 @@
-//! How much each client holds of something that clients share, and which client holds the most. It counts
-//! and decides nothing; [`super::ledger`] asks it about places, [`super::heads`] about bytes.
+//! How much each client holds of something that clients share, and which of them gives way to another. It
+//! counts with values alone; [`super::ledger`] asks it about places, [`super::heads`] about bytes.
+//!
+//! The client that holds the most gives way. Where each client holds little, the IPv6 network (/48) whose
+//! clients together hold the most does: all of them may be one.
 
 use super::client::Client;
 use super::ledger::Id;
@@ -8,46 +11,107 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// The clients that share something.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
+    clients: Tally,
+    /// By /48. IPv4 clients are not here.
+    networks: Tally,
+}
+
+/// What gives way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Giver {
+    Client(Client),
+    /// Any client of this /48.
+    Network(Client),
+}
+
+impl Holders {
+    /// What all hold together.
+    pub(super) fn total(&self) -> usize {
+        self.clients.total
+    }
+
+    /// What a client holds.
+    pub(super) fn amount(&self, client: Client) -> usize {
+        self.clients.amount(client)
+    }
+
+    /// What gives way to a client that wants so much more: it must hold more than that client then does.
+    pub(super) fn giver(&self, client: Client, more: usize) -> Option<Giver> {
+        let most = |tally: &Tally, than: usize| tally.largest().filter(|(most, _)| *most > than);
+        if let Some((_, largest)) = most(&self.clients, self.amount(client) + more) {
+            return Some(Giver::Client(largest));
+        }
+        let around = match client.network() {
+            Some(network) => self.networks.amount(network),
+            None => self.amount(client),
+        };
+        most(&self.networks, around + more).map(|(_, largest)| Giver::Network(largest))
+    }
+
+    /// What such a giver holds, the oldest first.
+    pub(super) fn ids(&self, giver: Giver) -> impl DoubleEndedIterator<Item = Id> {
+        match giver {
+            Giver::Client(client) => self.clients.ids(client),
+            Giver::Network(network) => self.networks.ids(network),
+        }
+    }
+
+    /// What all hold, in no order.
+    pub(super) fn all(&self) -> impl Iterator<Item = Id> {
+        self.clients.of.values().flat_map(|share| share.ids.keys().copied())
+    }
+
+    /// A client holds so much more under this id.
+    pub(super) fn add(&mut self, client: Client, id: Id, amount: usize) {
+        self.clients.add(client, id, amount);
+        if let Some(network) = client.network() {
+            self.networks.add(network, id, amount);
+        }
+    }
+
+    /// A client gives back all that it holds under this id.
+    pub(super) fn remove(&mut self, client: Client, id: Id) -> usize {
+        if let Some(network) = client.network() {
+            self.networks.remove(network, id);
+        }
+        self.clients.remove(client, id)
+    }
+
+    /// What the clients hold, the one with the least first.
+    #[cfg(test)]
+    pub(super) fn shares(&self) -> impl Iterator<Item = (usize, Client)> {
+        self.clients.by_amount.iter().copied()
+    }
+}
+
+/// Amounts by client, or by network.
+#[derive(Debug, Default)]
+struct Tally {
     total: usize,
     of: HashMap<Client, Share>,
     by_amount: BTreeSet<(usize, Client)>,
 }
 
-/// What one client holds.
 #[derive(Debug, Default)]
 struct Share {
     amount: usize,
     ids: BTreeMap<Id, usize>,
 }
 
-impl Holders {
-    /// What all hold together.
-    pub(super) fn total(&self) -> usize {
-        self.total
-    }
-
-    /// What a client holds.
-    pub(super) fn amount(&self, client: Client) -> usize {
+impl Tally {
+    fn amount(&self, client: Client) -> usize {
         self.of.get(&client).map_or(0, |share| share.amount)
     }
 
-    /// The client that holds the most, and how much.
-    pub(super) fn largest(&self) -> Option<(usize, Client)> {
+    fn largest(&self) -> Option<(usize, Client)> {
         self.by_amount.last().copied()
     }
 
-    /// What a client holds, the oldest first.
-    pub(super) fn ids(&self, client: Client) -> impl DoubleEndedIterator<Item = Id> {
+    fn ids(&self, client: Client) -> impl DoubleEndedIterator<Item = Id> + use<'_> {
         self.of.get(&client).into_iter().flat_map(|share| share.ids.keys().copied())
     }
 
-    /// What all hold, in no order.
-    pub(super) fn all(&self) -> impl Iterator<Item = Id> {
-        self.of.values().flat_map(|share| share.ids.keys().copied())
-    }
-
-    /// A client holds so much more under this id.
-    pub(super) fn add(&mut self, client: Client, id: Id, amount: usize) {
+    fn add(&mut self, client: Client, id: Id, amount: usize) {
         let share = self.of.entry(client).or_default();
         self.by_amount.remove(&(share.amount, client));
         *share.ids.entry(id).or_default() += amount;
@@ -56,8 +120,7 @@ impl Holders {
         self.by_amount.insert((share.amount, client));
     }
 
-    /// A client gives back all that it holds under this id.
-    pub(super) fn remove(&mut self, client: Client, id: Id) -> usize {
+    fn remove(&mut self, client: Client, id: Id) -> usize {
         let Some(share) = self.of.get_mut(&client) else { return 0 };
         let Some(amount) = share.ids.remove(&id) else { return 0 };
         self.by_amount.remove(&(share.amount, client));
@@ -69,11 +132,5 @@ impl Holders {
             self.by_amount.insert((share.amount, client));
         }
         amount
-    }
-
-    /// What the clients hold, the one with the least first.
-    #[cfg(test)]
-    pub(super) fn shares(&self) -> impl Iterator<Item = (usize, Client)> {
-        self.by_amount.iter().copied()
     }
 }

@@ -3,13 +3,13 @@
 //!
 //! There are places in all and at each listener, and a client may have most of them while no other
 //! client needs them. Where none is left, a client that holds fewer than another gets one of the
-//! client that holds the most, as long as that brings the two closer together. So a client below its
-//! equal share always gets a place. A client that holds nothing while nobody holds more than one
-//! waits for the next that becomes free.
+//! client that holds the most, as long as that brings the two closer together; where no client does, the
+//! same goes for IPv6 networks. So a client below its equal share always gets a place. A client that holds
+//! nothing while no client holds more than one waits for the next that becomes free.
 
 use super::client::Client;
-use super::holders::Holders;
-use std::collections::{BTreeMap, HashMap};
+use super::holders::{Giver, Holders};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Tells places apart; a later one is greater.
 pub(crate) type Id = u64;
@@ -69,13 +69,15 @@ pub(crate) struct Ledger<V> {
     gives: Gives,
     whole: Holders,
     parts: HashMap<u64, Holders>,
+    /// Listeners by how many places are held there.
+    by_total: BTreeSet<(usize, u64)>,
     held: BTreeMap<Id, (Seat, V)>,
     next: Id,
 }
 
 enum Judged {
     Room,
-    From(Level, Client),
+    From(Level, Giver),
     Wait(Level),
     Enough(Level),
 }
@@ -87,6 +89,7 @@ impl<V> Ledger<V> {
             gives,
             whole: Holders::default(),
             parts: HashMap::new(),
+            by_total: BTreeSet::new(),
             held: BTreeMap::new(),
             next: 0,
         }
@@ -103,12 +106,14 @@ impl<V> Ledger<V> {
         loop {
             let (level, from) = match self.judge(seat) {
                 Judged::Room => break,
-                Judged::From(level, client) => (level, client),
-                Judged::Enough(level) if self.gives == Gives::Oldest => (level, seat.client),
+                Judged::From(level, giver) => (level, giver),
+                Judged::Enough(level) if self.gives == Gives::Oldest => {
+                    (level, Giver::Client(seat.client))
+                }
                 Judged::Enough(_) => return Verdict::Refused,
                 Judged::Wait(level) => return Verdict::Wait(level),
             };
-            let given = self.given(level, Seat { client: from, ..seat }, &in_use);
+            let given = self.given(level, seat.part, from, &in_use);
             let Some(given) = given.and_then(|id| Some((id, self.release(id)?))) else {
                 return Verdict::Refused;
             };
@@ -117,7 +122,7 @@ impl<V> Ledger<V> {
         let id = self.next;
         self.next += 1;
         self.whole.add(seat.client, id, 1);
-        self.parts.entry(seat.part).or_default().add(seat.client, id, 1);
+        self.change(seat.part, |part| part.add(seat.client, id, 1));
         self.held.insert(id, (seat, value));
         Verdict::Admitted(id, taken)
     }
@@ -135,41 +140,52 @@ impl<V> Ledger<V> {
             (Level::Whole, Some(&self.whole), self.bounds.whole),
         ] {
             let Some(holders) = holders.filter(|holders| holders.total() >= most) else { continue };
-            let mine = holders.amount(seat.client);
-            return match holders.largest() {
-                Some((most, largest)) if most >= mine + 2 => Judged::From(level, largest),
-                _ if mine == 0 => Judged::Wait(level),
-                _ => Judged::Enough(level),
+            return match holders.giver(seat.client, 1) {
+                Some(giver) => Judged::From(level, giver),
+                None if holders.amount(seat.client) == 0 => Judged::Wait(level),
+                None => Judged::Enough(level),
             };
         }
         if has_its_most { Judged::Enough(Level::Whole) } else { Judged::Room }
     }
 
-    /// The place that a client gives.
-    fn given(&self, level: Level, from: Seat, in_use: impl Fn(&V) -> bool) -> Option<Id> {
+    /// The place that is given, at this listener or anywhere.
+    fn given(
+        &self,
+        level: Level,
+        part: u64,
+        giver: Giver,
+        in_use: impl Fn(&V) -> bool,
+    ) -> Option<Id> {
         let holders = match level {
-            Level::Part => self.parts.get(&from.part)?,
+            Level::Part => self.parts.get(&part)?,
             Level::Whole => &self.whole,
         };
-        let mut ids = holders.ids(from.client);
+        let mut ids = holders.ids(giver);
         if self.gives == Gives::Newest {
             return ids.next_back();
         }
         let idle = |id: &Id| self.held.get(id).is_some_and(|(_, value)| !in_use(value));
-        ids.take(CHANCES).find(idle).or_else(|| holders.ids(from.client).next())
+        ids.take(CHANCES).find(idle).or_else(|| holders.ids(giver).next())
     }
 
     /// Gives a place back, if it is still held.
     pub(crate) fn release(&mut self, id: Id) -> Option<V> {
         let (seat, value) = self.held.remove(&id)?;
         self.whole.remove(seat.client, id);
-        if let Some(part) = self.parts.get_mut(&seat.part) {
-            part.remove(seat.client, id);
-            if part.total() == 0 {
-                self.parts.remove(&seat.part);
-            }
-        }
+        self.change(seat.part, |part| _ = part.remove(seat.client, id));
         Some(value)
+    }
+
+    fn change(&mut self, number: u64, how: impl FnOnce(&mut Holders)) {
+        let part = self.parts.entry(number).or_default();
+        self.by_total.remove(&(part.total(), number));
+        how(part);
+        if part.total() == 0 {
+            self.parts.remove(&number);
+        } else {
+            self.by_total.insert((part.total(), number));
+        }
     }
 
     /// What is kept for a place, while it is held.
@@ -177,9 +193,11 @@ impl<V> Ledger<V> {
         self.held.get_mut(&id).map(|(_, value)| value)
     }
 
-    /// The place that is held for longest.
-    pub(crate) fn oldest(&self) -> Option<Id> {
-        self.held.keys().next().copied()
+    /// What is kept for a place at the listener at which the most are held.
+    pub(crate) fn at_fullest(&self) -> Option<&V> {
+        let (_, number) = self.by_total.last()?;
+        let id = self.parts.get(number)?.all().next()?;
+        self.held.get(&id).map(|(_, value)| value)
     }
 
     /// All places that are held at a listener.
@@ -198,7 +216,6 @@ impl<V> Ledger<V> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
 
     fn seat(part: u64, client: u32) -> Seat {
         Seat { part, client: Client::V4(client) }
@@ -251,6 +268,32 @@ mod tests {
     }
 
     #[test]
+    fn many_clients_of_one_ipv6_network_leave_places_for_a_newcomer() {
+        let v6 = |bits| Seat { part: 1, client: Client::V6(bits) };
+        let mut ledger = ledger(4, 4, 4, Gives::Newest);
+        let crowd: Vec<_> = (0..4).map(|n| v6(7 << 16 | n)).collect();
+        assert_eq!(play(&mut ledger, &crowd), [room(0), room(1), room(2), room(3)]);
+        let told = play(&mut ledger, &[v6(7 << 16 | 4), v6(8 << 16), seat(1, 1), v6(9 << 16)]);
+        let waits = Verdict::Wait(Level::Part);
+        assert_eq!(told, [waits, instead(4, 3), instead(5, 2), instead(6, 1)]);
+        // Each network has one now.
+        assert_eq!(play(&mut ledger, &[v6(10 << 16)]), [Verdict::Wait(Level::Part)]);
+    }
+
+    #[test]
+    fn the_fullest_listener_is_known() {
+        let mut ledger = Ledger::new(Bounds { whole: 9, part: 9, client: 9 }, Gives::Oldest);
+        assert_eq!(ledger.at_fullest(), None);
+        for (part, client) in [(1, 1), (2, 2), (2, 3)] {
+            ledger.admit(seat(part, client), part, |_| false);
+        }
+        assert_eq!(ledger.at_fullest(), Some(&2));
+        ledger.release(1);
+        ledger.release(2);
+        assert_eq!(ledger.at_fullest(), Some(&1));
+    }
+
+    #[test]
     fn a_full_listener_takes_nothing_of_the_others() {
         let mut ledger = ledger(8, 3, 8, Gives::Newest);
         let told = play(&mut ledger, &[seat(2, 9), seat(2, 9), seat(1, 9), seat(1, 9), seat(1, 9)]);
@@ -278,7 +321,12 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let seats = (0..3u64, 0..6u32).prop_map(|(part, client)| Step::Ask(seat(part, client)));
+        // Some IPv6 clients share a network.
+        let client = (0..6u32).prop_map(|n| match n {
+            0..3 => Client::V4(n),
+            _ => Client::V6(u64::from(n / 2) << 16 | u64::from(n)),
+        });
+        let seats = (0..3u64, client).prop_map(|(part, client)| Step::Ask(Seat { part, client }));
         let leave = any::<prop::sample::Index>().prop_map(Step::Leave);
         prop::collection::vec(prop_oneof![3 => seats, 1 => leave], 0..200)
     }
@@ -342,6 +390,8 @@ mod tests {
                     at.sort_unstable();
                     prop_assert_eq!(at, here.into_iter().map(|(id, _)| *id).collect::<Vec<_>>());
                 }
+                let totals: usize = ledger.by_total.iter().map(|(total, _)| total).sum();
+                prop_assert_eq!(totals, open.len());
                 let counted: usize = ledger.whole.shares().map(|(count, _)| count).sum();
                 prop_assert_eq!(counted, open.len());
                 for (count, client) in ledger.whole.shares() {

@@ -112,7 +112,7 @@ impl Session {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Sessions {
+pub(crate) struct SessionTable {
     table: Mutex<Table>,
 }
 
@@ -124,7 +124,7 @@ struct Table {
     order: VecDeque<(SocketAddr, Weak<Session>, u64)>,
 }
 
-impl Sessions {
+impl SessionTable {
     pub(super) fn get(&self, client: SocketAddr) -> Option<Arc<Session>> {
         self.table.lock().by_client.get(&client).cloned()
     }
@@ -143,7 +143,7 @@ impl Sessions {
     }
 
     /// Tells the oldest that was not used of late to end; gives the place that it has.
-    pub(super) fn make_room(&self) -> Option<u64> {
+    pub(crate) fn make_room(&self) -> Option<u64> {
         self.table.lock().make_room()
     }
 

@@ -78,6 +78,13 @@ async fn client(edge: &Edge) -> UdpSocket {
     socket
 }
 
+/// A client of the edge with an address of its own.
+async fn client_at(edge: &Edge, last: u8) -> UdpSocket {
+    let socket = UdpSocket::bind(SocketAddr::from(([127, 0, 0, last], 0))).await.unwrap();
+    socket.connect(edge.address).await.unwrap();
+    socket
+}
+
 async fn ask(client: &UdpSocket, words: &[u8]) -> Vec<u8> {
     client.send(words).await.unwrap();
     let mut answer = vec![0; LARGEST];
@@ -150,6 +157,28 @@ async fn listeners_that_share_places_have_no_more_sessions_in_all() {
     until(|| (active(&edges[0]), active(&edges[1])) == (0, 2)).await;
     assert_eq!(ask(&one, b"4").await, b"a4");
     until(|| (active(&edges[0]), active(&edges[1])) == (1, 1)).await;
+}
+
+#[tokio::test]
+async fn where_every_client_has_one_session_the_listener_with_the_most_makes_room() {
+    let member = echo("127.0.0.1:0", "").await;
+    let pool = pool(udp(|_| {}), &members(&[member]));
+    let places = Places::of(4, 4);
+    let flooded = edge("127.0.0.1:0", pool.clone(), Limits::of(places.clone())).await;
+    let modest = edge("127.0.0.1:0", pool, Limits::of(places)).await;
+    let first = client_at(&modest, 10).await;
+    assert_eq!(ask(&first, b"x").await, b"x");
+    let mut crowd = Vec::new();
+    for last in 20..23 {
+        let client = client_at(&flooded, last).await;
+        assert_eq!(ask(&client, b"x").await, b"x");
+        crowd.push(client);
+    }
+    let second = client_at(&modest, 11).await;
+    assert_eq!(ask(&second, b"x").await, b"x");
+    until(|| (active(&flooded), active(&modest)) == (2, 2)).await;
+    assert_eq!(ask(&first, b"y").await, b"y");
+    assert_eq!(modest.stats.accepted.load(Ordering::Relaxed), 2, "no session was begun again");
 }
 
 #[tokio::test]
