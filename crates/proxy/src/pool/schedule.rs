@@ -4,7 +4,8 @@
 //! So many checks are under way at most. A namespace may begin another while fewer of its own are under
 //! way than places are free. So one with nothing under way begins at once as long as any place is free,
 //! and many namespaces that want all end up with equal parts and as many places left. Where several may,
-//! the one with the fewest under way is first, then the one that waited longest for its turn.
+//! the one with the fewest under way is first, then the one whose first check waits longest. So however many
+//! namespaces come, one with nothing under way waits only for checks that waited before.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(super) struct Schedule {
     jobs: HashMap<Id, (Tenant, State)>,
     due: BTreeSet<(Instant, Id)>,
     tenants: HashMap<Tenant, Standing>,
-    /// Tenants with checks that are due, by how many of theirs are under way and when they last had a turn.
+    /// Tenants with checks that are due, by how many of theirs are under way and since when the first waits.
     wanting: BTreeSet<(usize, u64, Tenant)>,
     under_way: usize,
 }
@@ -44,14 +45,15 @@ enum State {
 #[derive(Debug, Default)]
 struct Standing {
     under_way: usize,
-    last: u64,
     /// Those that are due, the first first.
     waits: BTreeMap<u64, Id>,
 }
 
 impl Standing {
-    fn wants(&self, tenant: &Tenant) -> (usize, u64, Tenant) {
-        (self.under_way, self.last, tenant.clone())
+    /// Where the tenant stands among those that want; nothing if no check of it is due.
+    fn wants(&self, tenant: &Tenant) -> Option<(usize, u64, Tenant)> {
+        let (since, _) = self.waits.first_key_value()?;
+        Some((self.under_way, *since, tenant.clone()))
     }
 }
 
@@ -129,12 +131,9 @@ impl Schedule {
             if under_way >= self.most - self.under_way {
                 break;
             }
-            let turn = self.turn;
-            self.turn += 1;
             let mut first = None;
             self.change(&tenant, |standing| {
                 first = standing.waits.pop_first();
-                standing.last = turn;
                 standing.under_way += 1;
             });
             self.under_way += 1;
@@ -166,12 +165,12 @@ impl Schedule {
 
     fn change(&mut self, tenant: &Tenant, how: impl FnOnce(&mut Standing)) {
         let standing = self.tenants.entry(tenant.clone()).or_default();
-        if !standing.waits.is_empty() {
-            self.wanting.remove(&standing.wants(tenant));
+        if let Some(wants) = standing.wants(tenant) {
+            self.wanting.remove(&wants);
         }
         how(standing);
-        if !standing.waits.is_empty() {
-            self.wanting.insert(standing.wants(tenant));
+        if let Some(wants) = standing.wants(tenant) {
+            self.wanting.insert(wants);
         } else if standing.under_way == 0 {
             self.tenants.remove(tenant);
         }
@@ -234,6 +233,37 @@ mod tests {
         }
         assert!(late <= Duration::from_millis(100), "{late:?}");
         assert!(checked >= 10 * 50, "{checked}");
+    }
+
+    #[test]
+    fn with_more_silent_namespaces_than_places_each_check_gets_its_turn() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(8);
+        for namespace in 0..40 {
+            schedule.add(format!("silent-{namespace}").into(), start);
+        }
+        let shop: BTreeSet<_> = (0..3).map(|_| schedule.add("shop".into(), start)).collect();
+        // Every check takes five seconds, and is due again a second later.
+        let mut ends: BTreeMap<u64, Vec<Id>> = BTreeMap::new();
+        let mut waits_since: BTreeMap<Id, u64> = shop.iter().map(|id| (*id, 0)).collect();
+        let (mut longest, mut checked) = (0, 0);
+        for now in 0..3_600 {
+            for id in ends.remove(&now).unwrap_or_default() {
+                schedule.done(id, start + secs(now + 1));
+                if shop.contains(&id) {
+                    waits_since.insert(id, now + 1);
+                }
+            }
+            for id in schedule.take(start + secs(now)) {
+                ends.entry(now + 5).or_default().push(id);
+                checked += usize::from(waits_since.remove(&id).is_some());
+            }
+            let waits = waits_since.values().map(|since| now.saturating_sub(*since));
+            longest = longest.max(waits.max().unwrap_or(0));
+        }
+        // Forty-one namespaces go through eight places in thirty seconds, and the shop needs three turns.
+        assert!(longest <= 100, "a check waited for {longest} s");
+        assert!(checked >= 100, "{checked}");
     }
 
     #[test]
