@@ -16,7 +16,7 @@ use bowline_core::update::Update;
 use bowline_drivers::Driver as _;
 use bowline_drivers::desired::Desired;
 use bowline_drivers::haproxy::render::{Settings, render};
-use bowline_drivers::haproxy::{Counters, Options, Version, drive};
+use bowline_drivers::haproxy::{Counters, Held, Options, Version, drive};
 use bowline_drivers::program::Excluded;
 use common::stage::{
     MEMBERS, Plain, Stage, answered_by, asked, free_port, median, memory, program, shown,
@@ -127,7 +127,10 @@ fn files(folder: &Path, desired: &Desired) -> BTreeMap<String, Vec<u8>> {
         version: Version(2, 6),
         descriptors: 1 << 20,
     };
-    render(desired, &Excluded::default(), &settings).expect("settings").wanted.files()
+    render(desired, &Excluded::default(), &settings, &Held::default())
+        .expect("settings")
+        .wanted
+        .files()
 }
 
 fn start(folder: &Path) -> Child {

@@ -23,5 +23,6 @@ mod version;
 pub mod wanted;
 mod work;
 
+pub use budget::Held;
 pub use driver::{Counters, Options, drive};
 pub use version::Version;

@@ -5,7 +5,7 @@ mod backend;
 mod frontend;
 mod routes;
 
-use super::budget;
+use super::budget::{self, Held, Need};
 use super::text::{BadText, Word};
 use super::version::Version;
 use super::wanted::{Body, COMMON, Section, Servers, Wanted};
@@ -59,16 +59,19 @@ const DEFAULTS: &str = "    mode http
     timeout check 5s
 ";
 
-/// Renders everything. An error is in the settings, not in the plan.
+/// Renders everything. Where HAProxy has too few files, what it holds stays. An error is in the settings, not in
+/// the plan.
 pub fn render(
     desired: &Desired,
     excluded: &Excluded,
     settings: &Settings,
+    held: &Held,
 ) -> Result<Rendered, BadText> {
     let mut render = Render {
         desired,
         sieve: Sieve::new("HAProxy", desired, excluded),
         settings,
+        held,
         wanted: Wanted::default(),
         pools: BTreeMap::new(),
     };
@@ -87,10 +90,16 @@ pub fn servers(desired: &Desired, pool: &str) -> Option<(Word, Servers)> {
     Some((name, Servers::new(desired.members(pool))))
 }
 
+/// The frontend of a listener for TCP.
+fn tcp_name(key: &ListenerKey) -> Result<Word, BadText> {
+    Word::section(&format!("tcp:{}", Word::named(key.socket())))
+}
+
 struct Render<'a> {
     desired: &'a Desired,
     sieve: Sieve<'a>,
     settings: &'a Settings,
+    held: &'a Held,
     wanted: Wanted,
     /// Pools that something leads to, by name, and who leads there first.
     pools: BTreeMap<Arc<str>, (Word, Mode, ConsumerRef)>,
@@ -231,15 +240,16 @@ impl Render<'_> {
         let mut entries: BTreeMap<(Arc<str>, bool), Vec<&ResolvedListener>> = BTreeMap::new();
         let desired = self.desired.listeners.iter();
         let desired = desired.map(|(key, it)| (key, &it.consumer.namespace));
-        let closed = budget::closed(desired, self.settings.descriptors);
+        let is_open =
+            |key: &ListenerKey| tcp_name(key).is_ok_and(|name| self.held.frontends.contains(&name));
+        let closed = budget::closed(desired, self.settings.descriptors, is_open);
         for (key, resolved) in self.sieve.listeners() {
             if closed.contains(key) {
                 let message = format!(
-                    "{}: HAProxy may open {} files here, too few for all listeners, and namespace {} has \
-                     the most",
+                    "{}: HAProxy may open {} files here, too few for another listener; raise its limit of open \
+                     files, or remove listeners",
                     key.socket(),
                     self.settings.descriptors,
-                    resolved.consumer.namespace
                 );
                 let extent = Extent::Listener(*key);
                 self.refuse(&resolved.consumer, Reason::NoDescriptors, message, extent);
@@ -289,10 +299,9 @@ impl Render<'_> {
             return;
         };
         let text = frontend::tcp(key, config, &name, self.settings.access_log);
-        let name = format!("tcp:{}", Word::named(key.socket()));
         // An address is always a name.
-        let _ = Word::section(&name)
-            .and_then(|name| self.insert_proxy(Section::Frontend(name), text.into()));
+        let _ =
+            tcp_name(key).and_then(|name| self.insert_proxy(Section::Frontend(name), text.into()));
     }
 
     fn backends(&mut self) {
@@ -301,8 +310,11 @@ impl Render<'_> {
         let descriptors = self.settings.descriptors;
         let listeners = desired.listeners.len().min(budget::most_listeners(descriptors));
         self.wanted.most_checks = budget::most_checks(descriptors, listeners);
-        let needs = pools.iter().map(|(pool, (.., consumer))| {
-            (consumer.namespace.clone(), pool.clone(), desired.members(pool).len())
+        let needs = pools.iter().map(|(pool, (name, _, consumer))| Need {
+            namespace: consumer.namespace.clone(),
+            key: pool.clone(),
+            files: desired.members(pool).len(),
+            held: self.held.checks.get(name).copied().unwrap_or(0),
         });
         let unchecked = budget::over(needs, self.wanted.most_checks);
         for (pool, (name, mode, consumer)) in pools {
@@ -311,11 +323,11 @@ impl Render<'_> {
             if checked {
                 self.wanted.checks += desired.members(&pool).len();
             } else {
+                self.wanted.unchecked.insert(name.clone());
                 let message = format!(
                     "the members of pool {} are not checked: HAProxy may open {descriptors} files here, too \
-                     few for all checks, and namespace {} has the most",
+                     few for these checks beside the others; raise its limit of open files, or have fewer members",
                     quote(&pool),
-                    consumer.namespace
                 );
                 self.refuse(&consumer, Reason::NoDescriptors, message, Extent::Part);
             }

@@ -132,6 +132,8 @@ pub struct Wanted {
     pub checks: usize,
     /// How many may be.
     pub most_checks: usize,
+    /// Backends whose servers are not checked because there are too few files.
+    pub unchecked: BTreeSet<Word>,
 }
 
 /// The file of a certificate.

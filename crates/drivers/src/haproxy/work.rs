@@ -5,6 +5,7 @@ mod life;
 mod see;
 mod speak;
 
+use super::budget::{self, Held};
 use super::diff::{Observed, diff, diff_servers};
 use super::driver::Options;
 use super::log::Log;
@@ -94,6 +95,17 @@ impl Proxy {
         }
     }
 
+    /// What HAProxy has, and so keeps where there are too few files for all.
+    fn held(&self) -> Held {
+        match &self.observed {
+            Some(observed) => Held::of(&observed.sections, |name| {
+                observed.servers.get(name).map_or(0, BTreeMap::len)
+            }),
+            // It had as many as its files say.
+            None => Held::of(&self.loaded.sections, |_| usize::MAX),
+        }
+    }
+
     /// Members alone cost as much as there are of them, whatever else there is.
     async fn tell_members(&mut self, common: &mut Common, update: &Update) -> Result<(), Error> {
         let (mut coming, mut going) = (Vec::new(), Vec::new());
@@ -163,7 +175,7 @@ impl Program for Proxy {
     type Wanted = Wanted;
 
     fn render(&self, desired: &Desired, excluded: &Excluded) -> Result<Rendered, BadText> {
-        render::render(desired, excluded, &self.settings)
+        render::render(desired, excluded, &self.settings, &self.held())
     }
 
     fn files(wanted: &Wanted) -> BTreeMap<String, Vec<u8>> {
@@ -200,7 +212,11 @@ impl Program for Proxy {
 
     async fn tell(&mut self, common: &mut Common, update: Option<&Update>) -> Result<(), Error> {
         match update {
-            Some(update) if is_of_members(update) && !outgrows(&common.wanted, update) => {
+            Some(update)
+                if is_of_members(update)
+                    && !outgrows(&common.wanted, update)
+                    && !has_room_again(&common.wanted, update) =>
+            {
                 self.tell_members(common, update).await
             }
             _ => {
@@ -275,15 +291,36 @@ impl Program for Proxy {
     }
 }
 
-/// Whether there would be more members to check than HAProxy has files for: then it is rendered anew who is.
+/// How many members are checked once this is told.
+fn checks_after(wanted: &Wanted, update: &Update) -> usize {
+    let mut checks = wanted.checks;
+    for change in &update.members {
+        let Ok(name) = Word::pool(&change.pool) else { continue };
+        let Some(servers) = wanted.servers.get(&name) else { continue };
+        if wanted.sections.get(&Section::Backend(name)).is_some_and(Body::checks) {
+            checks = (checks + change.members.len()).saturating_sub(servers.weights.len());
+        }
+    }
+    checks
+}
+
+/// Whether there would be more members to check than HAProxy has files for: then it is rendered anew which
+/// are.
 fn outgrows(wanted: &Wanted, update: &Update) -> bool {
-    let grown = update.members.iter().map(|change| {
-        let Ok(name) = Word::pool(&change.pool) else { return 0 };
-        let before = wanted.servers.get(&name).map_or(0, |it| it.weights.len());
-        let checked = wanted.sections.get(&Section::Backend(name)).is_some_and(Body::checks);
-        if checked { change.members.len().saturating_sub(before) } else { 0 }
+    checks_after(wanted, update) > wanted.most_checks
+}
+
+/// Whether there would be files again for members that are not checked for want of them.
+fn has_room_again(wanted: &Wanted, update: &Update) -> bool {
+    let needs = wanted.unchecked.iter().map(|name| {
+        let changed =
+            update.members.iter().find(|it| Word::pool(&it.pool).is_ok_and(|it| it == *name));
+        let has = wanted.servers.get(name).map_or(0, |servers| servers.weights.len());
+        changed.map_or(has, |change| change.members.len())
     });
-    wanted.checks + grown.sum::<usize>() > wanted.most_checks
+    let Some(least) = needs.min() else { return false };
+    let most = wanted.most_checks;
+    checks_after(wanted, update) + least + budget::slack(most) <= most
 }
 
 fn is_of_members(update: &Update) -> bool {

@@ -1,5 +1,6 @@
 //! Differences of plans, as the commands they become; and that doing them leaves none.
 
+use super::super::budget::Held;
 use super::super::render::tests::settings;
 use super::super::render::{Settings, render};
 use super::super::version::Version;
@@ -22,7 +23,7 @@ fn wanted(desired: &Desired) -> Wanted {
 fn wanted_by(desired: &Desired, adds_backends: bool) -> Wanted {
     let version = if adds_backends { Version(3, 4) } else { Version(2, 6) };
     let settings = Settings { version, ..settings(Path::new("/run")) };
-    render(desired, &Excluded::default(), &settings).expect("settings").wanted
+    render(desired, &Excluded::default(), &settings, &Held::default()).expect("settings").wanted
 }
 
 const POOL: &str = "ingress/shop/web/web/http";

@@ -21,7 +21,8 @@ pub(in super::super) fn settings(folder: &Path) -> Settings {
 }
 
 fn rendered(desired: &Desired) -> Rendered {
-    render(desired, &Excluded::default(), &settings(Path::new("/run/bowline"))).expect("settings")
+    render(desired, &Excluded::default(), &settings(Path::new("/run/bowline")), &Held::default())
+        .expect("settings")
 }
 
 /// Writes the files and asks HAProxy what it thinks of them.
@@ -71,7 +72,9 @@ fn pools_that_are_alike_share_a_kind_where_haproxy_can_be_told_of_more() {
         desired.put_pool(pool(name), &[member(1)]);
     }
     let settings = Settings { version: Version(3, 4), ..settings(Path::new("/run/bowline")) };
-    let wanted = render(&desired, &Excluded::default(), &settings).expect("settings").wanted;
+    let wanted = render(&desired, &Excluded::default(), &settings, &Held::default())
+        .expect("settings")
+        .wanted;
     haproxy_says(&wanted).unwrap_or_else(|why| panic!("{why}\n{}", wanted.config()));
     let body = |name: &str| {
         wanted.sections[&Section::Backend(Word::section(name).expect("a name"))].clone()
@@ -97,7 +100,7 @@ fn a_consumer_is_held_to_its_limits_over_all_its_pools_as_far_as_haproxy_can() {
     }
     let at = |version| {
         let settings = Settings { version, ..settings(Path::new("/run/bowline")) };
-        render(&desired, &Excluded::default(), &settings).expect("settings")
+        render(&desired, &Excluded::default(), &settings, &Held::default()).expect("settings")
     };
     let old = at(Version(2, 6));
     haproxy_says(&old.wanted).unwrap_or_else(|why| panic!("{why}\n{}", old.wanted.config()));
@@ -153,7 +156,8 @@ fn an_excluded_consumer_is_told_and_the_others_are_as_they_were() {
     let consumers = BTreeMap::from([(ingress("bad"), "no".to_owned())]);
     let excluded = Excluded { consumers, ..Excluded::default() };
     let rendered =
-        render(&desired, &excluded, &settings(Path::new("/run/bowline"))).expect("settings");
+        render(&desired, &excluded, &settings(Path::new("/run/bowline")), &Held::default())
+            .expect("settings");
     assert_eq!(rendered.wanted.sections, alone.sections);
     assert_eq!(rendered.wanted.maps["maps/web.prefix.map"], alone.maps["maps/web.prefix.map"]);
     let told: Vec<_> =
