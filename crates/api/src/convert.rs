@@ -32,7 +32,7 @@ pub use ingress_class::ingress_class;
 pub use load_balancer::load_balancer;
 pub use namespace::namespace;
 pub use node::node;
-pub use secret::{TYPE_TLS, certificates, certificates_data, tls_secret};
+pub use secret::{TYPE_TLS, certificates, certificates_data, rooms, rooms_text, tls_secret};
 pub use service::service;
 pub use slice::{LABEL_SERVICE_NAME, slice};
 

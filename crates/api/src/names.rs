@@ -106,6 +106,8 @@ pub const ANNOTATION_IMPORTED_FROM: &str = "bowline.dev/imported-from";
 /// Label of Plans and of our Secrets: the load balancer they are for, by
 /// [`load_balancer_label`].
 pub const LABEL_LOAD_BALANCER: &str = "bowline.dev/load-balancer";
+/// On a Secret with certificates: which room each of them has (`core::vault`).
+pub const ANNOTATION_ROOMS: &str = "bowline.dev/rooms";
 /// The type of our Secrets with certificates.
 pub const SECRET_TYPE_CERTIFICATES: &str = "bowline.dev/certificates";
 /// The type of our Secrets with what persistence cookies are signed with.

@@ -14,6 +14,7 @@
 
 mod admitted;
 mod build;
+mod certificates;
 mod claims;
 mod directory;
 mod few;
@@ -41,6 +42,7 @@ mod who;
 mod tests;
 
 pub use admitted::Read;
+pub use certificates::{NeededCertificate, NeededCertificates};
 pub use claims::{Grant, NOT_RECORDED};
 pub use index::Planner;
 pub use placement::{Ask, Asked, By, NotOurs, Why};

@@ -1,6 +1,9 @@
 //! Which certificates a load balancer's agents are handed. Secrets that an agent may read are limited in number
 //! and size, so each namespace has a share of them. A certificate that is handed out stays, and so does its
-//! successor; what waits comes in as soon as there is room. Pure: the leader's writer tells it what is needed.
+//! successor: what a user's Secret has room for is reserved for its next certificate, whose size is known only when it
+//! was read. What waits comes in as soon as there is room, the oldest first. The room is recorded beside each
+//! certificate, so a leader that begins knows whose successor a certificate is. Pure: the leader's writer tells it what
+//! is needed.
 //!
 //! ```text
 //!  all that may be needed at once ─┬─ half: every namespace has SHARE of its own
@@ -8,7 +11,16 @@
 //!   for successors)
 //! ```
 
+mod room;
+
+#[cfg(test)]
+mod tests;
+
+pub use room::{Place, Room};
+
 use crate::key::ObjectKey;
+use crate::objects::Timestamp;
+use room::Rooms;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -40,12 +52,18 @@ const fn alike(size: usize) -> usize {
 pub struct Need<'a> {
     /// Its hash.
     pub hash: &'a Arc<str>,
-    /// Its bytes.
-    pub size: usize,
+    /// Its bytes; None until it was read.
+    pub size: Option<usize>,
+    /// Whether it was looked for in vain.
+    pub missing: bool,
     /// The Secrets that have it, sorted.
     pub places: &'a [ObjectKey],
     /// Whether agents have it already.
     pub held: bool,
+    /// The room that is recorded with it, where agents have it.
+    pub room: Option<Room>,
+    /// When the oldest object was created that needs it.
+    pub since: Timestamp,
 }
 
 /// Why a certificate is not handed out.
@@ -84,11 +102,10 @@ impl fmt::Display for Withheld {
     }
 }
 
-/// Who has a place, and of which size.
+/// Which certificates have room.
 #[derive(Clone, Debug, Default)]
 pub struct Vault {
-    /// The bytes of the certificate with which each Secret came in.
-    placed: BTreeMap<ObjectKey, usize>,
+    rooms: Rooms,
     withheld: BTreeMap<Arc<str>, Withheld>,
 }
 
@@ -110,6 +127,14 @@ impl Used {
         *used += size;
     }
 
+    fn remove(&mut self, namespace: &Arc<str>, size: usize) {
+        let Some(used) = self.by.get_mut(namespace) else { return };
+        let beyond = |used: usize| used.saturating_sub(SHARE);
+        self.common -= beyond(*used) - beyond(*used - size);
+        self.total -= size;
+        *used -= size;
+    }
+
     /// Why a namespace may not have so much more. `alone`: no other namespace may come.
     fn refuse(&self, namespace: &Arc<str>, size: usize, alone: bool) -> Option<Withheld> {
         let used = self.by.get(namespace).copied().unwrap_or(0);
@@ -126,61 +151,166 @@ impl Used {
     }
 }
 
+/// A certificate that follows another one in the same user's Secret.
+#[derive(Debug)]
+struct Heir<'a> {
+    need: Need<'a>,
+    place: &'a ObjectKey,
+    /// The bytes that the Secret has room for.
+    reserved: usize,
+}
+
+impl Heir<'_> {
+    /// Whether it is known to be larger than what its Secret has room for.
+    fn grows(&self) -> bool {
+        self.need.size.is_some_and(|size| size > alike(self.reserved))
+    }
+}
+
 impl Vault {
-    /// Decides anew which of these are handed out. `alone`: the load balancer is for one namespace only.
-    /// What is held stays, and so does the place of a Secret whose certificate is another now.
-    pub fn admit<'a>(&mut self, needs: impl IntoIterator<Item = Need<'a>>, alone: bool) {
-        self.withheld.clear();
+    /// Decides anew which of these are handed out. `leaving`: certificates that agents have and nothing needs any more,
+    /// with the room that is recorded with each. `alone`: the load balancer is for one namespace only.
+    ///
+    /// What is held stays. A successor has the room of the certificate before it, and keeps that room while its own
+    /// size is not known or does not fit. Only then what waits is looked at.
+    pub fn admit<'a>(
+        &mut self,
+        needs: impl IntoIterator<Item = Need<'a>>,
+        leaving: impl IntoIterator<Item = (Arc<str>, Room)>,
+        alone: bool,
+    ) {
+        let needs: Vec<_> = needs.into_iter().collect();
+        let needed: BTreeSet<_> = needs.iter().map(|need| Arc::clone(need.hash)).collect();
+        let mut before = std::mem::take(&mut self.rooms);
+        before.learn(leaving);
         let mut used = Used::default();
-        let (mut waiting, mut placed) = (Vec::new(), BTreeMap::new());
+        let (mut heirs, mut waiting) = (Vec::new(), Vec::new());
         for need in needs {
-            let had = |place: &&ObjectKey| {
-                self.placed.get(*place).is_some_and(|size| need.size <= alike(*size))
+            let own = before.of(need.hash);
+            if need.held || own.is_some() {
+                self.hold(&need, own, &mut used);
+                continue;
+            }
+            let free = |place: &&ObjectKey| {
+                before.at(Place::of(place)).is_some_and(|it| !needed.contains(&it.hash))
             };
-            let place = need.places.iter().find(had).or(need.places.first().filter(|_| need.held));
-            match place {
-                Some(place) => {
-                    used.add(&place.namespace, need.size);
-                    self.keep(&need, &mut placed);
-                }
+            match need.places.iter().find(free) {
+                Some(place) => heirs.push((need, place)),
                 None => waiting.push(need),
             }
         }
-        waiting.sort_by(|a, b| (a.places, a.hash).cmp(&(b.places, b.hash)));
+        // What another one holds by now is not reserved a second time.
+        let heirs = heirs.into_iter().filter_map(|(need, place)| {
+            let at = Place::of(place);
+            if self.rooms.at(at).is_some() {
+                waiting.push(need);
+                return None;
+            }
+            let holder = before.at(at)?;
+            used.add(&place.namespace, holder.size);
+            self.rooms.put(at, Arc::clone(&holder.hash), holder.size);
+            Some(Heir { need, place, reserved: holder.size })
+        });
+        let heirs = heirs.collect();
+        let told = std::mem::take(&mut self.withheld);
+        self.inherit(heirs, &mut used, alone);
+        self.serve(waiting, &told, used, alone);
+    }
+
+    /// What agents have, or are about to have, keeps its room: the one that is recorded, or that was given.
+    fn hold(&mut self, need: &Need<'_>, own: Option<Room>, used: &mut Used) {
+        let is = |room: Room| need.places.iter().find(|place| Place::of(place) == room.place);
+        let recorded = need.room.and_then(|room| is(room).zip(Some(room)));
+        let given = recorded.or_else(|| own.and_then(|room| is(room).zip(Some(room))));
+        let Some(place) = given.map(|(place, _)| place).or(need.places.first()) else { return };
+        let came = need.room.or(own).map(|room| room.size);
+        let size = need.size.or(came).unwrap_or(0);
+        used.add(&place.namespace, size);
+        // The size with which it came in: sizes do not creep up.
+        let came = came.filter(|came| size <= alike(*came)).unwrap_or(size);
+        self.rooms.put(Place::of(place), Arc::clone(need.hash), came);
+    }
+
+    /// Successors that fit into what their Secret has, then those that need more, the oldest first.
+    fn inherit(&mut self, mut heirs: Vec<Heir<'_>>, used: &mut Used, alone: bool) {
+        heirs.sort_by_key(|heir| (heir.grows(), heir.need.since, Arc::clone(heir.need.hash)));
+        for heir in heirs {
+            let Some(size) = heir.need.size else { continue };
+            let (hash, namespace) = (Arc::clone(heir.need.hash), &heir.place.namespace);
+            used.remove(namespace, heir.reserved);
+            if !heir.grows() {
+                used.add(namespace, size);
+                self.rooms.put(Place::of(heir.place), hash, heir.reserved);
+                continue;
+            }
+            match Self::first(&heir.need, size, used, alone) {
+                Ok(place) => {
+                    self.rooms.remove(Place::of(heir.place));
+                    used.add(&place.namespace, size);
+                    self.rooms.put(Place::of(place), hash, size);
+                }
+                Err(why) => {
+                    used.add(namespace, heir.reserved);
+                    self.withheld.insert(hash, why);
+                }
+            }
+        }
+    }
+
+    /// What waits gets what is left, the oldest first. While one is not read yet nothing is decided: it may be the oldest.
+    fn serve(
+        &mut self,
+        mut waiting: Vec<Need<'_>>,
+        told: &BTreeMap<Arc<str>, Withheld>,
+        mut used: Used,
+        alone: bool,
+    ) {
+        if waiting.iter().any(|need| need.size.is_none() && !need.missing) {
+            let still = waiting.iter().filter_map(|need| told.get_key_value(need.hash));
+            self.withheld.extend(still.map(|(hash, why)| (Arc::clone(hash), why.clone())));
+            return;
+        }
+        waiting.sort_by(|a, b| (a.since, a.places, a.hash).cmp(&(b.since, b.places, b.hash)));
         for need in waiting {
-            match Self::first(&need, &used, alone) {
-                Ok(namespace) => {
-                    used.add(&namespace, need.size);
-                    self.keep(&need, &mut placed);
+            let Some(size) = need.size else { continue };
+            match Self::first(&need, size, &used, alone) {
+                Ok(place) => {
+                    used.add(&place.namespace, size);
+                    self.rooms.put(Place::of(place), Arc::clone(need.hash), size);
                 }
                 Err(why) => drop(self.withheld.insert(need.hash.clone(), why)),
             }
         }
-        self.placed = placed;
     }
 
-    /// The first namespace that may have it.
-    fn first(need: &Need<'_>, used: &Used, alone: bool) -> Result<Arc<str>, Withheld> {
-        if need.size > LARGEST {
-            return Err(Withheld::TooLarge(need.size));
+    /// The first of its Secrets in a namespace that may have it.
+    fn first<'a>(
+        need: &Need<'a>,
+        size: usize,
+        used: &Used,
+        alone: bool,
+    ) -> Result<&'a ObjectKey, Withheld> {
+        if size > LARGEST {
+            return Err(Withheld::TooLarge(size));
         }
-        let namespaces: BTreeSet<_> = need.places.iter().map(|place| &place.namespace).collect();
         let mut why = None;
-        for namespace in namespaces {
-            match used.refuse(namespace, need.size, alone) {
-                None => return Ok(namespace.clone()),
+        for place in need.places {
+            match used.refuse(&place.namespace, size, alone) {
+                None => return Ok(place),
                 refused => why = why.or(refused),
             }
         }
         Err(why.unwrap_or_else(|| Withheld::Full("".into())))
     }
 
-    /// The places of what is handed out, each with the size with which it came in: sizes do not creep up.
-    fn keep(&self, need: &Need<'_>, placed: &mut BTreeMap<ObjectKey, usize>) {
-        for place in need.places {
-            let before = self.placed.get(place).filter(|before| need.size <= alike(**before));
-            placed.insert(place.clone(), before.copied().unwrap_or(need.size));
-        }
+    /// The room of a certificate that is handed out.
+    pub fn room(&self, hash: &str) -> Option<Room> {
+        self.rooms.of(hash)
+    }
+
+    /// Which certificate has the room of a user's Secret. While its successor has not come, that is the one before.
+    pub fn holder(&self, place: Place) -> Option<&Arc<str>> {
+        self.rooms.at(place).map(|holder| &holder.hash)
     }
 
     /// Why a certificate is not handed out. None: it is, or nobody needs it.
@@ -191,171 +321,5 @@ impl Vault {
     /// All that are not handed out, by hash.
     pub fn withheld(&self) -> &BTreeMap<Arc<str>, Withheld> {
         &self.withheld
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// A certificate of a namespace, in the Secret of this number.
-    #[derive(Clone, Debug)]
-    struct Item {
-        hash: Arc<str>,
-        places: Vec<ObjectKey>,
-        size: usize,
-    }
-
-    fn item(namespace: &str, number: usize, size: usize) -> Item {
-        let places = vec![ObjectKey::new(namespace, format!("tls-{number:05}"))];
-        Item { hash: format!("{namespace}-{number:05}-{size}").into(), places, size }
-    }
-
-    /// Decides, and takes in what is handed out.
-    fn admit(vault: &mut Vault, items: &[Item], held: &mut BTreeSet<Arc<str>>, alone: bool) {
-        let needs = items.iter().map(|it| Need {
-            hash: &it.hash,
-            size: it.size,
-            places: &it.places,
-            held: held.contains(&it.hash),
-        });
-        vault.admit(needs, alone);
-        let admitted = items.iter().filter(|it| vault.withholds(&it.hash).is_none());
-        *held = admitted.map(|it| it.hash.clone()).collect();
-    }
-
-    fn many(namespace: &str, number: usize, size: usize) -> Vec<Item> {
-        (0..number).map(|n| item(namespace, n, size)).collect()
-    }
-
-    fn refused<'a>(vault: &Vault, items: &'a [Item]) -> Vec<&'a Item> {
-        items.iter().filter(|it| vault.withholds(&it.hash).is_some()).collect()
-    }
-
-    const ORDINARY: usize = 5_700;
-
-    #[test]
-    fn one_namespace_cannot_use_up_what_others_need() {
-        let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
-        let mut all = many("evil", 10_000, LARGEST);
-        all.extend(many("evil-2", 10_000, LARGEST));
-        all.extend(many("evil-3", 10_000, LARGEST));
-        admit(&mut vault, &all, &mut held, false);
-        let evil = all.iter().filter(|it| held.contains(&it.hash)).map(|it| it.size).sum::<usize>();
-        assert!(evil <= MOST / 2 + 3 * SHARE, "{evil}");
-        let shop: Vec<_> =
-            (0..100).flat_map(|n| many(&format!("shop-{n}"), 20, ORDINARY)).collect();
-        all.extend(shop.clone());
-        admit(&mut vault, &all, &mut held, false);
-        assert!(refused(&vault, &shop).is_empty());
-    }
-
-    #[test]
-    fn a_namespace_has_its_quota_and_one_that_is_alone_has_everything() {
-        let more_than_before = many("shop", 1_100, ORDINARY);
-        let all = many("shop", 6_000, ORDINARY);
-        for (alone, fits) in [(false, QUOTA / ORDINARY), (true, MOST / ORDINARY)] {
-            let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
-            admit(&mut vault, &more_than_before, &mut held, alone);
-            assert!(refused(&vault, &more_than_before).is_empty());
-            admit(&mut vault, &all, &mut held, alone);
-            assert_eq!(held.len(), fits);
-            let why = &refused(&vault, &all)[0].hash;
-            let why = vault.withholds(why).unwrap().to_string();
-            assert!(why.starts_with("namespace shop has "), "{why}");
-        }
-    }
-
-    #[test]
-    fn what_is_handed_out_stays_and_so_does_its_successor() {
-        let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
-        let mut all = many("shop", 6_000, ORDINARY);
-        admit(&mut vault, &all, &mut held, false);
-        let before = held.clone();
-        // A namespace that comes first in order, and asks for what the other has.
-        all.extend(many("aaa", 6_000, ORDINARY));
-        all.extend(many("aab", 6_000, ORDINARY));
-        admit(&mut vault, &all, &mut held, false);
-        assert!(before.is_subset(&held));
-        // Everything of the first one is renewed at once, a little larger.
-        let places: BTreeSet<_> =
-            all.iter().filter(|it| before.contains(&it.hash)).map(|it| it.places.clone()).collect();
-        for it in all.iter_mut().filter(|it| places.contains(&it.places)) {
-            *it =
-                Item { hash: format!("{}-new", it.hash).into(), size: it.size + 100, ..it.clone() };
-        }
-        admit(&mut vault, &all, &mut held, false);
-        let renewed: Vec<_> =
-            all.iter().filter(|it| places.contains(&it.places)).cloned().collect();
-        assert!(!renewed.is_empty() && refused(&vault, &renewed).is_empty());
-    }
-
-    #[test]
-    fn a_successor_that_is_far_larger_has_to_find_room_and_sizes_do_not_creep_up() {
-        let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
-        let mut all = many("shop", QUOTA / ORDINARY, ORDINARY);
-        admit(&mut vault, &all, &mut held, false);
-        assert!(refused(&vault, &all).is_empty());
-        for step in 1..=10 {
-            for it in &mut all {
-                let hash = format!("{}-{step}", it.hash).into();
-                *it = Item { hash, size: alike(it.size), ..it.clone() };
-            }
-            admit(&mut vault, &all, &mut held, false);
-        }
-        let used: usize = all.iter().filter(|it| held.contains(&it.hash)).map(|it| it.size).sum();
-        assert!(used <= alike(QUOTA), "{used}");
-    }
-
-    #[test]
-    fn one_that_is_padded_is_refused_and_one_in_two_namespaces_may_be_the_second_ones() {
-        let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
-        let padded = item("shop", 0, LARGEST + 1);
-        let mut all = many("aaa", 6_000, ORDINARY);
-        let mut both = item("aaa", 9_999, ORDINARY);
-        both.places.push(ObjectKey::new("shop", "copy"));
-        all.extend([padded.clone(), both.clone()]);
-        admit(&mut vault, &all, &mut held, false);
-        assert_eq!(vault.withholds(&padded.hash), Some(&Withheld::TooLarge(LARGEST + 1)));
-        assert_eq!(vault.withholds(&both.hash), None);
-    }
-
-    #[test]
-    fn what_an_older_version_handed_out_stays_although_it_is_more_than_one_has() {
-        let mut vault = Vault::default();
-        let all = many("shop", 100, 2 * LARGEST);
-        let mut held = all.iter().map(|it| it.hash.clone()).collect();
-        admit(&mut vault, &all, &mut held, false);
-        assert!(refused(&vault, &all).is_empty());
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(16))]
-
-        /// In any history: what is in and still needed stays; a namespace within its share gets all in while
-        /// fewer than a hundred have one; and never more is handed out than there is room for.
-        #[test]
-        fn holders_stay_and_small_ones_always_come_in(
-            steps in prop::collection::vec((0usize..6, 0usize..60, 500usize..LARGEST), 1..10),
-        ) {
-            let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
-            let mut all: BTreeMap<usize, Vec<Item>> = BTreeMap::new();
-            for (who, number, size) in steps {
-                all.insert(who, many(&format!("ns-{who}"), number * 20, size));
-                let items: Vec<_> = all.values().flatten().cloned().collect();
-                let before = held.clone();
-                admit(&mut vault, &items, &mut held, false);
-                let needed: BTreeSet<_> = items.iter().map(|it| it.hash.clone()).collect();
-                prop_assert!(before.intersection(&needed).all(|hash| held.contains(hash)));
-                for own in all.values() {
-                    let wants: usize = own.iter().map(|it| it.size).sum();
-                    prop_assert!(wants > SHARE || refused(&vault, own).is_empty());
-                }
-                let used: usize =
-                    items.iter().filter(|it| held.contains(&it.hash)).map(|it| it.size).sum();
-                prop_assert!(used <= ROOM, "{}", used);
-            }
-        }
     }
 }

@@ -4,11 +4,13 @@
 //! part of a message.
 
 use super::read::key;
+use crate::names;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bowline_core::objects;
 use bowline_core::outcome::{Problem, Reason, quote};
 use bowline_core::update::Certificate;
+use bowline_core::vault::Room;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use rustls::pki_types::pem::PemObject;
@@ -59,6 +61,25 @@ pub fn certificates_data<'a>(
             (hash.to_string(), ByteString(pem))
         })
         .collect()
+}
+
+/// The rooms that are recorded on a Secret of our own, by hash. An entry that cannot be read is left out.
+pub fn rooms(secret: &Secret) -> BTreeMap<Arc<str>, Room> {
+    let annotations = secret.metadata.annotations.as_ref();
+    let text = annotations.and_then(|all| all.get(names::ANNOTATION_ROOMS));
+    let entries = text.into_iter().flat_map(|text| text.split_ascii_whitespace());
+    entries
+        .filter_map(|entry| {
+            let (hash, room) = entry.split_once('=')?;
+            Some((hash.into(), room.parse().ok()?))
+        })
+        .collect()
+}
+
+/// What `rooms` reads: `HASH=PLACE:SIZE` for each certificate, separated by spaces.
+pub fn rooms_text<'a>(rooms: impl IntoIterator<Item = (&'a Arc<str>, Room)>) -> String {
+    let entries: Vec<_> = rooms.into_iter().map(|(hash, room)| format!("{hash}={room}")).collect();
+    entries.join(" ")
 }
 
 fn read(secret: &Secret) -> Result<(Arc<str>, Certificate), String> {

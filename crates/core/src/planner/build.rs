@@ -1,7 +1,7 @@
 //! What planning one consumer yields, before it is compared with what was planned for it before.
 
+use super::certificates;
 use super::who::Who;
-use crate::key::ObjectKey;
 use crate::objects::LoadBalancer;
 use crate::outcome::{Outcome, Problem, Reason, State};
 use crate::plan::Fragment;
@@ -48,8 +48,8 @@ pub(super) struct Built {
     pub(super) parts: Vec<Fragment>,
     /// What is not done as written.
     pub(super) problems: Vec<Problem>,
-    /// Certificates that its sites need: by hash, and the Secret that has it.
-    pub(super) certificates: BTreeSet<(Arc<str>, ObjectKey)>,
+    /// Certificates that its sites need.
+    pub(super) certificates: BTreeSet<certificates::Use>,
 }
 
 impl Built {

@@ -83,7 +83,8 @@ where
         let tls = chosen.map(|(_, offer)| offer.site.clone());
         let certificate = tls.as_ref().and_then(|tls| tls.certificate.as_ref());
         let secret = chosen.and_then(|(_, offer)| offer.secret.clone());
-        certificates.extend(certificate.map(|it| it.hash.clone()).zip(secret));
+        let used = certificate.map(|it| it.hash.clone()).zip(secret);
+        certificates.extend(used.map(|(hash, secret)| (hash, secret, ingress.created)));
         sites.push(Site { entry: ENTRY_WEB.into(), host, tls, rules });
     }
 

@@ -2,11 +2,12 @@
 //! balancer. It compares what is planned now with what was, and keeps the difference.
 
 use super::build::{Built, outcome};
+use super::certificates::{self, NeededCertificates};
 use super::placement::Refusal;
 use super::who::Who;
 use super::{Changes, FragmentChange};
 use crate::hash::PlanHash;
-use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use crate::key::{ConsumerKind, ConsumerRef};
 use crate::outcome::{Origin, Outcome, Problem, State, Unmet};
 use crate::plan::Fragment;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,20 +24,17 @@ pub(super) struct Output {
     /// Those who are still where they come from.
     moving: BTreeSet<Who>,
     /// The certificates of a load balancer that needs none.
-    none: Certificates,
+    none: NeededCertificates,
     /// How often the certificates of any load balancer were different.
     revision: u64,
 }
-
-/// Certificates that are needed, by hash, and the Secrets that have each, sorted.
-type Certificates = BTreeMap<Arc<str>, Vec<ObjectKey>>;
 
 /// What is planned for one consumer.
 #[derive(Debug, PartialEq)]
 pub(super) struct Planned {
     outcome: Outcome,
     parts: Vec<Arc<Fragment>>,
-    certificates: BTreeSet<(Arc<str>, ObjectKey)>,
+    certificates: BTreeSet<certificates::Use>,
     /// What it has on load balancers from which it moves, by name.
     before: Vec<Before>,
 }
@@ -49,7 +47,7 @@ pub(super) struct Before {
     parts: Vec<Arc<Fragment>>,
     /// Of its parts.
     hash: PlanHash,
-    certificates: BTreeSet<(Arc<str>, ObjectKey)>,
+    certificates: BTreeSet<certificates::Use>,
 }
 
 impl Before {
@@ -75,7 +73,7 @@ fn hash(parts: &[Arc<Fragment>]) -> PlanHash {
 struct Share<'a> {
     load_balancer: &'a Arc<str>,
     parts: &'a [Arc<Fragment>],
-    certificates: &'a BTreeSet<(Arc<str>, ObjectKey)>,
+    certificates: &'a BTreeSet<certificates::Use>,
 }
 
 impl Planned {
@@ -196,45 +194,9 @@ struct OnLb {
     /// How many of each namespace it serves.
     namespaces: BTreeMap<Arc<str>, usize>,
     hash: PlanHash,
-    /// How many consumers need a certificate from a Secret.
-    uses: BTreeMap<(Arc<str>, ObjectKey), usize>,
-    certificates: Certificates,
+    certificates: NeededCertificates,
     /// With which revision those were last different.
     revision: u64,
-}
-
-impl OnLb {
-    /// Whether that is news.
-    fn need(&mut self, certificate: &(Arc<str>, ObjectKey)) -> bool {
-        let uses = self.uses.entry(certificate.clone()).or_default();
-        *uses += 1;
-        if *uses == 1 {
-            let (hash, secret) = certificate;
-            let secrets = self.certificates.entry(Arc::clone(hash)).or_default();
-            let place = secrets.partition_point(|other| other < secret);
-            secrets.insert(place, secret.clone());
-            return true;
-        }
-        false
-    }
-
-    /// Whether nobody needs it any more.
-    fn release(&mut self, certificate: &(Arc<str>, ObjectKey)) -> bool {
-        let Some(uses) = self.uses.get_mut(certificate) else { return false };
-        *uses -= 1;
-        if *uses > 0 {
-            return false;
-        }
-        self.uses.remove(certificate);
-        let (hash, secret) = certificate;
-        if let Some(secrets) = self.certificates.get_mut(hash) {
-            secrets.retain(|other| other != secret);
-            if secrets.is_empty() {
-                self.certificates.remove(hash);
-            }
-        }
-        true
-    }
 }
 
 /// The fragments that somebody has, by place.
@@ -299,7 +261,8 @@ impl Output {
                 }
             }
             on.hash = on.hash.plus(hash);
-            let new = share.certificates.iter().filter(|certificate| on.need(certificate));
+            let needed = &mut on.certificates;
+            let new = share.certificates.iter().filter(|it| certificates::need(needed, it));
             if new.count() > 0 {
                 self.revision += 1;
                 on.revision = self.revision;
@@ -326,7 +289,8 @@ impl Output {
                 }
             }
             on.hash = on.hash.minus(hash);
-            let gone = share.certificates.iter().filter(|certificate| on.release(certificate));
+            let needed = &mut on.certificates;
+            let gone = share.certificates.iter().filter(|it| certificates::release(needed, it));
             if gone.count() > 0 {
                 self.revision += 1;
                 on.revision = self.revision;
@@ -417,7 +381,7 @@ impl Output {
         self.by_lb.get(lb).map(|on| on.hash).unwrap_or_default()
     }
 
-    pub(super) fn certificates(&self, lb: &str) -> &Certificates {
+    pub(super) fn certificates(&self, lb: &str) -> &NeededCertificates {
         self.by_lb.get(lb).map_or(&self.none, |on| &on.certificates)
     }
 

@@ -1,14 +1,13 @@
 //! What the planner can be asked. It answers from what was planned when [`Planner::take`] was last
 //! called.
 
-use super::Planner;
 use super::who::Who;
+use super::{NeededCertificates, Planner};
 use crate::hash::PlanHash;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{Exposure, LoadBalancer};
 use crate::outcome::{Outcome, State};
 use crate::plan::Fragment;
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -114,8 +113,8 @@ impl Planner {
         self.stores.directory.draining(lb)
     }
 
-    /// The certificates that a load balancer's plan needs, by hash, and the Secrets that have each.
-    pub fn certificates(&self, lb: &str) -> &BTreeMap<Arc<str>, Vec<ObjectKey>> {
+    /// The certificates that a load balancer's plan needs, by hash.
+    pub fn certificates(&self, lb: &str) -> &NeededCertificates {
         self.output.certificates(lb)
     }
 

@@ -6,9 +6,10 @@ use super::inputs::CertificatesSeen;
 use super::packed::Packed;
 use bowline_api::{convert, names};
 use bowline_core::key::ObjectKey;
+use bowline_core::planner::NeededCertificates;
 use bowline_core::shard::{Stamp, Write};
 use bowline_core::update::Certificate;
-use bowline_core::vault::{self, Need, Vault, Withheld};
+use bowline_core::vault::{self, Need, Room, Vault, Withheld};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -38,7 +39,7 @@ pub(super) type Fetched = BTreeMap<Arc<str>, Arc<Certificate>>;
 /// What is known of the certificates of a load balancer.
 #[derive(Debug)]
 pub(super) struct Certificates {
-    packed: Packed<Arc<str>, ()>,
+    packed: Packed<Arc<str>, Option<Room>>,
     sizes: BTreeMap<Arc<str>, usize>,
     fetched: Fetched,
     missed: BTreeMap<Arc<str>, Missed>,
@@ -55,8 +56,8 @@ pub(super) struct Certificates {
 /// What a load balancer needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needed<'a> {
-    /// The certificates, by hash, and where each may be found.
-    pub(super) certificates: &'a BTreeMap<Arc<str>, Vec<ObjectKey>>,
+    /// The certificates, by hash.
+    pub(super) certificates: &'a NeededCertificates,
     /// Another number whenever those are others.
     pub(super) revision: u64,
     /// Whether the load balancer is for one namespace only.
@@ -92,7 +93,7 @@ pub(super) enum Next {
 /// A write of one Secret.
 #[derive(Debug)]
 pub(super) struct CertificatesWrite {
-    pub(super) write: Write<Arc<str>, ()>,
+    pub(super) write: Write<Arc<str>, Option<Room>>,
     /// Its name.
     pub(super) name: String,
     /// The version that it changes. None: it is new.
@@ -117,10 +118,18 @@ impl CertificatesWrite {
         }
         let metadata = json!({
             "resourceVersion": version,
+            "annotations": self.annotations(),
             "labels": owned.labels,
             "ownerReferences": owned.owner_references,
         });
         json!({"metadata": metadata, "data": data})
+    }
+
+    /// The annotations of the Secret: the room of each certificate, for the leader after this one.
+    pub(super) fn annotations(&self) -> BTreeMap<String, String> {
+        let items = self.write.items().into_iter().flatten();
+        let rooms = items.filter_map(|(hash, stamp)| Some((hash, stamp.hash?)));
+        [(names::ANNOTATION_ROOMS.to_owned(), convert::rooms_text(rooms))].into()
     }
 }
 
@@ -133,12 +142,15 @@ impl Certificates {
         }
         (self.rested, self.complete) = (None, None);
         self.sizes.extend(secret.sizes.iter().cloned());
-        let items = secret.sizes.into_iter().map(|(hash, size)| (hash, Stamp { hash: (), size }));
+        let items = secret.sizes.into_iter().map(|(hash, size)| {
+            let room = secret.rooms.get(&hash).copied();
+            (hash, Stamp { hash: room, size })
+        });
         self.packed.seen(index, secret.version, secret.owner, items.collect());
     }
 
     /// A write was carried out.
-    pub(super) fn wrote(&mut self, write: Write<Arc<str>, ()>, version: Option<String>) {
+    pub(super) fn wrote(&mut self, write: Write<Arc<str>, Option<Room>>, version: Option<String>) {
         (self.rested, self.complete) = (None, None);
         self.packed.wrote(write, version);
     }
@@ -214,12 +226,14 @@ impl Certificates {
         }
         self.admit(needed);
         let needed = needed.certificates;
-        self.missed.retain(|hash, missed| needed.get(hash) == Some(&missed.places));
+        self.missed.retain(|hash, missed| {
+            needed.get(hash).is_some_and(|it| *it.secrets() == *missed.places)
+        });
         let absent: Vec<_> = needed
             .iter()
             .filter(|(hash, _)| !self.has(hash) && self.vault.withholds(hash).is_none())
             .filter(|(hash, _)| self.missed.get(*hash).is_none_or(|missed| missed.until <= now))
-            .map(|(hash, places)| (Arc::clone(hash), places.clone()))
+            .map(|(hash, it)| (Arc::clone(hash), it.secrets().to_vec()))
             .collect();
         if !absent.is_empty() {
             return Some(Next::Fetch(absent));
@@ -251,7 +265,11 @@ impl Certificates {
 
     /// The next write that may be tried now. What would go into one Secret too many waits until there is room in
     /// the others: what is replaced leaves them when no Plan names it any more.
-    fn next_write(&mut self, uid: Option<&str>, now: Instant) -> Option<Write<Arc<str>, ()>> {
+    fn next_write(
+        &mut self,
+        uid: Option<&str>,
+        now: Instant,
+    ) -> Option<Write<Arc<str>, Option<Room>>> {
         loop {
             let write = self.packed.next(uid, now)?;
             if write.index() < vault::SECRETS || write.items().is_none() {
@@ -261,14 +279,27 @@ impl Certificates {
         }
     }
 
-    /// Decides which of those have room whose size is known.
+    /// Decides which have room.
     fn admit(&mut self, needed: Needed<'_>) {
         let before = self.vault.withheld().clone();
-        let known = needed.certificates.iter().filter_map(|(hash, places)| {
-            let size = *self.sizes.get(hash)?;
-            Some(Need { hash, size, places, held: self.packed.holds(hash) })
+        let needs = needed.certificates.iter().map(|(hash, it)| {
+            let seen = self.packed.seen_as(hash);
+            Need {
+                hash,
+                size: self.sizes.get(hash).copied(),
+                missing: self.missed.contains_key(hash),
+                places: it.secrets(),
+                held: seen.is_some(),
+                room: seen.and_then(|stamp| stamp.hash),
+                since: it.since(),
+            }
         });
-        self.vault.admit(known, needed.alone);
+        let leaving = self.packed.held().filter(|hash| !needed.certificates.contains_key(*hash));
+        let leaving = leaving.filter_map(|hash| {
+            let room = self.packed.seen_as(hash)?.hash?;
+            Some((Arc::clone(hash), room))
+        });
+        self.vault.admit(needs, leaving, needed.alone);
         let vault = &self.vault;
         self.fetched.retain(|hash, _| vault.withholds(hash).is_none());
         if *vault.withheld() != before {
@@ -290,189 +321,37 @@ impl Certificates {
         self.packed.holds(hash) || self.fetched.contains_key(hash)
     }
 
-    fn want(&mut self, needed: &BTreeMap<Arc<str>, Vec<ObjectKey>>, may_remove: bool) {
+    fn want(&mut self, needed: &NeededCertificates, may_remove: bool) {
         let fits = |hash: &&Arc<str>| self.vault.withholds(hash).is_none();
-        let new = needed.keys().filter(fits);
-        let new = new.filter(|hash| !self.packed.wanted().contains_key(*hash));
-        let lost = self.packed.wanted().keys().filter(|hash| !self.has(hash));
-        let lost: Vec<_> = lost.cloned().collect();
-        for hash in new.filter(|hash| self.has(hash)).cloned().collect::<Vec<_>>() {
-            let size = self.sizes.get(&hash).copied().unwrap_or(0);
-            self.packed.want(hash, Some(Stamp { hash: (), size }));
+        let mut wanted = Vec::new();
+        for hash in needed.keys().filter(fits).filter(|hash| self.has(hash)) {
+            let size = self.sizes.get(hash).copied().unwrap_or(0);
+            let stamp = Stamp { hash: self.vault.room(hash), size };
+            if self.packed.wanted().get(hash) != Some(&stamp) {
+                wanted.push((Arc::clone(hash), Some(stamp)));
+            }
         }
         // Without its content it cannot be written: it must not be taken for written.
-        for hash in lost {
-            self.packed.want(hash, None);
-        }
+        let lost = self.packed.wanted().keys().filter(|hash| !self.has(hash));
+        wanted.extend(lost.map(|hash| (Arc::clone(hash), None)));
         let old = self.packed.held().chain(self.packed.wanted().keys());
-        let old: Vec<_> = old.filter(|hash| !needed.contains_key(*hash)).cloned().collect();
-        for hash in old {
-            let kept = (!may_remove && self.packed.holds(&hash))
-                .then(|| Stamp { hash: (), size: self.sizes.get(&hash).copied().unwrap_or(0) });
-            self.packed.want(hash, kept);
+        for hash in old.filter(|hash| !needed.contains_key(*hash)) {
+            let seen = self.packed.seen_as(hash).copied();
+            let kept = seen.filter(|seen| !may_remove || self.is_reserved(hash, seen.hash));
+            wanted.push((Arc::clone(hash), kept));
         }
+        for (hash, stamp) in wanted {
+            self.packed.want(hash, stamp);
+        }
+    }
+
+    /// Whether a certificate that nothing needs stays because its successor has not come: it is the record of the
+    /// room that they share.
+    fn is_reserved(&self, hash: &Arc<str>, room: Option<Room>) -> bool {
+        let holder = room.and_then(|room| self.vault.holder(room.place));
+        holder.is_some_and(|holder| holder == hash || !self.packed.holds(holder))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn needed(hashes: &[&str]) -> BTreeMap<Arc<str>, Vec<ObjectKey>> {
-        let place = ObjectKey { namespace: "shop".into(), name: "tls".into() };
-        hashes.iter().map(|hash| (Arc::from(*hash), vec![place.clone()])).collect()
-    }
-
-    fn as_needed(certificates: &BTreeMap<Arc<str>, Vec<ObjectKey>>) -> Needed<'_> {
-        Needed { certificates, revision: 1, alone: false }
-    }
-
-    #[test]
-    fn at_rest_nothing_is_gone_through_until_something_else_is_needed() {
-        let (mut certificates, one) = (Certificates::default(), needed(&["a"]));
-        certificates.seen(CertificatesSeen {
-            name: names::certificates_secret("lb", 0),
-            load_balancer: "lb".into(),
-            version: "1".to_owned(),
-            owner: Some("uid".to_owned()),
-            sizes: vec![("a".into(), 10)],
-        });
-        let two = needed(&["a", "b"]);
-        let next = |certificates: &mut Certificates, needed, revision| {
-            let needed = Needed { certificates: needed, revision, alone: false };
-            certificates.next("lb", Some("uid"), needed, true, Instant::now())
-        };
-        assert!(next(&mut certificates, &one, 1).is_none());
-        // Under the same number others are not even seen.
-        assert!(next(&mut certificates, &two, 1).is_none());
-        let fetch = next(&mut certificates, &two, 2);
-        assert!(matches!(fetch, Some(Next::Fetch(_))), "{fetch:?}");
-    }
-
-    #[test]
-    fn one_that_has_no_room_is_read_once_and_holds_nothing_up() {
-        let mut certificates = Certificates::default();
-        let all: Vec<_> = (0..100).map(|n| format!("{n:03}")).collect();
-        let needed = needed(&all.iter().map(String::as_str).collect::<Vec<_>>());
-        let now = Instant::now();
-        let size = 2 * vault::LARGEST;
-        let mut fetches = 0;
-        let mut versions = 1..;
-        loop {
-            match certificates.next("lb", Some("uid"), as_needed(&needed), true, now) {
-                Some(Next::Fetch(wanted)) => {
-                    fetches += 1;
-                    let padded = |hash: &Arc<str>| if **hash == *"007" { size } else { 1_000 };
-                    let chain = |hash| Arc::from("x".repeat(padded(hash)));
-                    let read = wanted.iter().map(|(hash, _)| {
-                        let it = Certificate { chain: chain(hash), key: "".into() };
-                        (Arc::clone(hash), Arc::new(it))
-                    });
-                    certificates.fetched(read.collect(), Vec::new(), now);
-                }
-                Some(Next::Write(write)) => {
-                    assert!(!write.added.contains_key("007"));
-                    certificates.wrote(write.write, versions.next().map(|it: u32| it.to_string()));
-                }
-                Some(Next::Later(at)) => panic!("{at:?}"),
-                None => break,
-            }
-        }
-        assert_eq!(fetches, 1);
-        assert!(certificates.take_withheld_changed() && !certificates.take_withheld_changed());
-        assert_eq!(certificates.withheld().keys().map(|it| &**it).collect::<Vec<_>>(), ["007"]);
-        assert!(certificates.has_all(as_needed(&needed)));
-    }
-
-    #[test]
-    fn no_secret_is_written_that_no_agent_reads() {
-        let mut certificates = Certificates::default();
-        let now = Instant::now();
-        // All Secrets are full of what is needed no more and what Plans still name.
-        for index in 0..vault::SECRETS {
-            certificates.seen(CertificatesSeen {
-                name: names::certificates_secret("lb", index),
-                load_balancer: "lb".into(),
-                version: "1".to_owned(),
-                owner: Some("uid".to_owned()),
-                sizes: vec![(format!("old-{index}").into(), vault::SECRET)],
-            });
-        }
-        let needed = needed(&["new"]);
-        let read = Certificate { chain: "x".into(), key: "y".into() };
-        certificates.fetched([("new".into(), Arc::new(read))].into(), Vec::new(), now);
-        let next = certificates.next("lb", Some("uid"), as_needed(&needed), false, now);
-        assert!(next.is_none(), "{next:?}");
-        // The Plan is written, and nothing names the old ones any more.
-        let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
-        let Some(Next::Write(write)) = next else { panic!("{next:?}") };
-        assert!(write.write.index() < vault::SECRETS, "{write:?}");
-    }
-
-    #[test]
-    fn what_is_not_found_is_looked_for_again_ever_less_often() {
-        let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
-        let mut now = Instant::now();
-        for wait in [1, 2, 4, 8, 16, 32, 60, 60] {
-            let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
-            let Some(Next::Fetch(wanted)) = next else { panic!("{next:?}") };
-            certificates.fetched(Fetched::new(), wanted, now);
-            let until = now + Duration::from_secs(wait);
-            let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
-            assert!(matches!(next, Some(Next::Later(at)) if at == until), "{next:?}");
-            now = until;
-        }
-    }
-
-    #[test]
-    fn what_was_deleted_and_cannot_be_found_is_not_taken_for_written() {
-        let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
-        let now = Instant::now();
-        let secret = || CertificatesSeen {
-            name: names::certificates_secret("lb", 0),
-            load_balancer: "lb".into(),
-            version: "1".to_owned(),
-            owner: Some("uid".to_owned()),
-            sizes: vec![("a".into(), 10)],
-        };
-        certificates.seen(secret());
-        assert!(certificates.next("lb", Some("uid"), as_needed(&needed), true, now).is_none());
-        certificates.gone(&secret().name);
-        let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
-        let Some(Next::Fetch(wanted)) = next else { panic!("{next:?}") };
-        certificates.fetched(Fetched::new(), wanted, now);
-        let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
-        assert!(matches!(next, Some(Next::Later(_))), "{next:?}");
-        assert!(!certificates.has_all(as_needed(&needed)));
-    }
-
-    #[test]
-    fn a_secret_that_belongs_to_a_deleted_load_balancer_is_given_to_the_new_one() {
-        let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
-        certificates.seen(CertificatesSeen {
-            name: names::certificates_secret("lb", 0),
-            load_balancer: "lb".into(),
-            version: "1".to_owned(),
-            owner: Some("old".to_owned()),
-            sizes: vec![("a".into(), 10)],
-        });
-        let now = Instant::now();
-        let next = certificates.next("lb", Some("new"), as_needed(&needed), true, now);
-        let Some(Next::Write(write)) = next else { panic!("{next:?}") };
-        let owned = super::super::writes::owned(&write.name, "lb", "new");
-        let patch = write.patch("1", &owned);
-        assert_eq!(
-            patch,
-            json!({
-                "metadata": {
-                    "resourceVersion": "1",
-                    "labels": owned.labels,
-                    "ownerReferences": owned.owner_references,
-                },
-                "data": {},
-            })
-        );
-        certificates.wrote(write.write, Some("2".to_owned()));
-        assert!(certificates.next("lb", Some("new"), as_needed(&needed), true, now).is_none());
-    }
-}
+mod tests;

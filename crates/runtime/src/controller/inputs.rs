@@ -23,6 +23,7 @@ use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::plan::Fragment;
 use bowline_core::planner::{Event, Kind, Object};
 use bowline_core::replicas::Entry;
+use bowline_core::vault::Room;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
@@ -32,6 +33,7 @@ use kube::api::Api;
 use kube::core::DeserializeGuard;
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -215,6 +217,8 @@ pub(super) struct CertificatesSeen {
     /// The uid of the load balancer to which it belongs, if its label is right too.
     pub(super) owner: Option<String>,
     pub(super) sizes: Vec<(Arc<str>, usize)>,
+    /// The rooms that are recorded with them.
+    pub(super) rooms: BTreeMap<Arc<str>, Room>,
 }
 
 impl CertificatesSeen {
@@ -235,6 +239,7 @@ impl CertificatesSeen {
                 .into_iter()
                 .map(|(hash, it)| (hash, it.chain.len() + it.key.len()))
                 .collect(),
+            rooms: convert::rooms(secret),
             name,
         }
     }

@@ -136,6 +136,11 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
         self.shards.get(key).is_some()
     }
 
+    /// What an item was last seen as.
+    pub(super) fn seen_as(&self, key: &K) -> Option<&Stamp<H>> {
+        self.shards.get(key)
+    }
+
     /// What an object holds.
     pub(super) fn items(&self, index: u32) -> Option<&Items<K, H>> {
         self.shards.items(index)

@@ -255,7 +255,8 @@ impl Writer {
             delete(&api, &write.name, write.version.clone()).await?;
             return Ok(Written::Certificates(Box::new(write), None));
         }
-        let metadata = owned(&write.name, load_balancer, uid);
+        let mut metadata = owned(&write.name, load_balancer, uid);
+        metadata.annotations = Some(write.annotations());
         let after = match &write.version {
             None => {
                 let secret = Secret {

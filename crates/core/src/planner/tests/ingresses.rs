@@ -321,7 +321,8 @@ fn a_certificate_is_for_its_hosts_or_those_under_its_wildcard_or_all() {
         ]
     );
     let certificates = planner.certificates("lb");
-    let certificates: Vec<_> = certificates.iter().map(|(hash, keys)| (&**hash, &**keys)).collect();
+    let certificates: Vec<_> =
+        certificates.iter().map(|(hash, it)| (&**hash, it.secrets())).collect();
     assert_eq!(
         certificates,
         [("all", &[key("a/all")][..]), ("one", &[key("a/one")]), ("wild", &[key("a/wild")])]

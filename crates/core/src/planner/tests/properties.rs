@@ -8,7 +8,7 @@ use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{AllowedNamespaces, LoadBalancer};
 use crate::outcome::{Outcome, State};
 use crate::plan::{Action, Fragment, Host, Serves};
-use crate::planner::{Changes, Config, Event, Kind, Object, Planner};
+use crate::planner::{Changes, Config, Event, Kind, NeededCertificates, Object, Planner};
 use crate::update::ListenerKey;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -21,7 +21,7 @@ struct Snapshot {
     fragments: BTreeMap<(Arc<str>, ConsumerRef), Vec<Arc<Fragment>>>,
     outcomes: BTreeMap<ConsumerRef, Outcome>,
     hashes: [PlanHash; 2],
-    certificates: [BTreeMap<Arc<str>, Vec<ObjectKey>>; 2],
+    certificates: [NeededCertificates; 2],
     refused: [Vec<Outcome>; 2],
 }
 

@@ -1,0 +1,105 @@
+//! Which certificates the plan of a load balancer needs: from which Secrets each may be read, and how old the
+//! oldest Ingress is that needs it. The output keeps them up to date; the leader's writer reads them.
+
+use crate::key::ObjectKey;
+use crate::objects::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A certificate that an Ingress needs: its hash, the Secret that has it, and when the Ingress was created.
+pub(super) type Use = (Arc<str>, ObjectKey, Timestamp);
+
+/// Where a needed certificate is found, and since when it may wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NeededCertificate {
+    /// How many Ingresses need it from each Secret.
+    uses: BTreeMap<ObjectKey, usize>,
+    /// How many of them were created at each time.
+    created: BTreeMap<Timestamp, usize>,
+    /// The Secrets that have it, sorted.
+    secrets: Vec<ObjectKey>,
+}
+
+impl NeededCertificate {
+    /// The Secrets that have it, sorted.
+    pub fn secrets(&self) -> &[ObjectKey] {
+        &self.secrets
+    }
+
+    /// When the oldest Ingress was created that needs it.
+    pub fn since(&self) -> Timestamp {
+        self.created.keys().next().copied().unwrap_or(Timestamp::MAX)
+    }
+
+    /// Counts one more Ingress of this age that needs it from this Secret. True: another Secret has it.
+    pub fn add(&mut self, secret: &ObjectKey, created: Timestamp) -> bool {
+        *self.created.entry(created).or_default() += 1;
+        let uses = self.uses.entry(secret.clone()).or_default();
+        *uses += 1;
+        if *uses > 1 {
+            return false;
+        }
+        let at = self.secrets.partition_point(|other| other < secret);
+        self.secrets.insert(at, secret.clone());
+        true
+    }
+
+    /// Takes back what `add` counted. True: no Ingress needs it from this Secret any more.
+    fn remove(&mut self, secret: &ObjectKey, created: Timestamp) -> bool {
+        count_down(&mut self.created, &created);
+        let last = count_down(&mut self.uses, secret);
+        if last {
+            self.secrets.retain(|other| other != secret);
+        }
+        last
+    }
+}
+
+/// Whether it was the last.
+fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) -> bool {
+    let Some(count) = counts.get_mut(key) else { return false };
+    *count -= 1;
+    let last = *count == 0;
+    if last {
+        counts.remove(key);
+    }
+    last
+}
+
+/// Certificates that are needed, by hash.
+pub type NeededCertificates = BTreeMap<Arc<str>, NeededCertificate>;
+
+/// An Ingress needs a certificate. True: it is needed from another Secret than before.
+pub(super) fn need(all: &mut NeededCertificates, (hash, secret, created): &Use) -> bool {
+    all.entry(Arc::clone(hash)).or_default().add(secret, *created)
+}
+
+/// An Ingress needs a certificate no more. True: no Ingress needs it from this Secret.
+pub(super) fn release(all: &mut NeededCertificates, (hash, secret, created): &Use) -> bool {
+    let Some(needed) = all.get_mut(hash) else { return false };
+    let last = needed.remove(secret, *created);
+    if needed.uses.is_empty() {
+        all.remove(hash);
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_as_old_as_the_oldest_ingress_that_needs_it() {
+        let (mut all, secret) = (NeededCertificates::new(), ObjectKey::new("shop", "tls"));
+        let of = |second| ("a".into(), secret.clone(), second);
+        assert!(need(&mut all, &of(20)));
+        assert!(!need(&mut all, &of(10)));
+        assert!(!need(&mut all, &of(10)));
+        assert_eq!((all["a"].since(), all["a"].secrets()), (10, &[secret.clone()][..]));
+        assert!(!release(&mut all, &of(10)));
+        assert!(!release(&mut all, &of(10)));
+        assert_eq!(all["a"].since(), 20);
+        assert!(release(&mut all, &of(20)));
+        assert!(all.is_empty());
+    }
+}

@@ -1,0 +1,110 @@
+//! Rooms: which certificate has the room of which user's Secret, and how much. A certificate has one room, and a
+//! Secret has one, so what was counted once is never handed on twice.
+
+use crate::key::ObjectKey;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// A user's Secret, by a digest of its name: what is recorded of it has to be short, since tenants choose names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place(u64);
+
+impl Place {
+    /// The place of this Secret.
+    pub fn of(secret: &ObjectKey) -> Self {
+        let mut digest = Sha256::new();
+        digest.update(secret.namespace.as_bytes());
+        digest.update(b"/");
+        digest.update(secret.name.as_bytes());
+        let bytes = digest.finalize();
+        Self(bytes.iter().take(8).fold(0, |all, byte| (all << 8) | u64::from(*byte)))
+    }
+}
+
+/// What a certificate has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Of which user's Secret.
+    pub place: Place,
+    /// The bytes with which it came in.
+    pub size: usize,
+}
+
+/// As it is recorded: `PLACE:SIZE`.
+impl fmt::Display for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}:{}", self.place.0, self.size)
+    }
+}
+
+/// What is recorded is not a room.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+impl FromStr for Room {
+    type Err = NoRoom;
+
+    fn from_str(text: &str) -> Result<Self, NoRoom> {
+        let (place, size) = text.split_once(':').ok_or(NoRoom)?;
+        let place = u64::from_str_radix(place, 16).map_err(|_| NoRoom)?;
+        let size = size.parse().ok().filter(|size| *size <= super::SECRET).ok_or(NoRoom)?;
+        Ok(Self { place: Place(place), size })
+    }
+}
+
+/// A certificate with room.
+#[derive(Clone, Debug)]
+pub(super) struct Holder {
+    pub(super) hash: Arc<str>,
+    pub(super) size: usize,
+}
+
+/// All that have room.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rooms {
+    at: BTreeMap<Place, Holder>,
+    of: BTreeMap<Arc<str>, Place>,
+}
+
+impl Rooms {
+    pub(super) fn at(&self, place: Place) -> Option<&Holder> {
+        self.at.get(&place)
+    }
+
+    pub(super) fn of(&self, hash: &str) -> Option<Room> {
+        let place = *self.of.get(hash)?;
+        Some(Room { place, size: self.at.get(&place)?.size })
+    }
+
+    /// Takes in what is recorded, where nothing else is known of the certificate or its Secret. Of two that were in one
+    /// Secret the larger counts.
+    pub(super) fn learn(&mut self, recorded: impl IntoIterator<Item = (Arc<str>, Room)>) {
+        let mut new = BTreeMap::<Place, Holder>::new();
+        for (hash, Room { place, size }) in recorded {
+            let known = self.of.contains_key(&hash) || self.at.contains_key(&place);
+            if !known && new.get(&place).is_none_or(|other| other.size < size) {
+                new.insert(place, Holder { hash, size });
+            }
+        }
+        for (place, Holder { hash, size }) in new {
+            self.put(place, hash, size);
+        }
+    }
+
+    pub(super) fn put(&mut self, place: Place, hash: Arc<str>, size: usize) {
+        self.remove(place);
+        if let Some(before) = self.of.insert(Arc::clone(&hash), place) {
+            self.at.remove(&before);
+        }
+        self.at.insert(place, Holder { hash, size });
+    }
+
+    pub(super) fn remove(&mut self, place: Place) {
+        if let Some(holder) = self.at.remove(&place) {
+            self.of.remove(&holder.hash);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Which certificates have room, over histories of needs.
+
+use super::*;
+use proptest::prelude::*;
+
+/// A certificate of a namespace, in the Secret of this number.
+#[derive(Clone, Debug)]
+struct Item {
+    hash: Arc<str>,
+    places: Vec<ObjectKey>,
+    size: usize,
+    since: Timestamp,
+}
+
+fn item(namespace: &str, number: usize, size: usize) -> Item {
+    let places = vec![ObjectKey::new(namespace, format!("tls-{number:05}"))];
+    Item { hash: format!("{namespace}-{number:05}-{size}").into(), places, size, since: 0 }
+}
+
+/// Decides, and takes in what is handed out.
+fn admit(vault: &mut Vault, items: &[Item], held: &mut BTreeSet<Arc<str>>, alone: bool) {
+    let needs = items.iter().map(|it| need(it, held.contains(&it.hash), None));
+    vault.admit(needs, [], alone);
+    let admitted = items.iter().filter(|it| vault.withholds(&it.hash).is_none());
+    *held = admitted.map(|it| it.hash.clone()).collect();
+}
+
+fn need(it: &Item, held: bool, room: Option<Room>) -> Need<'_> {
+    let (size, missing) = (Some(it.size), false);
+    Need { hash: &it.hash, size, missing, places: &it.places, held, room, since: it.since }
+}
+
+fn many(namespace: &str, number: usize, size: usize) -> Vec<Item> {
+    (0..number).map(|n| item(namespace, n, size)).collect()
+}
+
+fn refused<'a>(vault: &Vault, items: &'a [Item]) -> Vec<&'a Item> {
+    items.iter().filter(|it| vault.withholds(&it.hash).is_some()).collect()
+}
+
+const ORDINARY: usize = 5_700;
+
+#[test]
+fn one_namespace_cannot_use_up_what_others_need() {
+    let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
+    let mut all = many("evil", 10_000, LARGEST);
+    all.extend(many("evil-2", 10_000, LARGEST));
+    all.extend(many("evil-3", 10_000, LARGEST));
+    admit(&mut vault, &all, &mut held, false);
+    let evil = all.iter().filter(|it| held.contains(&it.hash)).map(|it| it.size).sum::<usize>();
+    assert!(evil <= MOST / 2 + 3 * SHARE, "{evil}");
+    let shop: Vec<_> = (0..100).flat_map(|n| many(&format!("shop-{n}"), 20, ORDINARY)).collect();
+    all.extend(shop.clone());
+    admit(&mut vault, &all, &mut held, false);
+    assert!(refused(&vault, &shop).is_empty());
+}
+
+#[test]
+fn a_namespace_has_its_quota_and_one_that_is_alone_has_everything() {
+    let more_than_before = many("shop", 1_100, ORDINARY);
+    let all = many("shop", 6_000, ORDINARY);
+    for (alone, fits) in [(false, QUOTA / ORDINARY), (true, MOST / ORDINARY)] {
+        let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
+        admit(&mut vault, &more_than_before, &mut held, alone);
+        assert!(refused(&vault, &more_than_before).is_empty());
+        admit(&mut vault, &all, &mut held, alone);
+        assert_eq!(held.len(), fits);
+        let why = &refused(&vault, &all)[0].hash;
+        let why = vault.withholds(why).unwrap().to_string();
+        assert!(why.starts_with("namespace shop has "), "{why}");
+    }
+}
+
+#[test]
+fn what_is_handed_out_stays_and_so_does_its_successor() {
+    let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
+    let mut all = many("shop", 6_000, ORDINARY);
+    admit(&mut vault, &all, &mut held, false);
+    let before = held.clone();
+    // A namespace that comes first in order, and asks for what the other has.
+    all.extend(many("aaa", 6_000, ORDINARY));
+    all.extend(many("aab", 6_000, ORDINARY));
+    admit(&mut vault, &all, &mut held, false);
+    assert!(before.is_subset(&held));
+    // Everything of the first one is renewed at once, a little larger.
+    let places: BTreeSet<_> =
+        all.iter().filter(|it| before.contains(&it.hash)).map(|it| it.places.clone()).collect();
+    for it in all.iter_mut().filter(|it| places.contains(&it.places)) {
+        *it = Item { hash: format!("{}-new", it.hash).into(), size: it.size + 100, ..it.clone() };
+    }
+    admit(&mut vault, &all, &mut held, false);
+    let renewed: Vec<_> = all.iter().filter(|it| places.contains(&it.places)).cloned().collect();
+    assert!(!renewed.is_empty() && refused(&vault, &renewed).is_empty());
+}
+
+#[test]
+fn a_successor_that_is_far_larger_has_to_find_room_and_sizes_do_not_creep_up() {
+    let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
+    let mut all = many("shop", QUOTA / ORDINARY, ORDINARY);
+    admit(&mut vault, &all, &mut held, false);
+    assert!(refused(&vault, &all).is_empty());
+    for step in 1..=10 {
+        for it in &mut all {
+            let hash = format!("{}-{step}", it.hash).into();
+            *it = Item { hash, size: alike(it.size), ..it.clone() };
+        }
+        admit(&mut vault, &all, &mut held, false);
+    }
+    let used: usize = all.iter().filter(|it| held.contains(&it.hash)).map(|it| it.size).sum();
+    assert!(used <= alike(QUOTA), "{used}");
+}
+
+#[test]
+fn one_that_is_padded_is_refused_and_one_in_two_namespaces_may_be_the_second_ones() {
+    let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
+    let padded = item("shop", 0, LARGEST + 1);
+    let mut all = many("aaa", 6_000, ORDINARY);
+    let mut both = item("aaa", 9_999, ORDINARY);
+    both.places.push(ObjectKey::new("shop", "copy"));
+    all.extend([padded.clone(), both.clone()]);
+    admit(&mut vault, &all, &mut held, false);
+    assert_eq!(vault.withholds(&padded.hash), Some(&Withheld::TooLarge(LARGEST + 1)));
+    assert_eq!(vault.withholds(&both.hash), None);
+}
+
+#[test]
+fn what_an_older_version_handed_out_stays_although_it_is_more_than_one_has() {
+    let mut vault = Vault::default();
+    let all = many("shop", 100, 2 * LARGEST);
+    let mut held = all.iter().map(|it| it.hash.clone()).collect();
+    admit(&mut vault, &all, &mut held, false);
+    assert!(refused(&vault, &all).is_empty());
+}
+
+/// A load balancer on which three namespaces have all that is beyond their own, and what they have.
+fn full() -> (Vault, BTreeSet<Arc<str>>, Vec<Item>) {
+    let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
+    let namespaces = ["evil-1", "evil-2", "shop"].iter();
+    let all: Vec<_> = namespaces.flat_map(|it| many(it, 2_000, ORDINARY)).collect();
+    admit(&mut vault, &all, &mut held, false);
+    let has: Vec<_> = all.into_iter().filter(|it| held.contains(&it.hash)).collect();
+    (vault, held, has)
+}
+
+/// The certificate that follows another one in its Secret.
+fn renewed(it: &Item, size: usize) -> Item {
+    Item { hash: format!("{}-renewed", it.hash).into(), size, ..it.clone() }
+}
+
+#[test]
+fn a_renewal_keeps_its_room_until_its_size_is_known_also_at_a_leader_that_begins() {
+    let (vault, held, has) = full();
+    let (old, rest) = has.split_last().unwrap();
+    let new = renewed(old, ORDINARY + 50);
+    // It comes first in order, is the oldest, and wants what the renewal has.
+    let waiter = Item { since: -1, ..item("aaa", 0, LARGEST) };
+    let many_more: Vec<_> =
+        (1..10).map(|n| Item { since: -1, ..item("aaa", n, LARGEST) }).collect();
+    let recorded = |hash: &Arc<str>| vault.room(hash);
+    for begins in [false, true] {
+        let mut leader = if begins { Vault::default() } else { vault.clone() };
+        for size in [None, Some(new.size)] {
+            let holders = rest.iter().map(|it| need(it, true, recorded(&it.hash)));
+            let waiting = many_more.iter().chain([&waiter]).map(|it| need(it, false, None));
+            let new = Need { size, ..need(&new, false, None) };
+            let needs: Vec<_> = waiting.chain(holders).chain([new]).collect();
+            let leaving = [(old.hash.clone(), recorded(&old.hash).unwrap())];
+            leader.admit(needs, leaving, false);
+        }
+        assert_eq!(leader.withholds(&new.hash), None, "begins: {begins}");
+        assert!(leader.withheld().len() > 3, "{:?}", leader.withheld());
+    }
+    assert!(held.contains(&old.hash));
+}
+
+#[test]
+fn a_renewal_that_is_too_large_is_withheld_and_its_secret_keeps_its_room() {
+    let (mut vault, mut held, mut all) = full();
+    let old = all.pop().unwrap();
+    let waiter = Item { since: -1, ..item("shop", 9_999, ORDINARY) };
+    all.extend([waiter.clone(), renewed(&old, LARGEST + 1)]);
+    admit(&mut vault, &all, &mut held, false);
+    assert_eq!(refused(&vault, &all).len(), 2);
+    assert_eq!(vault.holder(Place::of(&old.places[0])), Some(&old.hash));
+    all.pop();
+    let new = renewed(&old, ORDINARY);
+    all.push(new.clone());
+    admit(&mut vault, &all, &mut held, false);
+    assert_eq!(refused(&vault, &all).iter().map(|it| &it.hash).collect::<Vec<_>>(), [&waiter.hash]);
+    // When nothing needs the Secret any more, the waiter has its room.
+    all.pop();
+    admit(&mut vault, &all, &mut held, false);
+    assert!(refused(&vault, &all).is_empty());
+}
+
+#[test]
+fn what_waits_is_served_oldest_first_and_not_before_the_sizes_of_all_are_known() {
+    let (mut vault, _, mut has) = full();
+    let freed = has.pop().unwrap();
+    let young = Item { since: 20, ..item("shop", 7_000, freed.size) };
+    let old = Item { since: 10, ..item("shop", 7_001, freed.size) };
+    for (size, refused) in [(None, vec![]), (Some(old.size), vec![&young.hash])] {
+        let holders = has.iter().map(|it| need(it, true, None));
+        let old = Need { size, ..need(&old, false, None) };
+        vault.admit(holders.chain([need(&young, false, None), old]), [], false);
+        assert_eq!(vault.withheld().keys().collect::<Vec<_>>(), refused);
+    }
+    assert!(vault.room(&old.hash).is_some());
+}
+
+#[test]
+fn copies_of_one_certificate_that_become_different_ones_have_room_for_one() {
+    let (mut vault, mut held, mut all) = full();
+    let it = all.pop().unwrap();
+    let copies = (0..50).map(|n| ObjectKey::new("shop", format!("z-copy-{n:02}")));
+    let places = it.places.iter().cloned().chain(copies).collect();
+    all.push(Item { places, ..it.clone() });
+    admit(&mut vault, &all, &mut held, false);
+    let last = all.pop().unwrap();
+    for (n, place) in last.places.iter().enumerate() {
+        let (hash, places) = (format!("different-{n}").into(), vec![place.clone()]);
+        all.push(Item { hash, places, ..it.clone() });
+        // One after another, while the copies that are left still need the first one.
+        let places = last.places[n + 1..].to_vec();
+        let left = (!places.is_empty()).then(|| Item { places, ..last.clone() });
+        let now: Vec<_> = all.iter().cloned().chain(left).collect();
+        admit(&mut vault, &now, &mut held, false);
+    }
+    assert_eq!(refused(&vault, &all).len(), last.places.len() - 1);
+}
+
+#[test]
+fn a_room_is_read_as_it_was_recorded() {
+    let room = Room { place: Place::of(&ObjectKey::new("shop", "tls")), size: 5_700 };
+    assert_eq!(room.to_string().parse(), Ok(room));
+    for bad in ["", "12", "x:1", "1:x", "1:-1", "1:99999999"] {
+        assert!(bad.parse::<Room>().is_err(), "{bad}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// In any history: what is in and still needed stays; a namespace within its share gets all in while
+    /// fewer than a hundred have one; and never more is handed out than there is room for.
+    #[test]
+    fn holders_stay_and_small_ones_always_come_in(
+        steps in prop::collection::vec((0usize..6, 0usize..60, 500usize..LARGEST), 1..10),
+    ) {
+        let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
+        let mut all: BTreeMap<usize, Vec<Item>> = BTreeMap::new();
+        for (who, number, size) in steps {
+            all.insert(who, many(&format!("ns-{who}"), number * 20, size));
+            let items: Vec<_> = all.values().flatten().cloned().collect();
+            let before = held.clone();
+            admit(&mut vault, &items, &mut held, false);
+            let needed: BTreeSet<_> = items.iter().map(|it| it.hash.clone()).collect();
+            prop_assert!(before.intersection(&needed).all(|hash| held.contains(hash)));
+            for own in all.values() {
+                let wants: usize = own.iter().map(|it| it.size).sum();
+                prop_assert!(wants > SHARE || refused(&vault, own).is_empty());
+            }
+            let used: usize =
+                items.iter().filter(|it| held.contains(&it.hash)).map(|it| it.size).sum();
+            prop_assert!(used <= ROOM, "{}", used);
+        }
+    }
+}

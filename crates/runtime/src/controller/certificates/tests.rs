@@ -1,0 +1,328 @@
+//! What is fetched and written, step by step, and which leader hands what out.
+
+use super::*;
+use bowline_core::shard::Items;
+use k8s_openapi::api::core::v1::Secret;
+use std::collections::BTreeSet;
+
+fn needed(hashes: &[&str]) -> NeededCertificates {
+    let mut needed = NeededCertificates::new();
+    hashes.iter().for_each(|hash| need(&mut needed, hash, "shop", &format!("tls-{hash}"), 0));
+    needed
+}
+
+/// An Ingress of this age needs a certificate from a Secret.
+fn need(needed: &mut NeededCertificates, hash: &str, namespace: &str, name: &str, age: i64) {
+    needed.entry(hash.into()).or_default().add(&ObjectKey::new(namespace, name), age);
+}
+
+fn room(namespace: &str, name: &str, size: usize) -> Room {
+    Room { place: vault::Place::of(&ObjectKey::new(namespace, name)), size }
+}
+
+fn as_needed(certificates: &NeededCertificates) -> Needed<'_> {
+    Needed { certificates, revision: 1, alone: false }
+}
+
+#[test]
+fn at_rest_nothing_is_gone_through_until_something_else_is_needed() {
+    let (mut certificates, one) = (Certificates::default(), needed(&["a"]));
+    certificates.seen(CertificatesSeen {
+        name: names::certificates_secret("lb", 0),
+        load_balancer: "lb".into(),
+        version: "1".to_owned(),
+        owner: Some("uid".to_owned()),
+        sizes: vec![("a".into(), 10)],
+        rooms: [("a".into(), room("shop", "tls-a", 10))].into(),
+    });
+    let two = needed(&["a", "b"]);
+    let next = |certificates: &mut Certificates, needed, revision| {
+        let needed = Needed { certificates: needed, revision, alone: false };
+        certificates.next("lb", Some("uid"), needed, true, Instant::now())
+    };
+    assert!(next(&mut certificates, &one, 1).is_none());
+    // Under the same number others are not even seen.
+    assert!(next(&mut certificates, &two, 1).is_none());
+    let fetch = next(&mut certificates, &two, 2);
+    assert!(matches!(fetch, Some(Next::Fetch(_))), "{fetch:?}");
+}
+
+#[test]
+fn one_that_has_no_room_is_read_once_and_holds_nothing_up() {
+    let mut certificates = Certificates::default();
+    let all: Vec<_> = (0..100).map(|n| format!("{n:03}")).collect();
+    let needed = needed(&all.iter().map(String::as_str).collect::<Vec<_>>());
+    let now = Instant::now();
+    let size = 2 * vault::LARGEST;
+    let mut fetches = 0;
+    let mut versions = 1..;
+    loop {
+        match certificates.next("lb", Some("uid"), as_needed(&needed), true, now) {
+            Some(Next::Fetch(wanted)) => {
+                fetches += 1;
+                let padded = |hash: &Arc<str>| if **hash == *"007" { size } else { 1_000 };
+                let chain = |hash| Arc::from("x".repeat(padded(hash)));
+                let read = wanted.iter().map(|(hash, _)| {
+                    let it = Certificate { chain: chain(hash), key: "".into() };
+                    (Arc::clone(hash), Arc::new(it))
+                });
+                certificates.fetched(read.collect(), Vec::new(), now);
+            }
+            Some(Next::Write(write)) => {
+                assert!(!write.added.contains_key("007"));
+                certificates.wrote(write.write, versions.next().map(|it: u32| it.to_string()));
+            }
+            Some(Next::Later(at)) => panic!("{at:?}"),
+            None => break,
+        }
+    }
+    assert_eq!(fetches, 1);
+    assert!(certificates.take_withheld_changed() && !certificates.take_withheld_changed());
+    assert_eq!(certificates.withheld().keys().map(|it| &**it).collect::<Vec<_>>(), ["007"]);
+    assert!(certificates.has_all(as_needed(&needed)));
+}
+
+#[test]
+fn no_secret_is_written_that_no_agent_reads() {
+    let mut certificates = Certificates::default();
+    let now = Instant::now();
+    // All Secrets are full of what is needed no more and what Plans still name.
+    for index in 0..vault::SECRETS {
+        certificates.seen(CertificatesSeen {
+            name: names::certificates_secret("lb", index),
+            load_balancer: "lb".into(),
+            version: "1".to_owned(),
+            owner: Some("uid".to_owned()),
+            sizes: vec![(format!("old-{index}").into(), vault::SECRET)],
+            rooms: BTreeMap::new(),
+        });
+    }
+    let needed = needed(&["new"]);
+    let read = Certificate { chain: "x".into(), key: "y".into() };
+    certificates.fetched([("new".into(), Arc::new(read))].into(), Vec::new(), now);
+    let next = certificates.next("lb", Some("uid"), as_needed(&needed), false, now);
+    assert!(next.is_none(), "{next:?}");
+    // The Plan is written, and nothing names the old ones any more.
+    let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
+    let Some(Next::Write(write)) = next else { panic!("{next:?}") };
+    assert!(write.write.index() < vault::SECRETS, "{write:?}");
+}
+
+#[test]
+fn what_is_not_found_is_looked_for_again_ever_less_often() {
+    let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
+    let mut now = Instant::now();
+    for wait in [1, 2, 4, 8, 16, 32, 60, 60] {
+        let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
+        let Some(Next::Fetch(wanted)) = next else { panic!("{next:?}") };
+        certificates.fetched(Fetched::new(), wanted, now);
+        let until = now + Duration::from_secs(wait);
+        let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
+        assert!(matches!(next, Some(Next::Later(at)) if at == until), "{next:?}");
+        now = until;
+    }
+}
+
+#[test]
+fn what_was_deleted_and_cannot_be_found_is_not_taken_for_written() {
+    let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
+    let now = Instant::now();
+    let secret = || CertificatesSeen {
+        name: names::certificates_secret("lb", 0),
+        load_balancer: "lb".into(),
+        version: "1".to_owned(),
+        owner: Some("uid".to_owned()),
+        sizes: vec![("a".into(), 10)],
+        rooms: [("a".into(), room("shop", "tls-a", 10))].into(),
+    };
+    certificates.seen(secret());
+    assert!(certificates.next("lb", Some("uid"), as_needed(&needed), true, now).is_none());
+    certificates.gone(&secret().name);
+    let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
+    let Some(Next::Fetch(wanted)) = next else { panic!("{next:?}") };
+    certificates.fetched(Fetched::new(), wanted, now);
+    let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
+    assert!(matches!(next, Some(Next::Later(_))), "{next:?}");
+    assert!(!certificates.has_all(as_needed(&needed)));
+}
+
+#[test]
+fn a_secret_that_belongs_to_a_deleted_load_balancer_is_given_to_the_new_one() {
+    let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
+    certificates.seen(CertificatesSeen {
+        name: names::certificates_secret("lb", 0),
+        load_balancer: "lb".into(),
+        version: "1".to_owned(),
+        owner: Some("old".to_owned()),
+        sizes: vec![("a".into(), 10)],
+        rooms: [("a".into(), room("shop", "tls-a", 10))].into(),
+    });
+    let now = Instant::now();
+    let next = certificates.next("lb", Some("new"), as_needed(&needed), true, now);
+    let Some(Next::Write(write)) = next else { panic!("{next:?}") };
+    let owned = super::super::writes::owned(&write.name, "lb", "new");
+    let patch = write.patch("1", &owned);
+    assert_eq!(
+        patch,
+        json!({
+            "metadata": {
+                "resourceVersion": "1",
+                "annotations": {"bowline.dev/rooms": format!("a={}", room("shop", "tls-a", 10))},
+                "labels": owned.labels,
+                "ownerReferences": owned.owner_references,
+            },
+            "data": {},
+        })
+    );
+    certificates.wrote(write.write, Some("2".to_owned()));
+    assert!(certificates.next("lb", Some("new"), as_needed(&needed), true, now).is_none());
+}
+
+/// What one Secret has.
+type Stored = Items<Arc<str>, Option<Room>>;
+
+/// The Secrets of load balancer `lb` as the API has them, and what can be read of users' Secrets.
+#[derive(Clone, Debug, Default)]
+struct Cluster {
+    secrets: BTreeMap<u32, (u64, Stored)>,
+    version: u64,
+    /// How often what is needed was told.
+    revision: u64,
+    unreadable: BTreeSet<Arc<str>>,
+}
+
+impl Cluster {
+    /// A leader that begins: it knows what the API has.
+    fn leader(&self) -> Certificates {
+        let mut certificates = Certificates::default();
+        for (index, (version, items)) in &self.secrets {
+            let rooms = items.iter().filter_map(|(hash, it)| Some((hash.clone(), it.hash?)));
+            certificates.seen(CertificatesSeen {
+                name: names::certificates_secret("lb", *index),
+                load_balancer: "lb".into(),
+                version: version.to_string(),
+                owner: Some("uid".to_owned()),
+                sizes: items.iter().map(|(hash, it)| (hash.clone(), it.size)).collect(),
+                rooms: rooms.collect(),
+            });
+        }
+        certificates
+    }
+
+    /// Does what the leader says until it has nothing to do but wait. Every certificate has the size that is the end of
+    /// its hash.
+    fn settle(&mut self, leader: &mut Certificates, certificates: &NeededCertificates) {
+        let now = Instant::now();
+        self.revision += 1;
+        let needed = Needed { certificates, revision: self.revision, alone: false };
+        loop {
+            match leader.next("lb", Some("uid"), needed, true, now) {
+                Some(Next::Fetch(wanted)) => {
+                    let (missed, found): (Vec<_>, Vec<_>) =
+                        wanted.into_iter().partition(|(hash, _)| self.unreadable.contains(hash));
+                    let read = found.into_iter().map(|(hash, _)| {
+                        let size = hash.rsplit('-').next().and_then(|it| it.parse().ok());
+                        let chain = "x".repeat(size.unwrap()).into();
+                        (hash, Arc::new(Certificate { chain, key: "".into() }))
+                    });
+                    leader.fetched(read.collect(), missed, now);
+                }
+                Some(Next::Write(CertificatesWrite { write, .. })) => {
+                    self.version += 1;
+                    let (index, items) = (write.index(), write.items().cloned());
+                    let version = items.is_some().then(|| self.version.to_string());
+                    match items {
+                        Some(items) => drop(self.secrets.insert(index, (self.version, items))),
+                        None => drop(self.secrets.remove(&index)),
+                    }
+                    leader.wrote(write, version);
+                }
+                Some(Next::Later(_)) | None => return,
+            }
+        }
+    }
+
+    fn holds(&self, hash: &str) -> bool {
+        self.secrets.values().any(|(_, items)| items.contains_key(hash))
+    }
+}
+
+/// Certificates of a namespace, as large as they may be, which Ingresses of this age need.
+fn largest(needed: &mut NeededCertificates, namespace: &str, number: usize, age: i64) {
+    for n in 0..number {
+        let hash = format!("{namespace}-{n:03}-{}", vault::LARGEST);
+        need(needed, &hash, namespace, &format!("tls-{n:03}"), age);
+    }
+}
+
+/// A load balancer without room beyond what each namespace has of its own, and its leader.
+fn full() -> (Cluster, Certificates, NeededCertificates) {
+    let (mut cluster, mut needed) = (Cluster::default(), NeededCertificates::new());
+    for namespace in ["evil-1", "evil-2", "shop"] {
+        largest(&mut needed, namespace, 200, 0);
+    }
+    let mut leader = cluster.leader();
+    cluster.settle(&mut leader, &needed);
+    needed.retain(|hash, _| cluster.holds(hash));
+    cluster.settle(&mut leader, &needed);
+    assert!(leader.withheld().is_empty());
+    (cluster, leader, needed)
+}
+
+/// The last certificate of namespace `shop` is renewed, and an older tenant waits for room. What is needed then, and the
+/// hashes before and after.
+fn renewal(mut needed: NeededCertificates) -> (NeededCertificates, Arc<str>, Arc<str>) {
+    let old = needed.keys().next_back().unwrap().clone();
+    let secret = needed[&old].secrets()[0].clone();
+    needed.remove(&old);
+    let new = format!("shop-new-{}", vault::LARGEST - 7);
+    need(&mut needed, &new, "shop", &secret.name, 0);
+    largest(&mut needed, "aaa", 10, -1);
+    (needed, old, new.into())
+}
+
+#[test]
+fn a_renewal_has_its_room_before_an_older_one_that_waits_whichever_leader_reads_it() {
+    let (cluster, leader, needed) = full();
+    let (needed, old, new) = renewal(needed);
+    for mut leader in [leader, cluster.leader()] {
+        let mut cluster = cluster.clone();
+        cluster.settle(&mut leader, &needed);
+        assert!(cluster.holds(&new) && !cluster.holds(&old));
+        let waits: Vec<_> = leader.withheld().keys().map(|hash| &hash[..4]).collect();
+        assert_eq!(waits, ["aaa-"; 7]);
+    }
+}
+
+#[test]
+fn a_renewal_that_cannot_be_read_yet_keeps_its_room_over_a_change_of_leaders() {
+    let (mut cluster, mut leader, needed) = full();
+    let (needed, old, new) = renewal(needed);
+    cluster.unreadable.insert(new.clone());
+    for _ in 0..2 {
+        cluster.settle(&mut leader, &needed);
+        assert!(cluster.holds(&old) && !cluster.holds(&new));
+        leader = cluster.leader();
+    }
+    cluster.unreadable.clear();
+    cluster.settle(&mut leader, &needed);
+    assert!(cluster.holds(&new) && !cluster.holds(&old));
+}
+
+#[test]
+fn the_next_leader_reads_the_rooms_that_a_write_records() {
+    let (mut certificates, needed) = (Certificates::default(), needed(&["a", "b"]));
+    let now = Instant::now();
+    let read = |hash: &str| {
+        let it = Certificate { chain: "x".repeat(10).into(), key: "".into() };
+        (Arc::from(hash), Arc::new(it))
+    };
+    certificates.fetched([read("a"), read("b")].into(), Vec::new(), now);
+    let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
+    let Some(Next::Write(write)) = next else { panic!("{next:?}") };
+    let mut metadata = super::super::writes::owned(&write.name, "lb", "uid");
+    metadata.annotations = Some(write.annotations());
+    let seen = CertificatesSeen::of(&Secret { metadata, ..Secret::default() });
+    let rooms = ["a", "b"].map(|it| (it.into(), room("shop", &format!("tls-{it}"), 10)));
+    assert_eq!(seen.rooms, rooms.into());
+}
