@@ -136,6 +136,13 @@ impl Ledger {
         self.reckon(address, room);
     }
 
+    /// Whether an address that nobody holds is not free yet: it rests, or its object is still there.
+    pub(super) fn is_being_released(&self, address: IpAddr) -> bool {
+        self.entries.get(&address).is_some_and(|entry| {
+            entry.held.is_some() || entry.recorded.is_some() || entry.sent.is_some()
+        })
+    }
+
     /// What the API has recorded of an address.
     pub(super) fn set_recorded(&mut self, address: IpAddr, recorded: Option<(Content, Version)>) {
         let entry = self.entries.entry(address).or_default();
@@ -231,6 +238,9 @@ impl Ledger {
         let Some(Entry { mark: new, .. }) = self.entries.get(&address) else { return };
         self.pools.count(address, old, false);
         self.pools.count(address, new, true);
+        if !new.blocked {
+            self.uses.touch_address(address);
+        }
         if let Some(pool) = &old.pool {
             if !new.blocked {
                 self.waiters.wake(Wait::Space(pool.clone(), Family::of(address)));

@@ -193,7 +193,13 @@ impl Addresses {
             let Ledger { waiters, pools, entries, .. } = &mut self.ledger;
             let waiter = waiters.oldest(|wait| is_free(wait, pools, entries));
             let fresh = queue.first().map(|(_, age)| age.clone());
-            let Some(age) = waiter.into_iter().chain(fresh).min() else { break };
+            let Some(age) = waiter.into_iter().chain(fresh).min() else {
+                // Uses that did not count come after all that ask.
+                match self.settle_deferred_uses() {
+                    true => continue,
+                    false => break,
+                }
+            };
             queue.remove(&(true, age.clone()));
             self.ledger.waiters.offered(&age);
             self.decide_alone(&age, now);

@@ -1,7 +1,8 @@
 //! Addresses that tenants' Services use without having them from here: `externalIPs`, and the status of
 //! Services that are not ours. A use makes an address taken only as far as its pool would grant it to that
-//! namespace; what goes beyond is ignored, and the Service is told. Which uses count is a function of
-//! objects and records alone. Uses by Nodes and load balancers always count, and are not kept here.
+//! namespace; what goes beyond is ignored, and the Service is told. At a leader that begins, which uses count is a
+//! function of objects and records alone; from then on a use that is ignored begins to count only when nobody that asks
+//! for an address gets it. Uses by Nodes and load balancers always count, and are not kept here.
 
 use super::choose::{Passed, told};
 use super::entry::User;
@@ -32,6 +33,8 @@ pub(super) struct Uses {
     by_address: FxHashMap<IpAddr, BTreeMap<Arc<str>, u32>>,
     /// Namespaces with uses to be judged again.
     dirty: BTreeSet<Arc<str>>,
+    /// Namespaces with uses that were ignored and may count when all that ask have been served.
+    deferred: BTreeSet<Arc<str>>,
 }
 
 impl Uses {
@@ -75,6 +78,7 @@ impl Uses {
             true => {
                 self.counted.remove(namespace);
                 self.dirty.remove(namespace);
+                self.deferred.remove(namespace);
             }
             false => _ = self.dirty.insert(namespace.clone()),
         }
@@ -119,6 +123,8 @@ impl Uses {
 struct Found {
     counted: Vec<IpAddr>,
     ignored: Vec<(IpAddr, Passed)>,
+    /// Whether one was ignored before and may count now.
+    deferred: bool,
 }
 
 impl Addresses {
@@ -140,18 +146,35 @@ impl Addresses {
     /// Decides which uses count, in every namespace where that may have changed.
     pub(super) fn settle_uses(&mut self) {
         for namespace in take(&mut self.ledger.uses.dirty) {
-            for (age, found) in self.find_uses(&namespace) {
-                self.visited += 1;
-                self.count_uses(&age, found.counted);
-                self.tell_ignored(&age, found.ignored);
-            }
-            // What counts for a namespace is no news to its own uses, and no other namespace depends on it.
-            self.ledger.uses.dirty.remove(&namespace);
+            self.settle_namespace(&namespace, false);
         }
     }
 
-    /// What counts of the uses of a namespace: the oldest Service first, and the lowest address.
-    fn find_uses(&self, namespace: &Arc<str>) -> Vec<(Age, Found)> {
+    /// Decides for uses that were ignored, when all that ask have what they can get. False: there were none.
+    pub(super) fn settle_deferred_uses(&mut self) -> bool {
+        let deferred = take(&mut self.ledger.uses.deferred);
+        for namespace in &deferred {
+            self.settle_namespace(namespace, true);
+        }
+        !deferred.is_empty()
+    }
+
+    fn settle_namespace(&mut self, namespace: &Arc<str>, last: bool) {
+        for (age, found) in self.find_uses(namespace, last) {
+            self.visited += 1;
+            self.count_uses(&age, found.counted);
+            match found.deferred {
+                true => _ = self.ledger.uses.deferred.insert(namespace.clone()),
+                false => self.tell_ignored(&age, found.ignored),
+            }
+        }
+        // What counts for a namespace is no news to its own uses, and no other namespace depends on it.
+        self.ledger.uses.dirty.remove(namespace);
+    }
+
+    /// What counts of the uses of a namespace: the oldest Service first, and the lowest address. `last`: all that ask
+    /// have been served, so that a use counts that was ignored until now.
+    fn find_uses(&self, namespace: &Arc<str>, last: bool) -> Vec<(Age, Found)> {
         let Some(users) = self.ledger.uses.counted.get(namespace) else { return Vec::new() };
         let pools = &self.ledger.pools;
         let own = |it: IpAddr| {
@@ -171,7 +194,7 @@ impl Addresses {
         let mut left = MOST_USES_OF_ALL;
         let labels = self.namespaces.get(namespace).map(|(labels, _)| labels);
         let mut all = Vec::new();
-        for age in users.keys() {
+        for (age, before) in users {
             let Some(seat) = self.seats.get(&age.who) else { continue };
             let mut found = Found::default();
             for &address in few(&seat.claim.uses) {
@@ -195,6 +218,16 @@ impl Addresses {
                     let other = other.holder.to_string();
                     found.ignored.push(ignore(Refusal::Foreign(address, other)));
                     continue;
+                }
+                if holders.is_empty() && before.binary_search(&address).is_err() {
+                    if self.ledger.is_being_released(address) {
+                        found.ignored.push(ignore(Refusal::Resting(address)));
+                        continue;
+                    }
+                    if !last && seat.ignored.binary_search(&address).is_ok() {
+                        found.deferred = true;
+                        continue;
+                    }
                 }
                 if let Some(quota) = slot.pool.per_namespace_quota
                     && holders.is_empty()

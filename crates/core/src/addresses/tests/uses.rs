@@ -101,6 +101,29 @@ fn a_use_of_what_another_namespace_has_is_ignored_until_that_one_lets_go() {
 }
 
 #[test]
+fn of_a_freed_address_those_that_wait_come_before_uses_that_were_ignored() {
+    for reuse_after in [0, 60] {
+        let mut world = World::new([Pool { reuse_after, ..pool("p", &["192.0.2.0/31"]) }]);
+        world.with([service("shop/a"), service("shop/b")]);
+        world.with([user("evil/all", &FOUR[..2])]);
+        world.with([Claim { created: 5, ..service("shop/c") }]);
+        assert_eq!(world.has("shop/c"), ips(&[]));
+        world.remove("shop/a");
+        world.run();
+        // A use that is new while the address rests is no better.
+        world.with([user("evil/new", &FOUR[..2])]);
+        world.pass(reuse_after);
+        assert_eq!(world.has("shop/c"), ips(&["192.0.2.0"]), "after {reuse_after} s");
+        assert_eq!(world.machine.ledger.uses.of("evil"), [].into());
+        // Nobody waits any more: then they count.
+        world.remove("shop/b");
+        world.run();
+        world.pass(reuse_after);
+        assert_eq!(world.machine.ledger.uses.of("evil"), [ip("192.0.2.1")].into());
+    }
+}
+
+#[test]
 fn holders_come_before_uses_after_a_restart() {
     let mut world = World::new([quota(1, &["192.0.2.0/30"])]);
     world.with([service("evil/a")]);
