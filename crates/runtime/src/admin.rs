@@ -301,6 +301,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn clients_that_take_all_places_keep_no_other_client_out() {
+        let address = within(BOUNDS).await;
+        let connect = async |last: u8| {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(SocketAddr::from(([127, 0, 0, last], 0))).unwrap();
+            socket.connect(address).await.unwrap()
+        };
+        // As many clients as it takes, each with all that one may have.
+        let crowd = u8::try_from(BOUNDS.most / BOUNDS.each).unwrap();
+        let mut idle = Vec::new();
+        for number in 0..BOUNDS.most {
+            idle.push(connect(10 + u8::try_from(number).unwrap() % crowd).await);
+        }
+        let mut other = connect(2).await;
+        other
+            .write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = String::new();
+        other.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        // The oldest of one that had the most made room for it.
+        assert_eq!(idle[0].read(&mut [0]).await.unwrap_or(0), 0);
+    }
+
+    #[tokio::test]
     async fn a_client_that_never_ends_its_request_is_let_go_and_so_is_one_that_always_asks_again() {
         let short = Duration::from_millis(200);
         let address = within(Bounds { head: short, ..BOUNDS }).await;

@@ -281,13 +281,13 @@ mod tests {
         Ok(())
     }
 
-    #[tokio::test]
-    async fn who_shows_no_token_in_time_is_let_go_and_who_has_shown_one_stays() {
-        let patience = Patience { stranger: Duration::from_millis(300), ..PATIENCE };
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_shows_no_token_in_time_is_let_go_and_one_that_has_shown_one_stays() {
+        let patience = PATIENCE;
         for (path, stays) in [("/", false), ("/known", true)] {
             let (mut stream, _stop) = greeted(patience).await;
             asks(&mut stream, path).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(600)).await;
+            tokio::time::sleep(patience.stranger * 2).await;
             assert_eq!(asks(&mut stream, path).await.is_ok(), stays, "{path}");
         }
     }
