@@ -1,0 +1,90 @@
+//! Which endpoints an entry has.
+
+use super::*;
+
+#[test]
+fn endpoints_that_may_be_no_members_are_left_out_and_told() {
+    let mut web = service("a/web");
+    web.address = Some("192.0.2.7".parse().unwrap());
+    // It asks for the address of a Pod, which is none of this machine's.
+    let mut greedy = service("b/greedy");
+    greedy.address = Some("10.0.0.1".parse().unwrap());
+    let mut exposed = told([Object::Service(web), Object::Service(greedy)]);
+    let machine = Machine {
+        addresses: Some(["192.0.2.7".parse().unwrap()].into()),
+        nonlocal_v4: true,
+        ..Machine::default()
+    };
+    let rules = MemberRules {
+        denied: vec!["10.9.0.0/16".parse().unwrap()],
+        listening: vec!["10.0.0.2:8080".parse().unwrap()],
+        ..MemberRules::default()
+    };
+    let settings = Settings { machine, members: rules, ..settings() };
+    let all = ["10.0.0.1", "10.0.0.2", "10.9.0.1", "127.0.0.1", "192.0.2.7"].map(str::to_owned);
+    let (endpoints, told) = members(&mut exposed, &settings, &all);
+    assert_eq!(endpoints, ["10.0.0.1"]);
+    let message = "members of Service a/web get no traffic: 10.0.0.2:8080 (where the agent itself \
+                   listens), 10.9.0.1:8080 (in 10.9.0.0/16, which --deny-members lists), \
+                   127.0.0.1:8080 (a loopback address) and 1 more";
+    assert_eq!(told, [(Reason::MemberRefused, message.to_owned())]);
+}
+
+#[test]
+fn of_too_many_endpoints_those_stay_that_the_last_view_had() {
+    let mut exposed = told([Object::Service(service("a/web"))]);
+    let numbers = |range: std::ops::Range<usize>| -> Vec<String> {
+        range.map(|n| format!("10.1.{}.{}", n / 250, n % 250)).collect()
+    };
+    let (first, told) = members(&mut exposed, &settings(), &numbers(500..500 + MOST_MEMBERS));
+    assert_eq!((first.len(), told), (MOST_MEMBERS, vec![]));
+    let (then, told) = members(&mut exposed, &settings(), &numbers(0..500 + MOST_MEMBERS));
+    assert_eq!(then, first);
+    let message = "500 members of Service a/web get no traffic: a pool has 2000 at most";
+    assert_eq!(told, [(Reason::TooManyMembers, message.to_owned())]);
+}
+
+#[test]
+fn a_service_without_pods_has_no_entry_and_one_whose_pods_are_not_ready_has() {
+    let absent = Endpoint { ready: false, serving: false, ..endpoint("10.0.0.9", None) };
+    let mut exposed = told([
+        Object::Service(service("a/none")),
+        Object::Service(service("a/unready")),
+        Object::Slice(slice("a/none", Vec::new())),
+        Object::Slice(slice("a/unready", vec![absent])),
+    ]);
+    let entries = view(&mut exposed, &settings()).cluster.services;
+    let entries: Vec<_> = entries.iter().map(|e| (e.to_string(), e.endpoints.len())).collect();
+    assert_eq!(entries, [("unready_a_80_tcp_http".to_owned(), 0)]);
+}
+
+#[test]
+fn pods_that_leave_take_traffic_only_where_nobody_is_ready() {
+    let leaving =
+        Endpoint { ready: false, serving: true, terminating: true, ..endpoint("10.0.0.9", None) };
+    let of = |endpoints| {
+        let mut exposed =
+            told([Object::Service(service("a/x")), Object::Slice(slice("a/x", endpoints))]);
+        let endpoints = view(&mut exposed, &settings()).cluster.services.remove(0).endpoints;
+        endpoints.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(of(vec![leaving.clone()]), ["10.0.0.9:8080"]);
+    assert_eq!(of(vec![leaving, endpoint("10.0.0.1", None)]), ["10.0.0.1:8080"]);
+}
+
+#[test]
+fn endpoints_of_an_entry_have_names_of_their_own_and_bad_ones_are_left_out_and_told() {
+    let pods = vec![
+        endpoint("10.0.0.1", Some("same")),
+        endpoint("10.0.0.2", Some("same")),
+        endpoint("10.0.0.3", Some("10.0.0.2")),
+        endpoint("10.0.0.4", Some("x\n  server evil 203.0.113.1:80")),
+    ];
+    let mut exposed = told([Object::Service(service("a/x")), Object::Slice(slice("a/x", pods))]);
+    let View { cluster, told, .. } = view(&mut exposed, &settings());
+    let names: Vec<_> = cluster.services[0].endpoints.iter().map(|e| e.name.to_string()).collect();
+    assert_eq!(names, ["same", "10.0.0.2", "10.0.0.3"]);
+    let told: Vec<_> = told.iter().map(|t| t.problem.message.to_string()).collect();
+    let why = r#"endpoint 10.0.0.4 is left out: "x\n  server evil 203.0.113.1:80" is no name"#;
+    assert_eq!(told, [why]);
+}
