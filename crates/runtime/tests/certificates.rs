@@ -221,13 +221,13 @@ async fn one_namespace_cannot_keep_the_certificates_of_another_from_arriving() {
 
     // Another namespace gets its own in, and later their successors.
     for _ in 0..2 {
+        let others = || given(&driver).difference(&before).cloned().collect::<BTreeSet<_>>();
+        let first = others();
         for number in 0..5 {
             let [secret, ingress] = tenant("shop", &format!("shop-{number}"), 0, 1);
             create(&client, secret).await;
             create(&client, ingress).await;
         }
-        let others = || given(&driver).difference(&before).cloned().collect::<BTreeSet<_>>();
-        let first = others();
         eventually("five of another namespace", || async {
             let now = others();
             let new = now.difference(&first).count();
