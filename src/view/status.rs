@@ -212,6 +212,7 @@ fn applied(facts: &Facts, load_balancer: &str, agents: &Agents) -> Applied {
             error: agent.said.error.as_deref().map(Into::into),
             age: if live { Duration::ZERO } else { Duration::MAX },
             lasts: Duration::ZERO,
+            after: u64::MAX,
         }
     });
     let claims: Vec<_> = claims.collect();

@@ -29,6 +29,8 @@ pub struct History {
 struct Past {
     hashes: VecDeque<(PlanHash, u64)>,
     newest: HashMap<PlanHash, u64>,
+    /// How many have been forgotten.
+    forgotten: u64,
 }
 
 impl Past {
@@ -41,10 +43,41 @@ impl Past {
         *newest = change.max(*newest);
         if self.hashes.len() > most
             && let Some((old, change)) = self.hashes.pop_front()
-            && self.newest.get(&old) == Some(&change)
         {
-            self.newest.remove(&old);
+            self.forgotten += 1;
+            if self.newest.get(&old) == Some(&change) {
+                self.newest.remove(&old);
+            }
         }
+    }
+
+    /// How many there have been.
+    fn count(&self) -> u64 {
+        self.forgotten.saturating_add(self.hashes.len() as u64)
+    }
+
+    /// Where another hash came in between this one's last two turns, or after its last: up to which change
+    /// that goes, for a report that came after so many. None: the report came after its last turn.
+    fn interrupted(&self, hash: PlanHash, count: u64) -> Option<u64> {
+        let other = self.hashes.iter().rposition(|(it, _)| *it != hash)?;
+        let turn = self.forgotten.saturating_add(other as u64).saturating_add(1);
+        if count > turn {
+            return None;
+        }
+        let from = usize::try_from(count.saturating_sub(self.forgotten)).unwrap_or(other);
+        let mut later = self.hashes.range(from.min(other)..=other);
+        later.find(|(it, _)| *it != hash).map(|(_, change)| *change)
+    }
+
+    /// The newest change that led to this hash, of those up to `limit`.
+    fn newest(&self, hash: PlanHash, limit: Option<u64>) -> Option<u64> {
+        let newest = self.newest.get(&hash).copied()?;
+        let within = |change: u64| limit.is_none_or(|limit| change <= limit);
+        if within(newest) {
+            return Some(newest);
+        }
+        let mut past = self.hashes.iter().rev();
+        past.find(|(it, change)| *it == hash && within(*change)).map(|(_, change)| *change)
     }
 
     fn last(&self) -> Option<(PlanHash, u64)> {
@@ -65,6 +98,8 @@ pub struct Claim {
     pub age: Duration,
     /// How long a renewal counts.
     pub lasts: Duration,
+    /// How many writes of the plan were known ([`History::writes`]) when it said so.
+    pub after: u64,
 }
 
 impl Claim {
@@ -156,6 +191,11 @@ impl History {
         written.push(hash, change, REMEMBERED_WRITTEN);
     }
 
+    /// How many different plans have been written for a load balancer.
+    pub fn writes(&self, load_balancer: &str) -> u64 {
+        self.written.get(load_balancer).map_or(0, Past::count)
+    }
+
     /// Forgets a load balancer.
     pub fn forget(&mut self, load_balancer: &str) {
         self.plans.remove(load_balancer);
@@ -185,11 +225,19 @@ impl History {
     }
 
     /// Up to which change an agent has applied the plan. Of equal plans the newest counts: what is in force
-    /// does not depend on how it came about.
+    /// does not depend on how it came about. But where a plan was written, then another, and then the first
+    /// again, only a report from after that proves the last: an earlier one may be from before the other plan,
+    /// which the agent may have applied and not said so, or have died before it could.
     fn applied(&self, load_balancer: &str, claim: &Claim) -> Option<u64> {
-        let newest = |past: Option<&Past>| past?.newest.get(&claim.hash?).copied();
-        let written = newest(self.written.get(load_balancer));
-        newest(self.plans.get(load_balancer)).max(written)
+        let hash = claim.hash?;
+        let (plans, written) = (self.plans.get(load_balancer), self.written.get(load_balancer));
+        let newest = |limit| {
+            let of = |past: Option<&Past>| past?.newest(hash, limit);
+            of(plans).max(of(written))
+        };
+        let limit = written.and_then(|past| past.interrupted(hash, claim.after));
+        let before = limit.and_then(|limit| newest(Some(limit)));
+        before.or_else(|| newest(None))
     }
 
     /// What the agents of a load balancer prove together. What is served is what every live one serves,
@@ -201,7 +249,7 @@ impl History {
         let counted = if live.is_empty() { claims.iter().collect() } else { live.clone() };
         let begun = counted.iter().filter(|claim| claim.hash.is_some());
         let applied = begun.map(|claim| self.applied(load_balancer, claim)).min().flatten();
-        let now = self.plans.get(load_balancer).and_then(Past::last).map(|(hash, _)| hash);
+        let now = self.plans.get(load_balancer).and_then(Past::last).map(|(_, change)| change);
         let failed = live.iter().find_map(|claim| Some((claim, claim.error.as_ref()?)));
         let pending = match (now, failed) {
             (None, _) => Some(Pending::NoPlan),
@@ -214,7 +262,8 @@ impl History {
                 Some(Pending::AgentFailed(format!("{}: {error}", claim.agent).into()))
             }
             (now, None) => {
-                live.iter().any(|claim| claim.hash != now).then_some(Pending::AgentBehind)
+                let behind = |claim: &&&Claim| self.applied(load_balancer, claim) < now;
+                live.iter().any(|claim| behind(&claim)).then_some(Pending::AgentBehind)
             }
         };
         Verdict { phase: pending.map_or(Phase::Running, Phase::Pending), applied }
@@ -239,7 +288,7 @@ mod tests {
 
     fn claim(n: u16) -> Claim {
         let (age, lasts) = (Duration::from_secs(2), Duration::from_secs(15));
-        Claim { agent: "a".into(), hash: Some(hash(n)), error: None, age, lasts }
+        Claim { agent: "a".into(), hash: Some(hash(n)), error: None, age, lasts, after: u64::MAX }
     }
 
     fn pending(pending: Pending, applied: Option<u64>) -> Verdict {
@@ -348,6 +397,49 @@ mod tests {
     #[test]
     fn a_plan_that_comes_back_counts_as_its_newest_change() {
         let verdict = history(&[1, 2, 1]).judge("lb", &[claim(1)]);
+        assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(3) });
+    }
+
+    #[test]
+    fn a_report_from_before_another_plan_does_not_prove_that_the_plan_came_back() {
+        let mut history = history(&[1]);
+        history.record_written("lb", hash(1), 1);
+        let early = Claim { after: history.writes("lb"), ..claim(1) };
+        for (n, change) in [(2, 2), (1, 3)] {
+            history.record(&"lb".into(), hash(n), change);
+            history.record_written("lb", hash(n), change);
+        }
+        let expected = pending(Pending::AgentBehind, Some(1));
+        assert_eq!(history.judge("lb", std::slice::from_ref(&early)), expected);
+        assert!(history.may_serve("lb", Some(true), std::slice::from_ref(&early), 3));
+        // Agents that have not seen the other plan when it is replaced may say so at any time until then.
+        let between = Claim { after: history.writes("lb") - 1, ..early.clone() };
+        assert_eq!(history.judge("lb", &[between]), expected);
+        let later = Claim { after: history.writes("lb"), ..early };
+        let verdict = history.judge("lb", &[later]);
+        assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(3) });
+    }
+
+    #[test]
+    fn a_report_of_a_new_plan_counts_before_the_answer_to_its_write_does() {
+        let mut history = history(&[1]);
+        history.record_written("lb", hash(1), 1);
+        history.record(&"lb".into(), hash(2), 2);
+        let quick = Claim { after: history.writes("lb"), ..claim(2) };
+        let running = Verdict { phase: Phase::Running, applied: Some(2) };
+        assert_eq!(history.judge("lb", std::slice::from_ref(&quick)), running);
+        history.record_written("lb", hash(2), 2);
+        assert_eq!(history.judge("lb", &[quick]), running);
+    }
+
+    #[test]
+    fn a_plan_that_was_never_written_casts_no_doubt_on_a_report() {
+        let mut history = history(&[1]);
+        history.record_written("lb", hash(1), 1);
+        let early = Claim { after: history.writes("lb"), ..claim(1) };
+        history.record(&"lb".into(), hash(2), 2);
+        history.record(&"lb".into(), hash(1), 3);
+        let verdict = history.judge("lb", &[early]);
         assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(3) });
     }
 

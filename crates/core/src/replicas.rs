@@ -63,6 +63,8 @@ struct Replica {
     entry: Entry,
     /// When this renewal was first seen.
     since: Instant,
+    /// How many writes of the plan were known then.
+    after: u64,
     /// Whether it was renewed while the leader watched: only then it is known to live.
     alive: bool,
     /// Whether its end has been noticed.
@@ -88,17 +90,18 @@ pub struct Replicas {
 
 impl Replicas {
     /// Takes in what a Lease shows; true: it is news. `watched` says that an entry that was not there before
-    /// is new, rather than met in a first list.
-    pub fn show(&mut self, entries: Vec<Entry>, watched: bool, now: Instant) -> bool {
+    /// is new, rather than met in a first list; `writes` how many writes of the plan are known.
+    pub fn show(&mut self, entries: Vec<Entry>, watched: bool, writes: u64, now: Instant) -> bool {
         let before: Vec<_> = self.all.values().map(facts).collect();
         let mut old = std::mem::take(&mut self.all);
         for entry in entries {
             let known = old.remove(&entry.agent);
             let same = known.as_ref().filter(|it| it.entry.renewed == entry.renewed);
-            let (since, ended) = same.map_or((now, false), |it| (it.since, it.ended));
+            let (since, after, ended) =
+                same.map_or((now, writes, false), |it| (it.since, it.after, it.ended));
             let alive = known.as_ref().map_or(watched, |it| it.alive || same.is_none());
             let agent = Arc::clone(&entry.agent);
-            self.all.insert(agent, Replica { entry, since, alive, ended });
+            self.all.insert(agent, Replica { entry, since, after, alive, ended });
         }
         // The Lease shows one agent from before entries at a time: another one is there until its time is up.
         let others = old.into_iter().filter(|(_, it)| it.entry.whole && it.is_live(now));
@@ -141,6 +144,7 @@ impl Replicas {
                 false => now.saturating_duration_since(it.since),
             },
             lasts: it.entry.lasts,
+            after: it.after,
         };
         self.all.values().map(claim).collect()
     }
@@ -219,10 +223,10 @@ impl Joint {
     }
 }
 
-/// What makes a report news: all but when it was renewed.
-fn facts(replica: &Replica) -> (Arc<str>, Said, [bool; 3]) {
-    let Replica { entry, alive, ended, .. } = replica;
-    (Arc::clone(&entry.agent), entry.said.clone(), [entry.left, *alive, *ended])
+/// What makes a report news: all but when it was renewed, unless the plan was written since.
+fn facts(replica: &Replica) -> (Arc<str>, Said, u64, [bool; 3]) {
+    let Replica { entry, after, alive, ended, .. } = replica;
+    (Arc::clone(&entry.agent), entry.said.clone(), *after, [entry.left, *alive, *ended])
 }
 
 #[cfg(test)]
@@ -277,7 +281,7 @@ mod tests {
         history.record(&"lb".into(), hash(2), 2);
         let both =
             |renewed: &str| vec![entry("a", "1", applied(1)), entry("b", renewed, applied(2))];
-        assert!(replicas.show(both("1"), true, begun));
+        assert!(replicas.show(both("1"), true, 0, begun));
         let verdict = |replicas: &Replicas, now| history.judge("lb", &replicas.claims(now));
         let behind = verdict(&replicas, begun);
         assert_eq!(behind.phase, Phase::Pending(Pending::AgentBehind));
@@ -285,11 +289,11 @@ mod tests {
 
         // Only b renews.
         for second in [5, 10] {
-            assert!(!replicas.show(both(&second.to_string()), true, seconds(begun, second)));
+            assert!(!replicas.show(both(&second.to_string()), true, 0, seconds(begun, second)));
             assert!(!replicas.tick(seconds(begun, second)));
         }
         let later = seconds(begun, 16);
-        replicas.show(both("16"), true, later);
+        replicas.show(both("16"), true, 0, later);
         assert!(replicas.tick(later), "a is silent");
         let verdict = verdict(&replicas, later);
         assert_eq!((verdict.phase.clone(), verdict.covers(2)), (Phase::Running, true));
@@ -297,7 +301,7 @@ mod tests {
         assert!(history.may_serve("lb", Some(true), &replicas.claims(later), 2));
         assert_eq!(replicas.dead(later), Vec::<Arc<str>>::new());
         let last = seconds(begun, 31);
-        replicas.show(both("31"), true, last);
+        replicas.show(both("31"), true, 0, last);
         assert_eq!(replicas.dead(last), ["a".into()]);
         assert!(replicas.forget(&["a".into()]));
         assert!(!history.may_serve("lb", Some(true), &replicas.claims(last), 2));
@@ -307,16 +311,16 @@ mod tests {
     fn the_last_one_is_never_dead_and_what_it_said_stays() {
         let (mut replicas, begun) = (Replicas::default(), Instant::now());
         let said = Said { addresses: vec![[192, 0, 2, 1].into()], ..applied(1) };
-        replicas.show(vec![entry("a", "1", said.clone())], true, begun);
+        replicas.show(vec![entry("a", "1", said.clone())], true, 0, begun);
         let later = seconds(begun, 1000);
         assert!(replicas.tick(later));
         assert_eq!(replicas.dead(later), Vec::<Arc<str>>::new());
         let left = Entry { left: true, ..entry("a", "2", said) };
-        replicas.show(vec![left.clone()], true, later);
+        replicas.show(vec![left.clone()], true, 0, later);
         assert_eq!(replicas.joint().addresses, [IpAddr::from([192, 0, 2, 1])]);
         // One that left takes its address along when another one is there.
         let other = Said { addresses: vec![[192, 0, 2, 2].into()], ..applied(1) };
-        replicas.show(vec![left, entry("b", "1", other)], true, later);
+        replicas.show(vec![left, entry("b", "1", other)], true, 0, later);
         assert_eq!(replicas.joint().addresses, [IpAddr::from([192, 0, 2, 2])]);
     }
 
@@ -327,6 +331,7 @@ mod tests {
         replicas.show(
             vec![entry("a", "1", applied(1)), entry("b", "1", refusing.clone())],
             true,
+            0,
             begun,
         );
         assert_eq!(replicas.joint().refused, refusing.refused);
@@ -334,12 +339,13 @@ mod tests {
         replicas.show(
             vec![entry("a", "2", refusing.clone()), entry("b", "1", refusing.clone())],
             true,
+            0,
             begun,
         );
         assert_eq!(replicas.joint().refused, refusing.refused);
         // b is gone: only a counts.
         let later = seconds(begun, 16);
-        replicas.show(vec![entry("a", "3", applied(1)), entry("b", "1", refusing)], true, later);
+        replicas.show(vec![entry("a", "3", applied(1)), entry("b", "1", refusing)], true, 0, later);
         replicas.tick(later);
         assert_eq!(replicas.joint().refused, []);
     }
@@ -351,12 +357,18 @@ mod tests {
         replicas.show(
             vec![entry("a", "1", shut(two, &[one])), entry("b", "1", shut(one, &[two]))],
             true,
+            0,
             begun,
         );
         let joint = Joint { addresses: vec![one.into(), two.into()], ..Joint::default() };
         assert_eq!(*replicas.joint(), joint);
         let own = shut(one, &[one]);
-        replicas.show(vec![entry("a", "2", own.clone()), entry("b", "1", applied(1))], true, begun);
+        replicas.show(
+            vec![entry("a", "2", own.clone()), entry("b", "1", applied(1))],
+            true,
+            0,
+            begun,
+        );
         assert_eq!(replicas.joint().refused, own.refused);
     }
 
@@ -368,6 +380,7 @@ mod tests {
         replicas.show(
             vec![entry("a", "1", applied(1)), entry("b", "1", Said::default())],
             true,
+            0,
             now,
         );
         let verdict = history.judge("lb", &replicas.claims(now));
@@ -383,23 +396,28 @@ mod tests {
         history.record(&"lb".into(), hash(2), 2);
         let old = |n| Entry { whole: true, ..entry("old", "o", applied(n)) };
         let new = |renewed: &str| entry("new", renewed, applied(2));
-        replicas.show(vec![new("1"), old(1)], true, begun);
+        replicas.show(vec![new("1"), old(1)], true, 0, begun);
         // The new one writes next: the Lease shows nothing of the old one, which is still there.
-        replicas.show(vec![new("2")], true, seconds(begun, 5));
+        replicas.show(vec![new("2")], true, 0, seconds(begun, 5));
         let phase = |replicas: &Replicas, now| history.judge("lb", &replicas.claims(now)).phase;
         let now = seconds(begun, 5);
         assert_eq!(phase(&replicas, now), Phase::Pending(Pending::AgentBehind));
         let now = seconds(begun, 16);
-        replicas.show(vec![new("3")], true, now);
+        replicas.show(vec![new("3")], true, 0, now);
         assert_eq!(phase(&replicas, now), Phase::Running, "its time is up");
     }
 
     #[test]
     fn a_list_proves_nobody_alive_and_a_renewal_does() {
         let (mut replicas, begun) = (Replicas::default(), Instant::now());
-        replicas.show(vec![entry("a", "1", applied(1)), entry("b", "1", applied(1))], false, begun);
+        replicas.show(
+            vec![entry("a", "1", applied(1)), entry("b", "1", applied(1))],
+            false,
+            0,
+            begun,
+        );
         assert!(replicas.are_unsure());
-        assert!(replicas.show(vec![entry("a", "2", applied(1))], true, begun));
+        assert!(replicas.show(vec![entry("a", "2", applied(1))], true, 0, begun));
         assert!(!replicas.are_unsure());
     }
 }

@@ -282,7 +282,9 @@ impl State {
                 let watched = self.listed.contains("Lease");
                 let agents = self.agents.entry(lease.name.clone()).or_default();
                 let before = agents.joint().clone();
-                if agents.show(lease.entries, watched, now) {
+                let lb = self.by_lease.get(&lease.name);
+                let writes = lb.map_or(0, |lb| self.history.writes(lb));
+                if agents.show(lease.entries, watched, writes, now) {
                     self.agents_changed(&lease.name, &before);
                 }
             }
