@@ -127,12 +127,13 @@ impl Agent {
         let members = MemberRules { here: self.listen.clone(), ..self.rules(admin) };
         let load_balancer = self.load_balancer.context("--load-balancer is missing")?;
         role::run(admin, async |context| {
-            let client = self.connect.client().await?;
+            let (client, cluster) = self.connect.client_and_mark().await?;
             let options = AgentOptions {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
                 grace: self.grace.time(),
                 state: self.state,
+                cluster: Some(cluster),
                 members,
                 ..AgentOptions::new(load_balancer.clone())
             };
@@ -171,7 +172,7 @@ impl Agent {
             });
         };
         role::run(self.admin.admin, async |context| {
-            let client = self.connect.client().await?;
+            let (client, cluster) = self.connect.client_and_mark().await?;
             let driver = Templates::new(publisher, &options.domain, options.settle)
                 .with_certificates(certificates);
             let once = options.once;
@@ -180,6 +181,7 @@ impl Agent {
                 addresses: self.addresses,
                 grace: options.grace,
                 state: self.state,
+                cluster: Some(cluster),
                 members: rules,
                 ..AgentOptions::new(load_balancer)
             };

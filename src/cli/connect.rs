@@ -4,6 +4,7 @@ use anyhow::Context as _;
 use bowline_api::names;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use sha2::{Digest as _, Sha256};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,10 +32,17 @@ pub(super) struct Connect {
 impl Connect {
     /// A client. Nothing has been asked yet.
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
+        Ok(self.client_and_mark().await?.0)
+    }
+
+    /// A client, and a mark of the cluster that it is configured for.
+    pub(super) async fn client_and_mark(&self) -> anyhow::Result<(Client, String)> {
         let mut config = self.config().await?;
+        let mark = mark(config.root_cert.as_deref(), &config.cluster_url.to_string());
         config.read_timeout = Some(SILENCE);
         config.reset_reader_on_write = true;
-        Client::try_from(config).context("cannot use the kubeconfig")
+        let client = Client::try_from(config).context("cannot use the kubeconfig")?;
+        Ok((client, mark))
     }
 
     async fn config(&self) -> anyhow::Result<Config> {
@@ -59,6 +67,23 @@ impl Connect {
     }
 }
 
+/// What tells clusters apart while none answers: the CA of the API, which each has of its own, or its URL where a
+/// public CA vouches for it. One cluster may have several URLs.
+fn mark(authorities: Option<&[Vec<u8>]>, url: &str) -> String {
+    let mut authorities: Vec<_> = authorities.unwrap_or_default().iter().collect();
+    if authorities.is_empty() {
+        return format!("url:{url}");
+    }
+    authorities.sort_unstable();
+    authorities.dedup();
+    let mut digest = Sha256::new();
+    for authority in authorities {
+        digest.update(authority);
+    }
+    let hex: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("ca:{hex}")
+}
+
 /// Refuses a context that is not there, and says which are.
 fn has_context(kubeconfig: &Kubeconfig, name: &str) -> anyhow::Result<()> {
     let names: Vec<_> = kubeconfig.contexts.iter().map(|one| one.name.as_str()).collect();
@@ -73,6 +98,18 @@ fn has_context(kubeconfig: &Kubeconfig, name: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cluster_is_known_by_its_ca_and_without_one_by_its_url() {
+        let (a, b) = (b"a".to_vec(), b"b".to_vec());
+        let of = |all: &[&Vec<u8>], url| {
+            let all: Vec<_> = all.iter().map(|it| (*it).clone()).collect();
+            mark(Some(&all), url)
+        };
+        assert_eq!(of(&[&a, &b], "https://10.0.0.1"), of(&[&b, &a], "https://api.example"));
+        assert_ne!(of(&[&a], "https://10.0.0.1"), of(&[&b], "https://10.0.0.1"));
+        assert_ne!(mark(None, "https://a.example"), mark(None, "https://b.example"));
+    }
 
     #[test]
     fn a_context_that_is_not_there_is_refused_with_those_that_are() {

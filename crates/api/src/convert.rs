@@ -29,7 +29,7 @@ pub use exposed::exposed;
 pub use external_ip::external_ip;
 pub use ingress::ingress;
 pub use ingress_class::ingress_class;
-pub use load_balancer::load_balancer;
+pub use load_balancer::{load_balancer, owner_uid};
 pub use namespace::namespace;
 pub use node::node;
 pub use secret::{TYPE_TLS, certificates, certificates_data, rooms, rooms_text, tls_secret};

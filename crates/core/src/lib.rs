@@ -45,6 +45,7 @@ pub mod planner;
 pub mod point;
 pub mod programmed;
 pub mod provision;
+pub mod recall;
 pub mod replicas;
 pub mod resolver;
 pub mod resources;

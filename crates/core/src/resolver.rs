@@ -29,7 +29,9 @@ use crate::members::MemberRules;
 use crate::objects::{Node, Slice};
 use crate::outcome::{Problem, Reason, quote};
 use crate::plan::Host;
-use crate::update::{Certificate, CookieSecret, Extent, ListenerKey, Refusal, Update};
+use crate::update::{
+    Certificate, Change, CookieSecret, Extent, ListenerKey, Member, Refusal, Update,
+};
 use endpoints::Endpoints;
 use guard::Guard;
 use listeners::Listeners;
@@ -121,6 +123,26 @@ impl Unserved<'_> {
         let (consumer, problem) = (self.consumer.clone(), Problem::new(reason, message));
         Refusal { consumer, problem, extent: self.extent }
     }
+}
+
+/// Takes out of a complete update, which an agent may have kept under other rules, the members that these rules
+/// and the listeners in it refuse. How many they were.
+pub fn leave_out(update: &mut Update, rules: &MemberRules) -> usize {
+    let mut guard = Guard::new(rules.clone());
+    for change in &update.listeners {
+        if let Change::Put(key, _) = change {
+            guard.listen(key);
+        }
+    }
+    let mut refused = 0;
+    for pool in &mut update.members {
+        let may = |member: &&Member| guard.refuse(member.address).is_none();
+        let members: Arc<[Member]> = pool.members.iter().filter(may).copied().collect();
+        refused += pool.members.len() - members.len();
+        pool.added.retain(|member| may(&member));
+        pool.members = members;
+    }
+    refused
 }
 
 /// Joins what it is told, and says what is different.

@@ -27,9 +27,11 @@ use bowline_api::{Plan, PlanSpec, convert, names};
 use bowline_core::backoff::Backoff;
 use bowline_core::hash::PlanHash;
 use bowline_core::key::ObjectKey;
+use bowline_core::members::MemberRules;
 use bowline_core::outcome::{Problem, Reason};
+use bowline_core::recall;
 use bowline_core::replicas::Said;
-use bowline_core::resolver::{Event, Kind, Object, Resolver, Written};
+use bowline_core::resolver::{self, Event, Kind, Object, Resolver, Written};
 use bowline_core::update::{Extent, Refusal, Update};
 use bowline_drivers::Driver;
 use k8s_openapi::api::core::v1::Node;
@@ -56,11 +58,13 @@ const LACKING: Duration = Duration::from_secs(3);
 struct Heard {
     at: Instant,
     event: Event,
+    /// The uid of the LoadBalancer object that a Plan belongs to.
+    owner: Option<Box<str>>,
 }
 
 impl Heard {
     fn now(event: Event) -> Self {
-        Self { at: Instant::now(), event }
+        Self { at: Instant::now(), event, owner: None }
     }
 }
 
@@ -107,6 +111,7 @@ async fn serve<D: Driver>(
         context: context.clone(),
         driver,
         resolver: Resolver::with(options.members.clone()),
+        rules: options.members.clone(),
         memory,
         tally: Tally::default(),
         report,
@@ -148,16 +153,22 @@ fn follow(
     let label = names::load_balancer_label(load_balancer);
     let selection = Selection::labels(format!("{}={label}", names::LABEL_LOAD_BALANCER));
     let (metrics, listener) = (context.metrics.clone(), sender.clone());
+    let name_of = load_balancer.clone();
     tasks.keep(watch_of("Plans", load_balancer), move |works| {
-        let (api, selection) = (plans.clone(), selection.clone());
+        let (api, selection, name) = (plans.clone(), selection.clone(), name_of.clone());
         watch::follow(api, selection, "Plan", metrics.clone(), listener.clone(), move |seen| {
             works.seen(&seen);
-            told(Kind::Shard, seen, |plan: Plan| {
+            let owner = match &seen {
+                Seen::Apply(plan) => convert::owner_uid(&plan.metadata, &name),
+                _ => None,
+            };
+            let heard = told(Kind::Shard, seen, |plan: Plan| {
                 // One that the leader would not have made is not the leader's.
                 let name = plan.name_any();
                 let index = names::plan_index(&name)?;
                 Some(Object::Shard(name.into(), index, written(plan.spec)))
-            })
+            });
+            heard.map(|heard| Heard { owner: owner.map(Into::into), ..heard })
         })
     });
     let (client_of, namespace) = (client.clone(), options.namespace.clone());
@@ -245,6 +256,8 @@ struct Agent<D> {
     context: Context,
     driver: D,
     resolver: Resolver,
+    /// Which members get no traffic.
+    rules: MemberRules,
     memory: Memory,
     tally: Tally,
     report: channel::Sender<Said>,
@@ -316,7 +329,13 @@ impl<D: Driver> Agent<D> {
             let first = batch.first().map(|first| first.at);
             waiting = waiting.or(first);
             let begun = Instant::now();
-            for Heard { event, .. } in batch.drain(..) {
+            if batch.iter().any(|heard| recall::is_answer(&heard.event)) {
+                self.memory.tell(recall::Event::Answered);
+            }
+            for Heard { event, owner, .. } in batch.drain(..) {
+                if let Some(uid) = owner {
+                    self.memory.owned(&uid);
+                }
                 self.resolver.handle(event);
             }
             if first.is_some() {
@@ -398,7 +417,11 @@ impl<D: Driver> Agent<D> {
     /// The API has not told everything in time: what was kept is served until it has.
     async fn serve_kept(&mut self) -> Result<(), RoleError> {
         let Some(kept) = self.memory.kept() else { return Ok(()) };
-        let (update, since) = (kept.update.clone(), kept.since);
+        let (mut update, since) = (kept.update.clone(), kept.since);
+        let refused = resolver::leave_out(&mut update, &self.rules);
+        if refused > 0 {
+            tracing::warn!(members = refused, "kept members that the rules refuse get no traffic");
+        }
         match self.driver.apply(&update).await {
             Ok(report) => {
                 let at = Timestamp::from_second(since).unwrap_or_default();
@@ -411,7 +434,9 @@ impl<D: Driver> Agent<D> {
                 self.context.changes.tell(Change::Trouble(text.clone()));
                 self.context.readiness.note(&self.load_balancer, Some(text));
                 self.context.metrics.kept_since(&self.load_balancer, Some(since));
-                self.memory.serves(since);
+                self.memory.tell(recall::Event::Serves);
+                self.failed = None;
+                self.backoff.worked();
                 self.applied(&update, report);
                 Ok(())
             }
@@ -422,7 +447,7 @@ impl<D: Driver> Agent<D> {
                 tracing::warn!(%error, ?wait, "the driver failed; it gets what was kept again");
                 self.failed = Some(error.to_string());
                 self.tell_error();
-                self.memory.serve_later(wait);
+                self.memory.tell(recall::Event::ServeFailed(wait));
                 Ok(())
             }
         }

@@ -128,6 +128,11 @@ pub struct AgentOptions {
     pub members: MemberRules,
     /// The folder in which it keeps what it serves, private keys included. None: it keeps nothing.
     pub state: Option<PathBuf>,
+    /// A mark of the cluster that the agent is configured for: what another cluster's agent kept is not served. None: the
+    /// agent is part of it.
+    pub cluster: Option<String>,
+    /// The uid of the LoadBalancer object. None: the Plans tell.
+    pub uid: Option<String>,
 }
 
 impl AgentOptions {
@@ -140,6 +145,8 @@ impl AgentOptions {
             identity: identity(),
             grace: Duration::from_secs(10),
             state: None,
+            cluster: None,
+            uid: None,
             members: MemberRules::default(),
         }
     }

@@ -1,13 +1,15 @@
 //! LoadBalancers. A selector that no server would have accepted allows nobody.
 
 use super::read::{canonical, created, deleting, name, uid};
-use crate::LoadBalancer;
 use crate::proxies::Made;
 use crate::selector::{AllowedNamespaces, LabelSelector, NamespacesFrom};
 use crate::source::{Backends, LoadBalancerSource};
+use crate::{LoadBalancer, names};
 use bowline_core::ObjectKey;
 use bowline_core::addresses::Scope;
 use bowline_core::objects::{self, Operator, Requirement};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource as _;
 use std::sync::Arc;
 
 /// What the planner knows of a LoadBalancer.
@@ -78,6 +80,17 @@ pub(super) fn label_selector(selector: &LabelSelector) -> Option<objects::LabelS
     });
     let requirements = labels.chain(expressions).collect::<Option<_>>()?;
     Some(objects::LabelSelector { requirements })
+}
+
+/// The uid of the load balancer of this name that an object says it belongs to; None where its label
+/// says otherwise.
+pub fn owner_uid(meta: &ObjectMeta, load_balancer: &str) -> Option<String> {
+    let label = meta.labels.as_ref()?.get(names::LABEL_LOAD_BALANCER)?;
+    let owners = meta.owner_references.as_ref()?;
+    let kind = LoadBalancer::kind(&());
+    let ours = |it: &&OwnerReference| it.kind == kind && it.name == load_balancer;
+    let owner = owners.iter().find(ours)?;
+    (*label == names::load_balancer_label(load_balancer)).then(|| owner.uid.clone())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use super::shards::Part;
 use crate::members::{MemberRules, Unfit, spellings};
+use crate::update::ListenerKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -44,14 +45,17 @@ impl Guard {
 
     /// Adds the listeners of a fragment.
     pub(super) fn add(&mut self, part: &Part) {
-        for (key, _) in &part.listeners {
-            self.open(key.address);
-            for ip in self.opened_at(key.address) {
-                let number = self.ports.entry((ip, key.port)).or_default();
-                *number += 1;
-                if *number == 1 {
-                    self.changed.insert(ip);
-                }
+        part.listeners.iter().for_each(|(key, _)| self.listen(key));
+    }
+
+    /// Adds a listener.
+    pub(super) fn listen(&mut self, key: &ListenerKey) {
+        self.open(key.address);
+        for ip in self.opened_at(key.address) {
+            let number = self.ports.entry((ip, key.port)).or_default();
+            *number += 1;
+            if *number == 1 {
+                self.changed.insert(ip);
             }
         }
     }

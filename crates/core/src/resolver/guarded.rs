@@ -168,3 +168,20 @@ fn what_is_left_out_is_forgotten_with_its_consumer() {
     assert_eq!(told(&resolver), []);
     assert!(resolver.is_empty());
 }
+
+#[test]
+fn kept_members_that_the_rules_in_force_refuse_are_left_out() {
+    let mut before = resolver(MemberRules { loopback: true, ..MemberRules::default() });
+    let all = ips(&["10.0.0.1", "10.9.0.1", "127.0.0.1", "192.0.2.2"]);
+    assert_eq!(apply(&mut before, slice("s", 80, &all)).map(|it| it.len()), Some(4));
+    let mut kept = before.snapshot();
+    let denied = vec!["10.9.0.0/16".parse().unwrap()];
+    let rules = MemberRules { denied, ..MemberRules::default() };
+    assert_eq!(leave_out(&mut kept, &rules), 2);
+    let members: Vec<_> = kept.members[0].members.iter().map(|it| it.address).collect();
+    assert_eq!(Some(members), at(&["10.0.0.1:80", "192.0.2.2:80"]));
+    // An update that was kept by a version that knew no rules: the load balancer is no member of itself.
+    let itself = Member { address: "192.0.2.1:80".parse().unwrap(), ..kept.members[0].members[0] };
+    kept.members[0].members = [itself].into();
+    assert_eq!((leave_out(&mut kept, &rules), kept.members[0].members.len()), (1, 0));
+}

@@ -1,42 +1,29 @@
-//! When an agent keeps what it serves, and when it serves what it kept: after a start the API has a moment to
-//! tell everything; then what was kept is served until it has. What was told is kept once a second at most,
-//! and only when it changed. Without a folder nothing happens here.
+//! The folder of an agent (`--state`), read and written when [`bowline_core::recall`] says so. It tells the time and
+//! what came of it; it decides nothing. Without a folder nothing happens here.
 
-use super::state::Folder;
+use super::state::{Folder, Loaded};
+use crate::clock;
 use crate::metrics::Metrics;
 use crate::roles::AgentOptions;
+use bowline_core::recall::{Effect, Event, Origin, Recall};
 use bowline_core::update::{Certificate, Change, CookieSecret, Update};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::sleep_until;
 
-/// So long the API has after a start. What was kept may lead to an address that another tenant's Pod has by
-/// now, so it is not served where the API can tell. Longer than Secrets are waited for.
-const PATIENCE: Duration = Duration::from_secs(4);
-/// The least time between two writes,
-const GAP: Duration = Duration::from_secs(1);
-/// and so many times as long as a write took: a large state costs no more than a twentieth of the time.
-const SHARE: u32 = 20;
-/// When a write that failed is tried again.
-const AGAIN: Duration = Duration::from_secs(30);
-/// How often it is noted that what is kept is still true.
-const CONFIRM: Duration = Duration::from_secs(60);
-/// The API is there if it was heard of within this.
-const RECENT: u64 = 15;
 /// How long the last write may take at the end.
 const LAST: Duration = Duration::from_secs(2);
 
-/// When the API was last heard of, in seconds of the Unix epoch.
-pub(super) type Contact = Arc<AtomicU64>;
+/// By this the reporter says that the API answered.
+pub(super) type Contact = Arc<Notify>;
 
 /// What was kept.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptState {
     pub(super) update: Update,
     /// Until when it was known to be true, in seconds of the Unix epoch.
     pub(super) since: i64,
@@ -53,19 +40,15 @@ pub(super) enum Due {
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
+    recall: Recall,
     folder: Option<Arc<Folder>>,
-    kept: Option<Kept>,
+    kept: Option<KeptState>,
     /// Secrets that were kept: they outlive the rest until the API has told all that the plan names.
     certificates: BTreeMap<Arc<str>, Arc<Certificate>>,
     cookie_secret: Option<CookieSecret>,
-    /// When what was kept is served, unless the API has told everything by then.
-    serve_at: Option<Instant>,
-    /// What was kept is being served: since when it may be out of date.
-    serves: Option<i64>,
-    save_at: Option<Instant>,
+    /// Effects that have not been handed out.
+    effects: Vec<Effect>,
     saving: Option<JoinHandle<(io::Result<()>, Duration)>>,
-    next_save: Option<Instant>,
-    confirm_at: Option<Instant>,
     failing: bool,
     metrics: Metrics,
     contact: Contact,
@@ -75,14 +58,17 @@ impl Memory {
     /// Opens the folder that the options name, and reads what is in it. Whatever is wrong with it is told, and
     /// the agent goes on without.
     pub(super) async fn open(options: &AgentOptions, metrics: &Metrics) -> (Self, Option<String>) {
-        let metrics = metrics.clone();
-        let Some(path) = options.state.clone() else {
-            return (Self { metrics, ..Self::default() }, None);
+        let origin = Origin {
+            load_balancer: options.load_balancer.clone(),
+            namespace: options.namespace.clone(),
+            cluster: options.cluster.clone(),
+            uid: options.uid.clone(),
         };
-        let (lb, namespace) = (options.load_balancer.clone(), options.namespace.clone());
+        let (recall, metrics) = (Recall::new(origin), metrics.clone());
+        let memory = Self { recall, metrics, ..Self::default() };
+        let Some(path) = options.state.clone() else { return (memory, None) };
         let identity = options.identity.clone();
-        let read = move || Self::read(&path, &lb, &namespace, &identity, &metrics);
-        match tokio::task::spawn_blocking(read).await {
+        match tokio::task::spawn_blocking(move || memory.read(&path, &identity)).await {
             Ok(memory) => memory,
             Err(error) => {
                 tracing::error!(%error, "--state: reading what was kept failed");
@@ -91,101 +77,113 @@ impl Memory {
         }
     }
 
-    fn read(
-        path: &Path,
-        load_balancer: &str,
-        namespace: &str,
-        identity: &str,
-        metrics: &Metrics,
-    ) -> (Self, Option<String>) {
-        let mut memory = Self { metrics: metrics.clone(), ..Self::default() };
-        let folder = match Folder::open(path, load_balancer, namespace) {
+    fn read(mut self, path: &Path, identity: &str) -> (Self, Option<String>) {
+        let shown = path.display();
+        let folder = match Folder::open(path) {
             Ok(folder) => folder,
             Err(error) => {
-                metrics.error("State");
-                let folder = path.display();
-                tracing::warn!(%folder, %error, "--state: cannot use the folder; nothing is kept");
-                return (memory, None);
+                self.metrics.error("State");
+                tracing::warn!(folder = %shown, %error, "--state: cannot use the folder; nothing is kept");
+                return (self, None);
             }
         };
         let identity = folder.identity(identity);
-        match folder.load() {
-            Ok(None) => {}
-            Ok(Some((update, at))) => {
+        let found = match folder.load() {
+            Ok(None) => Event::Opened,
+            Ok(Some(Loaded { update, origin, at })) => {
                 let certificates = update.certificates.iter().filter_map(|change| match change {
                     Change::Put(hash, certificate) => Some((hash.clone(), certificate.clone())),
                     Change::Remove(_) => None,
                 });
-                memory.certificates = certificates.collect();
-                memory.cookie_secret.clone_from(&update.cookie_secret);
-                memory.kept = Some(Kept { update, since: seconds(at) });
-                memory.serve_at = Some(Instant::now() + PATIENCE);
+                self.certificates = certificates.collect();
+                self.cookie_secret.clone_from(&update.cookie_secret);
+                self.kept = Some(KeptState { update, since: seconds(at) });
+                // Only the wall clock goes on over a reboot. Where it was set back, the age is not known.
+                Event::Found(origin, SystemTime::now().duration_since(at).unwrap_or_default())
             }
             Err(error) => {
-                metrics.error("State");
-                let folder = path.display();
-                tracing::warn!(%folder, %error, "--state: what was kept is ignored");
+                self.metrics.error("State");
+                tracing::warn!(folder = %shown, %error, "--state: what was kept is ignored");
+                Event::Opened
             }
-        }
-        memory.folder = Some(Arc::new(folder));
-        memory.confirm_at = Some(Instant::now() + CONFIRM);
-        (memory, Some(identity))
+        };
+        self.folder = Some(Arc::new(folder));
+        self.tell(found);
+        (self, Some(identity))
     }
 
-    /// Where it is noted that the API was heard of.
+    /// Where it is told that the API answered.
     pub(super) fn contact(&self) -> Contact {
         Arc::clone(&self.contact)
     }
 
+    /// Tells what happened.
+    pub(super) fn tell(&mut self, event: Event) {
+        self.recall.handle(event, clock::since_boot());
+    }
+
+    /// The load balancer has this uid.
+    pub(super) fn owned(&mut self, uid: &str) {
+        if self.recall.origin().uid.as_deref() != Some(uid) {
+            self.tell(Event::Owner(uid.to_owned()));
+        }
+    }
+
     /// Resolves when something is to be done. It can be cancelled without loss.
-    pub(super) async fn due(&mut self, healthy: bool) -> Due {
+    pub(super) async fn due(&mut self, watching: bool) -> Due {
+        self.tell(Event::Watching(watching));
+        let contact = self.contact();
         loop {
-            if let Some(saving) = &mut self.saving {
-                // Serving comes before waiting for a disk.
-                tokio::select! {
-                    ended = saving => {
-                        self.saving = None;
-                        let failed = |error| (Err(io::Error::other(error)), Duration::ZERO);
-                        self.saved(ended.unwrap_or_else(failed));
-                    }
-                    () = at(self.serve_at) => return self.serve(),
+            self.effects.extend(self.recall.take(clock::since_boot()));
+            while !self.effects.is_empty() {
+                if let Some(due) = self.next() {
+                    return due;
                 }
-                continue;
             }
-            tokio::select! {
-                () = at(self.serve_at) => return self.serve(),
-                () = at(self.save_at) => {
-                    self.save_at = None;
-                    return Due::Save;
+            let wake = self.recall.wake();
+            let wake = async {
+                match wake {
+                    Some(at) => tokio::time::sleep(at.saturating_sub(clock::since_boot())).await,
+                    None => std::future::pending().await,
                 }
-                () = at(self.confirm_at) => self.confirm(healthy),
+            };
+            tokio::select! {
+                ended = written(&mut self.saving) => self.saved(ended),
+                () = contact.notified() => self.tell(Event::Answered),
+                () = wake => {}
             }
         }
     }
 
-    fn serve(&mut self) -> Due {
-        self.serve_at = None;
-        Due::Serve
+    /// Does the next thing, or says what the agent is to do.
+    fn next(&mut self) -> Option<Due> {
+        match self.effects.remove(0) {
+            Effect::Serve => return Some(Due::Serve),
+            Effect::Save => return Some(Due::Save),
+            Effect::Forget(why) => {
+                self.metrics.error("State");
+                tracing::warn!("--state: what was kept is ignored: {why}");
+                self.kept = None;
+                self.certificates.clear();
+                self.cookie_secret = None;
+            }
+            Effect::Confirm => {
+                if let Some(Err(error)) = self.folder.as_ref().map(|folder| folder.confirm()) {
+                    tracing::debug!(%error, "--state: cannot note that what is kept is true");
+                }
+            }
+        }
+        None
     }
 
     /// What is to be served.
-    pub(super) fn kept(&self) -> Option<&Kept> {
+    pub(super) fn kept(&self) -> Option<&KeptState> {
         self.kept.as_ref()
-    }
-
-    /// It could not be served: it is tried again then.
-    pub(super) fn serve_later(&mut self, wait: Duration) {
-        self.serve_at = Some(Instant::now() + wait);
-    }
-
-    /// It is being served.
-    pub(super) fn serves(&mut self, since: i64) {
-        self.serves = Some(since);
     }
 
     /// Since when what is served may be out of date; None: it is followed.
     pub(super) fn since(&self) -> Option<i64> {
-        self.serves
+        self.kept.as_ref().filter(|_| self.recall.serves()).map(|kept| kept.since)
     }
 
     /// Adds to all that there is what the API has not told of it and was kept: certificates of these hashes,
@@ -206,52 +204,32 @@ impl Memory {
 
     /// The driver has what the API told; true: instead of what was kept.
     pub(super) fn replaced(&mut self) -> bool {
-        (self.kept, self.serve_at) = (None, None);
-        if self.folder.is_some() && self.save_at.is_none() {
-            let now = Instant::now();
-            self.save_at = Some(self.next_save.map_or(now, |at| at.max(now)));
-        }
-        self.serves.take().is_some()
+        let served = self.recall.serves();
+        self.tell(Event::Followed);
+        self.kept = None;
+        served
     }
 
     /// Begins to keep this.
     pub(super) fn save(&mut self, update: Update) {
         let Some(folder) = self.folder.clone() else { return };
+        let origin = self.recall.origin().clone();
         self.saving = Some(tokio::task::spawn_blocking(move || {
             let begun = Instant::now();
-            let saved = folder.save(&update);
+            let saved = folder.save(&update, &origin);
             (saved, begun.elapsed())
         }));
     }
 
     fn saved(&mut self, (saved, took): (io::Result<()>, Duration)) {
-        let now = Instant::now();
-        self.next_save = Some(now + GAP.max(took * SHARE));
-        match saved {
-            Ok(()) => self.failing = false,
-            Err(error) => {
-                self.metrics.error("State");
-                if !std::mem::replace(&mut self.failing, true) {
-                    tracing::warn!(%error, "--state: cannot keep what is served; it is tried again");
-                }
-                self.save_at = Some(now + AGAIN);
+        self.saving = None;
+        self.tell(Event::Written(saved.is_ok(), took));
+        let failed = std::mem::replace(&mut self.failing, saved.is_err());
+        if let Err(error) = saved {
+            self.metrics.error("State");
+            if !failed {
+                tracing::warn!(%error, "--state: cannot keep what is served; it is tried again");
             }
-        }
-    }
-
-    /// Notes that what is kept is still true, while the API is heard of and all watches work.
-    fn confirm(&mut self, healthy: bool) {
-        self.confirm_at = Some(Instant::now() + CONFIRM);
-        let heard = self.contact.load(Ordering::Relaxed);
-        let now = u64::try_from(seconds(SystemTime::now())).unwrap_or_default();
-        let current = self.kept.is_none() && self.save_at.is_none() && self.next_save.is_some();
-        if healthy
-            && current
-            && now.saturating_sub(heard) <= RECENT
-            && let Some(folder) = &self.folder
-            && let Err(error) = folder.confirm()
-        {
-            tracing::debug!(%error, "--state: cannot note that what is kept is true");
         }
     }
 
@@ -261,7 +239,7 @@ impl Memory {
             if let Some(saving) = self.saving.take() {
                 let _ = saving.await;
             }
-            if self.save_at.take().is_some() {
+            if self.recall.end() {
                 self.save(update());
             }
             if let Some(saving) = self.saving.take() {
@@ -274,9 +252,16 @@ impl Memory {
     }
 }
 
-/// Notes that the API was heard of.
-pub(super) fn heard(contact: &Contact) {
-    contact.store(u64::try_from(seconds(SystemTime::now())).unwrap_or_default(), Ordering::Relaxed);
+/// Resolves when a write has ended. Never, where none is under way.
+async fn written(
+    saving: &mut Option<JoinHandle<(io::Result<()>, Duration)>>,
+) -> (io::Result<()>, Duration) {
+    match saving {
+        Some(saving) => {
+            saving.await.unwrap_or_else(|error| (Err(io::Error::other(error)), Duration::ZERO))
+        }
+        None => std::future::pending().await,
+    }
 }
 
 fn seconds(time: SystemTime) -> i64 {
@@ -284,16 +269,10 @@ fn seconds(time: SystemTime) -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bowline_core::recall::{MAX_AGE, PATIENCE};
 
     fn options(path: &Path) -> AgentOptions {
         AgentOptions { state: Some(path.to_owned()), ..AgentOptions::new("edge") }
@@ -302,18 +281,6 @@ mod tests {
     fn update(n: u16) -> Update {
         let hash = format!("{n:064x}").parse().unwrap();
         Update { complete: true, hash, ..Update::default() }
-    }
-
-    /// Drives a memory for a while; how often it kept something.
-    async fn driven(memory: &mut Memory, time: Duration) -> usize {
-        let until = Instant::now() + time;
-        let mut saves = 0;
-        while let Ok(due) = tokio::time::timeout_at(until.into(), memory.due(true)).await {
-            assert_eq!(due, Due::Save);
-            saves += 1;
-            memory.save(update(1));
-        }
-        saves
     }
 
     #[tokio::test]
@@ -336,47 +303,54 @@ mod tests {
         assert_eq!((now.certificates, now.cookie_secret), (vec![put()], Some(secret)));
     }
 
-    #[tokio::test]
-    async fn however_often_it_changes_it_is_kept_once_a_second_and_not_when_nothing_changed() {
-        let place = tempfile::tempdir().unwrap();
-        let (mut memory, identity) =
-            Memory::open(&options(place.path()), &Metrics::default()).await;
-        assert!(identity.is_some() && memory.kept().is_none());
-        let mut saves = 0;
-        for _ in 0..50 {
-            assert!(!memory.replaced());
-            saves += driven(&mut memory, Duration::from_millis(30)).await;
-        }
-        assert!((1..=3).contains(&saves), "{saves} in 1.5 s");
-        saves = driven(&mut memory, Duration::from_millis(1200)).await;
-        assert!(saves <= 1, "{saves}");
-        assert_eq!(driven(&mut memory, Duration::from_millis(1200)).await, 0);
+    /// Keeps an update in a folder, as an agent with these options.
+    async fn keep(options: &AgentOptions, served: Update) {
+        let (mut memory, identity) = Memory::open(options, &Metrics::default()).await;
+        assert!(identity.is_some());
+        memory.replaced();
+        memory.end(|| served).await;
     }
 
     #[tokio::test]
-    async fn what_was_kept_is_served_only_when_the_api_had_its_time_and_what_changed_last_is_kept()
-    {
+    async fn what_was_kept_last_is_served_when_the_api_says_nothing() {
         let place = tempfile::tempdir().unwrap();
-        let (mut memory, _) = Memory::open(&options(place.path()), &Metrics::default()).await;
-        memory.replaced();
-        memory.end(|| update(7)).await;
-        drop(memory);
+        keep(&options(place.path()), update(7)).await;
         let begun = Instant::now();
         let (mut memory, _) = Memory::open(&options(place.path()), &Metrics::default()).await;
         assert_eq!(memory.due(true).await, Due::Serve);
         assert!(begun.elapsed() >= PATIENCE);
-        let since = memory.kept().map(|kept| (kept.update.hash, kept.since)).unwrap();
-        assert_eq!(since.0, update(7).hash);
-        memory.serves(since.1);
-        assert!(memory.replaced() && memory.kept().is_none());
-        drop(memory);
+        assert_eq!(memory.kept().map(|kept| kept.update.hash), Some(update(7).hash));
+        memory.tell(Event::Serves);
+        assert!(memory.since().is_some());
+        assert!(memory.replaced() && memory.kept().is_none() && memory.since().is_none());
+    }
 
-        // The API tells in time.
-        let (mut memory, _) = Memory::open(&options(place.path()), &Metrics::default()).await;
-        assert!(!memory.replaced());
-        memory.save_at = None;
-        let wait = tokio::time::timeout(PATIENCE + GAP, memory.due(true));
-        assert!(wait.await.is_err(), "nothing is to be served");
+    #[tokio::test]
+    async fn state_of_another_uid_or_cluster_or_of_long_ago_is_told_and_forgotten() {
+        let place = tempfile::tempdir().unwrap();
+        let uid = |uid: &str| AgentOptions { uid: Some(uid.into()), ..options(place.path()) };
+        let forgets = async |options: AgentOptions, told: Option<&str>| {
+            let metrics = Metrics::default();
+            let (mut memory, _) = Memory::open(&options, &metrics).await;
+            assert!(memory.kept().is_some());
+            told.iter().for_each(|uid| memory.owned(uid));
+            let due = tokio::time::timeout(Duration::from_millis(100), memory.due(true)).await;
+            assert!(due.is_err(), "{due:?}");
+            let counted = metrics.text().contains("bowline_errors_total{reason=\"State\"} 1");
+            (memory.kept().is_none() && memory.certificates.is_empty(), counted)
+        };
+        let certificate = Arc::new(Certificate { chain: "chain".into(), key: "key".into() });
+        let certificates = vec![Change::Put("h1".into(), certificate)];
+        keep(&uid("u1"), Update { certificates, ..update(1) }).await;
+        assert_eq!(forgets(uid("u1"), None).await, (false, false));
+        assert_eq!(forgets(uid("u2"), None).await, (true, true));
+        assert_eq!(forgets(options(place.path()), Some("u1")).await, (false, false));
+        assert_eq!(forgets(options(place.path()), Some("u2")).await, (true, true));
+        let cluster = AgentOptions { cluster: Some("c2".into()), ..uid("u1") };
+        assert_eq!(forgets(cluster, None).await, (true, true));
+        let file = std::fs::File::options().append(true).open(place.path().join("state")).unwrap();
+        file.set_modified(SystemTime::now() - MAX_AGE - Duration::from_secs(9)).unwrap();
+        assert_eq!(forgets(uid("u1"), None).await, (true, true));
     }
 
     #[tokio::test]
@@ -388,7 +362,7 @@ mod tests {
         let (mut memory, identity) = Memory::open(&options(&file), &metrics).await;
         assert_eq!(identity, None);
         memory.replaced();
-        assert!(memory.save_at.is_none());
+        assert!(!memory.recall.end(), "there is nowhere to keep it");
         assert!(metrics.text().contains("bowline_errors_total{reason=\"State\"} 1"));
         std::fs::write(place.path().join("state"), "{}").unwrap();
         let (memory, identity) = Memory::open(&options(place.path()), &metrics).await;

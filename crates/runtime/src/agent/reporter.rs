@@ -1,7 +1,7 @@
 //! Keeps the agent's Lease up to date: renewed while the agent lives, written at once when there is news,
 //! and not more often than the API should bear. It only passes on what the agent found.
 
-use super::memory::{self, Contact};
+use super::memory::Contact;
 use crate::keep::Works;
 use crate::lease;
 use crate::metrics::Metrics;
@@ -57,7 +57,7 @@ impl Reporter {
                     backoff.worked();
                     room = lease::room(lease::count(&after));
                     works.now();
-                    memory::heard(&self.contact);
+                    self.contact.notify_one();
                     tokio::time::sleep(GAP).await;
                     tokio::select! {
                         changed = report.changed() => if changed.is_err() { return },

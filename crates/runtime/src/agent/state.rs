@@ -1,7 +1,7 @@
 //! What an agent keeps in a folder (`--state`): all that its driver was given last, so that it serves again
 //! after a restart while the API is away. It holds private keys: the folder and its files are their owner's
-//! alone. A file that is not whole, or not of this load balancer, is ignored and told; it is written whole,
-//! beside the one before, and then takes its place. The folder also holds the agent's name, so that an agent
+//! alone. A file that is not whole is ignored and told; it is written whole, beside the one before, and then takes
+//! its place. Whether a whole one is used, [`bowline_core::recall`] decides. The folder also holds the agent's name, so that an agent
 //! that comes back replaces its own report.
 //!
 //! ```text
@@ -13,6 +13,7 @@
 use bowline_core::hash::PlanHash;
 use bowline_core::key::ConsumerRef;
 use bowline_core::plan::{Host, Listener, Pool, Rule, SiteTls};
+use bowline_core::recall::Origin;
 use bowline_core::update::{
     Certificate, Change, CookieSecret, ListenerKey, Member, MemberChange, MemberState,
     ResolvedListener, ResolvedSite, SiteKey, Update,
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 /// The version of the file. One of another version is ignored.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// A file that is longer is not read: 10,000 Services with ten members each take about 10 MB.
 const LONGEST: u64 = 512 * 1024 * 1024;
 const STATE: &str = "state";
@@ -45,8 +46,6 @@ pub(super) enum Unusable {
     Checksum,
     #[error("it is of version {0}, and this program reads version {VERSION}")]
     Version(u32),
-    #[error("it is of load balancer {0:?} in namespace {1:?}")]
-    Other(String, String),
     #[error("it cannot be read: {0}")]
     Text(#[from] serde_json::Error),
 }
@@ -57,10 +56,9 @@ type KeptMember = (SocketAddr, u16, bool);
 /// All that a driver was given, as it is written.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept {
+struct StateFile {
     version: u32,
-    load_balancer: String,
-    namespace: String,
+    origin: Origin,
     hash: PlanHash,
     cookie_secret: Option<[u8; 32]>,
     certificates: Vec<KeptCertificate>,
@@ -88,16 +86,23 @@ struct KeptSite {
 
 /// The part of the file by which it is decided whether the rest is read.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct About {
     version: u32,
-    load_balancer: String,
-    namespace: String,
 }
 
-impl Kept {
+/// What was read.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) update: Update,
+    /// The load balancer that it is of.
+    pub(super) origin: Origin,
+    /// Until when it was known to be true.
+    pub(super) at: SystemTime,
+}
+
+impl StateFile {
     /// A complete update has nothing but what is there.
-    fn of(update: &Update, load_balancer: &str, namespace: &str) -> Self {
+    fn of(update: &Update, origin: &Origin) -> Self {
         let certificates = puts(&update.certificates).map(|(hash, it)| KeptCertificate {
             hash: Arc::clone(hash),
             chain: Arc::clone(&it.chain),
@@ -120,8 +125,7 @@ impl Kept {
             puts(&update.listeners).map(|(_, it)| (it.consumer.clone(), it.listener.clone()));
         Self {
             version: VERSION,
-            load_balancer: load_balancer.to_owned(),
-            namespace: namespace.to_owned(),
+            origin: origin.clone(),
             hash: update.hash,
             cookie_secret: update.cookie_secret.as_ref().map(|secret| secret.0),
             certificates: certificates.collect(),
@@ -181,15 +185,13 @@ fn puts<K, V>(changes: &[Change<K, V>]) -> impl Iterator<Item = (&K, &V)> {
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    load_balancer: String,
-    namespace: String,
     /// Held as long as this is.
     _lock: File,
 }
 
 impl Folder {
     /// Makes the folder, or takes it if it is ours alone and no other agent uses it.
-    pub(super) fn open(path: &Path, load_balancer: &str, namespace: &str) -> io::Result<Self> {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
         let made = DirBuilder::new().mode(0o700).recursive(true).create(path);
         made.map_err(|error| io::Error::new(error.kind(), format!("cannot make it: {error}")))?;
         let (found, us) = (path.symlink_metadata()?, std::fs::metadata("/proc/self")?);
@@ -204,8 +206,9 @@ impl Folder {
         lock.try_lock().map_err(|_| {
             io::Error::new(ErrorKind::AddrInUse, "another agent uses it: give each its own")
         })?;
-        let (load_balancer, namespace) = (load_balancer.to_owned(), namespace.to_owned());
-        Ok(Self { path: path.to_owned(), load_balancer, namespace, _lock: lock })
+        // Of an agent that was killed while it wrote.
+        forget(&path.join(new_of(STATE)))?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
     /// The name that the agent had before, if it was on this machine, or this one from now on. A folder may
@@ -224,8 +227,8 @@ impl Folder {
         new.to_owned()
     }
 
-    /// What was kept, and until when it was known to be true. None: nothing was.
-    pub(super) fn load(&self) -> Result<Option<(Update, SystemTime)>, Unusable> {
+    /// What was kept. None: nothing was.
+    pub(super) fn load(&self) -> Result<Option<Loaded>, Unusable> {
         let mut file = match File::open(self.path.join(STATE)) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             file => file?,
@@ -241,20 +244,18 @@ impl Folder {
         if sum != sum_of(Sha256::digest(text).as_slice()).as_bytes() {
             return Err(Unusable::Checksum);
         }
-        let About { version, load_balancer, namespace } = serde_json::from_slice(text)?;
+        let About { version } = serde_json::from_slice(text)?;
         if version != VERSION {
             return Err(Unusable::Version(version));
         }
-        if (&load_balancer, &namespace) != (&self.load_balancer, &self.namespace) {
-            return Err(Unusable::Other(load_balancer, namespace));
-        }
-        let kept: Kept = serde_json::from_slice(text)?;
-        Ok(Some((kept.update(), about.modified()?)))
+        let kept: StateFile = serde_json::from_slice(text)?;
+        let (origin, at) = (kept.origin.clone(), about.modified()?);
+        Ok(Some(Loaded { update: kept.update(), origin, at }))
     }
 
-    /// Keeps a complete update instead of what was kept before.
-    pub(super) fn save(&self, update: &Update) -> io::Result<()> {
-        let kept = Kept::of(update, &self.load_balancer, &self.namespace);
+    /// Keeps a complete update of this load balancer instead of what was kept before.
+    pub(super) fn save(&self, update: &Update, origin: &Origin) -> io::Result<()> {
+        let kept = StateFile::of(update, origin);
         self.put(STATE, |file| {
             let mut summed = Summed { digest: Sha256::new(), file: BufWriter::new(file) };
             serde_json::to_writer(&mut summed, &kept)?;
@@ -272,12 +273,28 @@ impl Folder {
 
     /// Writes a file whole, or leaves the one before.
     fn put(&self, name: &str, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-        let new = self.path.join(format!("{name}.new"));
+        let new = self.path.join(new_of(name));
         let mut file = private().truncate(true).open(&new)?;
-        write(&mut file)?;
-        file.sync_all()?;
-        std::fs::rename(&new, self.path.join(name))?;
+        let written = write(&mut file).and_then(|()| file.sync_all());
+        if let Err(error) = written.and_then(|()| std::fs::rename(&new, self.path.join(name))) {
+            // On a full disk half a copy would take the room of the next one, and it holds keys.
+            let _ = forget(&new);
+            return Err(error);
+        }
         File::open(&self.path)?.sync_all()
+    }
+}
+
+/// A file before it takes the place of the one before.
+fn new_of(name: &str) -> String {
+    format!("{name}.new")
+}
+
+/// Removes a file, if it is there.
+fn forget(file: &Path) -> io::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 
@@ -365,7 +382,12 @@ mod tests {
     }
 
     fn folder(path: &Path) -> Folder {
-        Folder::open(path, "edge", "bowline-system").unwrap()
+        Folder::open(path).unwrap()
+    }
+
+    fn origin() -> Origin {
+        let (cluster, uid) = (Some("c".into()), Some("u".into()));
+        Origin { load_balancer: "edge".into(), namespace: "bowline-system".into(), cluster, uid }
     }
 
     #[test]
@@ -374,9 +396,10 @@ mod tests {
         let path = place.path().join("state");
         let (folder, update) = (folder(&path), everything());
         assert!(folder.load().unwrap().is_none());
-        folder.save(&Update { complete: true, ..Update::default() }).unwrap();
-        folder.save(&update).unwrap();
-        assert_eq!(folder.load().unwrap().map(|(kept, _)| kept), Some(update));
+        folder.save(&Update { complete: true, ..Update::default() }, &origin()).unwrap();
+        folder.save(&update, &origin()).unwrap();
+        let loaded = folder.load().unwrap().map(|it| (it.update, it.origin));
+        assert_eq!(loaded, Some((update, origin())));
         let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!((mode(&path), mode(&path.join("state"))), (0o700, 0o600));
         let names = std::fs::read_dir(&path).unwrap().count();
@@ -384,10 +407,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_changed_or_of_others_is_not_used() {
+    fn what_is_cut_off_or_changed_or_of_another_version_is_not_used() {
         let place = tempfile::tempdir().unwrap();
         let (kept, file) = (folder(place.path()), place.path().join("state"));
-        kept.save(&everything()).unwrap();
+        kept.save(&everything(), &origin()).unwrap();
         let whole = std::fs::read(&file).unwrap();
         let said = |bytes: &[u8]| {
             std::fs::write(&file, bytes).unwrap();
@@ -402,20 +425,30 @@ mod tests {
         let with_sum =
             |text: &str| [text, &sum_of(Sha256::digest(text).as_slice())].concat().into_bytes();
         assert!(said(&with_sum("{")).contains("cannot be read"));
-        let about = json!({"version": 2, "loadBalancer": "edge", "namespace": "bowline-system"});
-        assert!(said(&with_sum(&about.to_string())).contains("version 2"));
+        let about = json!({"version": 1, "loadBalancer": "edge", "namespace": "bowline-system"});
+        assert!(said(&with_sum(&about.to_string())).contains("version 1"));
         std::fs::write(&file, &whole).unwrap();
         assert!(kept.load().unwrap().is_some());
-        drop(kept);
-        let other = Folder::open(place.path(), "other", "bowline-system").unwrap();
-        assert!(other.load().unwrap_err().to_string().contains("\"edge\""));
+    }
+
+    #[test]
+    fn no_half_copy_is_left_by_a_write_that_fails_or_an_agent_that_is_killed() {
+        let place = tempfile::tempdir().unwrap();
+        let new = place.path().join("state.new");
+        std::fs::write(&new, "half of a key").unwrap();
+        let kept = folder(place.path());
+        assert!(!new.exists(), "what a killed agent left");
+        // Nothing can take the place of a folder that is not empty.
+        std::fs::create_dir_all(place.path().join("state/full")).unwrap();
+        kept.save(&everything(), &origin()).unwrap_err();
+        assert!(!new.exists(), "what failed");
     }
 
     #[test]
     fn a_folder_is_of_one_agent_which_has_its_name_again() {
         let place = tempfile::tempdir().unwrap();
         let first = folder(place.path());
-        let error = Folder::open(place.path(), "edge", "bowline-system").unwrap_err();
+        let error = Folder::open(place.path()).unwrap_err();
         assert!(error.to_string().contains("another agent"), "{error}");
         assert_eq!(first.identity("vm_1"), "vm_1");
         drop(first);
@@ -434,6 +467,6 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
         let link = place.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        assert!(Folder::open(&link, "edge", "bowline-system").is_err());
+        assert!(Folder::open(&link).is_err());
     }
 }

@@ -28,7 +28,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressLoadBalancerIngress};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Api;
 use kube::core::DeserializeGuard;
 use kube::{Client, Resource, ResourceExt as _};
@@ -154,7 +154,8 @@ impl PlanSeen {
             Some(spec) => spec.load_balancer.as_str(),
             None => load_balancer_of(&meta, &name, numbered(&name, ""), is_plan_of),
         };
-        let (load_balancer, owner) = (load_balancer.into(), owned_by(&meta, load_balancer));
+        let (load_balancer, owner) =
+            (load_balancer.into(), convert::owner_uid(&meta, load_balancer));
         let unreadable = spec.is_none();
         let (fragments, unread, hash) =
             spec.map(|spec| (spec.fragments, spec.unread, spec.hash)).unwrap_or_default();
@@ -197,17 +198,6 @@ fn load_balancer_of<'a>(
     all.find(|load_balancer| is_of(name, load_balancer)).unwrap_or_default()
 }
 
-/// The uid of the load balancer of this name that an object says it belongs to; None where its label
-/// says otherwise.
-fn owned_by(meta: &ObjectMeta, load_balancer: &str) -> Option<String> {
-    let label = meta.labels.as_ref()?.get(names::LABEL_LOAD_BALANCER)?;
-    let owners = meta.owner_references.as_ref()?;
-    let kind = LoadBalancer::kind(&());
-    let ours = |it: &&OwnerReference| it.kind == kind && it.name == load_balancer;
-    let owner = owners.iter().find(ours)?;
-    (*label == names::load_balancer_label(load_balancer)).then(|| owner.uid.clone())
-}
-
 /// A Secret of ours: which certificates it has, and how large they are. Never the keys.
 #[derive(Debug)]
 pub(super) struct CertificatesSeen {
@@ -233,7 +223,7 @@ impl CertificatesSeen {
         let load_balancer = load_balancer_of(meta, &name, named, is_secret_of);
         Self {
             load_balancer: load_balancer.into(),
-            owner: owned_by(meta, load_balancer),
+            owner: convert::owner_uid(meta, load_balancer),
             version: secret.resource_version().unwrap_or_default(),
             sizes: convert::certificates(secret)
                 .into_iter()
@@ -259,7 +249,7 @@ impl CookiesSeen {
         let named = name.strip_prefix(names::COOKIES_PREFIX);
         let load_balancer = load_balancer_of(meta, &name, named, is_cookies_of);
         let shown = CookiesShown {
-            owner: owned_by(meta, load_balancer),
+            owner: convert::owner_uid(meta, load_balancer),
             readable: convert::cookie_secret(secret).is_some(),
         };
         Self { load_balancer: load_balancer.into(), shown: Shown::new(meta, shown) }

@@ -1,0 +1,191 @@
+use super::*;
+use proptest::prelude::*;
+
+const START: Duration = Duration::from_secs(1000);
+
+fn origin() -> Origin {
+    Origin {
+        load_balancer: "edge".into(),
+        namespace: "bowline-system".into(),
+        cluster: Some("c1".into()),
+        uid: None,
+    }
+}
+
+fn of(uid: &str) -> Origin {
+    Origin { uid: Some(uid.into()), ..origin() }
+}
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// An agent of `origin` that found state of `kept` in its folder.
+fn found(kept: Origin, age: Duration) -> Recall {
+    let mut recall = Recall::new(origin());
+    recall.handle(Event::Found(kept, age), START);
+    recall
+}
+
+/// What is done until nothing more is due by `until`, and when.
+fn run(recall: &mut Recall, until: Duration) -> Vec<(Duration, Effect)> {
+    let mut done = Vec::new();
+    while let Some(at) = recall.wake().filter(|at| *at <= until) {
+        let at = at.max(START);
+        for effect in recall.take(at) {
+            if effect == Effect::Save {
+                recall.handle(Event::Written(true, Duration::ZERO), at);
+            }
+            done.push((at, effect));
+        }
+    }
+    done
+}
+
+#[test]
+fn kept_state_is_served_when_the_api_does_not_answer() {
+    let mut recall = found(of("u1"), secs(5));
+    assert_eq!(recall.take(START + PATIENCE - secs(1)), []);
+    assert_eq!(run(&mut recall, START + PATIENCE), [(START + PATIENCE, Effect::Serve)]);
+}
+
+#[test]
+fn an_api_that_answers_slowly_is_waited_for_but_not_for_ever() {
+    let mut recall = found(of("u1"), secs(5));
+    let mut now = START;
+    while now < START + secs(30) {
+        now += secs(3);
+        assert_eq!(recall.take(now), []);
+        recall.handle(Event::Answered, now);
+    }
+    assert_eq!(recall.wake(), Some(now + PATIENCE), "it went silent");
+    while recall.take(now).is_empty() {
+        recall.handle(Event::Answered, now);
+        now += secs(1);
+    }
+    assert_eq!(now, START + LONGEST);
+}
+
+#[test]
+fn an_api_that_tells_everything_in_time_leaves_nothing_to_serve() {
+    let mut recall = found(of("u1"), secs(5));
+    recall.handle(Event::Answered, START + secs(1));
+    recall.handle(Event::Followed, START + secs(2));
+    let done = run(&mut recall, START + secs(30));
+    assert_eq!(done, [(START + secs(2), Effect::Save)]);
+}
+
+#[test]
+fn state_that_is_too_old_is_refused() {
+    let mut young = found(of("u1"), MAX_AGE);
+    assert_eq!(young.take(START + PATIENCE), [Effect::Serve]);
+    let age = MAX_AGE + secs(1);
+    let mut old = found(of("u1"), age);
+    let refused = Effect::Forget(Unusable::Age(age));
+    assert_eq!(run(&mut old, START + LONGEST), [(START, refused)]);
+}
+
+#[test]
+fn state_of_another_load_balancer_or_cluster_is_refused() {
+    let name = Origin { load_balancer: "other".into(), ..of("u1") };
+    let cluster = Origin { cluster: Some("c2".into()), ..of("u1") };
+    let why = Unusable::Name("other".into(), "bowline-system".into());
+    for (kept, why) in [(name, why), (cluster, Unusable::Cluster)] {
+        let mut recall = found(kept, secs(5));
+        assert_eq!(run(&mut recall, START + LONGEST), [(START, Effect::Forget(why))]);
+    }
+}
+
+#[test]
+fn state_of_an_earlier_load_balancer_of_the_same_name_is_refused_as_soon_as_its_uid_is_known() {
+    let mut recall = found(of("u1"), secs(5));
+    recall.handle(Event::Owner("u2".into()), START + secs(1));
+    let done = run(&mut recall, START + LONGEST);
+    assert_eq!(done, [(START, Effect::Forget(Unusable::Uid))]);
+    assert_eq!(recall.origin(), &of("u2"), "what is kept next is of this one");
+
+    let mut known = Recall::new(of("u2"));
+    known.handle(Event::Found(of("u1"), secs(5)), START);
+    assert_eq!(known.take(START), [Effect::Forget(Unusable::Uid)]);
+    let mut same = found(of("u1"), secs(5));
+    same.handle(Event::Owner("u1".into()), START + secs(1));
+    assert_eq!(same.take(START + PATIENCE), [Effect::Serve]);
+}
+
+#[test]
+fn a_driver_that_fails_gets_kept_state_again() {
+    let mut recall = found(of("u1"), secs(5));
+    let now = START + PATIENCE;
+    assert_eq!(recall.take(now), [Effect::Serve]);
+    recall.handle(Event::ServeFailed(secs(1)), now);
+    assert_eq!(recall.take(now), []);
+    assert_eq!(recall.take(now + secs(1)), [Effect::Serve]);
+    recall.handle(Event::Serves, now + secs(1));
+    assert!(recall.serves());
+    recall.handle(Event::Followed, now + secs(2));
+    assert!(!recall.serves());
+    recall.handle(Event::ServeFailed(secs(1)), now + secs(2));
+    assert_eq!(recall.take(now + secs(9)), [Effect::Save], "there is nothing to serve");
+}
+
+#[test]
+fn a_slow_disk_is_written_a_twentieth_of_the_time_and_tried_again_when_it_fails() {
+    let mut recall = Recall::new(origin());
+    recall.handle(Event::Opened, START);
+    recall.handle(Event::Followed, START);
+    assert_eq!(recall.take(START), [Effect::Save]);
+    recall.handle(Event::Followed, START);
+    assert_eq!((recall.take(START + secs(2)), recall.wake()), (vec![], None), "one is under way");
+    recall.handle(Event::Written(true, secs(2)), START + secs(2));
+    assert_eq!(recall.take(START + secs(41)), []);
+    let now = START + secs(42);
+    assert_eq!(recall.take(now), [Effect::Save]);
+    recall.handle(Event::Written(false, secs(2)), now);
+    assert_eq!(recall.take(now + AGAIN - secs(1)), []);
+    assert_eq!(recall.take(now + AGAIN).first(), Some(&Effect::Save));
+}
+
+#[test]
+fn kept_state_is_confirmed_only_while_the_api_answers_and_all_watches_work() {
+    let mut recall = Recall::new(origin());
+    recall.handle(Event::Opened, START);
+    recall.handle(Event::Followed, START);
+    assert_eq!(run(&mut recall, START), [(START, Effect::Save)]);
+    let mut at = START;
+    let mut asked = |recall: &mut Recall, silent: Duration| {
+        at += CONFIRM;
+        recall.handle(Event::Answered, at - silent);
+        recall.take(at)
+    };
+    assert_eq!(asked(&mut recall, secs(1)), [Effect::Confirm]);
+    assert_eq!(asked(&mut recall, RECENT + secs(1)), []);
+    recall.handle(Event::Watching(false), START);
+    assert_eq!(asked(&mut recall, secs(1)), []);
+}
+
+#[test]
+fn without_a_folder_nothing_is_ever_due() {
+    let mut recall = Recall::new(origin());
+    recall.handle(Event::Answered, START);
+    recall.handle(Event::Followed, START);
+    assert_eq!((recall.wake(), recall.take(START + LONGEST), recall.end()), (None, vec![], false));
+}
+
+proptest! {
+    #[test]
+    fn however_often_it_changes_it_is_kept_once_a_second(changes in prop::collection::vec(0u64..3000, 1..60)) {
+        let mut recall = Recall::new(origin());
+        recall.handle(Event::Opened, START);
+        let (mut now, mut saves) = (START, Vec::new());
+        for after in changes {
+            let next = now + Duration::from_millis(after);
+            saves.extend(run(&mut recall, next));
+            now = next;
+            recall.handle(Event::Followed, now);
+        }
+        saves.extend(run(&mut recall, now + GAP));
+        let saves: Vec<_> = saves.iter().filter(|(_, it)| *it == Effect::Save).map(|(at, _)| *at).collect();
+        prop_assert!(saves.windows(2).all(|two| two[1] - two[0] >= GAP), "{saves:?}");
+        prop_assert!(saves.last().is_some_and(|last| *last >= now), "the last change is kept: {saves:?} {now:?}");
+    }
+}
