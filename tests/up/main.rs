@@ -15,6 +15,7 @@ mod command_line;
 mod demo;
 mod durability;
 mod ending;
+mod folders;
 mod hostile;
 mod look;
 mod manifests;

@@ -1,9 +1,9 @@
 //! The load balancers of `bowline up`: an agent with a proxy for every LoadBalancer that is built in or that a class
 //! made, as long as the object is there.
 
+use super::folders::Folders;
 use super::programs::Programs;
 use crate::cli::proxy::Proxies;
-use crate::running::sweep;
 use bowline_api::LoadBalancer;
 use bowline_api::names;
 use bowline_api::source::LoadBalancerSource;
@@ -19,10 +19,9 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// What the process waits for before it can wait for the plans of its load balancers.
 const LISTED: &str = "the list of load balancers";
@@ -40,13 +39,17 @@ pub(super) struct Agents {
     proxies: Proxies,
     programs: Programs,
     /// Where agents keep what they serve; None: nowhere.
-    state: Option<PathBuf>,
+    folders: Option<Folders>,
     running: BTreeMap<String, Running>,
+    /// Agents of load balancers that are gone, until they have ended; with the names of these.
+    stopping: JoinSet<String>,
     /// The addresses that load balancers have.
     taken: BTreeMap<String, Vec<IpAddr>>,
 }
 
 struct Running {
+    /// The uid of the LoadBalancer object.
+    uid: String,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -70,15 +73,16 @@ impl Agents {
             members,
             proxies,
             programs,
-            state: None,
+            folders: None,
             running: BTreeMap::new(),
+            stopping: JoinSet::new(),
             taken: BTreeMap::new(),
         }
     }
 
     /// The same, with agents that keep what they serve in a folder each in this one.
-    pub(super) fn keeping(self, state: Option<PathBuf>) -> Self {
-        Self { state, ..self }
+    pub(super) fn keeping(self, folders: Option<Folders>) -> Self {
+        Self { folders, ..self }
     }
 
     /// Runs agents until the context says stop; returns when all have drained.
@@ -91,6 +95,12 @@ impl Agents {
         loop {
             let event = tokio::select! {
                 event = events.next() => event,
+                Some(ended) = self.stopping.join_next() => {
+                    if let Ok(name) = ended {
+                        self.clean_up(&name).await;
+                    }
+                    continue;
+                }
                 () = context.stopped() => break,
             };
             match event {
@@ -99,26 +109,37 @@ impl Agents {
                 Some(Ok(watcher::Event::Init)) => seen.clear(),
                 Some(Ok(watcher::Event::InitApply(object))) => seen.push(object),
                 Some(Ok(watcher::Event::InitDone)) => {
-                    let names: Vec<_> = seen.iter().map(|object| object.name_any()).collect();
-                    sweep(&mut self.running, &names, |agent| agent.stop.send(true));
+                    let names: BTreeSet<_> = seen.iter().map(|object| object.name_any()).collect();
+                    let gone = self.running.keys().filter(|name| !names.contains(*name));
+                    let gone: Vec<_> = gone.cloned().collect();
+                    gone.iter().for_each(|name| self.stop(name));
                     self.taken.retain(|name, _| names.contains(name));
                     // An address that somebody has is nobody else's: first all of them are known.
                     seen.iter().for_each(|object| self.note(object));
                     seen.drain(..).for_each(|object| self.apply(&object));
+                    self.sweep_folders().await;
                     context.readiness.reached(LISTED);
                 }
                 Some(Ok(watcher::Event::Apply(object))) => {
                     self.note(&object);
                     self.apply(&object);
                 }
-                Some(Ok(watcher::Event::Delete(object))) => self.stop(&object),
+                Some(Ok(watcher::Event::Delete(object))) => {
+                    self.taken.remove(&object.name_any());
+                    self.stop(&object.name_any());
+                }
             }
         }
         for agent in self.running.values() {
             let _ = agent.stop.send(true);
         }
-        for (_, agent) in std::mem::take(&mut self.running) {
-            let _ = agent.task.await;
+        for agent in self.running.values_mut() {
+            let _ = (&mut agent.task).await;
+        }
+        while let Some(ended) = self.stopping.join_next().await {
+            if let Ok(name) = ended {
+                self.clean_up(&name).await;
+            }
         }
     }
 
@@ -130,8 +151,12 @@ impl Agents {
             LoadBalancerSource::BareMetalLoadBalancer(it) if is_made(object) => Some(it.type_),
             _ => return,
         };
-        if self.running.contains_key(&name) {
-            return;
+        let uid = object.uid().unwrap_or_default();
+        match self.running.get(&name) {
+            Some(agent) if agent.uid == uid => return,
+            // It was deleted and made again while the watch was away.
+            Some(_) => self.stop(&name),
+            None => {}
         }
         let (stop, shutdown) = watch::channel(false);
         let context = Context { shutdown, ..self.context.clone() };
@@ -139,7 +164,8 @@ impl Agents {
             namespace: self.namespace.clone(),
             addresses: self.address(object),
             grace: self.grace,
-            state: self.state.as_ref().map(|state| state.join(&name)),
+            state: self.folders.as_ref().map(|folders| folders.of(&uid)),
+            uid: Some(uid.clone()),
             members: self.members.clone(),
             ..AgentOptions::new(name.clone())
         };
@@ -158,7 +184,7 @@ impl Agents {
         };
         // Made here, so that the process is not ready before this load balancer is.
         let task = tokio::spawn(keep_up(name.clone(), start(), start, stopped, AGAIN));
-        self.running.insert(name, Running { stop, task });
+        self.running.insert(name, Running { uid, stop, task });
     }
 
     /// Notes which addresses a load balancer has.
@@ -189,25 +215,35 @@ impl Agents {
     }
 
     /// A load balancer is gone: its agent stops, and what the agent reported is forgotten.
-    fn stop(&mut self, object: &LoadBalancer) {
-        let name = object.name_any();
-        self.taken.remove(&name);
-        let Some(agent) = self.running.remove(&name) else { return };
+    fn stop(&mut self, name: &str) {
+        let Some((name, agent)) = self.running.remove_entry(name) else { return };
         let _ = agent.stop.send(true);
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
-        let folder = self.programs.folder(&name);
-        let state = self.state.as_ref().map(|state| state.join(&name));
-        tokio::spawn(async move {
+        self.stopping.spawn(async move {
             let _ = agent.task.await;
-            // Most have none.
-            let _ = tokio::fs::remove_dir_all(folder).await;
-            if let Some(state) = state {
-                let _ = tokio::fs::remove_dir_all(state).await;
-            }
             if let Err(error) = forget(&leases, &names::agent_lease(&name)).await {
                 tracing::warn!(load_balancer = name, %error, "cannot delete the Lease of its agent");
             }
+            name
         });
+    }
+
+    /// Removes the files of an agent that has ended, except those that the next one of its name uses.
+    async fn clean_up(&self, name: &str) {
+        if !self.running.contains_key(name) {
+            // Most have none.
+            let _ = tokio::fs::remove_dir_all(self.programs.folder(name)).await;
+        }
+        self.sweep_folders().await;
+    }
+
+    /// Removes kept state of load balancers that are gone. An agent that still stops writes none: a folder is made
+    /// at its start only.
+    async fn sweep_folders(&self) {
+        if let Some(folders) = self.folders.clone() {
+            let uids = self.running.values().map(|agent| agent.uid.clone()).collect();
+            folders.sweep(uids).await;
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! on a machine that has nothing but this binary.
 
 mod agents;
+mod folders;
 mod greeting;
 mod local;
 mod programs;

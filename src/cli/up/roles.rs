@@ -3,6 +3,7 @@
 
 use super::Up;
 use super::agents::Agents;
+use super::folders::Folders;
 use super::programs::Programs;
 use crate::demo::{Kubelet, Served};
 use anyhow::{Context as _, anyhow};
@@ -58,7 +59,7 @@ impl Roles {
             up.proxy.proxies(&context.metrics),
             Programs::new(up.programs_folder(), up.proxy.wants_access_log(), &context.metrics),
         );
-        let agents = agents.keeping(up.data.as_ref().map(|data| data.join("state")));
+        let agents = agents.keeping(up.data.as_deref().map(Folders::in_data));
         let agents = async move {
             agents.run().await;
             anyhow::Ok(())
