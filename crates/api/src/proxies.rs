@@ -473,9 +473,9 @@ impl Wish {
     }
 }
 
-/// A folder for what the agent keeps.
+/// A folder for what the agent keeps: two copies, as it is written beside the one before.
 fn state() -> Value {
-    json!({"name": "state", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}})
+    json!({"name": "state", "emptyDir": {"medium": "Memory", "sizeLimit": "128Mi"}})
 }
 
 /// What a client of the API needs in a Pod, as it would be mounted into every container.
