@@ -56,9 +56,9 @@ impl Past {
         self.forgotten.saturating_add(self.hashes.len() as u64)
     }
 
-    /// Where another hash came in between this one's last two turns, or after its last: up to which change
-    /// that goes, for a report that came after so many. None: the report came after its last turn.
-    fn interrupted(&self, hash: PlanHash, count: u64) -> Option<u64> {
+    /// Where another hash came before this one's last turn, or after it: what a report of this one proves that came
+    /// after so many. None: the report came after its last turn, and there is no doubt.
+    fn doubt(&self, hash: PlanHash, count: u64) -> Option<Doubt> {
         let other = self.hashes.iter().rposition(|(it, _)| *it != hash)?;
         let turn = self.forgotten.saturating_add(other as u64).saturating_add(1);
         if count > turn {
@@ -66,7 +66,9 @@ impl Past {
         }
         let from = usize::try_from(count.saturating_sub(self.forgotten)).unwrap_or(other);
         let mut later = self.hashes.range(from.min(other)..=other);
-        later.find(|(it, _)| *it != hash).map(|(_, change)| *change)
+        let limit = later.find(|(it, _)| *it != hash).map(|(_, change)| *change)?;
+        // Plans of one load balancer are written one at a time, so a report can be ahead of one answer.
+        Some(Doubt { limit, quick: count == turn })
     }
 
     /// The newest change that led to this hash, of those up to `limit`.
@@ -83,6 +85,14 @@ impl Past {
     fn last(&self) -> Option<(PlanHash, u64)> {
         self.hashes.back().copied()
     }
+}
+
+/// Why a report does not prove the last turn of its plan.
+struct Doubt {
+    /// It proves nothing after this change.
+    limit: u64,
+    /// It may be of a new plan, and be ahead of the answer to our own write.
+    quick: bool,
 }
 
 /// What one agent says in the Lease.
@@ -191,6 +201,15 @@ impl History {
         written.push(hash, change, REMEMBERED_WRITTEN);
     }
 
+    /// Notes what the API has, whoever wrote it. Only the plan of now is known by its hash; of any other it is
+    /// not known which changes are in it.
+    pub fn record_shown(&mut self, load_balancer: &str, hash: PlanHash) {
+        let now = self.plans.get(load_balancer).and_then(Past::last);
+        if let Some((_, change)) = now.filter(|(now, _)| *now == hash) {
+            self.record_written(load_balancer, hash, change);
+        }
+    }
+
     /// How many different plans have been written for a load balancer.
     pub fn writes(&self, load_balancer: &str) -> u64 {
         self.written.get(load_balancer).map_or(0, Past::count)
@@ -235,9 +254,12 @@ impl History {
             let of = |past: Option<&Past>| past?.newest(hash, limit);
             of(plans).max(of(written))
         };
-        let limit = written.and_then(|past| past.interrupted(hash, claim.after));
-        let before = limit.and_then(|limit| newest(Some(limit)));
-        before.or_else(|| newest(None))
+        match written.and_then(|past| past.doubt(hash, claim.after)) {
+            None => newest(None),
+            Some(doubt) => {
+                newest(Some(doubt.limit)).or_else(|| newest(None).filter(|_| doubt.quick))
+            }
+        }
     }
 
     /// What the agents of a load balancer prove together. What is served is what every live one serves,
@@ -418,6 +440,33 @@ mod tests {
         let later = Claim { after: history.writes("lb"), ..early };
         let verdict = history.judge("lb", &[later]);
         assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(3) });
+    }
+
+    #[test]
+    fn a_plan_that_came_back_is_proved_though_the_answer_to_its_write_was_lost() {
+        let mut history = history(&[1]);
+        history.record_written("lb", hash(1), 1);
+        history.record(&"lb".into(), hash(2), 2);
+        history.record_written("lb", hash(2), 2);
+        history.record(&"lb".into(), hash(1), 3);
+        history.record_shown("lb", hash(2));
+        let early = Claim { after: history.writes("lb"), ..claim(1) };
+        let expected = pending(Pending::AgentBehind, Some(1));
+        assert_eq!(history.judge("lb", &[early]), expected);
+        history.record_shown("lb", hash(1));
+        let later = Claim { after: history.writes("lb"), ..claim(1) };
+        let running = Verdict { phase: Phase::Running, applied: Some(3) };
+        assert_eq!(history.judge("lb", &[later]), running);
+    }
+
+    #[test]
+    fn a_new_leader_does_not_take_an_old_report_for_one_of_a_plan_that_came_back() {
+        let mut history = history(&[2]);
+        history.record_written("lb", hash(2), 1);
+        history.record(&"lb".into(), hash(1), 2);
+        history.record_written("lb", hash(1), 2);
+        let before = Claim { after: 0, ..claim(1) };
+        assert_eq!(history.judge("lb", &[before]), pending(Pending::AgentBehind, None));
     }
 
     #[test]

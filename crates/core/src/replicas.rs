@@ -144,7 +144,8 @@ impl Replicas {
                 false => now.saturating_duration_since(it.since),
             },
             lasts: it.entry.lasts,
-            after: it.after,
+            // An agent that has left says nothing else any more.
+            after: if it.entry.left { u64::MAX } else { it.after },
         };
         self.all.values().map(claim).collect()
     }
@@ -167,6 +168,11 @@ impl Replicas {
             !it.entry.whole && !it.is_live(now) && age > it.entry.lasts.saturating_mul(2)
         });
         dead.map(|it| Arc::clone(&it.entry.agent)).collect()
+    }
+
+    /// The writes of the plan are counted anew, as for another load balancer of the name.
+    pub fn count_anew(&mut self) {
+        self.all.values_mut().for_each(|replica| replica.after = 0);
     }
 
     /// Entries were removed. True: that is news.

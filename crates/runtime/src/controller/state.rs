@@ -337,7 +337,9 @@ impl State {
             let planned = self.planner.hash(&lb);
             let plans = self.plans.get(&lb);
             let hash = plans.map_or(planned, |plans| plans.with_foreign(planned));
+            let shown = plans.map(Plans::hash).unwrap_or_default();
             self.history.record(&lb, hash, self.change);
+            self.history.record_shown(&lb, shown);
         }
     }
 

@@ -126,9 +126,13 @@ impl State {
 
     pub(super) fn forget(&mut self, name: &Arc<str>) {
         self.balancers.remove(name);
-        self.by_lease.remove(&names::agent_lease(name));
+        let lease = names::agent_lease(name);
+        self.by_lease.remove(&lease);
         self.planner.handle(Event::Unserved(Arc::clone(name), Vec::new()));
         self.history.forget(name);
+        if let Some(agents) = self.agents.get_mut(&lease) {
+            agents.count_anew();
+        }
         self.unproven.remove(name);
         self.behind.remove(name);
         self.lacking.remove(name);
@@ -169,7 +173,9 @@ impl State {
                         // What its agent says has another hash than what is planned here.
                         self.met.insert(Arc::clone(&lb));
                     }
-                    self.plans.entry(Arc::clone(&lb)).or_default().seen(plan);
+                    let plans = self.plans.entry(Arc::clone(&lb)).or_default();
+                    plans.seen(plan);
+                    self.history.record_shown(&lb, plans.hash());
                 }
                 self.dirty.insert(Target::Plans(lb));
             }
@@ -200,6 +206,7 @@ impl State {
         self.record(lb, name, &[]);
         if let Some(plans) = self.plans.get_mut(lb) {
             plans.gone(name);
+            self.history.record_shown(lb, plans.hash());
             if plans.is_empty() {
                 self.plans.remove(lb);
             }
