@@ -246,8 +246,8 @@ fn cut(text: &str) -> String {
 }
 
 /// The refusals as JSON, as many as there is room for, and how many more keep something from being
-/// served. What concerns all comes first and mere parts last; a consumer is listed with all of its
-/// refusals or not at all.
+/// served. What concerns all comes first and mere parts last, of each those of consumers with few: one that has more than there
+/// is room for hides no other's. A consumer is listed with all of its refusals or not at all.
 fn list(refused: &[Refusal], room: usize) -> (Vec<String>, usize) {
     let mut groups: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for refusal in refused {
@@ -259,10 +259,14 @@ fn list(refused: &[Refusal], room: usize) -> (Vec<String>, usize) {
         let Ok(text) = serde_json::to_string(refusal) else { continue };
         groups.entry((!contested, part, !shared, &refusal.consumer)).or_default().push(text);
     }
+    let size = |texts: &[String]| texts.iter().map(|text| text.len() + 1).sum::<usize>();
+    let sized = groups.into_iter().map(|(key, texts)| (key, size(&texts), texts));
+    let mut groups: Vec<_> = sized.collect();
+    groups.sort_by_key(|((settled, part, own, _), size, _)| (*settled, *part, *own, *size));
     let (mut listed, mut bytes, mut unlisted) = (Vec::new(), 2, 0);
-    for ((_, part, ..), texts) in groups {
-        bytes += texts.iter().map(|text| text.len() + 1).sum::<usize>();
-        if bytes <= room {
+    for ((_, part, ..), size, texts) in groups {
+        if bytes + size <= room {
+            bytes += size;
             listed.extend(texts);
         } else if !part {
             unlisted += texts.len();
@@ -402,10 +406,13 @@ mod tests {
         refused.push(refusal(ConsumerKind::LoadBalancer, "edge", listener([127, 0, 0, 1], 443)));
         let all = Said { refused, ..Said::default() };
         for told in told(&all) {
-            assert_eq!(told.refused.len() + told.unlisted, 10_001, "all but the part");
             assert_eq!(told.refused[0].consumer.kind, ConsumerKind::LoadBalancer);
+            let services =
+                told.refused.iter().filter(|it| it.consumer.kind == ConsumerKind::Service);
+            let services: Vec<_> = services.collect();
+            assert_eq!(services.len() + told.unlisted, 10_000);
             let mut counts = BTreeMap::new();
-            for refusal in &told.refused[1..] {
+            for refusal in services {
                 *counts.entry(&refusal.consumer).or_insert(0) += 1;
             }
             assert!(counts.len() > 50 && counts.values().all(|count| *count == 2), "{counts:?}");
@@ -421,6 +428,17 @@ mod tests {
             };
             let bytes = of(false) + agents * of(true);
             assert!(bytes < 256 * 1024, "{agents}: {bytes}");
+        }
+    }
+
+    #[test]
+    fn a_consumer_with_more_refusals_than_there_is_room_for_hides_no_other() {
+        let service =
+            |name: &str, n| refusal(ConsumerKind::Service, name, listener([127, 0, 0, 1], n));
+        let mut refused: Vec<_> = (0..2000).map(|n| service("a-greedy-one", n)).collect();
+        refused.push(service("shop", 80));
+        for told in told(&Said { refused: refused.clone(), ..Said::default() }) {
+            assert_eq!((told.refused.as_slice(), told.unlisted), (&refused[2000..], 2000));
         }
     }
 
