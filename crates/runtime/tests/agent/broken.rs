@@ -137,14 +137,14 @@ async fn an_agent_that_cannot_see_says_so_in_its_lease_and_renews_it_after_a_pan
         let lease = leases(&client).get("bowline-agent-edge").await.map_err(|it| it.to_string())?;
         lease.spec.and_then(|spec| spec.renew_time).ok_or("never renewed".to_owned())
     };
-    let first = eventually("a report", renewed).await;
+    eventually("a report", renewed).await;
     mine.lay();
     eventually("the panic", || async { if mine.is_gone() { Ok(()) } else { Err(String::new()) } })
         .await;
-    let after = eventually("another report", renewed).await;
-    assert!(after > first);
+    // What panicked may have been a read, so nothing need have been renewed meanwhile.
+    let then = eventually("the last report", renewed).await;
     eventually("a report after the panic", || async {
-        if renewed().await? > after { Ok(()) } else { Err("not renewed".to_owned()) }
+        if renewed().await? > then { Ok(()) } else { Err("not renewed".to_owned()) }
     })
     .await;
     agent.stop().await;
