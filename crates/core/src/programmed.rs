@@ -201,8 +201,8 @@ impl History {
         written.push(hash, change, REMEMBERED_WRITTEN);
     }
 
-    /// Notes what the API has, whoever wrote it. Only the plan of now is known by its hash; of any other it is
-    /// not known which changes are in it.
+    /// Notes the plan that the API shows, also where another leader wrote it. Only the plan of now is known by its
+    /// hash; which changes are in any other plan is not known.
     pub fn record_shown(&mut self, load_balancer: &str, hash: PlanHash) {
         let now = self.plans.get(load_balancer).and_then(Past::last);
         if let Some((_, change)) = now.filter(|(now, _)| *now == hash) {

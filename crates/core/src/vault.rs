@@ -1,9 +1,9 @@
 //! Which certificates a load balancer's agents are handed. Secrets that an agent may read are limited in number
 //! and size, so each namespace has a share of them. A certificate that is handed out stays, and so does its
-//! successor: what a user's Secret has room for is reserved for its next certificate, whose size is known only when it
-//! was read. What waits comes in as soon as there is room, the oldest first. The room is recorded beside each
-//! certificate, so a leader that begins knows whose successor a certificate is. Pure: the leader's writer tells it what
-//! is needed.
+//! successor: the room of a user's Secret is reserved for its next certificate, whose size the leader knows only after
+//! reading it. A certificate that waits is handed out as soon as there is room, that of the oldest Ingress first. The
+//! room is recorded beside each certificate, so a new leader knows which certificate succeeds which. Pure: the leader's
+//! writer says which certificates are needed.
 //!
 //! ```text
 //!  all that may be needed at once ─┬─ half: every namespace has SHARE of its own

@@ -136,7 +136,7 @@ impl Ledger {
         self.reckon(address, room);
     }
 
-    /// Whether an address that nobody holds is not free yet: it rests, or its object is still there.
+    /// Whether an address without a holder is not free yet: it rests, or its Address object still exists.
     pub(super) fn is_being_released(&self, address: IpAddr) -> bool {
         self.entries.get(&address).is_some_and(|entry| {
             entry.held.is_some() || entry.recorded.is_some() || entry.sent.is_some()

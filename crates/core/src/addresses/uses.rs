@@ -1,8 +1,8 @@
 //! Addresses that tenants' Services use without having them from here: `externalIPs`, and the status of
 //! Services that are not ours. A use makes an address taken only as far as its pool would grant it to that
 //! namespace; what goes beyond is ignored, and the Service is told. At a leader that begins, which uses count is a
-//! function of objects and records alone; from then on a use that is ignored begins to count only when nobody that asks
-//! for an address gets it. Uses by Nodes and load balancers always count, and are not kept here.
+//! function of objects and records alone; from then on a use that is ignored begins to count only when no Service or
+//! ExternalIP that asks for the address gets it. Uses by Nodes and load balancers always count, and are not kept here.
 
 use super::choose::{Passed, told};
 use super::entry::User;

@@ -132,7 +132,7 @@ pub struct Wanted {
     pub checks: usize,
     /// How many may be.
     pub most_checks: usize,
-    /// Backends whose servers are not checked because there are too few files.
+    /// Backends without health checks, because HAProxy may open too few files.
     pub unchecked: BTreeSet<Word>,
 }
 

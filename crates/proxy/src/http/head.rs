@@ -1,8 +1,8 @@
 //! Reads the head of a request within its limits and refuses what two servers could read differently.
 //! It decides nothing about where the request goes; the connection loop calls it before pingora.
 //!
-//! Refused with 503: a large head that its client has no share of the bytes for, or whose bytes another
-//! client needs more.
+//! Refused with 503: a large head of a client that holds its share of the bytes for large heads, and a large head
+//! whose bytes go to a client that holds fewer.
 //! Refused with 400: a length beside a transfer coding, two unlike lengths, any transfer coding but
 //! `chunked`, HTTP/1.1 without a host, two hosts. Refused with 431: a head that is too large. A head
 //! that does not come in time is answered with 408.

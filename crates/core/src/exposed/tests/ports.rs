@@ -1,4 +1,4 @@
-//! Which Service has a port, and which ports nobody gets.
+//! Which Service has a port, and which ports no Service gets.
 
 use super::*;
 
