@@ -351,6 +351,15 @@ pub fn is_busy(complaint: &str) -> bool {
     complaint.contains("still has connections")
 }
 
+/// Which of so many removals of servers HAProxy has done, by the lines of its answer: one each, in their order. None
+/// where the answer has another number of lines, so that nobody can tell.
+pub fn removed(count: usize, answer: &str) -> Option<Vec<bool>> {
+    let lines = answer.lines().map(str::trim).filter(|line| !line.is_empty());
+    // A server that HAProxy does not know is as good as removed.
+    let removed: Vec<_> = lines.map(|line| !is_busy(line)).collect();
+    (removed.len() == count).then_some(removed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -361,6 +370,14 @@ mod tests {
 
     fn at(last: u8) -> SocketAddr {
         ([10, 0, 0, last], 80).into()
+    }
+
+    #[test]
+    fn removals_of_one_message_are_told_apart_by_their_lines() {
+        let answer = "Server deleted.\n\nServer still has connections attached to it, cannot remove server.\n\n\
+                      No such server.\n\n";
+        assert_eq!(removed(3, answer), Some(vec![true, false, true]));
+        assert_eq!(removed(2, answer), None);
     }
 
     #[test]

@@ -30,6 +30,11 @@ impl Word {
         Ok(Self(name.replace('/', ":").into()))
     }
 
+    /// The name of the pool that a section was named for.
+    pub(super) fn pool_name(&self) -> String {
+        self.0.replace(':', "/")
+    }
+
     /// A name made of letters, digits, `-`, `_` and `.`.
     pub fn name(name: &str) -> Result<Self, BadText> {
         check(name, NAME, plain)?;
@@ -118,6 +123,12 @@ mod tests {
     use super::*;
     use crate::samples::hostile;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_section_leads_back_to_its_pool() {
+        let name = "ingress/shop/web/api/8080";
+        assert_eq!(Word::pool(name).expect("a name").pool_name(), name);
+    }
 
     #[test]
     fn no_two_pools_have_one_name() {

@@ -28,6 +28,8 @@ use tokio::time::Instant;
 
 /// How often servers that were retired are tried to be removed.
 const SWEEP: Duration = Duration::from_millis(500);
+/// How many of them at a time: about 20 ms, for which everything else waits.
+const SWEPT: usize = 1_000;
 /// How long files may be behind what runs.
 const SAVE: Duration = Duration::from_secs(2);
 /// How long connections of a removed member live on where the plan does not say.
@@ -62,6 +64,8 @@ pub(super) struct Proxy {
     deaf: bool,
     /// Servers that were retired, and until when their connections may live.
     leaving: BTreeMap<(Word, SocketAddr), Instant>,
+    /// The last one that a sweep tried to remove, where there are more behind it.
+    swept: Option<(Word, SocketAddr)>,
     /// Since when files are behind.
     unsaved: Option<Instant>,
     compare_at: Instant,
@@ -89,6 +93,7 @@ impl Proxy {
             pid: 0,
             deaf: false,
             leaving: BTreeMap::new(),
+            swept: None,
             unsaved: None,
             compare_at: now,
             sweep_at: now,

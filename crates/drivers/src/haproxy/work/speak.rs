@@ -1,7 +1,7 @@
 //! Telling HAProxy: commands go to its runtime socket, and what it then has is known. What it does not take is
 //! read back; what it cannot be told is left to a reload.
 
-use super::{Common, DRAIN, Proxy, SWEEP, trouble};
+use super::{Common, DRAIN, Proxy, SWEEP, SWEPT, trouble};
 use crate::Error;
 use crate::desired::Desired;
 use crate::haproxy::command::{self, Command};
@@ -9,6 +9,7 @@ use crate::haproxy::diff::diff;
 use crate::haproxy::text::Word;
 use crate::haproxy::wanted::{Body, Section};
 use crate::program::work::Program as _;
+use std::ops::Bound;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -110,45 +111,59 @@ impl Proxy {
         Ok(complaints)
     }
 
-    /// Removes retired servers that have no connections any more, and ends those of who had its time.
+    /// Removes retired servers that have no connections any more, and ends those of who had its time. So many at a
+    /// time: a tenant that changes thousands of members keeps nobody's change waiting.
     pub(super) async fn sweep(&mut self, common: &mut Common) -> Result<(), Error> {
         let now = Instant::now();
-        let mut cuts = Vec::new();
-        for ((backend, address), _) in self.leaving.iter().filter(|(_, ends)| **ends <= now) {
-            cuts.push(Command::Cut { backend: backend.clone(), address: *address });
-        }
-        let lost = |cause| trouble("removing servers", cause);
-        if let Err(cause) = self.send(command::messages(&cuts)).await {
-            self.lost(common);
-            return Err(lost(cause));
-        }
-        let leaving: Vec<_> = self.leaving.keys().cloned().collect();
-        for (backend, address) in leaving {
-            let command = Command::RemoveServer { backend: backend.clone(), address };
-            let complaints =
-                match self.send(command::messages(std::slice::from_ref(&command))).await {
-                    Ok(complaints) => complaints,
-                    Err(cause) => {
-                        self.lost(common);
-                        return Err(lost(cause));
-                    }
-                };
-            if complaints.iter().any(|complaint| command::is_busy(complaint)) {
-                continue;
+        let turn = self.swept.take();
+        let from = turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.leaving.range((from, Bound::Unbounded)).map(|(key, _)| key);
+        let leaving: Vec<_> = behind.take(SWEPT).cloned().collect();
+        // The first ones have their turn again after the last one.
+        self.swept = leaving.last().filter(|_| leaving.len() == SWEPT).cloned();
+        let ended = leaving.iter().filter(|key| self.leaving.get(key).is_some_and(|at| *at <= now));
+        let cuts: Vec<_> = ended
+            .map(|(backend, address)| Command::Cut { backend: backend.clone(), address: *address })
+            .collect();
+        let removals: Vec<_> = leaving
+            .iter()
+            .map(|(backend, address)| Command::RemoveServer {
+                backend: backend.clone(),
+                address: *address,
+            })
+            .collect();
+        let removed = match self.remove(&cuts, &removals).await {
+            Ok(removed) => removed,
+            Err(cause) => {
+                self.lost(common);
+                return Err(trouble("removing servers", cause));
             }
-            self.leaving.remove(&(backend, address));
+        };
+        for ((key, command), _) in
+            leaving.iter().zip(&removals).zip(removed).filter(|(_, removed)| *removed)
+        {
+            self.leaving.remove(key);
             if let Some(observed) = &mut self.observed {
-                observed.done(&command);
+                observed.done(command);
             }
         }
         Ok(())
     }
+
+    /// Cuts connections, and tries removals; which of them were done.
+    async fn remove(&self, cuts: &[Command], removals: &[Command]) -> std::io::Result<Vec<bool>> {
+        self.send(command::messages(cuts)).await?;
+        let mut answer = String::new();
+        for message in command::messages(removals) {
+            answer.push_str(&self.admin.ask(&message).await?);
+        }
+        // Where nobody can tell, they are tried again with the next sweep.
+        Ok(command::removed(removals.len(), &answer).unwrap_or_else(|| vec![false; removals.len()]))
+    }
 }
 
 fn drain_time(desired: &Desired, backend: &Word) -> Duration {
-    let mut pools = desired.pools.values();
-    let pool = pools.find(|pool| Word::pool(&pool.name).as_ref() == Ok(backend));
-    let seconds = pool.and_then(|pool| pool.timeouts.drain_seconds);
+    let seconds = desired.pools.get(&*backend.pool_name()).and_then(|it| it.timeouts.drain_seconds);
     seconds.map_or(DRAIN, |seconds| Duration::from_secs(u64::from(seconds)))
 }
 
