@@ -94,7 +94,8 @@ impl Unread {
         let (listeners, sites) =
             (all("listeners").filter_map(listener), all("sites").filter_map(site));
         let (listeners, sites) = (listeners.collect(), sites.collect());
-        Some(Fragment { consumer, part, listeners, sites, pools: Vec::new() })
+        let (claimed, pools) = (false, Vec::new());
+        Some(Fragment { consumer, part, claimed, listeners, sites, pools })
     }
 }
 

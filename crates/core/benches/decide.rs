@@ -322,6 +322,7 @@ fn fragment(i: usize) -> Fragment {
             uid: format!("0000-{i:032}").into(),
         },
         part: 0,
+        claimed: false,
         listeners: vec![Listener {
             address: ADDRESS,
             port: port(i),

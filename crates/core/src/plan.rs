@@ -44,6 +44,9 @@ pub struct Fragment {
     /// A consumer with very many rules has several parts, each with the pools that its rules need.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub part: u32,
+    /// Whether the load balancer is claimed by the consumer's namespace, so that no other namespace uses it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub claimed: bool,
     /// Where connections are accepted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<Listener>,

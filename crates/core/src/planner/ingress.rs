@@ -102,6 +102,7 @@ where
     let fragment = Fragment {
         consumer: Who::ingress(&ingress.key).with_uid(&ingress.uid),
         part: 0,
+        claimed: false,
         listeners: Vec::new(),
         sites,
         pools: backends.pools.into_values().collect(),

@@ -55,6 +55,7 @@ impl<'a> Splitter<'a> {
         let empty = Fragment {
             consumer: fragment.consumer.clone(),
             part: 0,
+            claimed: fragment.claimed,
             listeners: Vec::new(),
             sites: Vec::new(),
             pools: Vec::new(),

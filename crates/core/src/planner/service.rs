@@ -136,7 +136,10 @@ pub(super) fn build<'a>(
     reached.sort_unstable();
     reached.dedup();
     let consumer = me.with_uid(&service.uid);
-    match parts::split(Fragment { consumer, part: 0, listeners, sites: Vec::new(), pools }) {
+    let claim = target.lb.claim.as_ref();
+    let claimed = claim.is_some_and(|(claim, _)| claim.namespace == service.key.namespace);
+    let sites = Vec::new();
+    match parts::split(Fragment { consumer, part: 0, claimed, listeners, sites, pools }) {
         Ok(parts) => {
             let (draining, certificates) = (Vec::new(), BTreeSet::new());
             Built { addresses: Ok(reached), draining, parts, problems, certificates }

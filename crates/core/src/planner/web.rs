@@ -73,7 +73,14 @@ pub(super) fn build<'a>(
             .unwrap_or_else(|| target.problem(Reason::NoAddress, "has no address yet"))),
     };
     let consumer = me.with_uid(&target.lb.uid);
-    let fragment = Fragment { consumer, part: 0, listeners, sites: Vec::new(), pools: Vec::new() };
+    let fragment = Fragment {
+        consumer,
+        part: 0,
+        claimed: false,
+        listeners,
+        sites: Vec::new(),
+        pools: Vec::new(),
+    };
     let built = Built {
         addresses: reached.clone(),
         draining: Vec::new(),

@@ -52,6 +52,7 @@ pub(super) fn fragment(service: &str, port: u16, backends: Backends) -> Fragment
     Fragment {
         consumer: consumer(ConsumerKind::Service, service),
         part: 0,
+        claimed: false,
         listeners: vec![listener(port, service)],
         sites: Vec::new(),
         pools: vec![pool(service, backends)],
@@ -82,6 +83,7 @@ pub(super) fn web(name: &str, sites: Vec<Site>) -> Fragment {
     Fragment {
         consumer: consumer(ConsumerKind::Ingress, name),
         part: 0,
+        claimed: false,
         listeners: Vec::new(),
         sites,
         pools: Vec::new(),

@@ -386,6 +386,7 @@ mod tests {
         Fragment {
             consumer: consumer(),
             part: 0,
+            claimed: false,
             listeners: Vec::new(),
             sites: Vec::new(),
             pools: Vec::new(),

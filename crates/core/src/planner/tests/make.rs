@@ -69,7 +69,7 @@ pub(super) fn fragment_at(consumer: ConsumerRef, addresses: &[IpAddr]) -> Fragme
         serves: Serves::Entry(ENTRY_WEB.into()),
     };
     let listeners = addresses.iter().map(listener).collect();
-    Fragment { consumer, part: 0, listeners, sites: Vec::new(), pools: Vec::new() }
+    Fragment { consumer, part: 0, claimed: false, listeners, sites: Vec::new(), pools: Vec::new() }
 }
 
 /// A load balancer for everybody, with one address.

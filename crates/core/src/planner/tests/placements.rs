@@ -178,6 +178,19 @@ fn who_names_a_claim_goes_where_claim_and_load_balancer_name_each_other() {
 }
 
 #[test]
+fn the_plan_says_whether_a_load_balancer_is_claimed_for_a_service_also_when_that_changes() {
+    let asks =
+        Service { placement: Ok(Placement::LoadBalancer("p".into())), ..service("a/x", &[80]) };
+    let mut planner = planner(Config::default(), vec![lb("p").into(), asks.into()]);
+    for (lb, expected) in [(lb("p"), false), (claimed("p", "a/c"), true), (lb("p"), false)] {
+        planner.handle(Event::Apply(Box::new(lb.into())));
+        planner.take();
+        let parts = planner.parts(ConsumerKind::Service, &key("a/x")).iter();
+        assert_eq!(parts.map(|part| part.claimed).collect::<Vec<_>>(), [expected]);
+    }
+}
+
+#[test]
 fn it_is_told_how_many_ask_for_a_claim_when_that_changes() {
     let asks = |name: &str| Service {
         placement: Ok(Placement::Claim("c".into())),
