@@ -87,6 +87,8 @@ pub enum Reason {
     MemberRefused,
     /// More members than a pool may have.
     TooManyMembers,
+    /// A listener for which its namespace has no room at the agent.
+    TooManyListeners,
     /// A certificate for which its namespace has no room on the load balancer.
     TooManyCertificates,
     /// The proxy may open too few files for it.

@@ -17,6 +17,9 @@ mod pools;
 #[cfg(test)]
 mod properties;
 mod shards;
+mod shares;
+#[cfg(test)]
+mod sharing;
 mod sites;
 #[cfg(test)]
 mod tests;
@@ -193,6 +196,22 @@ impl Resolver {
         Self { guard: Guard::new(rules), ..Self::default() }
     }
 
+    /// The same, for a driver that can open so many listeners. Namespaces share them ([`shares`]). None: there is no bound.
+    pub fn bounded(mut self, listeners: Option<usize>) -> Self {
+        self.listeners.shares.bound(listeners);
+        self
+    }
+
+    /// These listeners were open before this process started: they come before others at the first
+    /// [`Self::take`], and for no namespace other than the one that they were open for.
+    pub fn held(&mut self, before: &Update) {
+        for change in &before.listeners {
+            if let Change::Put(key, it) = change {
+                self.listeners.shares.keep(*key, it.consumer.namespace.clone());
+            }
+        }
+    }
+
     /// Takes in what is told. Nothing is resolved before [`Self::take`].
     pub fn handle(&mut self, event: Event) {
         match event {
@@ -341,7 +360,7 @@ impl Resolver {
     }
 
     /// What is left out of what [`Self::take`] has given so far, each on the consumer that it concerns: members,
-    /// and fragments that cannot be read.
+    /// listeners for which there is no room, and fragments that cannot be read.
     pub fn left_out(&self) -> impl Iterator<Item = Refusal> {
         let unread = self.shards.unread().map(|(consumer, served)| {
             let (then, extent) = match served {
@@ -355,12 +374,14 @@ impl Resolver {
             let problem = Problem::new(Reason::PlanUnread, message);
             Refusal { consumer: consumer.clone(), problem, extent }
         });
-        self.pools.left_out().chain(unread)
+        self.pools.left_out().chain(self.listeners.left_out()).chain(unread)
     }
 
     /// Whether something else is left out than when it was last asked. Nothing else need have changed.
     pub fn take_left_out_changed(&mut self) -> bool {
-        self.pools.take_left_out_changed() | self.shards.take_unread_changed()
+        self.pools.take_left_out_changed()
+            | self.listeners.shares.take_changed()
+            | self.shards.take_unread_changed()
     }
 
     /// What the plan has for two consumers and is served for the other one, as two leaders may record it for

@@ -75,6 +75,10 @@ impl Driver for Builtin {
         }
     }
 
+    fn most_listeners(&self) -> Option<usize> {
+        Some(self.proxy.limits().listeners)
+    }
+
     async fn drain(&mut self, grace: Duration) {
         self.proxy.drain(grace).await;
     }

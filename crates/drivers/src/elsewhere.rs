@@ -160,6 +160,10 @@ impl<D: Driver> Driver for Elsewhere<D> {
         Ok(self.translated(report))
     }
 
+    fn most_listeners(&self) -> Option<usize> {
+        self.driver.most_listeners()
+    }
+
     async fn drain(&mut self, grace: Duration) {
         self.driver.drain(grace).await;
     }

@@ -32,6 +32,11 @@ pub trait Driver: Send {
         std::future::pending()
     }
 
+    /// How many listeners it can have open beside all else that it has to open. None: nothing here bounds them.
+    fn most_listeners(&self) -> Option<usize> {
+        None
+    }
+
     /// Stops accepting, lets what is under way end within the grace, then stops.
     fn drain(&mut self, grace: std::time::Duration) -> impl Future<Output = ()> + Send;
 }

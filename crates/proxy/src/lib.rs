@@ -77,6 +77,11 @@ impl Proxy {
         Self { state, report, shared }
     }
 
+    /// What it is held to.
+    pub fn limits(&self) -> &Limits {
+        &self.shared.options.limits
+    }
+
     /// Brings a difference into force and says what could not be done.
     pub async fn apply(&self, update: &Update) -> Report {
         let mut state = self.state.lock().await;

@@ -39,6 +39,8 @@ pub struct Limits {
     /// Connections of one client, at all listeners together, while no other client needs them. A client
     /// is an IPv4 address, or the /64 of an IPv6 address.
     pub client_connections: usize,
+    /// Listeners in all. The proxy opens all that it is given: whoever gives it something holds to this.
+    pub listeners: usize,
     /// Sessions of datagrams in all.
     pub sessions: usize,
     /// Sessions of datagrams at one listener; half of all at most.
@@ -80,6 +82,7 @@ pub struct Limits {
 
 /// The most of each, however many file descriptors there are.
 const CONNECTIONS: usize = 16_384;
+const LISTENERS: usize = 65_536;
 const SESSIONS: usize = 8_192;
 const LISTENER_SESSIONS: usize = 2_000;
 const IDLE_MEMBERS: usize = 4_096;
@@ -101,8 +104,8 @@ fn most_of(all: usize) -> usize {
 
 impl Limits {
     /// What goes with so many file descriptors, and so many bytes of memory where they are limited. Of
-    /// descriptors an eighth is left to whoever shares the process, and to listeners; a client's connection
-    /// takes two, its own and its member's. Of memory a half is left.
+    /// descriptors an eighth is left to whoever shares the process, and to listeners, which have half of all that is
+    /// left; a client's connection takes two, its own and its member's. Of memory a half is left.
     pub fn within(descriptors: u64, memory: Option<u64>) -> Self {
         let memory =
             memory.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -115,8 +118,10 @@ impl Limits {
         // Seven sixteenths, less what sessions and kept connections have.
         let for_places = memory / 16 * 7 - memory / 64 - memory / 32;
         let connections = CONNECTIONS.min(left / 2).min(for_places / PLACE).max(1);
+        let used = 2 * connections + sessions + idle_members + checks;
         Self {
             connections,
+            listeners: LISTENERS.min(all.saturating_sub(used) / 2),
             listener_connections: most_of(connections),
             client_connections: most_of(connections),
             sessions,
@@ -135,6 +140,7 @@ impl Default for Limits {
             connections: CONNECTIONS,
             listener_connections: most_of(CONNECTIONS),
             client_connections: most_of(CONNECTIONS),
+            listeners: LISTENERS,
             sessions: SESSIONS,
             listener_sessions: LISTENER_SESSIONS,
             header_bytes: HEADER_BYTES,
@@ -195,7 +201,10 @@ mod tests {
             let limits = Limits::within(descriptors, None);
             assert_eq!(limits.connections, connections, "{descriptors}");
             assert!(used(limits) <= (descriptors - descriptors / 8).max(3), "{limits:?}");
+            assert!(limits.listeners as u64 <= descriptors.saturating_sub(used(limits)) / 2);
         }
+        let listeners = [256, 1024, 65_536].map(|all| Limits::within(all, None).listeners);
+        assert_eq!(listeners, [64, 64, 10_112]);
         assert_eq!(Limits::within(u64::MAX, None), Limits::default());
         assert_eq!(Limits::within(u64::MAX, Some(u64::MAX)), Limits::default());
     }

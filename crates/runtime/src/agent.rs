@@ -106,11 +106,15 @@ async fn serve<D: Driver>(
     tasks.keep(format!("the report of load balancer {}", options.load_balancer), move |works| {
         reports_in.clone().run(reports.clone(), works)
     });
+    let mut resolver = Resolver::with(options.members.clone()).bounded(driver.most_listeners());
+    if let Some(kept) = memory.kept() {
+        resolver.held(&kept.update);
+    }
     let mut agent = Agent {
         client,
         context: context.clone(),
         driver,
-        resolver: Resolver::with(options.members.clone()),
+        resolver,
         rules: options.members.clone(),
         memory,
         tally: Tally::default(),
@@ -544,7 +548,7 @@ impl<D: Driver> Agent<D> {
     }
 
     /// What the driver said, and what the agent itself found: what is served for another consumer, members
-    /// that get no traffic, and certificates that have been missing for too long.
+    /// that get no traffic, listeners that have no room, and certificates that have been missing for too long.
     fn with_own(&self, said: &bowline_core::update::Report) -> bowline_core::update::Report {
         let mut report = said.clone();
         report.refused.extend(self.resolver.unserved());

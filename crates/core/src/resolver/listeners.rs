@@ -1,13 +1,15 @@
-//! Listeners, each held back while the pool that it serves is missing. A listener that two consumers have
-//! in the plan stays with the one that it was opened for.
+//! Listeners, each held back while the pool that it serves is missing, and while its namespace has no room for it
+//! ([`super::shares`]). A listener that two consumers have in the plan stays with the one that it was opened for.
 
 use super::pieces::Pieces;
 use super::pools::Pools;
 use super::shards::Part;
+use super::shares::Shares;
 use super::{Contested, Unserved};
 use crate::key::ConsumerRef;
+use crate::outcome::{Problem, Reason};
 use crate::plan::Serves;
-use crate::update::{Change, Extent, ListenerKey, ResolvedListener, Update};
+use crate::update::{Change, Extent, ListenerKey, Refusal, ResolvedListener, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -19,6 +21,8 @@ pub(super) struct Listeners {
     pub(super) dirty: BTreeSet<ListenerKey>,
     /// Listeners that several consumers have in the plan.
     contested: BTreeSet<ListenerKey>,
+    /// How many are open, and which wait for room.
+    pub(super) shares: Shares,
 }
 
 #[derive(Debug, Default)]
@@ -28,18 +32,23 @@ struct Entry {
     holder: Option<ConsumerRef>,
     /// The pool that it watches.
     pool: Option<Arc<str>>,
+    /// What the driver has.
     given: Option<Arc<ResolvedListener>>,
+    /// What it gets when there is room.
+    waiting: Option<Arc<ResolvedListener>>,
 }
 
 impl Entry {
-    /// The listener as its holder has it; where that has none any more, as the first of the others has it.
-    fn wanted(&mut self) -> Option<Arc<ResolvedListener>> {
+    /// The listener as its holder has it; where that has none any more, as the first of the others has it. And
+    /// whether the load balancer is claimed for it.
+    fn wanted(&mut self) -> Option<(Arc<ResolvedListener>, bool)> {
         let held = |(part, _): &(&Part, usize)| Some(&part.key.0) == self.holder.as_ref();
         let chosen = self.pieces.iter().find(held).or_else(|| self.pieces.first());
         let (part, index) = chosen?;
         let (holder, wanted) = (part.key.0.clone(), part.listeners[index].1.clone());
+        let claimed = part.claimed;
         self.holder = Some(holder);
-        Some(wanted)
+        Some((wanted, claimed))
     }
 
     /// The consumers that have it in the plan and are not its holder.
@@ -70,39 +79,91 @@ impl Listeners {
 
     /// Brings dirty listeners up to date, after the pools, and says what is different.
     pub(super) fn take(&mut self, pools: &mut Pools, update: &mut Update) {
+        // Those that are closed for one namespace may be opened for another.
+        let mut closed = BTreeSet::new();
         for key in std::mem::take(&mut self.dirty) {
+            self.look_at(key, pools, &mut closed, update);
+        }
+        while let Some(key) = self.shares.admit() {
             let Some(entry) = self.listeners.get_mut(&key) else { continue };
-            let wanted = entry.wanted();
-            match entry.others().next() {
-                Some(_) => self.contested.insert(key),
-                None => self.contested.remove(&key),
-            };
-            let pool = wanted.as_ref().and_then(|wanted| match &wanted.listener.serves {
-                Serves::Pool(pool) => Some(pool.clone()),
-                Serves::Entry(_) => None,
-            });
-            if entry.pool != pool {
-                if let Some(old) = &entry.pool {
-                    pools.unwatch(old, key);
-                }
-                if let Some(new) = &pool {
-                    pools.watch(new.clone(), key);
-                }
-                entry.pool = pool;
+            entry.given = entry.waiting.take();
+            closed.remove(&key);
+            update.listeners.extend(entry.given.clone().map(|now| Change::Put(key, now)));
+        }
+        self.shares.settle();
+        update.listeners.extend(closed.into_iter().map(Change::Remove));
+        update.listeners.sort_unstable_by_key(|change| match change {
+            Change::Put(key, _) | Change::Remove(key) => *key,
+        });
+    }
+
+    /// Looks at one listener: what is open for its namespace stays open, all else waits until all are looked at.
+    fn look_at(
+        &mut self,
+        key: ListenerKey,
+        pools: &mut Pools,
+        closed: &mut BTreeSet<ListenerKey>,
+        update: &mut Update,
+    ) {
+        let Some(entry) = self.listeners.get_mut(&key) else { return };
+        let wanted = entry.wanted();
+        match entry.others().next() {
+            Some(_) => self.contested.insert(key),
+            None => self.contested.remove(&key),
+        };
+        let pool = wanted.as_ref().and_then(|(wanted, _)| match &wanted.listener.serves {
+            Serves::Pool(pool) => Some(pool.clone()),
+            Serves::Entry(_) => None,
+        });
+        if entry.pool != pool {
+            if let Some(old) = &entry.pool {
+                pools.unwatch(old, key);
             }
-            let held_back = entry.pool.as_ref().is_some_and(|pool| !pools.is_given(pool));
-            let wanted = wanted.filter(|_| !held_back);
-            match (&entry.given, &wanted) {
-                (Some(before), Some(now)) if before == now => {}
-                (_, Some(now)) => update.listeners.push(Change::Put(key, now.clone())),
-                (Some(_), None) => update.listeners.push(Change::Remove(key)),
-                (None, None) => {}
+            if let Some(new) = &pool {
+                pools.watch(new.clone(), key);
             }
-            entry.given = wanted;
-            if entry.pieces.is_empty() {
-                self.listeners.remove(&key);
+            entry.pool = pool;
+        }
+        let held_back = entry.pool.as_ref().is_some_and(|pool| !pools.is_given(pool));
+        let wanted = wanted.filter(|_| !held_back);
+        if let Some(waiting) = entry.waiting.take() {
+            self.shares.leave(key, &waiting.consumer.namespace);
+        }
+        let before = entry.given.take();
+        match (before, wanted) {
+            (Some(before), Some((now, claimed)))
+                if before.consumer.namespace == now.consumer.namespace =>
+            {
+                self.shares.claim(&now.consumer.namespace, claimed);
+                if before != now {
+                    update.listeners.push(Change::Put(key, now.clone()));
+                }
+                entry.given = Some(now);
+            }
+            (before, wanted) => {
+                if let Some(before) = before {
+                    self.shares.close(&before.consumer.namespace);
+                    closed.insert(key);
+                }
+                if let Some((now, claimed)) = wanted {
+                    self.shares.wait(key, &now.consumer.namespace, claimed);
+                    entry.waiting = Some(now);
+                }
             }
         }
+        if entry.pieces.is_empty() {
+            self.listeners.remove(&key);
+        }
+    }
+
+    /// The listeners that are not open for want of room, each on its consumer.
+    pub(super) fn left_out(&self) -> impl Iterator<Item = Refusal> {
+        self.shares.waiting().filter_map(|(key, namespace, full)| {
+            let waiting = self.listeners.get(key)?.waiting.as_ref()?;
+            let problem = Problem::new(Reason::TooManyListeners, full.message(key, namespace));
+            let (consumer, extent) = (waiting.consumer.clone(), Extent::Listener(*key));
+            Some(Refusal { consumer, problem, extent })
+        })
     }
 
     /// What the plan has for a consumer and is served for another.
@@ -125,6 +186,6 @@ impl Listeners {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.listeners.is_empty()
+        self.listeners.is_empty() && self.shares.is_empty()
     }
 }

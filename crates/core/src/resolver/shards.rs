@@ -16,6 +16,8 @@ pub(super) type PartKey = (ConsumerRef, u32);
 pub(super) struct Part {
     pub(super) key: PartKey,
     hash: PlanHash,
+    /// Whether the load balancer is claimed by the consumer's namespace.
+    pub(super) claimed: bool,
     pub(super) listeners: Vec<(ListenerKey, Arc<ResolvedListener>)>,
     pub(super) sites: Vec<(SiteKey, Site)>,
     pub(super) pools: Vec<Arc<Pool>>,
@@ -35,6 +37,7 @@ impl Part {
             .map(|site| (SiteKey { entry: site.entry.clone(), host: site.host.clone() }, site));
         Self {
             hash,
+            claimed: fragment.claimed,
             listeners,
             sites: sites.collect(),
             pools: fragment.pools.into_iter().map(Arc::new).collect(),

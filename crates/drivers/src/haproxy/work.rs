@@ -183,6 +183,10 @@ impl Program for Proxy {
         render::render(desired, excluded, &self.settings, &self.held())
     }
 
+    fn most_listeners(&self) -> usize {
+        budget::most_listeners(self.settings.descriptors)
+    }
+
     fn files(wanted: &Wanted) -> BTreeMap<String, Vec<u8>> {
         wanted.files()
     }

@@ -52,6 +52,14 @@ pub enum Stream {
     Missing,
 }
 
+/// How many connections each process of nginx has. A listener takes one of them.
+const CONNECTIONS: u64 = 8192;
+
+/// How many listeners nginx can have: with as many as it has connections it does not start.
+pub fn most_listeners(settings: &Settings) -> usize {
+    usize::try_from((CONNECTIONS / 2).min(settings.files / 4)).unwrap_or(usize::MAX)
+}
+
 /// What nginx is to have, and what of the plan is not in it.
 pub type Rendered = crate::program::Rendered<Wanted>;
 

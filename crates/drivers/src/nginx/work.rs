@@ -162,6 +162,10 @@ impl Program for Proxy {
         render::render(desired, excluded, &self.settings)
     }
 
+    fn most_listeners(&self) -> usize {
+        render::most_listeners(&self.settings)
+    }
+
     fn files(wanted: &Wanted) -> BTreeMap<String, Vec<u8>> {
         wanted.files()
     }

@@ -22,6 +22,7 @@ pub(super) enum Request {
 #[derive(Debug)]
 pub struct Driven {
     name: &'static str,
+    most_listeners: usize,
     requests: mpsc::Sender<Request>,
     report: watch::Receiver<Report>,
 }
@@ -31,8 +32,9 @@ impl Driven {
     pub(crate) fn begin<P: Program>(common: Common<P>, program: P) -> Self {
         let (requests, waiting) = mpsc::channel(1);
         let (reports, report) = watch::channel(Report::default());
+        let most_listeners = program.most_listeners();
         tokio::spawn(Worker::new(common, program, reports).run(waiting));
-        Self { name: P::NAME, requests, report }
+        Self { name: P::NAME, most_listeners, requests, report }
     }
 
     fn gone(&self) -> Error {
@@ -53,6 +55,10 @@ impl Driver for Driven {
     async fn changed(&mut self) -> Result<Report, Error> {
         self.report.changed().await.map_err(|_| self.gone())?;
         Ok(self.report.borrow_and_update().clone())
+    }
+
+    fn most_listeners(&self) -> Option<usize> {
+        Some(self.most_listeners)
     }
 
     async fn drain(&mut self, grace: Duration) {

@@ -57,6 +57,9 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
     /// All that it is to have.
     type Wanted: Clone + Debug + Default + Send + Sync;
 
+    /// How many listeners it can open, whatever else it has to open.
+    fn most_listeners(&self) -> usize;
+
     /// From what is desired to what it is to have, and what it will not do. Pure.
     fn render(
         &self,

@@ -2,7 +2,7 @@
 //! treats all requests. The built-in proxy is the model.
 
 use super::super::text::{BadText, Word};
-use super::{Settings, Stream};
+use super::{CONNECTIONS, Settings, Stream};
 
 /// An element that members could resolve, so that a rule could be passed by with it; and what begins a fragment,
 /// which no client sends, and after which nginx reads no further where members may.
@@ -53,7 +53,7 @@ pub(super) fn before_mark(settings: &Settings, streams: bool) -> Result<String, 
          pid {};\n\
          error_log stderr warn;\n\
          error_log {} emerg;\n\n\
-         events {{\n    worker_connections 8192;\n}}\n\n\
+         events {{\n    worker_connections {CONNECTIONS};\n}}\n\n\
          http {{\n",
         settings.shutdown_seconds.max(1),
         settings.files,
