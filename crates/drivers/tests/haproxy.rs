@@ -23,6 +23,7 @@ use common::{
     answers, backend, consumer, eventually, exact, first, get, meanwhile, members, plain, pool,
     put, settled, site, site_at,
 };
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -426,11 +427,27 @@ fn foreign(namespace: &str, name: &str) -> Change<SiteKey, std::sync::Arc<Resolv
 }
 
 /// Which namespaces are told that there are too few files; nothing else is told.
-fn short_of_files(report: &Report) -> Vec<&str> {
+fn short_of_files(report: &Report) -> BTreeSet<&str> {
     let refused = report.refused.iter();
     assert!(refused.clone().all(|it| it.problem.reason == Reason::NoDescriptors), "{report:?}");
     assert!(refused.clone().all(|it| it.extent == Extent::Part), "{report:?}");
     refused.map(|it| &*it.consumer.namespace).collect()
+}
+
+/// How many members of a pool HAProxy checks.
+async fn checked(socket: &Path, pool: &str) -> usize {
+    let answer = ask(socket, &format!("show servers state {pool}")).await.unwrap();
+    let servers = answer.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    // Those that leave are in maintenance until they are removed.
+    let stays = servers.filter(|fields| fields.get(6) == Some(&"0"));
+    let states = stays.filter_map(|fields| fields.get(13)?.parse::<u32>().ok());
+    states.filter(|state| state & 4 != 0).count()
+}
+
+/// The pid of HAProxy's worker: another one after a reload.
+async fn worker(socket: &Path) -> u32 {
+    let info = ask(socket, "show info").await.unwrap();
+    info.lines().find_map(|line| line.strip_prefix("Pid: ")).unwrap().parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -444,10 +461,10 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     let at = backend("shop").await;
     let (port, update) = first(&[at]).await;
     let (mut driver, report) = start(options(folder.path()), &update).await;
-    assert_eq!(short_of_files(&report), [""; 0]);
+    assert_eq!(short_of_files(&report), BTreeSet::new());
     answers(port, "a.example", "/", 200, "shop").await;
 
-    // Two other namespaces have more members than can be checked; the largest pool gives way.
+    // Two other namespaces have more members than can be checked, and share what there is.
     let crowds = [("c1", 800), ("c2", 1_500), ("c3", 300)].map(|(name, size)| crowd(name, size));
     let update = Update {
         pools: crowds.iter().map(|(pool, _)| pool.clone()).collect(),
@@ -457,7 +474,13 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     };
     let report = driver.apply(&update).await.unwrap();
     let report = settled(&mut driver, report).await;
-    assert_eq!(short_of_files(&report), ["worse"]);
+    assert_eq!(short_of_files(&report), BTreeSet::from(["evil", "worse"]));
+    let socket = folder.path().join("admin.sock");
+    let mut all = [0; 4];
+    for (count, pool) in all.iter_mut().zip(["p", "c1", "c2", "c3"]) {
+        *count = checked(&socket, pool).await;
+    }
+    assert_eq!(all, [1, 685, 385, 300]);
 
     // The next change of another namespace is loaded.
     let update =
@@ -467,9 +490,7 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     answers(port, "b.example", "/", 200, "shop").await;
 
     // HAProxy is killed, and starts again.
-    let socket = folder.path().join("admin.sock");
-    let info = ask(&socket, "show info").await.unwrap();
-    let pid = info.lines().find_map(|line| line.strip_prefix("Pid: ")).unwrap().parse().unwrap();
+    let pid = worker(&socket).await;
     signal(pid, "-KILL");
     eventually("another HAProxy", async || {
         let info = ask(&socket, "show info").await.map_err(|error| error.to_string())?;
@@ -479,21 +500,31 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     .await;
     answers(port, "a.example", "/", 200, "shop").await;
 
-    // A pool that grows beyond what is left is not checked, and what was checked before it still is.
+    // A namespace that comes later has its part of the checks, without a reload.
+    let pid = worker(&socket).await;
+    let mine = consumer("p").namespace;
     let shop = crowd("p", 900).1;
     let report = driver.apply(&Update { members: vec![shop], ..Update::default() }).await.unwrap();
     let report = settled(&mut driver, report).await;
-    let mine = consumer("p").namespace;
-    let mut told = short_of_files(&report);
-    told.sort_unstable();
-    let mut expected = [&*mine, "worse"];
-    expected.sort_unstable();
-    assert_eq!(told, expected);
+    assert_eq!(short_of_files(&report), BTreeSet::from(["evil", &*mine, "worse"]));
+    assert_eq!([checked(&socket, "p").await, checked(&socket, "c1").await], [457, 457]);
+    // A pool that grows where everything is taken keeps the checks that it has.
+    let shop = crowd("p", 901).1;
+    let report = driver.apply(&Update { members: vec![shop], ..Update::default() }).await.unwrap();
+    settled(&mut driver, report).await;
+    assert_eq!([checked(&socket, "p").await, checked(&socket, "c1").await], [457, 457]);
+    let shop = crowd("p", 10).1;
+    let report = driver.apply(&Update { members: vec![shop], ..Update::default() }).await.unwrap();
+    let report = settled(&mut driver, report).await;
+    assert_eq!(short_of_files(&report), BTreeSet::from(["evil", "worse"]));
+    assert_eq!([checked(&socket, "p").await, checked(&socket, "c1").await], [10, 681]);
+    assert_eq!(worker(&socket).await, pid, "nothing of this needs a reload");
 
     // Checks come back as soon as there is room, without any change but of members.
     let fewer = crowd("c1", 10).1;
     let report = driver.apply(&Update { members: vec![fewer], ..Update::default() }).await.unwrap();
     let report = settled(&mut driver, report).await;
-    assert_eq!(short_of_files(&report), ["worse"]);
+    assert_eq!(short_of_files(&report), BTreeSet::from(["worse"]));
+    assert_eq!(checked(&socket, "c2").await, 1_371 - 10 - 10 - 300);
     driver.drain(Duration::ZERO).await;
 }

@@ -1,13 +1,14 @@
-//! How many files HAProxy needs, and what is left out where it may not open as many. HAProxy checks its files
-//! without counting these, and then neither loads nor starts: one tenant with many members would keep the changes
-//! of all others from going live. A listener takes one, and so does each member that is checked; half of all are
-//! kept for connections. What HAProxy has loaded stays: newcomers are left out, of the namespace that asks for
-//! most first. Pure.
+//! How many files HAProxy needs, and which members are not checked where it may not open as many. HAProxy checks its
+//! files without counting these, and then neither loads nor starts: one tenant with many members would keep the
+//! changes of all others from going live. A listener takes one, and so does each member that is checked; half of all
+//! are kept for connections. Namespaces share the checks: each has an equal part of them where it wants as many, and
+//! what a namespace does not want the others have. A check that is there stays as long as no namespace waits for its
+//! part. How many listeners there are is decided before ([`crate::Driver::most_listeners`]). Pure.
 
+use super::diff::Running;
 use super::text::Word;
-use super::wanted::{Body, Section};
-use bowline_core::update::ListenerKey;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Files that HAProxy has open anyway: logs, sockets, pipes between its threads.
@@ -23,160 +24,180 @@ pub(super) fn most_checks(descriptors: usize, listeners: usize) -> usize {
     (descriptors / 2).saturating_sub(listeners + ANYWAY)
 }
 
-/// Room for checks that is left free where checks come back without another reason to load: else a member that
-/// comes and goes would cause a reload each time.
-pub(super) fn slack(most: usize) -> usize {
-    most / 16
+/// Whether checks that only a reload can bring are worth it: they are many, or much room is left beside them. Else
+/// a member that comes and goes would cause a reload each time.
+pub(super) fn is_worth_a_load(checks: usize, left: usize, most: usize) -> bool {
+    let many = most / 16;
+    checks > 0 && (checks >= many || left >= many)
 }
 
-/// What HAProxy has now, and so keeps.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Frontends.
-    pub frontends: BTreeSet<Word>,
-    /// How many servers are checked, by backend.
-    pub checks: BTreeMap<Word, usize>,
-}
+/// The servers that HAProxy has, by backend: a server that is checked keeps that.
+pub type Held = BTreeMap<Word, BTreeMap<SocketAddr, Running>>;
 
-impl Held {
-    /// What is held with these sections, where a backend has so many servers.
-    pub(super) fn of(sections: &BTreeMap<Section, Body>, servers: impl Fn(&Word) -> usize) -> Self {
-        let mut held = Self::default();
-        for (section, body) in sections {
-            match section {
-                Section::Frontend(name) => _ = held.frontends.insert(name.clone()),
-                Section::Backend(name) if body.checks() => {
-                    held.checks.insert(name.clone(), servers(name));
-                }
-                _ => {}
-            }
-        }
-        held
-    }
-}
-
-/// What something needs.
+/// The servers of a pool.
 pub(super) struct Need<K> {
     pub(super) namespace: Arc<str>,
     pub(super) key: K,
-    pub(super) files: usize,
-    /// How many of them it has already.
+    /// How many there are.
+    pub(super) servers: usize,
+    /// How many of them are checked.
     pub(super) held: usize,
 }
 
-/// Those to leave out so that the others need no more than `most`. What needs more than it holds goes first:
-/// what grows most of the namespace that needs most, and so on.
-pub(super) fn over<K: Ord>(needs: impl IntoIterator<Item = Need<K>>, most: usize) -> BTreeSet<K> {
-    let needs: Vec<_> = needs.into_iter().collect();
-    let mut sums: BTreeMap<Arc<str>, usize> = BTreeMap::new();
-    for need in &needs {
-        *sums.entry(need.namespace.clone()).or_default() += need.files;
+/// How many servers are checked of each pool for which there are not enough checks. All of every other.
+pub(super) fn allot<K: Ord>(
+    needs: impl IntoIterator<Item = Need<K>>,
+    most: usize,
+) -> BTreeMap<K, usize> {
+    let mut namespaces: BTreeMap<Arc<str>, Vec<(K, Want)>> = BTreeMap::new();
+    for Need { namespace, key, servers, held } in needs {
+        let want = Want { wants: servers, has: held.min(servers) };
+        namespaces.entry(namespace).or_default().push((key, want));
     }
-    let mut total: usize = sums.values().sum();
-    let mut out = BTreeSet::new();
-    if total <= most {
-        return out;
+    let sum = |pools: &Vec<(K, Want)>| Want {
+        wants: pools.iter().map(|(_, it)| it.wants).sum(),
+        has: pools.iter().map(|(_, it)| it.has).sum(),
+    };
+    let wants: Vec<_> = namespaces.values().map(sum).collect();
+    let mut short = BTreeMap::new();
+    for (pools, most) in namespaces.into_values().zip(fair(&wants, most)) {
+        let (keys, wants): (Vec<_>, Vec<_>) = pools.into_iter().unzip();
+        let parts = keys.into_iter().zip(&wants).zip(fair(&wants, most));
+        let parts = parts.filter(|((_, want), part)| *part < want.wants);
+        short.extend(parts.map(|((key, _), part)| (key, part)));
     }
-    let (newcomers, holders): (Vec<_>, Vec<_>) =
-        needs.into_iter().partition(|need| need.files > need.held);
-    for candidates in [newcomers, holders] {
-        let mut namespaces: BTreeMap<Arc<str>, Vec<_>> = BTreeMap::new();
-        for Need { namespace, key, files, held } in candidates {
-            let grows = files.saturating_sub(held);
-            namespaces.entry(namespace).or_default().push((grows, files, key));
-        }
-        // The largest last.
-        namespaces.values_mut().for_each(|all| all.sort());
-        let of = |name: &Arc<str>, sums: &BTreeMap<_, usize>| sums.get(name).copied().unwrap_or(0);
-        let mut order: BTreeSet<(usize, Arc<str>)> =
-            namespaces.keys().map(|name| (of(name, &sums), name.clone())).collect();
-        while total > most
-            && let Some((sum, name)) = order.pop_last()
-        {
-            let Some((_, files, key)) = namespaces.get_mut(&name).and_then(Vec::pop) else {
-                continue;
-            };
-            out.insert(key);
-            total -= files;
-            sums.insert(name.clone(), sum - files);
-            order.insert((sum - files, name));
-        }
-    }
-    out
+    short
 }
 
-/// The listeners that are left out: those that Ingresses share never are.
-pub(super) fn closed<'a>(
-    listeners: impl IntoIterator<Item = (&'a ListenerKey, &'a Arc<str>)>,
-    descriptors: usize,
-    is_open: impl Fn(&ListenerKey) -> bool,
-) -> BTreeSet<ListenerKey> {
-    let (shared, own): (Vec<_>, Vec<_>) =
-        listeners.into_iter().partition(|(_, namespace)| namespace.is_empty());
-    let most = most_listeners(descriptors).saturating_sub(shared.len());
-    let need = |(key, namespace): (&ListenerKey, &Arc<str>)| Need {
-        namespace: namespace.clone(),
-        key: *key,
-        files: 1,
-        held: usize::from(is_open(key)),
-    };
-    over(own.into_iter().map(need), most)
+/// What one wants of something that several share.
+#[derive(Clone, Copy, Debug)]
+struct Want {
+    wants: usize,
+    /// What it has of that already.
+    has: usize,
+}
+
+/// How much each gets: all get the same, or what they want if that is less. Beyond that, each keeps what it has as
+/// far as there is room, and those that have the most give way first.
+fn fair(all: &[Want], most: usize) -> Vec<usize> {
+    let highest = |it: fn(&Want) -> usize| all.iter().map(it).max().unwrap_or(0);
+    let equal = largest(0, highest(|it| it.wants), |level| {
+        all.iter().map(|it| it.wants.min(level)).sum::<usize>() <= most
+    });
+    let with = |cap: usize| all.iter().map(move |it| it.wants.min(equal).max(it.has.min(cap)));
+    let cap = largest(equal, highest(|it| it.has), |cap| with(cap).sum::<usize>() <= most);
+    let mut parts: Vec<_> = with(cap).collect();
+    // Less than one for each is left.
+    let mut left = most.saturating_sub(parts.iter().sum());
+    for limit in [|it: &Want| it.has, |it: &Want| it.wants] {
+        for (part, it) in parts.iter_mut().zip(all) {
+            if left > 0 && *part < limit(it) {
+                *part += 1;
+                left -= 1;
+            }
+        }
+    }
+    parts
+}
+
+/// The largest number up to `high` that fits, where every smaller one fits as well, and `low` does.
+fn largest(low: usize, high: usize, fits: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (low, high.max(low));
+    while low < high {
+        let middle = high - (high - low) / 2;
+        match fits(middle) {
+            true => low = middle,
+            false => high = middle - 1,
+        }
+    }
+    low
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    /// Of those that need and hold as much.
-    fn left_out_of(needs: &[(&str, &str, usize, usize)], most: usize) -> Vec<String> {
-        let needs = needs.iter().map(|(namespace, key, files, held)| Need {
+    /// How many are checked, of pools that need and hold as many.
+    fn allotted(needs: &[(&str, &str, usize, usize)], most: usize) -> Vec<(String, usize)> {
+        let needs = needs.iter().map(|(namespace, key, servers, held)| Need {
             namespace: Arc::from(*namespace),
             key: (*key).to_owned(),
-            files: *files,
+            servers: *servers,
             held: *held,
         });
-        over(needs, most).into_iter().collect()
+        allot(needs, most).into_iter().collect()
     }
 
-    /// Of newcomers.
-    fn left_out(needs: &[(&str, &str, usize)], most: usize) -> Vec<String> {
-        let needs: Vec<_> = needs.iter().map(|(ns, key, files)| (*ns, *key, *files, 0)).collect();
-        left_out_of(&needs, most)
-    }
-
-    #[test]
-    fn what_is_loaded_stays_however_small_the_portions_in_which_newcomers_come() {
-        let shop = ("shop", "shop", 900, 900);
-        let small: Vec<_> = (0..9).map(|n| (format!("evil-{n}"), format!("pool-{n}"))).collect();
-        let mut all: Vec<_> =
-            small.iter().map(|(ns, key)| (ns.as_str(), key.as_str(), 100, 0)).collect();
-        all.push(shop);
-        let out = left_out_of(&all, 1_000);
-        assert_eq!(out, small[1..].iter().map(|(_, key)| key.clone()).collect::<Vec<_>>());
-        // A pool that grows is a newcomer too.
-        let grown = [shop, ("evil", "grown", 800, 10), ("evil", "before", 50, 50)];
-        assert_eq!(left_out_of(&grown, 1_000), ["grown"]);
-        // There are fewer files than before.
-        assert_eq!(left_out_of(&[shop, ("evil", "evil", 200, 200)], 300), ["shop"]);
+    fn short(key: &str, checks: usize) -> (String, usize) {
+        (key.to_owned(), checks)
     }
 
     #[test]
-    fn the_namespace_that_needs_most_gives_way_and_its_largest_first() {
-        let evil: Vec<_> = (0..30).map(|n| ("evil", format!("evil-{n:02}"), 100)).collect();
-        let mut all: Vec<_> =
-            evil.iter().map(|(ns, key, need)| (*ns, key.as_str(), *need)).collect();
-        all.push(("shop", "shop", 900));
-        assert_eq!(left_out(&all, 4_000), [""; 0]);
-        let out = left_out(&all, 2_000);
-        assert_eq!(out.len(), 19, "{out:?}");
-        assert!(out.iter().all(|key| key.starts_with("evil")), "{out:?}");
-        assert_eq!(left_out(&[("a", "small", 1), ("a", "large", 9), ("b", "b", 5)], 6), ["large"]);
-        assert_eq!(left_out(&[("a", "a", 5)], 0), ["a"]);
+    fn a_namespace_that_came_first_gives_way_to_one_that_waits_for_its_part() {
+        let evil = ("evil", "evil", 1_000, 1_000);
+        assert_eq!(allotted(&[evil], 1_000), []);
+        let shop = ("shop", "shop", 30, 0);
+        assert_eq!(allotted(&[evil, shop], 1_000), [short("evil", 970)]);
+        let large = ("shop", "shop", 900, 0);
+        assert_eq!(allotted(&[evil, large], 1_000), [short("evil", 500), short("shop", 500)]);
+    }
+
+    #[test]
+    fn a_pool_that_grows_keeps_the_checks_that_it_has() {
+        let all = [("a", "a", 501, 500), ("b", "b", 500, 500)];
+        assert_eq!(allotted(&all, 1_000), [short("a", 500)]);
+        // What one has beyond an equal part stays while the others have theirs.
+        let all = [("a", "a", 800, 700), ("b", "b", 300, 300)];
+        assert_eq!(allotted(&all, 1_000), [short("a", 700)]);
+        // Pools of one namespace share its part in the same way.
+        let all = [("a", "one", 900, 600), ("a", "two", 500, 400)];
+        assert_eq!(allotted(&all, 1_000), [short("one", 500)]);
+    }
+
+    #[test]
+    fn namespaces_have_equal_parts_however_many_pools_they_have() {
+        let names: Vec<_> = (0..30).map(|n| format!("evil-{n:02}")).collect();
+        let mut all: Vec<_> = names.iter().map(|key| ("evil", key.as_str(), 100, 0)).collect();
+        all.push(("shop", "shop", 900, 0));
+        assert_eq!(allotted(&all, 4_000), []);
+        let checked: usize = allotted(&all, 2_000).iter().map(|(_, checks)| checks).sum();
+        assert_eq!(checked, 1_100, "all of shop's, and the rest for evil");
+        assert_eq!(allotted(&[("a", "a", 5, 5)], 0), [short("a", 0)]);
+        assert_eq!(allotted(&[("a", "a", 2, 0), ("b", "b", 2, 0)], 3), [short("b", 1)]);
     }
 
     #[test]
     fn half_of_all_is_kept_for_connections() {
         assert_eq!(most_checks(20_000, 100), 9_772);
         assert_eq!(most_checks(100, 100), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn each_has_its_equal_part_and_none_gives_up_more_than_is_needed(
+            all in prop::collection::vec((0usize..50, 0usize..50), 1..12),
+            most in 0usize..300,
+        ) {
+            let all: Vec<_> =
+                all.into_iter().map(|(wants, has)| Want { wants, has: has.min(wants) }).collect();
+            let parts = fair(&all, most);
+            let (sum, wanted): (usize, usize) =
+                (parts.iter().sum(), all.iter().map(|it| it.wants).sum());
+            prop_assert_eq!(sum, wanted.min(most), "nothing is left over while one waits");
+            let equal = most / all.len();
+            for (part, it) in parts.iter().zip(&all) {
+                prop_assert!(*part <= it.wants && *part >= it.wants.min(equal));
+            }
+            // One that gives something up has no more than is needed for others to have their part.
+            let waiting = all.iter().zip(&parts).any(|(it, part)| *part > it.has);
+            let gave = all.iter().zip(&parts).any(|(it, part)| *part < it.has);
+            let held: usize = all.iter().map(|it| it.has).sum();
+            prop_assert!(!gave || waiting || held > most);
+            // What was decided stays as it is.
+            let again: Vec<_> =
+                all.iter().zip(&parts).map(|(it, part)| Want { has: *part, ..*it }).collect();
+            prop_assert_eq!(fair(&again, most), parts);
+        }
     }
 }

@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// The most bytes of one message: HAProxy reads 16 KiB at once.
 const LONGEST: usize = 15_000;
 
+/// What is said of a server that is checked.
+pub const CHECK: &str = " check ";
+
 /// One thing that HAProxy is told.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Command {
@@ -34,8 +37,10 @@ pub enum Command {
         backend: Word,
         /// The defaults that say all of it.
         kind: Word,
-        /// What will be said of its servers.
+        /// What will be said of its servers that are checked.
         options: Arc<str>,
+        /// What will be said of the others.
+        unchecked: Arc<str>,
     },
     /// A server takes traffic.
     AddServer {
@@ -55,6 +60,15 @@ pub enum Command {
         backend: Word,
         /// The key.
         key: Secret,
+    },
+    /// A server that can be checked is, or is not any more. One that is not takes traffic.
+    Check {
+        /// Its backend.
+        backend: Word,
+        /// Where it is.
+        address: SocketAddr,
+        /// Whether it is checked.
+        on: bool,
     },
     /// A server that was in maintenance takes traffic again.
     Resume {
@@ -207,7 +221,7 @@ impl Command {
             Self::AddServer { backend, address, weight, options } => {
                 let (name, at) = (server(backend, *address), Word::socket(*address));
                 let mut pieces = line(format!("add server {name} {at} weight {weight}{options}"));
-                if options.contains(" check ") {
+                if options.contains(CHECK) {
                     pieces.extend(line(format!("enable health {name}")));
                 }
                 pieces.extend(line(format!("enable server {name}")));
@@ -215,6 +229,10 @@ impl Command {
             }
             Self::KeyCookies { backend, key } => {
                 line(format!("set dynamic-cookie-key backend {backend} {}", key.0))
+            }
+            Self::Check { backend, address, on } => {
+                let what = if *on { "enable" } else { "disable" };
+                line(format!("{what} health {}", server(backend, *address)))
             }
             Self::Resume { backend, address } => {
                 line(format!("set server {} state ready", server(backend, *address)))

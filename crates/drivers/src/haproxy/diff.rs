@@ -4,11 +4,22 @@
 
 mod maps;
 
-use super::command::{Command, Secret};
+use super::command::{CHECK, Command, Secret};
 use super::text::Word;
 use super::wanted::{Body, Section, Servers, Wanted, certificate_file};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+
+/// Whether a server is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// It cannot be: only a reload changes that.
+    Absent,
+    /// It can be, and is not.
+    Off,
+    /// It is.
+    On,
+}
 
 /// A server as it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,12 +32,19 @@ pub struct Running {
     pub drains: bool,
     /// Whether it is led to another address than its name says.
     pub elsewhere: bool,
+    /// Whether it is checked.
+    pub check: Check,
 }
 
 impl Running {
-    /// One that takes traffic.
+    /// One that takes traffic and is checked.
     pub fn of(weight: u16) -> Self {
-        Self { weight, retired: false, drains: false, elsewhere: false }
+        Self { weight, retired: false, drains: false, elsewhere: false, check: Check::On }
+    }
+
+    /// One that takes traffic.
+    fn new(weight: u16, checked: bool) -> Self {
+        Self { check: if checked { Check::On } else { Check::Absent }, ..Self::of(weight) }
     }
 }
 
@@ -73,7 +91,10 @@ impl Observed {
     /// What HAProxy has when it has just loaded this.
     pub fn loaded(wanted: &Wanted) -> Self {
         let servers = wanted.servers.iter().map(|(backend, servers)| {
-            let all = servers.weights.iter().map(|(at, weight)| (*at, Running::of(*weight)));
+            let all = servers
+                .weights
+                .iter()
+                .map(|(at, weight)| (*at, Running::new(*weight, !servers.unchecked.contains(at))));
             (backend.clone(), all.collect())
         });
         let lists = wanted.crt_lists.iter().map(|(list, shown)| {
@@ -115,9 +136,13 @@ pub fn diff(observed: &Observed, wanted: &Wanted) -> Diff {
         if let (Some(kind), Some(body)) =
             (kind_of_new(observed, wanted, &section), wanted.sections.get(&section))
         {
-            let (backend, kind, options) = (backend.clone(), kind.clone(), body.options.clone());
-            coming.push(Command::AddBackend { backend: backend.clone(), kind, options });
-            diff_servers(&backend, body, &BTreeMap::new(), servers, &mut coming, &mut going);
+            coming.push(Command::AddBackend {
+                backend: backend.clone(),
+                kind: kind.clone(),
+                options: body.options.clone(),
+                unchecked: body.unchecked.clone(),
+            });
+            diff_servers(backend, body, &BTreeMap::new(), servers, &mut coming, &mut going);
         } else if let (Some(running), Some(body)) =
             (observed.servers.get(backend), observed.sections.get(&section))
         {
@@ -203,6 +228,17 @@ fn reload(observed: &Observed, wanted: &Wanted) -> Option<String> {
     if wanted.certificates.iter().any(|(hash, pem)| is_too_long(observed, hash, pem)) {
         return Some("a certificate is too long for a command".to_owned());
     }
+    let lacks_check = |(name, servers): &(&Word, &Servers)| {
+        let running = observed.servers.get(*name);
+        let absent = |(at, it): (&SocketAddr, &Running)| {
+            let wanted = servers.weights.contains_key(at) && !servers.unchecked.contains(at);
+            wanted && it.check == Check::Absent
+        };
+        running.is_some_and(|running| running.iter().any(absent))
+    };
+    if let Some((name, _)) = wanted.servers.iter().find(lacks_check) {
+        return Some(format!("there is room for checks of backend {name} again"));
+    }
     if wanted.maps.keys().any(|map| !observed.maps.contains_key(map)) {
         return Some("a map is new".to_owned());
     }
@@ -226,14 +262,18 @@ pub fn diff_servers(
     let before = coming.len();
     for (address, weight) in &wanted.weights {
         let (backend, address, weight) = (backend.clone(), *address, *weight);
+        let checked = !wanted.unchecked.contains(&address);
         match running.get(&address) {
             None => {
-                let options = body.options.clone();
+                let options = body.said(checked).clone();
                 coming.push(Command::AddServer { backend, address, weight, options });
             }
             Some(now) => {
                 if now.weight != weight {
                     coming.push(Command::Weigh { backend: backend.clone(), address, weight });
+                }
+                if matches!((now.check, checked), (Check::Off, true) | (Check::On, false)) {
+                    coming.push(Command::Check { backend: backend.clone(), address, on: checked });
                 }
                 if now.elsewhere {
                     coming.push(Command::Place { backend: backend.clone(), address });
@@ -330,14 +370,18 @@ impl Observed {
                 let hosts = vec![host.as_str().to_owned()];
                 lines.push(Line { file: certificate_file(hash), number, hosts });
             }
-            Command::AddBackend { backend, kind, options } => {
-                let body = Body::of_a_kind(kind.clone(), options.clone());
+            Command::AddBackend { backend, kind, options, unchecked } => {
+                let body = Body::of_a_kind(kind.clone(), options.clone(), unchecked.clone());
                 self.sections.insert(Section::Backend(backend.clone()), body);
                 self.servers.entry(backend.clone()).or_default();
             }
-            Command::AddServer { backend, address, weight, .. } => {
+            Command::AddServer { backend, address, weight, options } => {
                 let servers = self.servers.entry(backend.clone()).or_default();
-                servers.insert(*address, Running::of(*weight));
+                servers.insert(*address, Running::new(*weight, options.contains(CHECK)));
+            }
+            Command::Check { backend, address, on } => {
+                let check = if *on { Check::On } else { Check::Off };
+                self.server(backend, address, |it| it.check = check);
             }
             Command::Resume { backend, address } => {
                 self.server(backend, address, |it| (it.retired, it.drains) = (false, false))

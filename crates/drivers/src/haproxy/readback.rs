@@ -1,7 +1,7 @@
 //! Reads what HAProxy answers when it is asked what it has. Foreign text: what cannot be read is passed
 //! over, and found missing by who compares.
 
-use super::diff::{Closed, Line, Running};
+use super::diff::{Check, Closed, Line, Running};
 use super::text::{Word, unnamed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -44,6 +44,9 @@ pub fn servers(answer: &str) -> BTreeMap<Word, BTreeMap<SocketAddr, Running>> {
     const MAINTENANCE: u32 = 0x01 | 0x04 | 0x20;
     /// That it was asked to drain: we say that by its weight.
     const DRAIN: u32 = 0x08 | 0x10;
+    /// Of its check: that there is one, and that it is made.
+    const CONFIGURED: u32 = 0x02;
+    const ENABLED: u32 = 0x04;
     let mut all: BTreeMap<Word, BTreeMap<SocketAddr, Running>> = BTreeMap::new();
     for line in answer.lines().filter(|line| !line.starts_with('#')) {
         let fields: Vec<_> = line.split(' ').collect();
@@ -52,7 +55,14 @@ pub fn servers(answer: &str) -> BTreeMap<Word, BTreeMap<SocketAddr, Running>> {
         let (Ok(admin), Ok(weight)) = (admin.parse::<u32>(), weight.parse()) else { continue };
         let port = fields.get(18).copied().unwrap_or_default();
         let at = ip.parse::<IpAddr>().ok().zip(port.parse::<u16>().ok()).map(SocketAddr::from);
+        let check = fields.get(13).and_then(|state| state.parse().ok()).unwrap_or(0_u32);
+        let check = match (check & CONFIGURED != 0, check & ENABLED != 0) {
+            (false, _) => Check::Absent,
+            (true, false) => Check::Off,
+            (true, true) => Check::On,
+        };
         let running = Running {
+            check,
             weight,
             retired: admin & MAINTENANCE != 0,
             drains: admin & DRAIN != 0,
@@ -167,18 +177,23 @@ mod tests {
     #[test]
     fn answers_of_a_real_haproxy_are_read() {
         let state = "1\n# be_id be_name …\n4 pool:a 2 10.0.0.2:80 10.0.0.2 2 0 7 5 1 1 0 0 6 0 0 0 - 80 - 0 0 - - 0\n\
-                     4 pool:a 3 fd00::1:80 fd00::1 0 1 1 1 1 1 0 0 6 0 0 0 - 80 - 0 0 - - 0\n\
-                     4 pool:a 4 10.0.0.3:80 10.0.0.9 2 8 1 1 1 1 0 0 6 0 0 0 - 80 - 0 0 - - 0\n\
+                     4 pool:a 3 fd00::1:80 fd00::1 0 1 1 1 1 1 0 0 2 0 0 0 - 80 - 0 0 - - 0\n\
+                     4 pool:a 4 10.0.0.3:80 10.0.0.9 2 8 1 1 1 1 0 0 0 0 0 0 - 80 - 0 0 - - 0\n\
                      5 other 1 theirs 10.0.0.2 2 0 7 5\n\n";
-        let running = |weight, retired| Running { retired, ..Running::of(weight) };
+        let running = |weight, retired, check| Running { retired, check, ..Running::of(weight) };
         let expected = BTreeMap::from([(
             Word::key("pool:a").expect("a word"),
             BTreeMap::from([
-                ("10.0.0.2:80".parse().expect("an address"), running(7, false)),
-                ("[fd00::1]:80".parse().expect("an address"), running(1, true)),
+                ("10.0.0.2:80".parse().expect("an address"), running(7, false, Check::On)),
+                ("[fd00::1]:80".parse().expect("an address"), running(1, true, Check::Off)),
                 (
                     "10.0.0.3:80".parse().expect("an address"),
-                    Running { drains: true, elsewhere: true, ..Running::of(1) },
+                    Running {
+                        drains: true,
+                        elsewhere: true,
+                        check: Check::Absent,
+                        ..Running::of(1)
+                    },
                 ),
             ]),
         )]);

@@ -6,6 +6,7 @@ mod frontend;
 mod routes;
 
 use super::budget::{self, Held, Need};
+use super::diff::{Check, Running};
 use super::text::{BadText, Word};
 use super::version::Version;
 use super::wanted::{Body, COMMON, Section, Servers, Wanted};
@@ -16,9 +17,10 @@ use backend::Mode;
 use bowline_core::key::ConsumerRef;
 use bowline_core::outcome::{Reason, quote};
 use bowline_core::plan::{Action, Limits, ListenerProtocol, Pool, Serves};
-use bowline_core::update::{Extent, ListenerKey, ResolvedListener};
+use bowline_core::update::{Extent, ListenerKey, Member, ResolvedListener};
 use routes::Routes;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -83,18 +85,6 @@ pub fn render(
     Ok(render.sieve.rendered(render.wanted))
 }
 
-/// The name of the backend of a pool and its servers, where a plan with this pool is rendered so.
-pub fn servers(desired: &Desired, pool: &str) -> Option<(Word, Servers)> {
-    desired.pools.get(pool)?;
-    let name = Word::pool(pool).ok()?;
-    Some((name, Servers::new(desired.members(pool))))
-}
-
-/// The frontend of a listener for TCP.
-fn tcp_name(key: &ListenerKey) -> Result<Word, BadText> {
-    Word::section(&format!("tcp:{}", Word::named(key.socket())))
-}
-
 struct Render<'a> {
     desired: &'a Desired,
     sieve: Sieve<'a>,
@@ -102,8 +92,11 @@ struct Render<'a> {
     held: &'a Held,
     wanted: Wanted,
     /// Pools that something leads to, by name, and who leads there first.
-    pools: BTreeMap<Arc<str>, (Word, Mode, ConsumerRef)>,
+    pools: Pools,
 }
+
+/// By name: the backend of a pool, and who leads there first.
+type Pools = BTreeMap<Arc<str>, (Word, Mode, ConsumerRef)>;
 
 impl Render<'_> {
     fn refuse(&mut self, consumer: &ConsumerRef, reason: Reason, message: String, extent: Extent) {
@@ -153,7 +146,7 @@ impl Render<'_> {
         };
         let kind = Word::section(&kind)?;
         self.insert_proxy(Section::Kind(kind.clone()), body.text.into())?;
-        let like_others = Body::of_a_kind(kind, body.options);
+        let like_others = Body::of_a_kind(kind, body.options, body.unchecked);
         self.wanted.sections.insert(section, like_others);
         Ok(())
     }
@@ -238,23 +231,7 @@ impl Render<'_> {
 
     fn listeners(&mut self) {
         let mut entries: BTreeMap<(Arc<str>, bool), Vec<&ResolvedListener>> = BTreeMap::new();
-        let desired = self.desired.listeners.iter();
-        let desired = desired.map(|(key, it)| (key, &it.consumer.namespace));
-        let is_open =
-            |key: &ListenerKey| tcp_name(key).is_ok_and(|name| self.held.frontends.contains(&name));
-        let closed = budget::closed(desired, self.settings.descriptors, is_open);
         for (key, resolved) in self.sieve.listeners() {
-            if closed.contains(key) {
-                let message = format!(
-                    "{}: HAProxy may open {} files here, too few for another listener; raise its limit of open \
-                     files, or remove listeners",
-                    key.socket(),
-                    self.settings.descriptors,
-                );
-                let extent = Extent::Listener(*key);
-                self.refuse(&resolved.consumer, Reason::NoDescriptors, message, extent);
-                continue;
-            }
             match (&resolved.listener.serves, resolved.protocol()) {
                 (Serves::Entry(entry), ListenerProtocol::Http) => {
                     entries.entry((entry.clone(), false)).or_default().push(resolved);
@@ -300,41 +277,34 @@ impl Render<'_> {
         };
         let text = frontend::tcp(key, config, &name, self.settings.access_log);
         // An address is always a name.
-        let _ =
-            tcp_name(key).and_then(|name| self.insert_proxy(Section::Frontend(name), text.into()));
+        let _ = Word::section(&format!("tcp:{}", Word::named(key.socket())))
+            .and_then(|name| self.insert_proxy(Section::Frontend(name), text.into()));
     }
 
     fn backends(&mut self) {
         let (desired, version) = (self.desired, self.settings.version);
         let pools = std::mem::take(&mut self.pools);
-        let descriptors = self.settings.descriptors;
-        let listeners = desired.listeners.len().min(budget::most_listeners(descriptors));
-        self.wanted.most_checks = budget::most_checks(descriptors, listeners);
-        let needs = pools.iter().map(|(pool, (name, _, consumer))| Need {
-            namespace: consumer.namespace.clone(),
-            key: pool.clone(),
-            files: desired.members(pool).len(),
-            held: self.held.checks.get(name).copied().unwrap_or(0),
-        });
-        let unchecked = budget::over(needs, self.wanted.most_checks);
+        let mut unchecked = self.unchecked(&pools);
         for (pool, (name, mode, consumer)) in pools {
             let Some(config) = desired.pools.get(&pool) else { continue };
-            let checked = !unchecked.contains(&pool);
-            if checked {
-                self.wanted.checks += desired.members(&pool).len();
-            } else {
+            let unchecked = unchecked.remove(&pool).unwrap_or_default();
+            if !unchecked.is_empty() {
                 self.wanted.unchecked.insert(name.clone());
                 let message = format!(
-                    "the members of pool {} are not checked: HAProxy may open {descriptors} files here, too \
-                     few for these checks beside the others; raise its limit of open files, or have fewer members",
+                    "members of pool {} are not checked: HAProxy may open {} files here, too few for all checks; \
+                     raise its limit of open files, or have fewer members",
                     quote(&pool),
+                    self.settings.descriptors,
                 );
                 self.refuse(&consumer, Reason::NoDescriptors, message, Extent::Part);
             }
+            let servers = Servers { unchecked, ..Servers::new(desired.members(&pool)) };
+            self.wanted.checks += servers.checks();
             let text = backend::text(config, mode, desired.cookie_secret.as_ref(), version);
             let kind = backend::is_of_a_kind(config, mode);
             let kind = kind.then(|| format!("kind:{}", short_hash(&[text.as_bytes()])));
-            let body = Body { from: None, text, options: backend::options(config, checked).into() };
+            let [options, unchecked] = [true, false].map(|it| backend::options(config, it).into());
+            let body = Body { from: None, text, options, unchecked };
             if self.insert_backend(name.clone(), body, kind).is_err() {
                 continue;
             }
@@ -345,8 +315,50 @@ impl Render<'_> {
                 let ranges = config.source_ranges.iter().map(Word::range).collect();
                 self.wanted.ranges.insert(ranges_file(config), ranges);
             }
-            self.wanted.servers.insert(name, Servers::new(desired.members(&pool)));
+            self.wanted.servers.insert(name, servers);
         }
+    }
+
+    /// The members that are not checked, by pool, where HAProxy has too few files to check all.
+    fn unchecked(&mut self, pools: &Pools) -> BTreeMap<Arc<str>, BTreeSet<SocketAddr>> {
+        let (desired, held) = (self.desired, self.held);
+        let descriptors = self.settings.descriptors;
+        let listeners = desired.listeners.len().min(budget::most_listeners(descriptors));
+        let most = budget::most_checks(descriptors, listeners);
+        self.wanted.most_checks = most;
+        let runs = |name: &Word, member: &Member| -> Option<Running> {
+            held.get(name)?.get(&member.address).filter(|it| !it.retired).copied()
+        };
+        let is =
+            |name: &Word, it: &Member, check| runs(name, it).is_some_and(|it| it.check == check);
+        let needs = pools.iter().map(|(pool, (name, _, consumer))| {
+            let members = desired.members(pool);
+            let held = members.iter().filter(|it| is(name, it, Check::On)).count();
+            let (namespace, key) = (consumer.namespace.clone(), pool.clone());
+            Need { namespace, key, servers: members.len(), held }
+        });
+        let short = budget::allot(needs, most);
+        let (mut unchecked, mut checks) = (BTreeMap::new(), 0);
+        // Those that can be checked only after a reload.
+        let mut returning = Vec::new();
+        for (pool, (name, ..)) in pools {
+            let mut members: Vec<_> = desired.members(pool).iter().collect();
+            if let Some(most) = short.get(pool) {
+                members.sort_by_key(|it| (!is(name, it, Check::On), is(name, it, Check::Absent)));
+                let without = members.split_off((*most).min(members.len()));
+                let without: BTreeSet<_> = without.into_iter().map(|it| it.address).collect();
+                unchecked.insert(pool.clone(), without);
+            }
+            checks += members.len();
+            let absent = members.into_iter().filter(|it| is(name, it, Check::Absent));
+            returning.extend(absent.map(|it| (pool, it.address)));
+        }
+        if !budget::is_worth_a_load(returning.len(), most.saturating_sub(checks), most) {
+            for (pool, address) in returning {
+                unchecked.entry(pool.clone()).or_default().insert(address);
+            }
+        }
+        unchecked
     }
 }
 

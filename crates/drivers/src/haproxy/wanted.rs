@@ -54,8 +54,11 @@ pub struct Body {
     pub from: Option<Word>,
     /// Its lines.
     pub text: String,
-    /// What is said of each of its servers, with a space before it. HAProxy has no command that changes it.
+    /// What is said of each of its servers that is checked, with a space before it. HAProxy has no command that
+    /// changes it.
     pub options: Arc<str>,
+    /// The same of a server that is not checked.
+    pub unchecked: Arc<str>,
 }
 
 impl From<String> for Body {
@@ -66,13 +69,13 @@ impl From<String> for Body {
 
 impl Body {
     /// A backend like all others of its kind, with this said of its servers.
-    pub fn of_a_kind(kind: Word, options: Arc<str>) -> Self {
-        Self { from: Some(kind), text: String::new(), options }
+    pub fn of_a_kind(kind: Word, options: Arc<str>, unchecked: Arc<str>) -> Self {
+        Self { from: Some(kind), text: String::new(), options, unchecked }
     }
 
-    /// Whether its servers are checked.
-    pub fn checks(&self) -> bool {
-        self.options.contains(" check ")
+    /// What is said of a server.
+    pub fn said(&self, checked: bool) -> &Arc<str> {
+        if checked { &self.options } else { &self.unchecked }
     }
 
     /// The key that gives servers their cookies, if they have any.
@@ -89,6 +92,8 @@ pub const COOKIE_KEY: &str = "dynamic-cookie-key ";
 pub struct Servers {
     /// Their weights, by address.
     pub weights: BTreeMap<SocketAddr, u16>,
+    /// Those that are not checked, because HAProxy may open too few files.
+    pub unchecked: BTreeSet<SocketAddr>,
 }
 
 /// The most weight that a server can have.
@@ -106,7 +111,23 @@ impl Servers {
             MemberState::Ready => (u32::from(member.weight) * HEAVIEST / most).max(1) as u16,
         };
         let weights = members.iter().map(|member| (member.address, weight(member))).collect();
-        Self { weights }
+        Self { weights, unchecked: BTreeSet::new() }
+    }
+
+    /// These members after others. A member that was not checked is not, and where that is so a new one is not either.
+    pub fn after(&self, members: &[Member]) -> Self {
+        let new = Self::new(members);
+        let unchecked = |at: &&SocketAddr| match self.weights.contains_key(at) {
+            true => self.unchecked.contains(at),
+            false => !self.unchecked.is_empty(),
+        };
+        let unchecked = new.weights.keys().filter(unchecked).copied().collect();
+        Self { unchecked, ..new }
+    }
+
+    /// How many are checked.
+    pub fn checks(&self) -> usize {
+        self.weights.len() - self.unchecked.len()
     }
 }
 
@@ -132,7 +153,7 @@ pub struct Wanted {
     pub checks: usize,
     /// How many may be.
     pub most_checks: usize,
-    /// Backends without health checks, because HAProxy may open too few files.
+    /// Backends with servers that are not checked, because HAProxy may open too few files.
     pub unchecked: BTreeSet<Word>,
 }
 
@@ -147,6 +168,7 @@ impl Wanted {
         let mut digest = Sha256::new();
         for (section, body) in &self.sections {
             let from = body.from.as_ref().map_or("", Word::as_str);
+            // What is said of servers that are not checked follows from what is said of the others.
             for part in [section.head().as_str(), from, &body.text, &body.options] {
                 digest.update(part);
                 digest.update([0]);
@@ -181,7 +203,8 @@ impl Wanted {
             let Some(servers) = self.servers.get(name) else { continue };
             for (address, weight) in &servers.weights {
                 let (name, at) = (Word::named(*address), Word::socket(*address));
-                let _ = writeln!(file, "    server {name} {at} weight {weight}{}", body.options);
+                let said = body.said(!servers.unchecked.contains(address));
+                let _ = writeln!(file, "    server {name} {at} weight {weight}{said}");
             }
         }
         file

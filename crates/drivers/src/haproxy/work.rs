@@ -13,12 +13,12 @@ use super::render::{self, Rendered, Settings};
 use super::socket::Socket;
 use super::text::{BadText, Word};
 use super::version::Version;
-use super::wanted::{Body, CONFIG, Section, Wanted};
+use super::wanted::{Body, CONFIG, Section, Servers, Wanted};
 use crate::Error;
 use crate::desired::Desired;
 use crate::program::work::{Program, Seen};
 use crate::program::{Excluded, process, trouble};
-use bowline_core::update::Update;
+use bowline_core::update::{MemberChange, Update};
 use nix::sys::signal::Signal;
 use prometheus_client::metrics::counter::Counter;
 use std::collections::BTreeMap;
@@ -101,29 +101,19 @@ impl Proxy {
     }
 
     /// What HAProxy has, and so keeps where there are too few files for all.
-    fn held(&self) -> Held {
-        match &self.observed {
-            Some(observed) => Held::of(&observed.sections, |name| {
-                observed.servers.get(name).map_or(0, BTreeMap::len)
-            }),
-            // It had as many as its files say.
-            None => Held::of(&self.loaded.sections, |_| usize::MAX),
-        }
+    fn held(&self) -> &Held {
+        static NOTHING: Held = Held::new();
+        self.observed.as_ref().map_or(&NOTHING, |observed| &observed.servers)
     }
 
     /// Members alone cost as much as there are of them, whatever else there is.
     async fn tell_members(&mut self, common: &mut Common, update: &Update) -> Result<(), Error> {
         let (mut coming, mut going) = (Vec::new(), Vec::new());
         for change in &update.members {
-            let Some((name, servers)) = render::servers(&common.desired, &change.pool) else {
-                continue;
-            };
+            let Some((name, servers)) = servers_after(&common.wanted, change) else { continue };
             let Some(now) = common.wanted.servers.get_mut(&name) else { continue };
             let section = Section::Backend(name.clone());
-            if common.wanted.sections.get(&section).is_some_and(Body::checks) {
-                let (before, after) = (now.weights.len(), servers.weights.len());
-                common.wanted.checks = (common.wanted.checks + after).saturating_sub(before);
-            }
+            common.wanted.checks = common.wanted.checks + servers.checks() - now.checks();
             *now = servers;
             let Some(observed) = &self.observed else { continue };
             if let (Some(running), Some(body)) =
@@ -180,7 +170,7 @@ impl Program for Proxy {
     type Wanted = Wanted;
 
     fn render(&self, desired: &Desired, excluded: &Excluded) -> Result<Rendered, BadText> {
-        render::render(desired, excluded, &self.settings, &self.held())
+        render::render(desired, excluded, &self.settings, self.held())
     }
 
     fn most_listeners(&self) -> usize {
@@ -221,11 +211,7 @@ impl Program for Proxy {
 
     async fn tell(&mut self, common: &mut Common, update: Option<&Update>) -> Result<(), Error> {
         match update {
-            Some(update)
-                if is_of_members(update)
-                    && !outgrows(&common.wanted, update)
-                    && !has_room_again(&common.wanted, update) =>
-            {
+            Some(update) if is_of_members(update) && !has_to_share(&common.wanted, update) => {
                 self.tell_members(common, update).await
             }
             _ => {
@@ -300,36 +286,32 @@ impl Program for Proxy {
     }
 }
 
-/// How many members are checked once this is told.
-fn checks_after(wanted: &Wanted, update: &Update) -> usize {
-    let mut checks = wanted.checks;
+/// The backend of a pool and its servers after a change of members, where a plan with this pool is rendered so.
+fn servers_after(wanted: &Wanted, change: &MemberChange) -> Option<(Word, Servers)> {
+    let name = Word::pool(&change.pool).ok()?;
+    let servers = wanted.servers.get(&name)?.after(&change.members);
+    Some((name, servers))
+}
+
+/// Whether it has to be decided anew which members are checked once this is told: there would be more than HAProxy has
+/// files for, or there are files for members that are not.
+fn has_to_share(wanted: &Wanted, update: &Update) -> bool {
+    let named = wanted.unchecked.iter().filter_map(|name| wanted.servers.get(name));
+    let mut lacking: usize = named.map(|it| it.unchecked.len()).sum();
+    let (mut checks, mut comes, mut ends) = (wanted.checks, false, false);
     for change in &update.members {
-        let Ok(name) = Word::pool(&change.pool) else { continue };
-        let Some(servers) = wanted.servers.get(&name) else { continue };
-        if wanted.sections.get(&Section::Backend(name)).is_some_and(Body::checks) {
-            checks = (checks + change.members.len()).saturating_sub(servers.weights.len());
-        }
+        let Some((name, after)) = servers_after(wanted, change) else { continue };
+        let Some(before) = wanted.servers.get(&name) else { continue };
+        let [was, is] = [before, &after].map(|it| it.unchecked.len());
+        checks = checks + after.checks() - before.checks();
+        lacking = lacking + is - was;
+        comes |= is > was;
+        ends |= was > 0 && is == 0;
     }
-    checks
-}
-
-/// Whether there would be more members to check than HAProxy has files for: then it is rendered anew which
-/// are.
-fn outgrows(wanted: &Wanted, update: &Update) -> bool {
-    checks_after(wanted, update) > wanted.most_checks
-}
-
-/// Whether there would be files again for members that are not checked for want of them.
-fn has_room_again(wanted: &Wanted, update: &Update) -> bool {
-    let needs = wanted.unchecked.iter().map(|name| {
-        let changed =
-            update.members.iter().find(|it| Word::pool(&it.pool).is_ok_and(|it| it == *name));
-        let has = wanted.servers.get(name).map_or(0, |servers| servers.weights.len());
-        changed.map_or(has, |change| change.members.len())
-    });
-    let Some(least) = needs.min() else { return false };
     let most = wanted.most_checks;
-    checks_after(wanted, update) + least + budget::slack(most) <= most
+    let Some(room) = most.checked_sub(checks) else { return true };
+    let more = room.min(lacking);
+    ends || comes && room > 0 || budget::is_worth_a_load(more, room - more, most)
 }
 
 fn is_of_members(update: &Update) -> bool {

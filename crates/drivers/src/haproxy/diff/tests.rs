@@ -88,9 +88,9 @@ fn a_pool_like_others_is_told_where_that_can_be_and_one_of_its_own_is_a_reload()
     let body = wanted.sections[&Section::Backend(backend.clone())].clone();
     let kind = body.from.expect("it is like the other");
     let found = diff(&observed, &wanted);
-    let (address, options) = (member(2).address, body.options);
+    let (address, options, unchecked) = (member(2).address, body.options, body.unchecked);
     let expected = [
-        Command::AddBackend { backend: backend.clone(), kind, options: options.clone() },
+        Command::AddBackend { backend: backend.clone(), kind, options: options.clone(), unchecked },
         Command::AddServer { backend, address, weight: 1, options },
     ];
     assert_eq!((found.reload, found.commands.get(..2)), (None, Some(&expected[..])));
@@ -111,6 +111,42 @@ fn a_pool_that_nothing_leads_to_is_emptied_and_not_reloaded_for() {
     assert_eq!(found.reload, None);
     let text = format!("{:?}", found.commands);
     assert!(text.contains("Retire") && text.contains("Hide"), "{text}");
+}
+
+#[test]
+fn a_check_is_given_up_without_a_reload_and_comes_back_without_one_while_haproxy_knows_it() {
+    let (mut desired, backend) = (everything(), Word::pool(POOL).expect("a name"));
+    desired.put_pool(pool(POOL), &[member(1), member(2)]);
+    let all = wanted(&desired);
+    let without = |last: u8| {
+        let mut wanted = all.clone();
+        let servers = wanted.servers.get_mut(&backend).expect("servers");
+        servers.unchecked.insert(member(last).address);
+        wanted
+    };
+    let check = |last: u8, on| Command::Check {
+        backend: backend.clone(),
+        address: member(last).address,
+        on,
+    };
+    let mut observed = Observed::loaded(&all);
+    let found = diff(&observed, &without(2));
+    assert_eq!(found, Diff { reload: None, commands: vec![check(2, false)] });
+    found.commands.iter().for_each(|command| observed.done(command));
+    assert_eq!(diff(&observed, &without(2)), Diff::default());
+    let found = diff(&observed, &all);
+    assert_eq!(found, Diff { reload: None, commands: vec![check(2, true)] });
+    // One that was loaded without a check.
+    let observed = Observed::loaded(&without(2));
+    assert!(diff(&observed, &all).reload.is_some());
+    assert_eq!(diff(&observed, &without(2)), Diff::default());
+    let text = without(2).config();
+    let line = |last: u8| {
+        let named = format!("    server {} ", Word::named(member(last).address));
+        let mut lines = text.split(&format!("\nbackend {backend}")).nth(1).into_iter();
+        lines.next().and_then(|it| it.lines().find(|line| line.starts_with(&named))).unwrap()
+    };
+    assert!(line(1).contains(" check ") && !line(2).contains(" check "), "{text}");
 }
 
 #[test]

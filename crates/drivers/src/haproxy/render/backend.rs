@@ -36,6 +36,7 @@ pub(super) fn options(pool: &Pool, checked: bool) -> String {
     if pool.proxy_protocol {
         options.push_str(" check-send-proxy");
     }
+    // It is known by this word: see `command::CHECK`.
     match &pool.health_check {
         None => options.push_str(PASSIVE),
         Some(check) => {

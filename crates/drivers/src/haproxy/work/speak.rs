@@ -72,8 +72,8 @@ impl Proxy {
             if let Some(observed) = &mut self.observed {
                 observed.done(command);
             }
-            if let Command::AddBackend { backend, kind, options } = command {
-                let body = Body::of_a_kind(kind.clone(), options.clone());
+            if let Command::AddBackend { backend, kind, options, unchecked } = command {
+                let body = Body::of_a_kind(kind.clone(), options.clone(), unchecked.clone());
                 self.loaded.sections.insert(Section::Backend(backend.clone()), body);
             }
         }
