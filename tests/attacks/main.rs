@@ -9,6 +9,7 @@
 )]
 
 mod flood;
+mod listeners;
 mod programs;
 #[path = "../traffic/stage.rs"]
 #[allow(dead_code, reason = "shared with the traffic tests; each uses its part")]

@@ -26,7 +26,8 @@ impl Program {
         std::env::temp_dir().join(format!("atk-{}-{lb}", std::process::id()))
     }
 
-    fn args(self, lb: &str) -> Vec<String> {
+    /// The arguments of an agent that drives this.
+    pub(crate) fn args(self, lb: &str) -> Vec<String> {
         if self == Self::Builtin {
             return Vec::new();
         }
