@@ -263,8 +263,17 @@ pub enum ClassParameters {
 pub struct TlsSecret {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// The hash of chain and key, or why they cannot be used.
-    pub certificate: Result<Arc<str>, Problem>,
+    /// Its chain and key, or why they cannot be used.
+    pub certificate: Result<TlsContent, Problem>,
+}
+
+/// What the planner knows of a chain and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsContent {
+    /// The hash of both.
+    pub hash: Arc<str>,
+    /// The bytes of both as PEM.
+    pub size: usize,
 }
 
 /// A Namespace.

@@ -1,9 +1,9 @@
 //! Which certificates a load balancer's agents are handed. Secrets that an agent may read are limited in number
 //! and size, so each namespace has a share of them. A certificate that is handed out stays, and so does its
-//! successor: the room of a user's Secret is reserved for its next certificate, whose size the leader knows only after
-//! reading it. A certificate that waits is handed out as soon as there is room, that of the oldest Ingress first. The
-//! room is recorded beside each certificate, so a new leader knows which certificate succeeds which. Pure: the leader's
-//! writer says which certificates are needed.
+//! successor: the room of a user's Secret is reserved for its next certificate. A certificate that waits is handed out
+//! as soon as there is room, that of the oldest Ingress first. Sizes come with the watch of users' Secrets, so a
+//! decision waits for no reading. The room is recorded beside each certificate, so a new leader knows which certificate
+//! succeeds which. Pure: the leader's writer says which certificates are needed.
 //!
 //! ```text
 //!  all that may be needed at once ─┬─ half: every namespace has SHARE of its own
@@ -12,11 +12,13 @@
 //! ```
 
 mod room;
+mod turns;
 
 #[cfg(test)]
 mod tests;
 
 pub use room::{Place, Room};
+pub use turns::Turns;
 
 use crate::key::ObjectKey;
 use crate::objects::Timestamp;
@@ -52,10 +54,8 @@ const fn alike(size: usize) -> usize {
 pub struct Need<'a> {
     /// Its hash.
     pub hash: &'a Arc<str>,
-    /// Its bytes; None until it was read.
-    pub size: Option<usize>,
-    /// Whether it was looked for in vain.
-    pub missing: bool,
+    /// Its bytes.
+    pub size: usize,
     /// The Secrets that have it, sorted.
     pub places: &'a [ObjectKey],
     /// Whether agents have it already.
@@ -161,9 +161,9 @@ struct Heir<'a> {
 }
 
 impl Heir<'_> {
-    /// Whether it is known to be larger than what its Secret has room for.
+    /// Whether it is larger than what its Secret has room for.
     fn grows(&self) -> bool {
-        self.need.size.is_some_and(|size| size > alike(self.reserved))
+        self.need.size > alike(self.reserved)
     }
 }
 
@@ -171,8 +171,8 @@ impl Vault {
     /// Decides anew which of these are handed out. `leaving`: certificates that agents have and nothing needs any more,
     /// with the room that is recorded with each. `alone`: the load balancer is for one namespace only.
     ///
-    /// What is held stays. A successor has the room of the certificate before it, and keeps that room while its own
-    /// size is not known or does not fit. Only then what waits is looked at.
+    /// What is held stays. A successor has the room of the certificate before it, and keeps that room while it does not
+    /// fit. Only then what waits is looked at.
     pub fn admit<'a>(
         &mut self,
         needs: impl IntoIterator<Item = Need<'a>>,
@@ -212,9 +212,9 @@ impl Vault {
             Some(Heir { need, place, reserved: holder.size })
         });
         let heirs = heirs.collect();
-        let told = std::mem::take(&mut self.withheld);
+        self.withheld.clear();
         self.inherit(heirs, &mut used, alone);
-        self.serve(waiting, &told, used, alone);
+        self.serve(waiting, used, alone);
     }
 
     /// What agents have, or are about to have, keeps its room: the one that is recorded, or that was given.
@@ -223,11 +223,10 @@ impl Vault {
         let recorded = need.room.and_then(|room| is(room).zip(Some(room)));
         let given = recorded.or_else(|| own.and_then(|room| is(room).zip(Some(room))));
         let Some(place) = given.map(|(place, _)| place).or(need.places.first()) else { return };
-        let came = need.room.or(own).map(|room| room.size);
-        let size = need.size.or(came).unwrap_or(0);
-        used.add(&place.namespace, size);
+        used.add(&place.namespace, need.size);
         // The size with which it came in: sizes do not creep up.
-        let came = came.filter(|came| size <= alike(*came)).unwrap_or(size);
+        let came = need.room.or(own).map(|room| room.size);
+        let came = came.filter(|came| need.size <= alike(*came)).unwrap_or(need.size);
         self.rooms.put(Place::of(place), Arc::clone(need.hash), came);
     }
 
@@ -235,15 +234,15 @@ impl Vault {
     fn inherit(&mut self, mut heirs: Vec<Heir<'_>>, used: &mut Used, alone: bool) {
         heirs.sort_by_key(|heir| (heir.grows(), heir.need.since, Arc::clone(heir.need.hash)));
         for heir in heirs {
-            let Some(size) = heir.need.size else { continue };
-            let (hash, namespace) = (Arc::clone(heir.need.hash), &heir.place.namespace);
+            let (hash, size) = (Arc::clone(heir.need.hash), heir.need.size);
+            let namespace = &heir.place.namespace;
             used.remove(namespace, heir.reserved);
             if !heir.grows() {
                 used.add(namespace, size);
                 self.rooms.put(Place::of(heir.place), hash, heir.reserved);
                 continue;
             }
-            match Self::first(&heir.need, size, used, alone) {
+            match Self::first(&heir.need, used, alone) {
                 Ok(place) => {
                     self.rooms.remove(Place::of(heir.place));
                     used.add(&place.namespace, size);
@@ -257,26 +256,14 @@ impl Vault {
         }
     }
 
-    /// What waits gets what is left, the oldest first. While one is not read yet nothing is decided: it may be the oldest.
-    fn serve(
-        &mut self,
-        mut waiting: Vec<Need<'_>>,
-        told: &BTreeMap<Arc<str>, Withheld>,
-        mut used: Used,
-        alone: bool,
-    ) {
-        if waiting.iter().any(|need| need.size.is_none() && !need.missing) {
-            let still = waiting.iter().filter_map(|need| told.get_key_value(need.hash));
-            self.withheld.extend(still.map(|(hash, why)| (Arc::clone(hash), why.clone())));
-            return;
-        }
+    /// What waits gets what is left, the oldest first.
+    fn serve(&mut self, mut waiting: Vec<Need<'_>>, mut used: Used, alone: bool) {
         waiting.sort_by(|a, b| (a.since, a.places, a.hash).cmp(&(b.since, b.places, b.hash)));
         for need in waiting {
-            let Some(size) = need.size else { continue };
-            match Self::first(&need, size, &used, alone) {
+            match Self::first(&need, &used, alone) {
                 Ok(place) => {
-                    used.add(&place.namespace, size);
-                    self.rooms.put(Place::of(place), Arc::clone(need.hash), size);
+                    used.add(&place.namespace, need.size);
+                    self.rooms.put(Place::of(place), Arc::clone(need.hash), need.size);
                 }
                 Err(why) => drop(self.withheld.insert(need.hash.clone(), why)),
             }
@@ -284,18 +271,13 @@ impl Vault {
     }
 
     /// The first of its Secrets in a namespace that may have it.
-    fn first<'a>(
-        need: &Need<'a>,
-        size: usize,
-        used: &Used,
-        alone: bool,
-    ) -> Result<&'a ObjectKey, Withheld> {
-        if size > LARGEST {
-            return Err(Withheld::TooLarge(size));
+    fn first<'a>(need: &Need<'a>, used: &Used, alone: bool) -> Result<&'a ObjectKey, Withheld> {
+        if need.size > LARGEST {
+            return Err(Withheld::TooLarge(need.size));
         }
         let mut why = None;
         for place in need.places {
-            match used.refuse(&place.namespace, size, alone) {
+            match used.refuse(&place.namespace, need.size, alone) {
                 None => return Ok(place),
                 refused => why = why.or(refused),
             }
@@ -308,9 +290,16 @@ impl Vault {
         self.rooms.of(hash)
     }
 
-    /// Which certificate has the room of a user's Secret. While its successor has not come, that is the one before.
-    pub fn holder(&self, place: Place) -> Option<&Arc<str>> {
-        self.rooms.at(place).map(|holder| &holder.hash)
+    /// Whether a certificate that no object needs, with this room recorded beside it, stays handed out because its
+    /// successor has not come: it is the record of the room that they share. `held`: whether agents have a certificate.
+    pub fn reserves(
+        &self,
+        hash: &str,
+        room: Option<Room>,
+        held: impl Fn(&Arc<str>) -> bool,
+    ) -> bool {
+        let holder = room.and_then(|room| self.rooms.at(room.place));
+        holder.is_some_and(|holder| *holder.hash == *hash || !held(&holder.hash))
     }
 
     /// Why a certificate is not handed out. None: it is, or nobody needs it.

@@ -33,7 +33,10 @@ const LONGEST_CHAIN: usize = 64 * 1024;
 pub fn tls_secret(secret: &Secret) -> (objects::TlsSecret, Option<Arc<Certificate>>) {
     let read = read(secret);
     let (certificate, whole) = match read {
-        Ok((hash, certificate)) => (Ok(hash), Some(Arc::new(certificate))),
+        Ok((hash, certificate)) => {
+            let size = certificate.chain.len() + certificate.key.len();
+            (Ok(objects::TlsContent { hash, size }), Some(Arc::new(certificate)))
+        }
         Err(why) => (Err(Problem::new(Reason::BadCertificate, why)), None),
     };
     (objects::TlsSecret { key: key(&secret.metadata), certificate }, whole)

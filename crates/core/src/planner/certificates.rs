@@ -6,8 +6,18 @@ use crate::objects::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A certificate that an Ingress needs: its hash, the Secret that has it, and when the Ingress was created.
-pub(super) type Use = (Arc<str>, ObjectKey, Timestamp);
+/// A certificate that an Ingress needs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Use {
+    /// Its hash.
+    pub(super) hash: Arc<str>,
+    /// The Secret that has it.
+    pub(super) secret: ObjectKey,
+    /// Its bytes.
+    pub(super) size: usize,
+    /// When the Ingress was created.
+    pub(super) created: Timestamp,
+}
 
 /// Where a needed certificate is found, and since when it may wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +28,7 @@ pub struct NeededCertificate {
     created: BTreeMap<Timestamp, usize>,
     /// The Secrets that have it, sorted.
     secrets: Vec<ObjectKey>,
+    size: usize,
 }
 
 impl NeededCertificate {
@@ -26,13 +37,21 @@ impl NeededCertificate {
         &self.secrets
     }
 
+    /// The bytes of its chain and key.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     /// When the oldest Ingress was created that needs it.
     pub fn since(&self) -> Timestamp {
         self.created.keys().next().copied().unwrap_or(Timestamp::MAX)
     }
 
-    /// Counts one more Ingress of this age that needs it from this Secret. True: another Secret has it.
-    pub fn add(&mut self, secret: &ObjectKey, created: Timestamp) -> bool {
+    /// Counts one more Ingress of this age that needs it, of this many bytes, from this Secret. True: another
+    /// Secret has it.
+    pub fn add(&mut self, secret: &ObjectKey, size: usize, created: Timestamp) -> bool {
+        // Equal hashes mean equal bytes.
+        self.size = size;
         *self.created.entry(created).or_default() += 1;
         let uses = self.uses.entry(secret.clone()).or_default();
         *uses += 1;
@@ -70,16 +89,16 @@ fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) -> bool {
 pub type NeededCertificates = BTreeMap<Arc<str>, NeededCertificate>;
 
 /// An Ingress needs a certificate. True: it is needed from another Secret than before.
-pub(super) fn need(all: &mut NeededCertificates, (hash, secret, created): &Use) -> bool {
-    all.entry(Arc::clone(hash)).or_default().add(secret, *created)
+pub(super) fn need(all: &mut NeededCertificates, it: &Use) -> bool {
+    all.entry(Arc::clone(&it.hash)).or_default().add(&it.secret, it.size, it.created)
 }
 
 /// An Ingress needs a certificate no more. True: no Ingress needs it from this Secret.
-pub(super) fn release(all: &mut NeededCertificates, (hash, secret, created): &Use) -> bool {
-    let Some(needed) = all.get_mut(hash) else { return false };
-    let last = needed.remove(secret, *created);
+pub(super) fn release(all: &mut NeededCertificates, it: &Use) -> bool {
+    let Some(needed) = all.get_mut(&it.hash) else { return false };
+    let last = needed.remove(&it.secret, it.created);
     if needed.uses.is_empty() {
-        all.remove(hash);
+        all.remove(&it.hash);
     }
     last
 }
@@ -91,11 +110,12 @@ mod tests {
     #[test]
     fn a_certificate_is_as_old_as_the_oldest_ingress_that_needs_it() {
         let (mut all, secret) = (NeededCertificates::new(), ObjectKey::new("shop", "tls"));
-        let of = |second| ("a".into(), secret.clone(), second);
+        let of = |created| Use { hash: "a".into(), secret: secret.clone(), size: 7, created };
         assert!(need(&mut all, &of(20)));
         assert!(!need(&mut all, &of(10)));
         assert!(!need(&mut all, &of(10)));
         assert_eq!((all["a"].since(), all["a"].secrets()), (10, &[secret.clone()][..]));
+        assert_eq!(all["a"].size(), 7);
         assert!(!release(&mut all, &of(10)));
         assert!(!release(&mut all, &of(10)));
         assert_eq!(all["a"].since(), 20);

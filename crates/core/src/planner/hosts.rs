@@ -24,8 +24,8 @@ pub(super) struct HostWant {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TlsOffer {
     pub(super) site: SiteTls,
-    /// The Secret that has the certificate.
-    pub(super) secret: Option<ObjectKey>,
+    /// The Secret that has the certificate, and the bytes of chain and key.
+    pub(super) secret: Option<(ObjectKey, usize)>,
 }
 
 /// The wanted hosts of one load balancer.

@@ -7,7 +7,7 @@ use super::recorded::Records;
 use super::routes::routes;
 use super::web::Web;
 use super::who::Who;
-use super::{parts, pools, tls};
+use super::{certificates, parts, pools, tls};
 use crate::key::ObjectKey;
 use crate::objects::{Backend, BackendPort, Exposure, Ingress, Service, ServicePort, TlsSecret};
 use crate::outcome::{Problem, Reason, quote};
@@ -49,7 +49,7 @@ where
     let mut backends = Backends { ingress, around, pools: BTreeMap::new(), known: BTreeMap::new() };
     let mut sites = Vec::new();
     let mut taken = Vec::new();
-    let mut certificates = BTreeSet::new();
+    let mut used = BTreeSet::new();
     for (host, paths) in routes.hosts {
         let namespace = &ingress.key.namespace;
         match around.hosts.owner(&host, namespace, around.records) {
@@ -83,8 +83,11 @@ where
         let tls = chosen.map(|(_, offer)| offer.site.clone());
         let certificate = tls.as_ref().and_then(|tls| tls.certificate.as_ref());
         let secret = chosen.and_then(|(_, offer)| offer.secret.clone());
-        let used = certificate.map(|it| it.hash.clone()).zip(secret);
-        certificates.extend(used.map(|(hash, secret)| (hash, secret, ingress.created)));
+        let certificate = certificate.map(|it| it.hash.clone()).zip(secret);
+        used.extend(certificate.map(|(hash, (secret, size))| {
+            let created = ingress.created;
+            certificates::Use { hash, secret, size, created }
+        }));
         sites.push(Site { entry: ENTRY_WEB.into(), host, tls, rules });
     }
 
@@ -110,7 +113,7 @@ where
     match parts::split(fragment) {
         Ok(parts) => {
             let draining = Vec::new();
-            Built { addresses: Ok(reached), draining, parts, problems, certificates }
+            Built { addresses: Ok(reached), draining, parts, problems, certificates: used }
         }
         Err(problem) => Built::refused(problem, problems),
     }

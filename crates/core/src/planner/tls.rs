@@ -68,11 +68,11 @@ fn offer<'a>(
             }
         },
     };
-    let (certificate, problem) = match certificate {
-        Ok(hash) => (Some(CertificateRef { hash }), None),
-        Err(problem) => (None, Some(problem)),
+    let (certificate, size, problem) = match certificate {
+        Ok(it) => (Some(CertificateRef { hash: it.hash }), Some(it.size), None),
+        Err(problem) => (None, None, Some(problem)),
     };
-    let secret = key.filter(|_| certificate.is_some());
+    let secret = key.zip(size);
     let site = SiteTls { certificate, redirect: ingress.redirect };
     (TlsOffer { site, secret }, problem)
 }

@@ -26,8 +26,7 @@ fn admit(vault: &mut Vault, items: &[Item], held: &mut BTreeSet<Arc<str>>, alone
 }
 
 fn need(it: &Item, held: bool, room: Option<Room>) -> Need<'_> {
-    let (size, missing) = (Some(it.size), false);
-    Need { hash: &it.hash, size, missing, places: &it.places, held, room, since: it.since }
+    Need { hash: &it.hash, size: it.size, places: &it.places, held, room, since: it.since }
 }
 
 fn many(namespace: &str, number: usize, size: usize) -> Vec<Item> {
@@ -148,7 +147,7 @@ fn renewed(it: &Item, size: usize) -> Item {
 }
 
 #[test]
-fn a_renewal_keeps_its_room_until_its_size_is_known_also_at_a_leader_that_begins() {
+fn a_renewal_has_its_room_before_an_older_one_that_waits_also_at_a_leader_that_begins() {
     let (vault, held, has) = full();
     let (old, rest) = has.split_last().unwrap();
     let new = renewed(old, ORDINARY + 50);
@@ -159,14 +158,11 @@ fn a_renewal_keeps_its_room_until_its_size_is_known_also_at_a_leader_that_begins
     let recorded = |hash: &Arc<str>| vault.room(hash);
     for begins in [false, true] {
         let mut leader = if begins { Vault::default() } else { vault.clone() };
-        for size in [None, Some(new.size)] {
-            let holders = rest.iter().map(|it| need(it, true, recorded(&it.hash)));
-            let waiting = many_more.iter().chain([&waiter]).map(|it| need(it, false, None));
-            let new = Need { size, ..need(&new, false, None) };
-            let needs: Vec<_> = waiting.chain(holders).chain([new]).collect();
-            let leaving = [(old.hash.clone(), recorded(&old.hash).unwrap())];
-            leader.admit(needs, leaving, false);
-        }
+        let holders = rest.iter().map(|it| need(it, true, recorded(&it.hash)));
+        let waiting = many_more.iter().chain([&waiter]).map(|it| need(it, false, None));
+        let needs: Vec<_> = waiting.chain(holders).chain([need(&new, false, None)]).collect();
+        let leaving = [(old.hash.clone(), recorded(&old.hash).unwrap())];
+        leader.admit(needs, leaving, false);
         assert_eq!(leader.withholds(&new.hash), None, "begins: {begins}");
         assert!(leader.withheld().len() > 3, "{:?}", leader.withheld());
     }
@@ -181,7 +177,9 @@ fn a_renewal_that_is_too_large_is_withheld_and_its_secret_keeps_its_room() {
     all.extend([waiter.clone(), renewed(&old, LARGEST + 1)]);
     admit(&mut vault, &all, &mut held, false);
     assert_eq!(refused(&vault, &all).len(), 2);
-    assert_eq!(vault.holder(Place::of(&old.places[0])), Some(&old.hash));
+    let room = Room { place: Place::of(&old.places[0]), size: old.size };
+    let is_there = |hash: &Arc<str>| held.contains(hash);
+    assert!(vault.reserves(&old.hash, Some(room), is_there));
     all.pop();
     let new = renewed(&old, ORDINARY);
     all.push(new.clone());
@@ -194,18 +192,54 @@ fn a_renewal_that_is_too_large_is_withheld_and_its_secret_keeps_its_room() {
 }
 
 #[test]
-fn what_waits_is_served_oldest_first_and_not_before_the_sizes_of_all_are_known() {
+fn what_waits_is_served_oldest_first() {
     let (mut vault, _, mut has) = full();
     let freed = has.pop().unwrap();
     let young = Item { since: 20, ..item("shop", 7_000, freed.size) };
     let old = Item { since: 10, ..item("shop", 7_001, freed.size) };
-    for (size, refused) in [(None, vec![]), (Some(old.size), vec![&young.hash])] {
-        let holders = has.iter().map(|it| need(it, true, None));
-        let old = Need { size, ..need(&old, false, None) };
-        vault.admit(holders.chain([need(&young, false, None), old]), [], false);
-        assert_eq!(vault.withheld().keys().collect::<Vec<_>>(), refused);
-    }
+    let holders = has.iter().map(|it| need(it, true, None));
+    let waiting = [need(&young, false, None), need(&old, false, None)];
+    vault.admit(holders.chain(waiting), [], false);
+    assert_eq!(vault.withheld().keys().collect::<Vec<_>>(), [&young.hash]);
     assert!(vault.room(&old.hash).is_some());
+}
+
+#[test]
+fn certificates_that_change_at_every_look_have_one_room_each_and_hold_up_none_that_waits() {
+    let (mut vault, mut held, mut has) = full();
+    let freed = has.pop().unwrap();
+    let waiter = Item { since: 20, ..item("shop", 7_000, freed.size) };
+    for round in 0..20 {
+        let changing = many("fast", SHARE / ORDINARY, ORDINARY).into_iter();
+        let changing = changing.map(|it| {
+            let hash = format!("{}-{round}", it.hash).into();
+            // Of older Ingresses than the one that waits.
+            Item { hash, since: -1, ..it }
+        });
+        let all: Vec<_> = has.iter().cloned().chain(changing).chain([waiter.clone()]).collect();
+        // No certificate of the namespace is ever read and handed out.
+        held.retain(|hash| !hash.starts_with("fast"));
+        admit(&mut vault, &all, &mut held, false);
+        assert_eq!(refused(&vault, &all).len(), 0, "in round {round}");
+    }
+}
+
+#[test]
+fn a_certificate_stays_as_the_record_of_its_room_until_its_successor_is_handed_out() {
+    let (mut vault, mut held, mut all) = full();
+    let old = all.pop().unwrap();
+    let room = vault.room(&old.hash);
+    let new = renewed(&old, ORDINARY + 50);
+    all.push(new.clone());
+    held.remove(&old.hash);
+    admit(&mut vault, &all, &mut held, false);
+    assert!(vault.reserves(&old.hash, room, |_| false), "the successor has not been written");
+    assert!(!vault.reserves(&old.hash, room, |hash| *hash == new.hash));
+    assert!(!vault.reserves(&old.hash, None, |_| false), "without a room there is nothing to keep");
+    // The user's Secret is gone: no certificate has its room.
+    all.pop();
+    admit(&mut vault, &all, &mut held, false);
+    assert!(!vault.reserves(&old.hash, room, |_| false));
 }
 
 #[test]

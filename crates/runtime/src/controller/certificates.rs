@@ -9,7 +9,7 @@ use bowline_core::key::ObjectKey;
 use bowline_core::planner::NeededCertificates;
 use bowline_core::shard::{Stamp, Write};
 use bowline_core::update::Certificate;
-use bowline_core::vault::{self, Need, Room, Vault, Withheld};
+use bowline_core::vault::{self, Need, Room, Turns, Vault, Withheld};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,6 +23,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// When all Secrets are full, what waits is tried again after this.
 const FULL: Duration = Duration::from_secs(5);
+
+/// The most certificates that are read at once: what was read is written before more is read.
+const BATCH: usize = 128;
+/// The most writes before more is read. Each Secret can be written once by then.
+const MOST_WRITES: u32 = vault::SECRETS;
 
 /// A certificate that was looked for in vain.
 #[derive(Debug)]
@@ -40,8 +45,11 @@ pub(super) type Fetched = BTreeMap<Arc<str>, Arc<Certificate>>;
 #[derive(Debug)]
 pub(super) struct Certificates {
     packed: Packed<Arc<str>, Option<Room>>,
-    sizes: BTreeMap<Arc<str>, usize>,
     fetched: Fetched,
+    /// Whose certificates are read next.
+    turns: Turns,
+    /// How many writes there were since certificates were last read.
+    writes: u32,
     missed: BTreeMap<Arc<str>, Missed>,
     /// Who has room, and who has none.
     vault: Vault,
@@ -68,8 +76,9 @@ impl Default for Certificates {
     fn default() -> Self {
         Self {
             packed: Packed::new(vault::SECRET),
-            sizes: BTreeMap::new(),
             fetched: Fetched::new(),
+            turns: Turns::default(),
+            writes: 0,
             missed: BTreeMap::new(),
             vault: Vault::default(),
             withheld_changed: false,
@@ -141,7 +150,6 @@ impl Certificates {
             return;
         }
         (self.rested, self.complete) = (None, None);
-        self.sizes.extend(secret.sizes.iter().cloned());
         let items = secret.sizes.into_iter().map(|(hash, size)| {
             let room = secret.rooms.get(&hash).copied();
             (hash, Stamp { hash: room, size })
@@ -177,10 +185,8 @@ impl Certificates {
             let wait = before.map_or(FIRST_WAIT, |before| (before.wait * 2).min(LONGEST_WAIT));
             self.missed.insert(hash, Missed { places, wait, until: now + wait });
         }
-        let sizes = fetched.iter();
-        self.sizes
-            .extend(sizes.map(|(hash, it)| (Arc::clone(hash), it.chain.len() + it.key.len())));
         self.fetched.extend(fetched);
+        self.writes = 0;
     }
 
     /// A Secret could not be written: the others go on until then.
@@ -212,6 +218,9 @@ impl Certificates {
 
     /// What brings the Secrets closer to holding exactly what is needed. What is needed no more may go
     /// once no Plan refers to it, which the caller knows. At rest nothing is gone through.
+    ///
+    /// What was read is written before more is read, and after a round of writes more is read: neither certificates
+    /// that change before they can be read, nor certificates that change all the time, hold up those of others.
     pub(super) fn next(
         &mut self,
         load_balancer: &str,
@@ -229,26 +238,25 @@ impl Certificates {
         self.missed.retain(|hash, missed| {
             needed.get(hash).is_some_and(|it| *it.secrets() == *missed.places)
         });
-        let absent: Vec<_> = needed
-            .iter()
-            .filter(|(hash, _)| !self.has(hash) && self.vault.withholds(hash).is_none())
-            .filter(|(hash, _)| self.missed.get(*hash).is_none_or(|missed| missed.until <= now))
-            .map(|(hash, it)| (Arc::clone(hash), it.secrets().to_vec()))
-            .collect();
-        if !absent.is_empty() {
-            return Some(Next::Fetch(absent));
-        }
         self.want(needed, may_remove);
-        let Some(write) = self.next_write(uid, now) else {
+        let absent = self.absent(needed, now);
+        let write = match absent.is_empty() || self.writes < MOST_WRITES {
+            true => self.next_write(uid, now),
+            false => None,
+        };
+        let Some(write) = write else {
+            if !absent.is_empty() {
+                return Some(Next::Fetch(self.turns.take(absent, BATCH)));
+            }
             if self.packed.is_settled() {
                 self.fetched.clear();
-                self.sizes.retain(|hash, _| needed.contains_key(hash));
             }
             if self.packed.is_at_rest() && self.missed.is_empty() {
                 self.rested = Some(look);
             }
             return self.missed.values().map(|missed| missed.until).min().map(Next::Later);
         };
+        self.writes += 1;
         let (index, items) = (write.index(), write.items().cloned().unwrap_or_default());
         let before = self.packed.items(index).cloned().unwrap_or_default();
         let added = items.keys().filter(|hash| !before.contains_key(*hash));
@@ -261,6 +269,25 @@ impl Certificates {
             removed: before.keys().filter(|hash| !items.contains_key(*hash)).cloned().collect(),
             write,
         }))
+    }
+
+    /// What has room and is to be read, each with its namespace, that of the oldest Ingress first.
+    fn absent(
+        &self,
+        needed: &NeededCertificates,
+        now: Instant,
+    ) -> Vec<(Arc<str>, (Arc<str>, Vec<ObjectKey>))> {
+        let absent = needed
+            .iter()
+            .filter(|(hash, _)| self.vault.withholds(hash).is_none() && !self.has(hash))
+            .filter(|(hash, _)| self.missed.get(*hash).is_none_or(|missed| missed.until <= now));
+        let mut absent: Vec<_> = absent.collect();
+        absent.sort_by_key(|(_, it)| it.since());
+        let absent = absent.into_iter().filter_map(|(hash, it)| {
+            let namespace = Arc::clone(&it.secrets().first()?.namespace);
+            Some((namespace, (Arc::clone(hash), it.secrets().to_vec())))
+        });
+        absent.collect()
     }
 
     /// The next write that may be tried now. What would go into one Secret too many waits until there is room in
@@ -286,8 +313,7 @@ impl Certificates {
             let seen = self.packed.seen_as(hash);
             Need {
                 hash,
-                size: self.sizes.get(hash).copied(),
-                missing: self.missed.contains_key(hash),
+                size: it.size(),
                 places: it.secrets(),
                 held: seen.is_some(),
                 room: seen.and_then(|stamp| stamp.hash),
@@ -300,8 +326,12 @@ impl Certificates {
             Some((Arc::clone(hash), room))
         });
         self.vault.admit(needs, leaving, needed.alone);
-        let vault = &self.vault;
-        self.fetched.retain(|hash, _| vault.withholds(hash).is_none());
+        let (vault, packed) = (&self.vault, &self.packed);
+        // What is written never moves to another Secret, so its content has done its part.
+        self.fetched.retain(|hash, _| {
+            let wanted = needed.certificates.contains_key(hash) && !packed.holds(hash);
+            wanted && vault.withholds(hash).is_none()
+        });
         if *vault.withheld() != before {
             (self.withheld_changed, self.complete) = (true, None);
         }
@@ -322,11 +352,11 @@ impl Certificates {
     }
 
     fn want(&mut self, needed: &NeededCertificates, may_remove: bool) {
-        let fits = |hash: &&Arc<str>| self.vault.withholds(hash).is_none();
         let mut wanted = Vec::new();
-        for hash in needed.keys().filter(fits).filter(|hash| self.has(hash)) {
-            let size = self.sizes.get(hash).copied().unwrap_or(0);
-            let stamp = Stamp { hash: self.vault.room(hash), size };
+        for (hash, it) in
+            needed.iter().filter(|(hash, _)| self.vault.withholds(hash).is_none() && self.has(hash))
+        {
+            let stamp = Stamp { hash: self.vault.room(hash), size: it.size() };
             if self.packed.wanted().get(hash) != Some(&stamp) {
                 wanted.push((Arc::clone(hash), Some(stamp)));
             }
@@ -337,19 +367,14 @@ impl Certificates {
         let old = self.packed.held().chain(self.packed.wanted().keys());
         for hash in old.filter(|hash| !needed.contains_key(*hash)) {
             let seen = self.packed.seen_as(hash).copied();
-            let kept = seen.filter(|seen| !may_remove || self.is_reserved(hash, seen.hash));
+            let held = |hash: &Arc<str>| self.packed.holds(hash);
+            let kept =
+                seen.filter(|seen| !may_remove || self.vault.reserves(hash, seen.hash, held));
             wanted.push((Arc::clone(hash), kept));
         }
         for (hash, stamp) in wanted {
             self.packed.want(hash, stamp);
         }
-    }
-
-    /// Whether a certificate that nothing needs stays because its successor has not come: it is the record of the
-    /// room that they share.
-    fn is_reserved(&self, hash: &Arc<str>, room: Option<Room>) -> bool {
-        let holder = room.and_then(|room| self.vault.holder(room.place));
-        holder.is_some_and(|holder| holder == hash || !self.packed.holds(holder))
     }
 }
 

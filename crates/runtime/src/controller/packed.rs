@@ -23,6 +23,9 @@ pub(super) struct Packed<K, H> {
     stale: bool,
     /// Objects that could not be written, and when that is tried again.
     refused: BTreeMap<u32, Instant>,
+    /// When each object was last to be written, as the number of that turn.
+    turns: BTreeMap<u32, u64>,
+    turn: u64,
 }
 
 impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
@@ -37,6 +40,8 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
             queue: VecDeque::new(),
             stale: false,
             refused: BTreeMap::new(),
+            turns: BTreeMap::new(),
+            turn: 0,
         }
     }
 
@@ -198,21 +203,40 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
                 self.open.iter().map(|key| (key.clone(), self.wanted.get(key).cloned())).collect();
             self.queue = self.shards.pack(&change).into();
         }
+        let next = self.in_turn().or_else(|| self.first_free())?.clone();
+        self.turn += 1;
+        self.turns.insert(next.index(), self.turn);
+        Some(next)
+    }
+
+    /// The write of the object whose last turn is the longest ago. An object that changes all the time keeps no other
+    /// from being written.
+    fn in_turn(&self) -> Option<&Write<K, H>> {
+        let last = |write: &&Write<K, H>| self.turns.get(&write.index()).copied();
+        let free = |write: &&Write<K, H>| !self.refused.contains_key(&write.index());
+        let next = self.queue.iter().filter(free).min_by_key(last)?;
+        let first = self.queue.front()?;
+        (next.index() == first.index() || self.may_pass(next)).then_some(next)
+    }
+
+    /// The first write that may be tried now.
+    fn first_free(&self) -> Option<&Write<K, H>> {
         let mut passed = false;
-        for write in &self.queue {
-            // What is passed over may be the new place of what this write takes away.
-            let keeps = |key: &K| {
-                write.items().is_some_and(|items| items.contains_key(key))
-                    || !self.wanted.contains_key(key)
-            };
-            let before = self.shards.items(write.index());
-            let may_pass = || before.is_none_or(|before| before.keys().all(keeps));
-            if !self.refused.contains_key(&write.index()) && (!passed || may_pass()) {
-                return Some(write.clone());
-            }
+        self.queue.iter().find(|write| {
+            let free = !self.refused.contains_key(&write.index());
+            let next = free && (!passed || self.may_pass(write));
             passed = true;
-        }
-        None
+            next
+        })
+    }
+
+    /// Whether a write may come before others: what is passed over may be the new place of what it takes away.
+    fn may_pass(&self, write: &Write<K, H>) -> bool {
+        let keeps = |key: &K| {
+            write.items().is_some_and(|items| items.contains_key(key))
+                || !self.wanted.contains_key(key)
+        };
+        self.shards.items(write.index()).is_none_or(|before| before.keys().all(keeps))
     }
 }
 
@@ -317,6 +341,27 @@ mod tests {
         assert_eq!(packed.next(None, now), Some(moved));
         packed.refused(1, now + std::time::Duration::from_secs(9));
         assert_eq!(packed.next(None, now), None);
+    }
+
+    #[test]
+    fn an_object_that_changes_all_the_time_keeps_no_other_from_being_written() {
+        let now = Instant::now();
+        let mut packed = Packed::new(15);
+        for key in ["a", "b", "c"] {
+            packed.want(key, Some(stamp(0)));
+        }
+        settle(&mut packed);
+        packed.want("c", Some(stamp(1)));
+        let mut written = Vec::new();
+        for change in 1..6 {
+            packed.want("a", Some(stamp(change)));
+            packed.want("b", Some(stamp(change)));
+            let write = packed.next(None, now).unwrap();
+            written.push(write.index());
+            let version = newer(&packed);
+            packed.wrote(write, Some(version));
+        }
+        assert_eq!(written, [0, 1, 2, 0, 1]);
     }
 
     thread_local! {

@@ -311,7 +311,7 @@ impl Writer {
                     }
                 };
                 let (read, certificate) = convert::tls_secret(&secret);
-                if read.certificate.as_ref() == Ok(hash)
+                if read.certificate.is_ok_and(|it| it.hash == *hash)
                     && let Some(certificate) = certificate
                 {
                     fetched.insert(Arc::clone(hash), certificate);

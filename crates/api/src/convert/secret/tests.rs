@@ -41,12 +41,13 @@ fn refused(secret: &Secret) -> String {
 fn a_chain_and_its_key_are_read_and_found_by_their_hash() {
     let (chain, key) = pair();
     let (read, certificate) = tls_secret(&tls(chain.as_bytes(), key.as_bytes()));
-    let hash = read.certificate.clone().unwrap();
-    assert_eq!(hash.len(), 64);
+    let content = read.certificate.clone().unwrap();
+    assert_eq!(content.hash.len(), 64);
     let key_of = ObjectKey::new("shop", "cert");
-    assert_eq!(read, objects::TlsSecret { key: key_of, certificate: Ok(hash) });
+    assert_eq!(read, objects::TlsSecret { key: key_of, certificate: Ok(content.clone()) });
     let unix = |text: &str| text.replace("\r\n", "\n");
     let expected = Certificate { chain: unix(&chain).into(), key: unix(&key).into() };
+    assert_eq!(content.size, expected.chain.len() + expected.key.len());
     assert_eq!(certificate, Some(Arc::new(expected)));
 }
 
@@ -111,7 +112,7 @@ fn what_is_put_into_a_secret_of_ours_comes_out_again() {
         .map(|_| {
             let (chain, key) = pair();
             let (read, certificate) = tls_secret(&tls(chain.as_bytes(), key.as_bytes()));
-            (read.certificate.unwrap(), certificate.unwrap())
+            (read.certificate.unwrap().hash, certificate.unwrap())
         })
         .collect();
     certificates.sort_by(|a, b| a.0.cmp(&b.0));
@@ -126,7 +127,7 @@ fn what_is_put_into_a_secret_of_ours_comes_out_again() {
 fn an_entry_that_is_not_what_its_hash_says_is_left_out() {
     let (chain, key) = pair();
     let (read, certificate) = tls_secret(&tls(chain.as_bytes(), key.as_bytes()));
-    let (hash, certificate) = (read.certificate.unwrap(), certificate.unwrap());
+    let (hash, certificate) = (read.certificate.unwrap().hash, certificate.unwrap());
     let mut data = certificates_data([(&hash, &certificate)]);
     data.insert("0".repeat(64), data[&*hash].clone());
     data.insert("x".into(), ByteString(b"nothing".to_vec()));

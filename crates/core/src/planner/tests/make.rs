@@ -5,7 +5,7 @@ use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{
     AllowedNamespaces, Backend, BackendPort, ClassParameters, Exposure, Family, Ingress,
     IngressClass, IngressPath, IngressRule, IngressTls, LoadBalancer, LoadBalancerClaim, Namespace,
-    Placement, Service, ServiceClass, ServicePort, TlsSecret, Tuning,
+    Placement, Service, ServiceClass, ServicePort, TlsContent, TlsSecret, Tuning,
 };
 use crate::outcome::{Outcome, Reason, State};
 use crate::plan::{
@@ -147,7 +147,12 @@ pub(super) fn tls(hosts: &[&str], secret: &str) -> IngressTls {
 
 /// A Secret whose certificate has the hash `hash`.
 pub(super) fn secret(name: &str, hash: &str) -> TlsSecret {
-    TlsSecret { key: key(name), certificate: Ok(hash.into()) }
+    TlsSecret { key: key(name), certificate: Ok(content(hash)) }
+}
+
+/// A certificate with this hash.
+pub(super) fn content(hash: &str) -> TlsContent {
+    TlsContent { hash: hash.into(), size: 5_000 }
 }
 
 /// Our IngressClass.

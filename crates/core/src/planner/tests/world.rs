@@ -250,7 +250,7 @@ fn tweaked(mut object: Object, how: u8) -> Option<Object> {
         (Object::Ingress(it), 3) => it.placement = Err(cannot_be_read()),
         (Object::IngressClass(it), 0) => it.ours = !it.ours,
         (Object::IngressClass(it), 1) => it.parameters = Err(cannot_be_read()),
-        (Object::TlsSecret(it), 0) => it.certificate = Ok("h3".into()),
+        (Object::TlsSecret(it), 0) => it.certificate = Ok(content("h3")),
         (Object::Namespace(it), 0) => it.labels = namespace("", "2").labels,
         (Object::LoadBalancer(it), 0) => it.nodes = !it.nodes,
         (Object::LoadBalancer(it), 1) => it.regex_hosts = !it.regex_hosts,
@@ -482,10 +482,7 @@ fn a_class() -> impl Strategy<Value = IngressClass> {
 
 fn a_secret() -> impl Strategy<Value = TlsSecret> {
     (select(&["a/s", "a/s", "a/t", "b/s"][..]), bad(select(&["h1", "h2"][..]))).prop_map(
-        |(name, certificate)| TlsSecret {
-            key: key(name),
-            certificate: certificate.map(Into::into),
-        },
+        |(name, certificate)| TlsSecret { key: key(name), certificate: certificate.map(content) },
     )
 }
 

@@ -13,7 +13,38 @@ fn needed(hashes: &[&str]) -> NeededCertificates {
 
 /// An Ingress of this age needs a certificate from a Secret.
 fn need(needed: &mut NeededCertificates, hash: &str, namespace: &str, name: &str, age: i64) {
-    needed.entry(hash.into()).or_default().add(&ObjectKey::new(namespace, name), age);
+    needed.entry(hash.into()).or_default().add(&ObjectKey::new(namespace, name), size(hash), age);
+}
+
+/// Every certificate has the size that is the end of its hash, or this many bytes.
+const SMALL: usize = 10;
+
+fn size(hash: &str) -> usize {
+    hash.rsplit('-').next().and_then(|it| it.parse().ok()).unwrap_or(SMALL)
+}
+
+/// A certificate of the size that its hash says.
+fn content(hash: &str) -> (Arc<str>, Arc<Certificate>) {
+    let chain = "x".repeat(size(hash)).into();
+    (hash.into(), Arc::new(Certificate { chain, key: "".into() }))
+}
+
+/// A Secret of load balancer `lb` that belongs to the load balancer with this uid, with these certificates.
+fn secret(index: u32, version: &str, owner: &str, items: &Stored) -> CertificatesSeen {
+    let rooms = items.iter().filter_map(|(hash, it)| Some((hash.clone(), it.hash?)));
+    CertificatesSeen {
+        name: names::certificates_secret("lb", index),
+        load_balancer: "lb".into(),
+        version: version.to_owned(),
+        owner: Some(owner.to_owned()),
+        sizes: items.iter().map(|(hash, it)| (hash.clone(), it.size)).collect(),
+        rooms: rooms.collect(),
+    }
+}
+
+/// What a Secret has that holds certificate `a` of Secret `tls-a`.
+fn with_a() -> Stored {
+    [("a".into(), Stamp { hash: Some(room("shop", "tls-a", SMALL)), size: SMALL })].into()
 }
 
 fn room(namespace: &str, name: &str, size: usize) -> Room {
@@ -27,14 +58,7 @@ fn as_needed(certificates: &NeededCertificates) -> Needed<'_> {
 #[test]
 fn at_rest_nothing_is_gone_through_until_something_else_is_needed() {
     let (mut certificates, one) = (Certificates::default(), needed(&["a"]));
-    certificates.seen(CertificatesSeen {
-        name: names::certificates_secret("lb", 0),
-        load_balancer: "lb".into(),
-        version: "1".to_owned(),
-        owner: Some("uid".to_owned()),
-        sizes: vec![("a".into(), 10)],
-        rooms: [("a".into(), room("shop", "tls-a", 10))].into(),
-    });
+    certificates.seen(secret(0, "1", "uid", &with_a()));
     let two = needed(&["a", "b"]);
     let next = |certificates: &mut Certificates, needed, revision| {
         let needed = Needed { certificates: needed, revision, alone: false };
@@ -48,28 +72,25 @@ fn at_rest_nothing_is_gone_through_until_something_else_is_needed() {
 }
 
 #[test]
-fn one_that_has_no_room_is_read_once_and_holds_nothing_up() {
+fn one_that_has_no_room_is_not_read_and_holds_nothing_up() {
     let mut certificates = Certificates::default();
-    let all: Vec<_> = (0..100).map(|n| format!("{n:03}")).collect();
+    let padded = format!("007-{}", 2 * vault::LARGEST);
+    let mut all: Vec<_> = (0..100).map(|n| format!("{n:03}-1000")).collect();
+    all[7].clone_from(&padded);
     let needed = needed(&all.iter().map(String::as_str).collect::<Vec<_>>());
     let now = Instant::now();
-    let size = 2 * vault::LARGEST;
     let mut fetches = 0;
     let mut versions = 1..;
     loop {
         match certificates.next("lb", Some("uid"), as_needed(&needed), true, now) {
             Some(Next::Fetch(wanted)) => {
                 fetches += 1;
-                let padded = |hash: &Arc<str>| if **hash == *"007" { size } else { 1_000 };
-                let chain = |hash| Arc::from("x".repeat(padded(hash)));
-                let read = wanted.iter().map(|(hash, _)| {
-                    let it = Certificate { chain: chain(hash), key: "".into() };
-                    (Arc::clone(hash), Arc::new(it))
-                });
+                assert!(wanted.iter().all(|(hash, _)| **hash != *padded));
+                let read = wanted.iter().map(|(hash, _)| content(hash));
                 certificates.fetched(read.collect(), Vec::new(), now);
             }
             Some(Next::Write(write)) => {
-                assert!(!write.added.contains_key("007"));
+                assert!(!write.added.contains_key(&*padded));
                 certificates.wrote(write.write, versions.next().map(|it: u32| it.to_string()));
             }
             Some(Next::Later(at)) => panic!("{at:?}"),
@@ -78,7 +99,7 @@ fn one_that_has_no_room_is_read_once_and_holds_nothing_up() {
     }
     assert_eq!(fetches, 1);
     assert!(certificates.take_withheld_changed() && !certificates.take_withheld_changed());
-    assert_eq!(certificates.withheld().keys().map(|it| &**it).collect::<Vec<_>>(), ["007"]);
+    assert_eq!(certificates.withheld().keys().map(|it| &**it).collect::<Vec<_>>(), [&padded]);
     assert!(certificates.has_all(as_needed(&needed)));
 }
 
@@ -88,18 +109,11 @@ fn no_secret_is_written_that_no_agent_reads() {
     let now = Instant::now();
     // All Secrets are full of what is needed no more and what Plans still name.
     for index in 0..vault::SECRETS {
-        certificates.seen(CertificatesSeen {
-            name: names::certificates_secret("lb", index),
-            load_balancer: "lb".into(),
-            version: "1".to_owned(),
-            owner: Some("uid".to_owned()),
-            sizes: vec![(format!("old-{index}").into(), vault::SECRET)],
-            rooms: BTreeMap::new(),
-        });
+        let old = (format!("old-{index}").into(), Stamp { hash: None, size: vault::SECRET });
+        certificates.seen(secret(index, "1", "uid", &[old].into()));
     }
     let needed = needed(&["new"]);
-    let read = Certificate { chain: "x".into(), key: "y".into() };
-    certificates.fetched([("new".into(), Arc::new(read))].into(), Vec::new(), now);
+    certificates.fetched([content("new")].into(), Vec::new(), now);
     let next = certificates.next("lb", Some("uid"), as_needed(&needed), false, now);
     assert!(next.is_none(), "{next:?}");
     // The Plan is written, and nothing names the old ones any more.
@@ -127,14 +141,7 @@ fn what_is_not_found_is_looked_for_again_ever_less_often() {
 fn what_was_deleted_and_cannot_be_found_is_not_taken_for_written() {
     let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
     let now = Instant::now();
-    let secret = || CertificatesSeen {
-        name: names::certificates_secret("lb", 0),
-        load_balancer: "lb".into(),
-        version: "1".to_owned(),
-        owner: Some("uid".to_owned()),
-        sizes: vec![("a".into(), 10)],
-        rooms: [("a".into(), room("shop", "tls-a", 10))].into(),
-    };
+    let secret = || secret(0, "1", "uid", &with_a());
     certificates.seen(secret());
     assert!(certificates.next("lb", Some("uid"), as_needed(&needed), true, now).is_none());
     certificates.gone(&secret().name);
@@ -149,14 +156,7 @@ fn what_was_deleted_and_cannot_be_found_is_not_taken_for_written() {
 #[test]
 fn a_secret_that_belongs_to_a_deleted_load_balancer_is_given_to_the_new_one() {
     let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
-    certificates.seen(CertificatesSeen {
-        name: names::certificates_secret("lb", 0),
-        load_balancer: "lb".into(),
-        version: "1".to_owned(),
-        owner: Some("old".to_owned()),
-        sizes: vec![("a".into(), 10)],
-        rooms: [("a".into(), room("shop", "tls-a", 10))].into(),
-    });
+    certificates.seen(secret(0, "1", "old", &with_a()));
     let now = Instant::now();
     let next = certificates.next("lb", Some("new"), as_needed(&needed), true, now);
     let Some(Next::Write(write)) = next else { panic!("{next:?}") };
@@ -196,21 +196,12 @@ impl Cluster {
     fn leader(&self) -> Certificates {
         let mut certificates = Certificates::default();
         for (index, (version, items)) in &self.secrets {
-            let rooms = items.iter().filter_map(|(hash, it)| Some((hash.clone(), it.hash?)));
-            certificates.seen(CertificatesSeen {
-                name: names::certificates_secret("lb", *index),
-                load_balancer: "lb".into(),
-                version: version.to_string(),
-                owner: Some("uid".to_owned()),
-                sizes: items.iter().map(|(hash, it)| (hash.clone(), it.size)).collect(),
-                rooms: rooms.collect(),
-            });
+            certificates.seen(secret(*index, &version.to_string(), "uid", items));
         }
         certificates
     }
 
-    /// Does what the leader says until it has nothing to do but wait. Every certificate has the size that is the end of
-    /// its hash.
+    /// Does what the leader says until it has nothing to do but wait.
     fn settle(&mut self, leader: &mut Certificates, certificates: &NeededCertificates) {
         let now = Instant::now();
         self.revision += 1;
@@ -220,26 +211,29 @@ impl Cluster {
                 Some(Next::Fetch(wanted)) => {
                     let (missed, found): (Vec<_>, Vec<_>) =
                         wanted.into_iter().partition(|(hash, _)| self.unreadable.contains(hash));
-                    let read = found.into_iter().map(|(hash, _)| {
-                        let size = hash.rsplit('-').next().and_then(|it| it.parse().ok());
-                        let chain = "x".repeat(size.unwrap()).into();
-                        (hash, Arc::new(Certificate { chain, key: "".into() }))
-                    });
+                    let read = found.into_iter().map(|(hash, _)| content(&hash));
                     leader.fetched(read.collect(), missed, now);
                 }
-                Some(Next::Write(CertificatesWrite { write, .. })) => {
-                    self.version += 1;
-                    let (index, items) = (write.index(), write.items().cloned());
-                    let version = items.is_some().then(|| self.version.to_string());
-                    match items {
-                        Some(items) => drop(self.secrets.insert(index, (self.version, items))),
-                        None => drop(self.secrets.remove(&index)),
-                    }
-                    leader.wrote(write, version);
-                }
+                Some(Next::Write(write)) => self.write(leader, write),
                 Some(Next::Later(_)) | None => return,
             }
         }
+    }
+
+    /// Carries a write out.
+    fn write(
+        &mut self,
+        leader: &mut Certificates,
+        CertificatesWrite { write, .. }: CertificatesWrite,
+    ) {
+        self.version += 1;
+        let (index, items) = (write.index(), write.items().cloned());
+        let version = items.is_some().then(|| self.version.to_string());
+        match items {
+            Some(items) => drop(self.secrets.insert(index, (self.version, items))),
+            None => drop(self.secrets.remove(&index)),
+        }
+        leader.wrote(write, version);
     }
 
     fn holds(&self, hash: &str) -> bool {
@@ -313,11 +307,7 @@ fn a_renewal_that_cannot_be_read_yet_keeps_its_room_over_a_change_of_leaders() {
 fn the_next_leader_reads_the_rooms_that_a_write_records() {
     let (mut certificates, needed) = (Certificates::default(), needed(&["a", "b"]));
     let now = Instant::now();
-    let read = |hash: &str| {
-        let it = Certificate { chain: "x".repeat(10).into(), key: "".into() };
-        (Arc::from(hash), Arc::new(it))
-    };
-    certificates.fetched([read("a"), read("b")].into(), Vec::new(), now);
+    certificates.fetched([content("a"), content("b")].into(), Vec::new(), now);
     let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
     let Some(Next::Write(write)) = next else { panic!("{next:?}") };
     let mut metadata = super::super::writes::owned(&write.name, "lb", "uid");
@@ -325,4 +315,49 @@ fn the_next_leader_reads_the_rooms_that_a_write_records() {
     let seen = CertificatesSeen::of(&Secret { metadata, ..Secret::default() });
     let rooms = ["a", "b"].map(|it| (it.into(), room("shop", &format!("tls-{it}"), 10)));
     assert_eq!(seen.rooms, rooms.into());
+}
+
+/// Steps until a certificate is handed out, when another tenant's certificates change after every step. How many steps.
+fn steps_until(hash: &str, number: usize, readable: bool) -> usize {
+    let (mut cluster, mut leader, mut needed) = full();
+    // The room of one certificate is free, and one waits for it.
+    needed.pop_last();
+    need(&mut needed, hash, "shop", "waits", 0);
+    let now = Instant::now();
+    let mut fast = NeededCertificates::new();
+    for step in 1..1_000 {
+        needed.retain(|it, _| !fast.contains_key(it));
+        fast.clear();
+        for n in 0..number {
+            need(&mut fast, &format!("fast-{step}-{n}-300"), "fast", &format!("tls-{n}"), -1);
+        }
+        needed.extend(fast.clone());
+        cluster.revision += 1;
+        let all = Needed { certificates: &needed, revision: cluster.revision, alone: false };
+        match leader.next("lb", Some("uid"), all, true, now) {
+            Some(Next::Fetch(wanted)) => {
+                let changed = |hash: &Arc<str>| !readable && hash.starts_with("fast");
+                let (missed, found): (Vec<_>, Vec<_>) =
+                    wanted.into_iter().partition(|(hash, _)| changed(hash));
+                let read = found.iter().map(|(hash, _)| content(hash));
+                leader.fetched(read.collect(), missed, now);
+            }
+            Some(Next::Write(write)) => cluster.write(&mut leader, write),
+            next => panic!("{next:?}"),
+        }
+        if cluster.holds(hash) {
+            return step;
+        }
+    }
+    panic!("not within 1,000 steps")
+}
+
+#[test]
+fn certificates_that_change_faster_than_they_are_read_hold_up_no_other_tenants() {
+    let hash = format!("waits-{}", vault::LARGEST);
+    // Reading, writing what leaves, writing what comes.
+    for (number, readable) in [(1, false), (400, false), (1, true), (400, true)] {
+        let steps = steps_until(&hash, number, readable);
+        assert!(steps <= 6, "{steps} steps with {number} certificates, readable: {readable}");
+    }
 }
