@@ -127,7 +127,7 @@ impl Agent {
         let members = MemberRules { here: self.listen.clone(), ..self.rules(admin) };
         let load_balancer = self.load_balancer.context("--load-balancer is missing")?;
         role::run(admin, async |context| {
-            let (client, cluster) = self.connect.client_and_mark().await?;
+            let (client, cluster) = self.connect.client_and_marks().await?;
             let options = AgentOptions {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
@@ -172,7 +172,7 @@ impl Agent {
             });
         };
         role::run(self.admin.admin, async |context| {
-            let (client, cluster) = self.connect.client_and_mark().await?;
+            let (client, cluster) = self.connect.client_and_marks().await?;
             let driver = Templates::new(publisher, &options.domain, options.settle)
                 .with_certificates(certificates);
             let once = options.once;

@@ -5,14 +5,19 @@ use bowline_api::names;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use sha2::{Digest as _, Sha256};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Watches end after a minute and begin anew: a connection that is silent for longer is dead.
 const SILENCE: Duration = Duration::from_secs(75);
 
+/// How often the configuration is read for new marks of the cluster.
+const REREAD: Duration = Duration::from_secs(60);
+
 /// Which cluster, and which of its namespaces is ours.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct Connect {
     /// Reach the cluster by this file [default: $KUBECONFIG, the Pod's ServiceAccount, or
@@ -32,17 +37,28 @@ pub(super) struct Connect {
 impl Connect {
     /// A client. Nothing has been asked yet.
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
-        Ok(self.client_and_mark().await?.0)
+        connected(self.config().await?)
     }
 
-    /// A client, and a mark of the cluster that it is configured for.
-    pub(super) async fn client_and_mark(&self) -> anyhow::Result<(Client, String)> {
-        let mut config = self.config().await?;
-        let mark = mark(config.root_cert.as_deref(), &config.cluster_url.to_string());
-        config.read_timeout = Some(SILENCE);
-        config.reset_reader_on_write = true;
-        let client = Client::try_from(config).context("cannot use the kubeconfig")?;
-        Ok((client, mark))
+    /// A client, and the marks of the cluster that it is configured for. They are read again while the client is used:
+    /// a new CA is put beside the old one before the old one goes.
+    pub(super) async fn client_and_marks(
+        &self,
+    ) -> anyhow::Result<(Client, watch::Receiver<BTreeSet<String>>)> {
+        let config = self.config().await?;
+        let (sender, receiver) = watch::channel(marks(&config));
+        let client = connected(config)?;
+        let again = self.clone();
+        tokio::spawn(async move {
+            while !sender.is_closed() {
+                tokio::time::sleep(REREAD).await;
+                if let Ok(config) = again.config().await {
+                    let now = marks(&config);
+                    sender.send_if_modified(|before| std::mem::replace(before, now.clone()) != now);
+                }
+            }
+        });
+        Ok((client, receiver))
     }
 
     async fn config(&self) -> anyhow::Result<Config> {
@@ -67,21 +83,30 @@ impl Connect {
     }
 }
 
-/// What tells clusters apart while none answers: the CA of the API, which each has of its own, or its URL where a
-/// public CA vouches for it. One cluster may have several URLs.
-fn mark(authorities: Option<&[Vec<u8>]>, url: &str) -> String {
-    let mut authorities: Vec<_> = authorities.unwrap_or_default().iter().collect();
+/// A client. Nothing has been asked yet.
+fn connected(mut config: Config) -> anyhow::Result<Client> {
+    config.read_timeout = Some(SILENCE);
+    config.reset_reader_on_write = true;
+    Client::try_from(config).context("cannot use the kubeconfig")
+}
+
+fn marks(config: &Config) -> BTreeSet<String> {
+    marks_of(config.root_cert.as_deref(), &config.cluster_url.to_string())
+}
+
+/// What tells clusters apart while none answers: the CAs of the API, which each has of its own, or its URL where a
+/// public CA vouches for it. One cluster may have several URLs, and two CAs while one takes the place of the other.
+fn marks_of(authorities: Option<&[Vec<u8>]>, url: &str) -> BTreeSet<String> {
+    let authorities = authorities.unwrap_or_default();
     if authorities.is_empty() {
-        return format!("url:{url}");
+        return [format!("url:{url}")].into();
     }
-    authorities.sort_unstable();
-    authorities.dedup();
-    let mut digest = Sha256::new();
-    for authority in authorities {
-        digest.update(authority);
-    }
-    let hex: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("ca:{hex}")
+    let mark = |authority: &Vec<u8>| {
+        let digest = Sha256::digest(authority);
+        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("ca:{hex}")
+    };
+    authorities.iter().map(mark).collect()
 }
 
 /// Refuses a context that is not there, and says which are.
@@ -100,15 +125,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_is_known_by_its_ca_and_without_one_by_its_url() {
-        let (a, b) = (b"a".to_vec(), b"b".to_vec());
-        let of = |all: &[&Vec<u8>], url| {
-            let all: Vec<_> = all.iter().map(|it| (*it).clone()).collect();
-            mark(Some(&all), url)
+    fn a_cluster_is_known_by_each_of_its_cas_and_without_one_by_its_url() {
+        let of = |all: &[&str], url| {
+            let all: Vec<_> = all.iter().map(|it| it.as_bytes().to_vec()).collect();
+            marks_of(Some(&all), url)
         };
-        assert_eq!(of(&[&a, &b], "https://10.0.0.1"), of(&[&b, &a], "https://api.example"));
-        assert_ne!(of(&[&a], "https://10.0.0.1"), of(&[&b], "https://10.0.0.1"));
-        assert_ne!(mark(None, "https://a.example"), mark(None, "https://b.example"));
+        let both = of(&["a", "b"], "https://10.0.0.1");
+        assert_eq!(both, of(&["b", "a"], "https://api.example"));
+        assert!(both.is_superset(&of(&["a"], "")) && both.is_superset(&of(&["b"], "")));
+        assert_eq!(both.len(), 2);
+        assert_ne!(marks_of(None, "https://a.example"), marks_of(None, "https://b.example"));
     }
 
     #[test]

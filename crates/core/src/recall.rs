@@ -1,10 +1,11 @@
 //! When an agent keeps what it serves, and when it serves what it kept before a restart. After a start the API has
 //! a moment to tell everything, and more while it answers; then kept state is served until the API has told all.
-//! It refuses state that is too old or of another load balancer. It reads no file and no clock: the runtime's agent
+//! It refuses state that is too old or of another load balancer, and withdraws it where that shows later. It reads no file and no clock: the runtime's agent
 //! feeds it, with the time since the machine was started, and does what [`Recall::take`] says.
 
 use crate::resolver::{self, Kind};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -34,8 +35,9 @@ pub struct Origin {
     pub load_balancer: String,
     /// Bowline's namespace there.
     pub namespace: String,
-    /// A mark of the cluster that the agent is configured for. None: the agent is part of it.
-    pub cluster: Option<String>,
+    /// Marks of the cluster that the agent is configured for: one for each CA of its API, or one of its URL where there
+    /// is no CA. None: the agent is part of it.
+    pub cluster: BTreeSet<String>,
     /// The uid of the LoadBalancer object. None: not known yet.
     pub uid: Option<String>,
 }
@@ -47,11 +49,18 @@ impl Origin {
             let (name, namespace) = (kept.load_balancer.clone(), kept.namespace.clone());
             return Some(Unusable::Name(name, namespace));
         }
-        if kept.cluster != self.cluster {
+        if !self.is_same_cluster(&kept.cluster) {
             return Some(Unusable::Cluster);
         }
         let uids = kept.uid.as_ref().zip(self.uid.as_ref());
         uids.is_some_and(|(kept, now)| kept != now).then_some(Unusable::Uid)
+    }
+
+    /// Whether these are marks of the same cluster. A CA is rotated by way of both, the old one and the new one, so one
+    /// mark in common is enough.
+    fn is_same_cluster(&self, marks: &BTreeSet<String>) -> bool {
+        let none = self.cluster.is_empty() && marks.is_empty();
+        none || !self.cluster.is_disjoint(marks)
     }
 }
 
@@ -74,9 +83,10 @@ impl fmt::Display for Unusable {
             Self::Name(name, namespace) => {
                 write!(f, "it is of load balancer {name:?} in namespace {namespace:?}")
             }
-            Self::Cluster => {
-                f.write_str("it is of another cluster: the CA or URL of its API is another one")
-            }
+            Self::Cluster => f.write_str(
+                "it is of another cluster: no CA of its API, or its URL, is one of those here (a new CA becomes \
+                 known when a running agent's kubeconfig has both, the old one and the new one, for two minutes)",
+            ),
             Self::Uid => f.write_str("it is of a load balancer of the same name and another uid"),
             Self::Age(age) => {
                 let (hours, most) = (age.as_secs() / 3600, MAX_AGE.as_secs() / 3600);
@@ -100,12 +110,18 @@ pub enum Event {
     Answered,
     /// A Plan belongs to the LoadBalancer object with this uid.
     Owner(String),
+    /// The agent's configuration has these marks of the cluster now.
+    Configured(BTreeSet<String>),
     /// Whether all watches work.
     Watching(bool),
     /// The driver serves kept state.
     Serves,
     /// The driver could not serve kept state: not before this long from now again.
     ServeFailed(Duration),
+    /// The driver serves nothing instead of kept state.
+    Withdrawn,
+    /// The driver could not be told to serve nothing: not before this long from now again.
+    WithdrawFailed(Duration),
     /// The driver serves what the API told.
     Followed,
     /// A write ended: whether it worked, and how long it took.
@@ -119,6 +135,8 @@ pub enum Effect {
     Forget(Unusable),
     /// Serve kept state.
     Serve,
+    /// Serve nothing: kept state is of a load balancer that is gone.
+    Withdraw,
     /// Keep what is served.
     Save,
     /// Note that kept state is true now.
@@ -147,6 +165,9 @@ pub struct Recall {
     opened: Duration,
     serve_at: Option<Duration>,
     serving: bool,
+    withdraw_at: Option<Duration>,
+    /// The marks of the cluster with which the agent has started.
+    started: BTreeSet<String>,
     save_at: Option<Duration>,
     next_save: Duration,
     writing: bool,
@@ -160,7 +181,7 @@ pub struct Recall {
 impl Recall {
     /// For the agent of this load balancer, without a folder so far.
     pub fn new(origin: Origin) -> Self {
-        Self { origin, watching: true, ..Self::default() }
+        Self { started: origin.cluster.clone(), origin, watching: true, ..Self::default() }
     }
 
     /// The load balancer, as far as it is known.
@@ -179,14 +200,20 @@ impl Recall {
             Event::Opened => self.open(now),
             Event::Found(origin, age) => self.found(origin, age, now),
             Event::Answered => self.answer(now),
-            Event::Owner(uid) => self.own(uid),
+            Event::Owner(uid) => self.own(uid, now),
+            Event::Configured(marks) => self.configure(&marks, now),
             Event::Watching(works) => self.watching = works,
             Event::Serves => self.serving = true,
             Event::ServeFailed(wait) => {
                 self.serve_at = self.kept.is_some().then_some(now + wait);
             }
+            Event::Withdrawn => self.serving = false,
+            Event::WithdrawFailed(wait) => {
+                self.withdraw_at = self.serving.then_some(now + wait);
+            }
             Event::Followed => {
                 (self.kept, self.serve_at, self.serving) = (None, None, false);
+                self.withdraw_at = None;
                 if self.keeps && self.save_at.is_none() {
                     self.save_at = Some(self.next_save.max(now));
                 }
@@ -211,6 +238,9 @@ impl Recall {
         if due(&mut self.serve_at) {
             effects.push(Effect::Serve);
         }
+        if due(&mut self.withdraw_at) {
+            effects.push(Effect::Withdraw);
+        }
         if !self.writing {
             if due(&mut self.save_at) {
                 self.writing = true;
@@ -232,7 +262,7 @@ impl Recall {
             return Some(Duration::ZERO);
         }
         let disk = if self.writing { [None, None] } else { [self.save_at, self.confirm_at] };
-        disk.into_iter().chain([self.serve_at]).flatten().min()
+        disk.into_iter().chain([self.serve_at, self.withdraw_at]).flatten().min()
     }
 
     /// The agent ends: whether what is served has to be kept before, whenever that was due.
@@ -266,11 +296,27 @@ impl Recall {
         }
     }
 
-    fn own(&mut self, uid: String) {
+    fn own(&mut self, uid: String, now: Duration) {
         self.origin.uid = Some(uid);
-        self.refused = self.kept.as_ref().and_then(|kept| self.origin.refuse(kept));
-        if self.refused.is_some() {
-            (self.kept, self.serve_at) = (None, None);
+        let refused = self.kept.as_ref().and_then(|kept| self.origin.refuse(kept));
+        if refused.is_some() {
+            (self.refused, self.kept, self.serve_at) = (refused, None, None);
+            self.withdraw_at = self.serving.then_some(now);
+        }
+    }
+
+    /// A mark beside a known one in one configuration is of the same cluster. Others are not taken in: the configuration
+    /// may be meant for another cluster from the next start on.
+    fn configure(&mut self, marks: &BTreeSet<String>, now: Duration) {
+        if !self.origin.is_same_cluster(marks) {
+            return;
+        }
+        let known = self.started.union(marks).cloned().collect();
+        let before = std::mem::replace(&mut self.origin.cluster, known);
+        // Before this process writes anything, the first write takes the marks along.
+        let wrote = self.written || self.writing;
+        if before != self.origin.cluster && wrote && self.save_at.is_none() {
+            self.save_at = Some(self.next_save.max(now));
         }
     }
 

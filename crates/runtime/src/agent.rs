@@ -318,6 +318,7 @@ impl<D: Driver> Agent<D> {
                 () = lacking => self.tell_lacking(),
                 due = self.memory.due(healthy) => match due {
                     Due::Serve => self.serve_kept().await?,
+                    Due::Withdraw => self.withdraw_kept().await?,
                     Due::Save => {
                         let served = self.served();
                         self.memory.save(served);
@@ -444,17 +445,59 @@ impl<D: Driver> Agent<D> {
                 self.applied(&update, report);
                 Ok(())
             }
-            Err(error) if !error.retry => Err(RoleError::Driver(error)),
             Err(error) => {
-                self.context.metrics.error("Apply");
-                let wait = self.backoff.failed(random::number());
-                tracing::warn!(%error, ?wait, "the driver failed; it gets what was kept again");
-                self.failed = Some(error.to_string());
-                self.tell_error();
+                let wait = self.driver_failed(error)?;
                 self.memory.tell(recall::Event::ServeFailed(wait));
                 Ok(())
             }
         }
+    }
+
+    /// What is served is of a load balancer that is gone: nothing is served until the API has told everything.
+    async fn withdraw_kept(&mut self) -> Result<(), RoleError> {
+        let nothing = Update { complete: true, ..Update::default() };
+        match self.driver.apply(&nothing).await {
+            Ok(report) => {
+                tracing::warn!("what was kept is withdrawn: the load balancer is another one");
+                self.context.readiness.awaits(self.first_plan.as_str());
+                self.memory.tell(recall::Event::Withdrawn);
+                self.forget_kept();
+                self.failed = None;
+                self.backoff.worked();
+                for change in self.tally.count(&nothing, &report) {
+                    self.context.changes.tell(change);
+                }
+                self.context.metrics.members(&self.load_balancer, self.tally.members());
+                (self.said, self.given) = (report, None);
+                let error = self.error();
+                self.report.send_modify(|said| {
+                    *said = Said {
+                        addresses: std::mem::take(&mut said.addresses),
+                        error,
+                        ..Said::default()
+                    };
+                });
+                Ok(())
+            }
+            Err(error) => {
+                let wait = self.driver_failed(error)?;
+                self.memory.tell(recall::Event::WithdrawFailed(wait));
+                Ok(())
+            }
+        }
+    }
+
+    /// The driver did not take kept state, or its end: how long to wait. An error: this driver cannot be helped.
+    fn driver_failed(&mut self, error: bowline_drivers::Error) -> Result<Duration, RoleError> {
+        if !error.retry {
+            return Err(RoleError::Driver(error));
+        }
+        self.context.metrics.error("Apply");
+        let wait = self.backoff.failed(random::number());
+        tracing::warn!(%error, ?wait, "the driver failed; it is tried again");
+        self.failed = Some(error.to_string());
+        self.tell_error();
+        Ok(wait)
     }
 
     /// What is served is no longer what was kept.

@@ -9,6 +9,7 @@ use bowline_api::names;
 use bowline_api::proxies::Images;
 use bowline_core::members::MemberRules;
 use ipnet::IpNet;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -128,9 +129,9 @@ pub struct AgentOptions {
     pub members: MemberRules,
     /// The folder in which it keeps what it serves, private keys included. None: it keeps nothing.
     pub state: Option<PathBuf>,
-    /// A mark of the cluster that the agent is configured for: what another cluster's agent kept is not served. None: the
-    /// agent is part of it.
-    pub cluster: Option<String>,
+    /// Marks of the cluster that the agent is configured for, whenever they change: what another cluster's agent kept is
+    /// not served. None: the agent is part of it.
+    pub cluster: Option<watch::Receiver<BTreeSet<String>>>,
     /// The uid of the LoadBalancer object. None: the Plans tell.
     pub uid: Option<String>,
 }

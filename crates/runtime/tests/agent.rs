@@ -4,6 +4,8 @@
 
 #[path = "agent/broken.rs"]
 mod broken;
+#[path = "agent/kept.rs"]
+mod kept;
 #[path = "agent/replicas.rs"]
 mod replicas;
 mod support;

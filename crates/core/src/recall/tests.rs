@@ -7,9 +7,13 @@ fn origin() -> Origin {
     Origin {
         load_balancer: "edge".into(),
         namespace: "bowline-system".into(),
-        cluster: Some("c1".into()),
+        cluster: marks(&["c1"]),
         uid: None,
     }
+}
+
+fn marks(all: &[&str]) -> BTreeSet<String> {
+    all.iter().map(|it| (*it).to_owned()).collect()
 }
 
 fn of(uid: &str) -> Origin {
@@ -88,7 +92,7 @@ fn state_that_is_too_old_is_refused() {
 #[test]
 fn state_of_another_load_balancer_or_cluster_is_refused() {
     let name = Origin { load_balancer: "other".into(), ..of("u1") };
-    let cluster = Origin { cluster: Some("c2".into()), ..of("u1") };
+    let cluster = Origin { cluster: marks(&["c2"]), ..of("u1") };
     let why = Unusable::Name("other".into(), "bowline-system".into());
     for (kept, why) in [(name, why), (cluster, Unusable::Cluster)] {
         let mut recall = found(kept, secs(5));
@@ -110,6 +114,79 @@ fn state_of_an_earlier_load_balancer_of_the_same_name_is_refused_as_soon_as_its_
     let mut same = found(of("u1"), secs(5));
     same.handle(Event::Owner("u1".into()), START + secs(1));
     assert_eq!(same.take(START + PATIENCE), [Effect::Serve]);
+}
+
+#[test]
+fn kept_state_that_is_served_is_withdrawn_as_soon_as_the_load_balancer_is_seen_to_be_another() {
+    let serving = || {
+        let mut recall = found(of("u1"), secs(5));
+        assert_eq!(recall.take(START + PATIENCE), [Effect::Serve]);
+        recall.handle(Event::Serves, START + PATIENCE);
+        recall
+    };
+    let now = START + secs(9);
+    let mut recall = serving();
+    recall.handle(Event::Owner("u1".into()), now);
+    assert_eq!(recall.take(now), []);
+    recall.handle(Event::Owner("u2".into()), now);
+    // A second Plan changes nothing of that.
+    recall.handle(Event::Owner("u2".into()), now);
+    assert_eq!(recall.take(now), [Effect::Forget(Unusable::Uid), Effect::Withdraw]);
+    assert!(recall.serves(), "until the driver has withdrawn it");
+    recall.handle(Event::WithdrawFailed(secs(1)), now);
+    assert_eq!((recall.take(now), recall.wake()), (vec![], Some(now + secs(1))));
+    assert_eq!(recall.take(now + secs(1)), [Effect::Withdraw]);
+    recall.handle(Event::Withdrawn, now + secs(1));
+    assert!(!recall.serves());
+    assert_eq!(recall.take(now + secs(30)), [], "it is not served again");
+
+    // The API has told everything before the driver has withdrawn it.
+    let mut recall = serving();
+    recall.handle(Event::Owner("u2".into()), now);
+    recall.handle(Event::Followed, now);
+    assert_eq!(recall.take(now), [Effect::Forget(Unusable::Uid), Effect::Save]);
+    assert_eq!(recall.origin(), &of("u2"));
+}
+
+#[test]
+fn state_survives_the_rotation_of_a_ca_by_way_of_both() {
+    let with = |all: &[&str]| Origin { cluster: marks(all), ..of("u1") };
+    let serves = |kept: Origin, now: &[&str]| {
+        let mut recall = Recall::new(with(now));
+        recall.handle(Event::Found(kept, secs(5)), START);
+        recall.take(START + PATIENCE) == [Effect::Serve]
+    };
+    assert!(serves(with(&["old"]), &["old", "new"]));
+    assert!(serves(with(&["old", "new"]), &["new"]));
+    assert!(!serves(with(&["old"]), &["new"]));
+    assert!(serves(with(&[]), &[]) && !serves(with(&["old"]), &[]) && !serves(with(&[]), &["old"]));
+}
+
+#[test]
+fn an_agent_that_runs_notes_a_new_ca_beside_a_known_one_and_no_other() {
+    let mut recall = Recall::new(origin());
+    recall.handle(Event::Opened, START);
+    let known = |recall: &Recall| recall.origin().cluster.clone();
+    // Nothing was written yet, and what the agent has is not complete.
+    recall.handle(Event::Configured(marks(&["c1", "c2"])), START);
+    assert_eq!((known(&recall), recall.take(START)), (marks(&["c1", "c2"]), vec![]));
+    recall.handle(Event::Followed, START);
+    assert_eq!(run(&mut recall, START), [(START, Effect::Save)]);
+    let now = START + secs(9);
+    recall.handle(Event::Configured(marks(&["c1", "c2"])), now);
+    assert_eq!(recall.take(now), [], "it is written");
+    recall.handle(Event::Configured(marks(&["c2", "c3"])), now);
+    assert_eq!(
+        (known(&recall), recall.take(now)),
+        (marks(&["c1", "c2", "c3"]), vec![Effect::Save])
+    );
+    // It is told while the write before is under way, which does not have it.
+    recall.handle(Event::Configured(marks(&["c3", "c4"])), now);
+    recall.handle(Event::Written(true, Duration::ZERO), now);
+    assert_eq!(run(&mut recall, now + GAP), [(now + GAP, Effect::Save)]);
+    // A kubeconfig for another cluster.
+    recall.handle(Event::Configured(marks(&["other"])), now);
+    assert_eq!((known(&recall), recall.take(now + secs(9))), (marks(&["c1", "c3", "c4"]), vec![]));
 }
 
 #[test]

@@ -5,14 +5,14 @@ use super::state::{Folder, Loaded};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::roles::AgentOptions;
-use bowline_core::recall::{Effect, Event, Origin, Recall};
+use bowline_core::recall::{Effect, Event, Origin, Recall, Unusable};
 use bowline_core::update::{Certificate, Change, CookieSecret, Update};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 /// How long the last write may take at the end.
@@ -34,6 +34,8 @@ pub(super) struct KeptState {
 pub(super) enum Due {
     /// What was kept is to be served.
     Serve,
+    /// Nothing is to be served instead of what was kept.
+    Withdraw,
     /// What is served is to be kept.
     Save,
 }
@@ -43,6 +45,10 @@ pub(super) struct Memory {
     recall: Recall,
     folder: Option<Arc<Folder>>,
     kept: Option<KeptState>,
+    /// Until when it was known to be true, in seconds of the Unix epoch.
+    since: Option<i64>,
+    /// Marks of the cluster, as the agent is configured now.
+    cluster: Option<watch::Receiver<BTreeSet<String>>>,
     /// Secrets that were kept: they outlive the rest until the API has told all that the plan names.
     certificates: BTreeMap<Arc<str>, Arc<Certificate>>,
     cookie_secret: Option<CookieSecret>,
@@ -61,11 +67,12 @@ impl Memory {
         let origin = Origin {
             load_balancer: options.load_balancer.clone(),
             namespace: options.namespace.clone(),
-            cluster: options.cluster.clone(),
+            cluster: options.cluster.as_ref().map(|it| it.borrow().clone()).unwrap_or_default(),
             uid: options.uid.clone(),
         };
         let (recall, metrics) = (Recall::new(origin), metrics.clone());
-        let memory = Self { recall, metrics, ..Self::default() };
+        let cluster = options.cluster.clone();
+        let memory = Self { recall, metrics, cluster, ..Self::default() };
         let Some(path) = options.state.clone() else { return (memory, None) };
         let identity = options.identity.clone();
         match tokio::task::spawn_blocking(move || memory.read(&path, &identity)).await {
@@ -97,6 +104,7 @@ impl Memory {
                 });
                 self.certificates = certificates.collect();
                 self.cookie_secret.clone_from(&update.cookie_secret);
+                self.since = Some(seconds(at));
                 self.kept = Some(KeptState { update, since: seconds(at) });
                 // Only the wall clock goes on over a reboot. Where it was set back, the age is not known.
                 Event::Found(origin, SystemTime::now().duration_since(at).unwrap_or_default())
@@ -150,6 +158,7 @@ impl Memory {
             tokio::select! {
                 ended = written(&mut self.saving) => self.saved(ended),
                 () = contact.notified() => self.tell(Event::Answered),
+                marks = configured(&mut self.cluster) => self.tell(Event::Configured(marks)),
                 () = wake => {}
             }
         }
@@ -159,6 +168,7 @@ impl Memory {
     fn next(&mut self) -> Option<Due> {
         match self.effects.remove(0) {
             Effect::Serve => return Some(Due::Serve),
+            Effect::Withdraw => return Some(Due::Withdraw),
             Effect::Save => return Some(Due::Save),
             Effect::Forget(why) => {
                 self.metrics.error("State");
@@ -166,6 +176,11 @@ impl Memory {
                 self.kept = None;
                 self.certificates.clear();
                 self.cookie_secret = None;
+                // It holds the keys of a load balancer that is gone.
+                let gone = self.folder.as_ref().filter(|_| why == Unusable::Uid);
+                if let Some(Err(error)) = gone.map(|folder| folder.forget()) {
+                    tracing::warn!(%error, "--state: cannot remove what was kept");
+                }
             }
             Effect::Confirm => {
                 if let Some(Err(error)) = self.folder.as_ref().map(|folder| folder.confirm()) {
@@ -183,7 +198,7 @@ impl Memory {
 
     /// Since when what is served may be out of date; None: it is followed.
     pub(super) fn since(&self) -> Option<i64> {
-        self.kept.as_ref().filter(|_| self.recall.serves()).map(|kept| kept.since)
+        self.since.filter(|_| self.recall.serves())
     }
 
     /// Adds to all that there is what the API has not told of it and was kept: certificates of these hashes,
@@ -250,6 +265,18 @@ impl Memory {
             tracing::warn!("--state: the last changes could not be kept in time");
         }
     }
+}
+
+/// Resolves when the agent's configuration has other marks of the cluster.
+async fn configured(cluster: &mut Option<watch::Receiver<BTreeSet<String>>>) -> BTreeSet<String> {
+    if let Some(marks) = cluster
+        && marks.changed().await.is_ok()
+    {
+        return marks.borrow_and_update().clone();
+    }
+    // They do not change any more.
+    *cluster = None;
+    std::future::pending().await
 }
 
 /// Resolves when a write has ended. Never, where none is under way.
@@ -329,7 +356,14 @@ mod tests {
     async fn state_of_another_uid_or_cluster_or_of_long_ago_is_told_and_forgotten() {
         let place = tempfile::tempdir().unwrap();
         let uid = |uid: &str| AgentOptions { uid: Some(uid.into()), ..options(place.path()) };
-        let forgets = async |options: AgentOptions, told: Option<&str>| {
+        let certificate = Arc::new(Certificate { chain: "chain".into(), key: "key".into() });
+        let certificates = || vec![Change::Put("h1".into(), Arc::clone(&certificate))];
+        let file = place.path().join("state");
+        // What happens to what an agent of the load balancer with uid `u1` kept, this long ago.
+        let forgets = async |options: AgentOptions, told: Option<&str>, age: Duration| {
+            keep(&uid("u1"), Update { certificates: certificates(), ..update(1) }).await;
+            let kept = std::fs::File::options().append(true).open(&file).unwrap();
+            kept.set_modified(SystemTime::now() - age).unwrap();
             let metrics = Metrics::default();
             let (mut memory, _) = Memory::open(&options, &metrics).await;
             assert!(memory.kept().is_some());
@@ -337,20 +371,48 @@ mod tests {
             let due = tokio::time::timeout(Duration::from_millis(100), memory.due(true)).await;
             assert!(due.is_err(), "{due:?}");
             let counted = metrics.text().contains("bowline_errors_total{reason=\"State\"} 1");
-            (memory.kept().is_none() && memory.certificates.is_empty(), counted)
+            // The keys of a load balancer that is gone are not kept.
+            let is_gone = memory.kept().is_none() && memory.certificates.is_empty();
+            (is_gone, counted, file.exists())
         };
-        let certificate = Arc::new(Certificate { chain: "chain".into(), key: "key".into() });
-        let certificates = vec![Change::Put("h1".into(), certificate)];
-        keep(&uid("u1"), Update { certificates, ..update(1) }).await;
-        assert_eq!(forgets(uid("u1"), None).await, (false, false));
-        assert_eq!(forgets(uid("u2"), None).await, (true, true));
-        assert_eq!(forgets(options(place.path()), Some("u1")).await, (false, false));
-        assert_eq!(forgets(options(place.path()), Some("u2")).await, (true, true));
-        let cluster = AgentOptions { cluster: Some("c2".into()), ..uid("u1") };
-        assert_eq!(forgets(cluster, None).await, (true, true));
-        let file = std::fs::File::options().append(true).open(place.path().join("state")).unwrap();
-        file.set_modified(SystemTime::now() - MAX_AGE - Duration::from_secs(9)).unwrap();
-        assert_eq!(forgets(uid("u1"), None).await, (true, true));
+        let (now, used) = (Duration::ZERO, (false, false, true));
+        let (forgotten, deleted) = ((true, true, true), (true, true, false));
+        assert_eq!(forgets(uid("u1"), None, now).await, used);
+        assert_eq!(forgets(uid("u2"), None, now).await, deleted);
+        assert_eq!(forgets(options(place.path()), Some("u1"), now).await, used);
+        assert_eq!(forgets(options(place.path()), Some("u2"), now).await, deleted);
+        let marks = watch::Sender::new(["c2".to_owned()].into());
+        let cluster = AgentOptions { cluster: Some(marks.subscribe()), ..uid("u1") };
+        assert_eq!(forgets(cluster, None, now).await, forgotten);
+        let age = MAX_AGE + Duration::from_secs(9);
+        assert_eq!(forgets(uid("u1"), None, age).await, forgotten);
+    }
+
+    #[tokio::test]
+    async fn a_new_ca_beside_the_old_one_counts_after_a_restart() {
+        let place = tempfile::tempdir().unwrap();
+        let marks = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect::<BTreeSet<_>>();
+        let configured = watch::Sender::new(marks(&["old"]));
+        let open = async |marks: &watch::Sender<BTreeSet<String>>| {
+            let cluster = Some(marks.subscribe());
+            let options = AgentOptions { cluster, ..options(place.path()) };
+            Memory::open(&options, &Metrics::default()).await.0
+        };
+        let mut memory = open(&configured).await;
+        memory.replaced();
+        assert_eq!(memory.due(true).await, Due::Save);
+        memory.save(update(1));
+        configured.send_replace(marks(&["old", "new"]));
+        assert_eq!(memory.due(true).await, Due::Save);
+        memory.save(update(1));
+        memory.end(|| update(1)).await;
+        drop(memory);
+        for (now, usable) in [("new", true), ("old", true), ("other", false)] {
+            let mut memory = open(&watch::Sender::new(marks(&[now]))).await;
+            let due = tokio::time::timeout(Duration::from_millis(100), memory.due(true)).await;
+            assert!(due.is_err(), "{due:?}");
+            assert_eq!(memory.kept().is_some(), usable, "with the CA {now:?}");
+        }
     }
 
     #[tokio::test]

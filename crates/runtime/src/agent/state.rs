@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 /// The version of the file. One of another version is ignored.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// A file that is longer is not read: 10,000 Services with ten members each take about 10 MB.
 const LONGEST: u64 = 512 * 1024 * 1024;
 const STATE: &str = "state";
@@ -265,6 +265,11 @@ impl Folder {
         })
     }
 
+    /// Forgets what was kept.
+    pub(super) fn forget(&self) -> io::Result<()> {
+        forget(&self.path.join(STATE))
+    }
+
     /// What is kept is still true.
     pub(super) fn confirm(&self) -> io::Result<()> {
         let file = OpenOptions::new().append(true).open(self.path.join(STATE))?;
@@ -386,7 +391,7 @@ mod tests {
     }
 
     fn origin() -> Origin {
-        let (cluster, uid) = (Some("c".into()), Some("u".into()));
+        let (cluster, uid) = (["c".to_owned()].into(), Some("u".into()));
         Origin { load_balancer: "edge".into(), namespace: "bowline-system".into(), cluster, uid }
     }
 

@@ -1,0 +1,158 @@
+//! An agent that serves what it kept, and learns that its load balancer is another one now.
+
+use super::support::{Recorder, Running, cluster, create, eventually, start_agent};
+use super::{leases, load_balancer, ours, plan};
+use bowline_api::{LoadBalancer, Plan};
+use bowline_core::update::Change;
+use bowline_runtime::AgentOptions;
+use bowline_runtime::lease::entries;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Lets requests through for paths that end like this; all others wait.
+#[derive(Clone)]
+struct Gate(Arc<watch::Sender<&'static [&'static str]>>);
+
+/// A client whose requests wait at a gate.
+fn gated(client: &Client, open: &'static [&'static str]) -> (Client, Gate) {
+    let gate = Gate(Arc::new(watch::Sender::new(open)));
+    let (at, inner) = (gate.clone(), client.clone());
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (mut open, inner) = (at.0.subscribe(), inner.clone());
+        async move {
+            let path = request.uri().path().to_owned();
+            let lets = |open: &&[&str]| open.iter().any(|end| path.ends_with(end));
+            // The gate outlives every request of its test.
+            let _ = open.wait_for(lets).await;
+            inner.send(request).await
+        }
+    });
+    (Client::new(service, "default"), gate)
+}
+
+/// The Plan of a load balancer with this uid, with a listener at this port.
+fn plan_of(uid: &str, port: u16) -> Value {
+    let mut plan = plan(&[port], None);
+    plan["metadata"]["ownerReferences"] = json!([{"apiVersion": "bowline.dev/v1alpha1",
+        "kind": "LoadBalancer", "name": "edge", "uid": uid, "controller": true}]);
+    plan
+}
+
+/// Makes the load balancer. Its uid.
+async fn made(client: &Client) -> String {
+    create(client, load_balancer()).await;
+    let api: Api<LoadBalancer> = Api::all(client.clone());
+    api.get("edge").await.unwrap().metadata.uid.unwrap()
+}
+
+/// Deletes the load balancer, and waits until its Plan is gone with it.
+async fn gone(client: &Client) {
+    let api: Api<LoadBalancer> = Api::all(client.clone());
+    api.delete("edge", &Default::default()).await.unwrap();
+    let plans: Api<Plan> = Api::namespaced(client.clone(), "bowline-system");
+    eventually("no Plan", || async {
+        match plans.get_opt("edge-0").await.unwrap() {
+            None => Ok(()),
+            Some(plan) => Err(format!("{:?}", plan.metadata)),
+        }
+    })
+    .await;
+}
+
+/// The ports at which a driver listens, once it was given something.
+fn ports(driver: &Recorder) -> Option<BTreeSet<u16>> {
+    let mut ports = None;
+    for update in driver.updates.lock().unwrap().iter() {
+        let now: &mut BTreeSet<u16> = ports.get_or_insert_default();
+        if update.complete {
+            now.clear();
+        }
+        for change in &update.listeners {
+            match change {
+                Change::Put(key, _) => now.insert(key.port),
+                Change::Remove(key) => now.remove(&key.port),
+            };
+        }
+    }
+    ports
+}
+
+async fn listens(driver: &Recorder, expected: &[u16]) {
+    let expected = Some(expected.iter().copied().collect());
+    eventually(&format!("listeners at {expected:?}"), || async {
+        let now = ports(driver);
+        if now == expected { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await;
+}
+
+/// Waits until the agent says in its Lease that it serves what it kept, or that it does not.
+async fn says_kept(client: &Client, kept: bool) {
+    eventually(&format!("kept: {kept}"), || async {
+        let lease = leases(client).get("bowline-agent-edge").await.map_err(|it| it.to_string())?;
+        let said = entries(&lease);
+        let live: Vec<_> = said.iter().filter(|it| !it.left).collect();
+        let right = live.iter().any(|it| it.said.kept_since.is_some()) == kept;
+        if right && !live.is_empty() { Ok(()) } else { Err(format!("{said:?}")) }
+    })
+    .await;
+}
+
+fn is_ready(agent: &Running) -> bool {
+    agent.context.readiness.missing().is_empty()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kept_state_of_an_earlier_load_balancer_is_withdrawn_when_the_first_plan_shows_another() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let options =
+        || AgentOptions { state: Some(folder.path().into()), ..AgentOptions::new("edge") };
+    create(&client, ours()).await;
+    let first = made(&client).await;
+    create(&client, plan_of(&first, 8080)).await;
+    let driver = Recorder::default();
+    let agent = start_agent(client.clone(), options(), driver.clone());
+    listens(&driver, &[8080]).await;
+    agent.stop().await;
+    assert!(state.exists());
+
+    // The agent reaches its Lease and nothing else: it serves what it kept, and says so.
+    const LEASE: &[&str] = &["/leases", "/leases/bowline-agent-edge"];
+    const PLANS: &[&str] = &["/leases", "/leases/bowline-agent-edge", "/plans"];
+    gone(&client).await;
+    let second = made(&client).await;
+    assert_ne!(first, second);
+    create(&client, plan_of(&second, 9090)).await;
+    let (gated, gate) = gated(&client, LEASE);
+    let driver = Recorder::default();
+    let agent = start_agent(gated, options(), driver.clone());
+    listens(&driver, &[8080]).await;
+    says_kept(&client, true).await;
+    assert!(is_ready(&agent));
+
+    // A Plan of another load balancer of the name is told, and not yet where its members are.
+    gate.0.send_replace(PLANS);
+    listens(&driver, &[]).await;
+    says_kept(&client, false).await;
+    eventually("not to be ready", || async {
+        if is_ready(&agent) { Err("ready".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    assert!(!state.exists(), "the keys of the earlier one are gone");
+
+    // The API has told everything.
+    gate.0.send_replace(&[""]);
+    listens(&driver, &[9090]).await;
+    eventually("to be ready", || async {
+        if is_ready(&agent) { Ok(()) } else { Err("not ready".to_owned()) }
+    })
+    .await;
+    agent.stop().await;
+    cluster.shutdown().await;
+}
