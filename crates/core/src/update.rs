@@ -228,6 +228,13 @@ impl Refusal {
         );
         contested.then(|| (self.consumer.clone(), self.extent.clone()))
     }
+
+    /// The consumer of which an agent serves nothing because it cannot read what is planned for it. A leader that cannot
+    /// read that either plans the consumer anew; while agents serve what they could read last, or can read it, it stays.
+    pub fn unread(&self) -> Option<&ConsumerRef> {
+        let unread = self.problem.reason == Reason::PlanUnread && self.extent.is_all();
+        unread.then_some(&self.consumer)
+    }
 }
 
 /// How much of what a consumer wants a refusal takes away.

@@ -100,6 +100,20 @@ async fn newer_kinds(client: &Client) {
     definitions.replace("plans.bowline.dev", &Default::default(), &definition).await.unwrap();
 }
 
+/// A newer leader plans something for `web` that this version has no word for. What it plans.
+async fn newer_leader_writes(client: &Client) -> Value {
+    let plan = plans(client).get("edge-0").await.unwrap();
+    let mut all = plan.data["spec"]["fragments"].clone();
+    let web = all.as_array_mut().unwrap().iter_mut();
+    let raw = web.into_iter().find(|it| it["consumer"]["name"] == "web").unwrap();
+    raw["pools"][0]["algorithm"] = json!("Quantum");
+    raw["listeners"][0]["port"] = json!(8888);
+    let raw = raw.clone();
+    let spec = json!({"spec": {"fragments": all, "hash": format!("{:064x}", 4711)}});
+    plans(client).patch("edge-0", &PatchParams::default(), &Patch::Merge(&spec)).await.unwrap();
+    raw
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_version_cannot_read_is_served_as_before_and_is_not_erased() {
     let cluster = cluster().await;
@@ -114,36 +128,16 @@ async fn what_another_version_cannot_read_is_served_as_before_and_is_not_erased(
     programmed(&client, "web", "").await;
     controller.stop().await;
 
-    // A newer leader plans something for one of them that this version has no word for.
     newer_kinds(&client).await;
-    let mut raw = fragment(&client, "web").await.unwrap();
-    raw["pools"][0]["algorithm"] = json!("Quantum");
-    raw["listeners"][0]["port"] = json!(8888);
-    let api = fragment(&client, "api").await.unwrap();
-    let spec = json!({"spec": {"fragments": [raw, api], "hash": format!("{:064x}", 4711)}});
-    plans(&client).patch("edge-0", &PatchParams::default(), &Patch::Merge(&spec)).await.unwrap();
+    let raw = newer_leader_writes(&client).await;
     says(&client, &[("web", Extent::Part)]).await;
     assert_eq!(ports(&driver), [8080, 8081].into(), "it is served as before");
 
-    // An agent that starts now serves the rest.
-    agent.stop().await;
-    let driver = Recorder::default();
-    let agent = start_agent(client.clone(), AgentOptions::new("edge"), driver.clone());
-    says(&client, &[("web", Extent::All)]).await;
-    listens(&driver, &[8081]).await;
-
-    // A leader of this version keeps it, tells its owner, and serves everybody else.
+    // A leader of this version keeps it, tells its owner, and serves everybody else: it may lead for a moment.
     let controller = start_controller(client.clone(), controller_options("old-again"));
-    let api: Api<Service> = Api::namespaced(client.clone(), "default");
-    eventually("its owner is told", || async {
-        let status = serde_json::to_value(api.get("web").await.unwrap().status).unwrap();
-        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-        let told = conditions.iter().any(|it| it["reason"] == "PlanUnread");
-        if told { Ok(()) } else { Err(status.to_string()) }
-    })
-    .await;
+    programmed(&client, "web", "the agent cannot read what is planned for it").await;
     create(&client, service("new", 8082)).await;
-    listens(&driver, &[8081, 8082]).await;
+    listens(&driver, &[8080, 8081, 8082]).await;
     programmed(&client, "new", "").await;
     assert_eq!(fragment(&client, "web").await, Some(raw.clone()), "it is as it was written");
     // Two leaders of this version do not fight over it, and one that begins keeps it, too.
@@ -152,12 +146,61 @@ async fn what_another_version_cannot_read_is_served_as_before_and_is_not_erased(
     create(&client, service("newer", 8083)).await;
     programmed(&client, "newer", "").await;
     assert_eq!(fragment(&client, "web").await, Some(raw), "it is as it was written");
+    listens(&driver, &[8080, 8081, 8082, 8083]).await;
 
     // Its owner changes it: now it is as this version plans it.
     create(&client, service("web", 8090)).await;
     listens(&driver, &[8081, 8082, 8083, 8090]).await;
     programmed(&client, "web", "").await;
     says(&client, &[]).await;
+    agent.stop().await;
+    controller.stop().await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_rollback_an_agent_that_starts_serves_what_it_cannot_read_as_its_leader_plans_it() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    create(&client, load_balancer("127.0.0.1")).await;
+    create(&client, service("web", 8080)).await;
+    create(&client, service("api", 8081)).await;
+    let controller = start_controller(client.clone(), controller_options("old"));
+    let first = Recorder::default();
+    let agent = start_agent(client.clone(), AgentOptions::new("edge"), first.clone());
+    listens(&first, &[8080, 8081]).await;
+    controller.stop().await;
+    newer_kinds(&client).await;
+    let raw = newer_leader_writes(&client).await;
+    says(&client, &[("web", Extent::Part)]).await;
+
+    // An agent that starts while no leader of its version leads serves the rest.
+    agent.stop().await;
+    let driver = Recorder::default();
+    let agent = start_agent(client.clone(), AgentOptions::new("edge"), driver.clone());
+    says(&client, &[("web", Extent::All)]).await;
+    listens(&driver, &[8081]).await;
+    assert_eq!(fragment(&client, "web").await, Some(raw));
+
+    // The leader of its version plans it anew, though its owner changes nothing.
+    let controller = start_controller(client.clone(), controller_options("rolled-back"));
+    listens(&driver, &[8080, 8081]).await;
+    programmed(&client, "web", "").await;
+    says(&client, &[]).await;
+
+    // The newer leader leads once more, and then the older one: nothing is interrupted or planned anew.
+    controller.stop().await;
+    let raw = newer_leader_writes(&client).await;
+    says(&client, &[("web", Extent::Part)]).await;
+    let before = driver.updates.lock().unwrap().len();
+    let controller = start_controller(client.clone(), controller_options("old-for-a-moment"));
+    create(&client, service("new", 8082)).await;
+    programmed(&client, "new", "").await;
+    assert_eq!(fragment(&client, "web").await, Some(raw), "it is as it was written");
+    let after = driver.updates.lock().unwrap()[before..].to_vec();
+    let closed = |it: &Change<_, _>| matches!(it, Change::Remove(_));
+    assert!(!after.iter().any(|it| it.complete || it.listeners.iter().any(closed)), "{after:?}");
+    assert_eq!(ports(&driver), [8080, 8081, 8082].into());
     agent.stop().await;
     controller.stop().await;
     cluster.shutdown().await;

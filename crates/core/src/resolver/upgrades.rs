@@ -38,6 +38,12 @@ fn told(resolver: &Resolver) -> Vec<(String, Reason, Extent)> {
     told.map(|it| (it.consumer.name.to_string(), it.problem.reason, it.extent)).collect()
 }
 
+/// Those that a leader plans anew where it cannot read what is planned for them either.
+fn planned_anew(resolver: &Resolver) -> Vec<String> {
+    let all: Vec<_> = resolver.left_out().collect();
+    all.iter().filter_map(Refusal::unread).map(|it| it.name.to_string()).collect()
+}
+
 fn unread(name: &str, extent: Extent) -> (String, Reason, Extent) {
     (name.to_owned(), Reason::PlanUnread, extent)
 }
@@ -100,6 +106,26 @@ fn an_agent_that_never_could_read_it_serves_the_rest_and_says_so() {
     assert_eq!(resolver.take().unwrap().hash, PlanHash::of(&service("api", 81)));
     assert_eq!(told(&resolver), []);
     assert!(resolver.take_left_out_changed() && !resolver.take_left_out_changed());
+}
+
+#[test]
+fn only_an_agent_that_serves_nothing_of_a_consumer_has_it_planned_anew() {
+    let later = || newer("a", 97, vec![service("api", 81)], &["web"], 7);
+    // It was there before the newer leader: it goes on.
+    let mut resolver = Resolver::new();
+    resolver.handle(Event::Apply(shard("a", vec![service("web", 80), service("api", 81)])));
+    resolver.handle(Event::Apply(later()));
+    assert_eq!((told(&resolver).len(), planned_anew(&resolver)), (1, vec![]));
+    // It started after that.
+    let mut resolver = Resolver::new();
+    resolver.handle(Event::Apply(later()));
+    assert_eq!(planned_anew(&resolver), ["web"]);
+    // The older leader has planned it anew, and the newer one leads again.
+    resolver.handle(Event::Apply(shard("a", vec![service("web", 80), service("api", 81)])));
+    assert_eq!(ports(&resolver.take().unwrap()), [(true, 80), (true, 81)]);
+    resolver.handle(Event::Apply(later()));
+    assert_eq!(resolver.take().map(|update| ports(&update)), Some(vec![]));
+    assert_eq!(planned_anew(&resolver), Vec::<String>::new());
 }
 
 #[test]

@@ -245,6 +245,31 @@ impl Plans {
         }
     }
 
+    /// Whether there are fragments that another version has written and this one cannot read.
+    pub(super) fn has_foreign(&self) -> bool {
+        !self.foreign.is_empty()
+    }
+
+    /// Agents serve nothing of these consumers, because they cannot read what is planned for them. Where this leader
+    /// cannot read it either, what it plans itself takes that place, as of this change. Of which consumers.
+    pub(super) fn plan_anew(
+        &mut self,
+        consumers: &BTreeSet<ConsumerRef>,
+        change: u64,
+    ) -> BTreeSet<ConsumerRef> {
+        let foreign = self.foreign.keys().filter(|(consumer, _)| consumers.contains(consumer));
+        let mut anew = BTreeSet::new();
+        for item in foreign.cloned().collect::<Vec<_>>() {
+            let Some(planned) = self.fragments.get_mut(&item) else { continue };
+            planned.change = change;
+            self.packed.want(item.clone(), Some(planned.stamp));
+            self.foreign.remove(&item);
+            anew.insert(item.0.clone());
+            self.unwritten.insert((change, item));
+        }
+        anew
+    }
+
     /// The hash of the plan as it is written where some of it is as another version has it, given the one of
     /// what this version plans.
     pub(super) fn with_foreign(&self, hash: PlanHash) -> PlanHash {
@@ -531,6 +556,35 @@ mod tests {
         assert_eq!((names.len(), raw), (2, vec![]));
         assert_eq!(hash, PlanHash::of(&changed).plus(PlanHash::of(&anew)));
         assert_eq!(plans.with_foreign(hash), hash);
+    }
+
+    #[test]
+    fn what_a_newer_leader_wrote_is_planned_anew_when_an_agent_serves_nothing_of_it() {
+        let own = Fragment { consumer: other(), ..fragment() };
+        let strange = ConsumerRef { name: "strange".into(), ..other() };
+        let mut plans = Plans::default();
+        let mut seen = newer("1", foreign_hash());
+        // Of a consumer that this version does not know nothing can be planned.
+        let raw = json!({"consumer": {"kind": "Gateway", "name": "g"}});
+        seen.unread.push(Unread { item: None, raw: raw.clone() });
+        plans.seen(seen);
+        plans.want(&consumer(), &[Arc::new(fragment())], 1);
+        plans.want(&other(), &[Arc::new(own.clone())], 1);
+        assert_eq!(written(&mut plans), None, "an older leader that leads for a moment");
+        assert!(plans.has_foreign());
+        assert_eq!(plans.plan_anew(&[consumer(), strange].into(), 2), BTreeSet::new());
+        assert_eq!(written(&mut plans), None, "no agent needs it");
+        assert_eq!(plans.plan_anew(&[other()].into(), 2), [other()].into());
+        assert_eq!(plans.first_unwritten(), Some(2));
+        let planned = PlanHash::of(&fragment()).plus(PlanHash::of(&own));
+        let expected = plans.with_foreign(planned);
+        let (names, kept, hash) = written(&mut plans).unwrap();
+        assert_eq!((names.len(), kept), (2, vec![raw]));
+        assert_eq!((hash, plans.hash()), (expected, expected));
+        assert_eq!(plans.first_unwritten(), None);
+        // The newer leader leads again: what it writes stays, as agents serve what they could read last.
+        plans.seen(newer("7", foreign_hash()));
+        assert_eq!(written(&mut plans), None);
     }
 
     #[test]

@@ -327,6 +327,10 @@ impl State {
         let waiting = self.unproven.get(&lb).into_iter().flatten().cloned();
         let all: Vec<_> = waiting.chain(concerned).collect();
         self.dirty.extend(all.into_iter().map(|(kind, key)| Target::Consumer(kind, key)));
+        if self.plans.get(&lb).is_some_and(Plans::has_foreign) {
+            // An agent may serve nothing of what this leader could plan anew.
+            self.dirty.insert(Target::Plans(Arc::clone(&lb)));
+        }
         self.dirty.insert(Target::LoadBalancer(lb));
     }
 

@@ -160,7 +160,29 @@ impl State {
         }
     }
 
+    /// What another version wrote is planned anew where an agent serves nothing of it; see [`Refusal::unread`].
+    fn plan_anew(&mut self, lb: &Arc<str>, now: Instant) {
+        let Some(plans) = self.plans.get_mut(lb).filter(|plans| plans.has_foreign()) else {
+            return;
+        };
+        let refused = self.agents.get(&names::agent_lease(lb)).map(|it| &it.joint().refused);
+        let unread = refused.into_iter().flatten().filter_map(Refusal::unread).cloned().collect();
+        let anew = plans.plan_anew(&unread, self.change + 1);
+        if anew.is_empty() {
+            return;
+        }
+        self.change += 1;
+        let hash = plans.with_foreign(self.planner.hash(lb));
+        self.history.record(lb, hash, self.change);
+        for consumer in anew {
+            tracing::info!(load_balancer = &**lb, %consumer, "planned anew: no agent could read it");
+            let tracked = self.tracked.entry((consumer.kind, key(&consumer))).or_default();
+            (tracked.changed, tracked.since) = (self.change, Some(now));
+        }
+    }
+
     pub(super) fn next_plan(&mut self, lb: &Arc<str>, now: Instant) -> Next {
+        self.plan_anew(lb, now);
         let uid = self.uid(lb);
         let plans = self.plans.get_mut(lb);
         let Some(write) = plans.and_then(|plans| plans.next(lb, uid.as_deref(), now)) else {
