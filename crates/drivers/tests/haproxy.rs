@@ -20,8 +20,8 @@ use bowline_core::update::{Change, Extent, MemberChange, Report, ResolvedSite, S
 use bowline_drivers::Driver as _;
 use bowline_drivers::haproxy::{Counters, Options, drive};
 use common::{
-    answers, backend, consumer, eventually, exact, first, get, meanwhile, members, plain, pool,
-    put, settled, site, site_at,
+    Folder, answers, backend, consumer, eventually, exact, first, get, meanwhile, members, plain,
+    pool, put, settled, site, site_at,
 };
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -110,7 +110,7 @@ async fn pids(folder: &Path) -> Vec<u32> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_and_hosts_change_without_a_reload_and_pools_where_haproxy_can() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let (a, b) = (backend("a").await, backend("b").await);
     let (port, update) = first(&[a]).await;
     let (mut driver, report) = start(options(folder.path()), &update).await;
@@ -156,7 +156,7 @@ async fn members_and_hosts_change_without_a_reload_and_pools_where_haproxy_can()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_haproxy_refuses_is_found_and_told_and_the_rest_goes_live() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = backend("a").await;
     let (port, mut update) = first(&[a]).await;
     for i in 0..20 {
@@ -172,7 +172,7 @@ async fn what_haproxy_refuses_is_found_and_told_and_the_rest_goes_live() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_change_while_what_haproxy_refuses_is_looked_for() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let checks = Checks::new();
     let (a, b) = (backend("a").await, backend("b").await);
     let (port, update) = first(&[a]).await;
@@ -200,7 +200,7 @@ async fn members_change_while_what_haproxy_refuses_is_looked_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_somebody_else_changed_is_repaired_and_a_dead_haproxy_comes_back() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = backend("a").await;
     let (port, update) = first(&[a]).await;
     let (mut driver, _) = start(options(folder.path()), &update).await;
@@ -247,7 +247,7 @@ async fn what_somebody_else_changed_is_repaired_and_a_dead_haproxy_comes_back() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_is_held_to_its_requests_and_the_rest_goes_on() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = backend("a").await;
     let (port, mut update) = first(&[a]).await;
     let limits =
@@ -275,7 +275,7 @@ async fn a_consumer_is_held_to_its_requests_and_the_rest_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_fails_while_rules_move_to_pools_that_are_not_there_yet() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let (a, b) = (backend("a").await, backend("b").await);
     let (port, update) = first(&[a]).await;
     let (mut driver, _) = start(options(folder.path()), &update).await;
@@ -306,7 +306,7 @@ async fn no_request_fails_while_rules_move_to_pools_that_are_not_there_yet() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cookie_leads_back_to_a_member_that_came_while_haproxy_ran() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let (a, b) = (backend("a").await, backend("b").await);
     let (port, mut update) = first(&[a]).await;
     let persistence = Some(Persistence { by: PersistenceKey::Cookie, timeout_seconds: 600 });
@@ -353,7 +353,7 @@ async fn large(bytes: usize) -> std::net::SocketAddr {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_is_held_to_its_bandwidth_where_haproxy_can_and_told_where_not() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = large(3_000_000).await;
     let (port, mut update) = first(&[a]).await;
     let limits = Limits {
@@ -457,7 +457,7 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     if !with_files(3_000, name) {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let at = backend("shop").await;
     let (port, update) = first(&[at]).await;
     let (mut driver, report) = start(options(folder.path()), &update).await;

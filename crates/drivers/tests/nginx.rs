@@ -18,8 +18,8 @@ use bowline_core::update::{Certificate, Change, Report, ResolvedSite, Update};
 use bowline_drivers::Driver as _;
 use bowline_drivers::nginx::{Counters, Options, drive};
 use common::{
-    answers, ask, backend, consumer, eventually, exact, first, free_port, get, listener, members,
-    plain, pool, put, settled, site, slow,
+    Folder, answers, ask, backend, consumer, eventually, exact, first, free_port, get, listener,
+    members, parent, plain, pool, put, settled, site, slow,
 };
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -82,11 +82,6 @@ async fn worker(folder: &Path) -> Result<u32, String> {
     answer.trim_end().rsplit(' ').next().and_then(|it| it.parse().ok()).ok_or(answer)
 }
 
-fn parent(pid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|it| it.strip_prefix("PPid:")?.trim().parse().ok())
-}
-
 /// Its master, and then its workers.
 async fn pids(folder: &Path) -> Vec<u32> {
     let master = master(folder).await;
@@ -111,7 +106,7 @@ const NOTHING: &str = "No rule matches this host and path.\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_reported_is_served_and_a_burst_is_one_reload() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let (a, b) = (backend("a").await, backend("b").await);
     let (port, update) = first(&[a]).await;
     let (mut driver, report) = start(options(folder.path()), &update).await;
@@ -160,7 +155,7 @@ async fn what_is_reported_is_served_and_a_burst_is_one_reload() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nginx_refuses_is_found_and_told_and_the_rest_goes_live() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = backend("a").await;
     let (port, mut update) = first(&[a]).await;
     for i in 0..20 {
@@ -214,7 +209,7 @@ async fn what_nginx_refuses_is_found_and_told_and_the_rest_goes_live() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_nginx_that_is_killed_or_whose_socket_is_removed_loads_what_comes() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let (a, b) = (backend("a").await, backend("b").await);
     let (port, update) = first(&[a]).await;
     let (mut driver, _) = start(options(folder.path()), &update).await;
@@ -249,7 +244,7 @@ async fn an_nginx_that_is_killed_or_whose_socket_is_removed_loads_what_comes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_somebody_else_made_it_load_is_repaired() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = backend("a").await;
     let (port, update) = first(&[a]).await;
     let (mut driver, _) = start(options(folder.path()), &update).await;
@@ -266,7 +261,7 @@ async fn what_somebody_else_made_it_load_is_repaired() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_answers_to_one_client_take_no_member_from_the_others() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let (a, b) = (slow("a").await, slow("b").await);
     let (port, mut update) = first(&[a.at, b.at]).await;
     let timeouts = Timeouts { backend_ms: Some(300), ..Timeouts::default() };
@@ -283,7 +278,7 @@ async fn slow_answers_to_one_client_take_no_member_from_the_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_head_may_have_64_kib_and_a_target_no_fragment() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = backend("a").await;
     let (port, update) = first(&[a]).await;
     let (mut driver, _) = start(options(folder.path()), &update).await;
@@ -299,7 +294,7 @@ async fn a_head_may_have_64_kib_and_a_target_no_fragment() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_may_open_as_many_files_as_the_machine_lets_them() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = backend("a").await;
     let (_, update) = first(&[a]).await;
     let program = both::script(folder.path(), "ulimit -S -n 256");
@@ -314,7 +309,7 @@ async fn processes_may_open_as_many_files_as_the_machine_lets_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_takes_a_killed_masters_place_has_its_addresses_at_once() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = backend("a").await;
     let (port, update) = first(&[a]).await;
     let (mut driver, _) = start(options(folder.path()), &update).await;
@@ -334,7 +329,7 @@ async fn who_takes_a_killed_masters_place_has_its_addresses_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_beyond_what_was_agreed_wait_and_more_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = backend("a").await;
     let (port, mut update) = first(&[a]).await;
     let limits =
@@ -377,7 +372,7 @@ async fn others_answer(stopped: &Stopped, folder: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reload_that_is_found_under_way_is_in_force_when_processes_of_before_are_deaf() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = backend("a").await;
     let (port, update) = first(&[a]).await;
     let (driver, _) = start(options(folder.path()), &update).await;

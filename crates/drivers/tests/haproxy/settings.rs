@@ -2,8 +2,8 @@
 
 use super::{ask, options, processes, program};
 use crate::common::{
-    self, answers, backend, eventually, exact, first, free_port, get, members, plain, put, settled,
-    site,
+    self, Folder, answers, backend, eventually, exact, first, free_port, get, members, plain, put,
+    settled, site,
 };
 use bowline_core::plan::{
     CertificateRef, HealthCheck, Listener, ListenerProtocol, Pool, Serves, SiteTls, Speaks,
@@ -69,7 +69,7 @@ async fn judge() -> SocketAddr {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_setting_that_changes_while_a_pool_serves_is_brought_into_force() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let at = judge().await;
     let (port, update) = first(&[at]).await;
     let mut driver = started(folder.path(), &update).await;
@@ -117,7 +117,7 @@ async fn moody(name: &'static str) -> (SocketAddr, Arc<AtomicBool>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_is_not_well_gets_nothing_until_it_is() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let ((a, _), (b, well)) = (moody("a").await, moody("b").await);
     let (port, update) = first(&[a, b]).await;
     let mut driver = started(folder.path(), &update).await;
@@ -159,7 +159,7 @@ async fn echo() -> SocketAddr {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_silent_for_too_long_ends() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let (at, port) = (echo().await, free_port().await);
     let timeouts = Timeouts { backend_ms: Some(700), ..Timeouts::default() };
     let listener = Listener {
@@ -201,7 +201,7 @@ fn wrapped(folder: &Path, lines: &str) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_request_is_a_line_of_json_however_long_its_path() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let log = folder.path().join("log");
     let lines = format!("case \"$1\" in -W) exec > {};; esac", log.display());
     let (port, update) = first(&[backend("a").await]).await;
@@ -225,7 +225,7 @@ async fn each_request_is_a_line_of_json_however_long_its_path() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_with_a_comma_is_no_host() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let (port, update) = first(&[backend("a").await]).await;
     let mut driver = started(folder.path(), &update).await;
     answers(port, "a.example", "/", 200, "a").await;
@@ -237,7 +237,7 @@ async fn a_host_with_a_comma_is_no_host() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_haproxy_can_be_told_depends_on_the_one_that_runs() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let printed = "HAProxy version 3.4.0 2026/06/01 - https://haproxy.org/";
     let program = wrapped(folder.path(), &format!("[ \"$1\" = -v ] && echo '{printed}' && exit"));
     let (port, update) = first(&[backend("a").await]).await;
@@ -279,7 +279,7 @@ fn secured(host: &str, number: u32, update: &mut Update) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_change_again_and_again_without_a_reload() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let (port, mut update) = first(&[backend("a").await]).await;
     let listener = Listener {
         address: [127, 0, 0, 1].into(),

@@ -1,8 +1,8 @@
 //! What holds for every program that is driven. Compiled once for each, with what is its own from the binary's root.
 
 use crate::common::{
-    answers, backend, consumer, eventually, exact, first, free_port, get, listener, members, pool,
-    settled, site,
+    Folder, answers, backend, consumer, eventually, exact, first, free_port, get, listener,
+    members, pool, running, settled, site,
 };
 use crate::{Counters, IS_CHECK, Options, WHY, drive, options, outside, pids, program, refused};
 use bowline_core::update::{Change, Report, Update};
@@ -38,8 +38,34 @@ pub(crate) fn signal(pid: u32, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_test_that_fails_leaves_no_program_running() {
+    let (told, pids_of) = tokio::sync::oneshot::channel();
+    let failed = tokio::spawn(async move {
+        let folder = Folder::new();
+        let a = backend("a").await;
+        let (_, update) = first(&[a]).await;
+        let (_driver, _) = start(options(folder.path()), &update).await;
+        let pids = pids(folder.path()).await;
+        assert!(!pids.is_empty() && pids.iter().all(|pid| running(folder.path()).contains(pid)));
+        told.send((folder.path().to_owned(), pids)).unwrap();
+        panic!("as a test fails");
+    });
+    assert!(failed.await.unwrap_err().is_panic());
+    let (folder, pids) = pids_of.await.unwrap();
+    eventually("all of them to end", async || {
+        let ended = |pid: &u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline"));
+            !line.is_ok_and(|line| !line.is_empty())
+        };
+        let left = running(&folder);
+        if left.is_empty() && pids.iter().all(ended) { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_cannot_be_bound_is_told_and_served_when_it_can() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = backend("a").await;
     let (port, mut update) = first(&[a]).await;
     let held = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -55,7 +81,7 @@ async fn an_address_that_cannot_be_bound_is_told_and_served_when_it_can() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_ended_comes_back_without_an_address_that_was_taken_meanwhile() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = backend("a").await;
     let (port, mut update) = first(&[a]).await;
     let lost = ([127, 0, 0, 1], free_port().await).into();
@@ -91,7 +117,7 @@ async fn one_that_ended_comes_back_without_an_address_that_was_taken_meanwhile()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_somebody_else_runs_is_driven_and_left_running() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let (a, b) = (backend("a").await, backend("b").await);
     let (port, update) = first(&[a]).await;
     let options = Options { exec: false, ..options(folder.path()) };
@@ -119,7 +145,7 @@ async fn one_that_somebody_else_runs_is_driven_and_left_running() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn why_it_does_not_load_what_its_check_accepted_is_told() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = backend("a").await;
     let (port, update) = first(&[a]).await;
     // Its check can be made to accept everything.
@@ -151,7 +177,7 @@ async fn why_it_does_not_load_what_its_check_accepted_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_that_are_refused_only_together_one_is_left_out() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let a = backend("a").await;
     let (port, mut update) = first(&[a]).await;
     for name in ["one-x", "one-y"] {
@@ -173,13 +199,13 @@ async fn of_two_that_are_refused_only_together_one_is_left_out() {
 
 /// A program whose checks wait until the test lets them go on.
 pub(crate) struct Checks {
-    folder: tempfile::TempDir,
+    folder: Folder,
     pub(crate) program: PathBuf,
 }
 
 impl Checks {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Folder::new();
         let [begun, allowed] = ["begun", "allowed"].map(|it| folder.path().join(it));
         let wait = format!(
             "echo >> {begun}; n=$(wc -l < {begun}); until [ $n -le $(cat {allowed}) ]; do sleep 0.01; done",
@@ -262,7 +288,7 @@ async fn searching(folder: &Path) -> (Checks, Driven, u16, u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_newer_goes_live_before_the_search_for_what_was_refused_is_over() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let (checks, mut driver, port, before) = searching(folder.path()).await;
     assert_ne!(get(port, "h0.example", "/").await.unwrap().0, 200, "nothing of it is accepted");
 
@@ -282,7 +308,7 @@ async fn what_is_newer_goes_live_before_the_search_for_what_was_refused_is_over(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_ends_when_it_is_told_to_though_what_is_refused_is_not_found_yet() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let checks = Checks::new();
     let a = backend("a").await;
     let options = Options { program: checks.program.clone(), ..options(folder.path()) };
@@ -302,7 +328,7 @@ async fn it_ends_when_it_is_told_to_though_what_is_refused_is_not_found_yet() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_refused_and_changes_all_the_time_keeps_nobody_waiting() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let (checks, mut driver, port, before) = searching(folder.path()).await;
 
     // It asks for something else, as bad, while it is looked for: of that one search the others go live.
@@ -319,7 +345,7 @@ async fn one_that_is_refused_and_changes_all_the_time_keeps_nobody_waiting() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_dies_is_started_again_while_what_it_refuses_is_looked_for() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let (checks, mut driver, port, before) = searching(folder.path()).await;
     for pid in pids(folder.path()).await {
         signal(pid, "-KILL");
@@ -364,7 +390,7 @@ impl Drop for Stopped {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_in_force_while_processes_of_before_take_connections() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let (a, b) = (backend("a").await, backend("b").await);
     let (port, update) = first(&[a]).await;
     let (mut driver, _) = start(options(folder.path()), &update).await;
