@@ -36,6 +36,7 @@ pub mod election;
 pub mod exposed;
 pub mod expression;
 pub mod hash;
+pub mod held_back;
 pub mod key;
 pub mod members;
 pub mod objects;

@@ -57,8 +57,6 @@ pub(super) struct Certificates {
     withheld_changed: bool,
     /// What was needed, by its revision, when there was last nothing to do.
     rested: Option<(u64, bool, Option<String>)>,
-    /// What was needed, by its revision, when all of it was there.
-    complete: Option<u64>,
 }
 
 /// What a load balancer needs.
@@ -83,7 +81,6 @@ impl Default for Certificates {
             vault: Vault::default(),
             withheld_changed: false,
             rested: None,
-            complete: None,
         }
     }
 }
@@ -149,7 +146,7 @@ impl Certificates {
         if !self.packed.is_news(index, &secret.version) {
             return;
         }
-        (self.rested, self.complete) = (None, None);
+        self.rested = None;
         let items = secret.sizes.into_iter().map(|(hash, size)| {
             let room = secret.rooms.get(&hash).copied();
             (hash, Stamp { hash: room, size })
@@ -159,14 +156,14 @@ impl Certificates {
 
     /// A write was carried out.
     pub(super) fn wrote(&mut self, write: Write<Arc<str>, Option<Room>>, version: Option<String>) {
-        (self.rested, self.complete) = (None, None);
+        self.rested = None;
         self.packed.wrote(write, version);
     }
 
     /// A Secret is gone.
     pub(super) fn gone(&mut self, name: &str) {
         if let Some(index) = names::plan_index(name) {
-            (self.rested, self.complete) = (None, None);
+            self.rested = None;
             self.packed.gone(index);
         }
     }
@@ -207,13 +204,9 @@ impl Certificates {
         self.packed.version(names::plan_index(name)?)
     }
 
-    /// Whether all of these are there for the agent, but for those that have no room.
-    pub(super) fn has_all(&mut self, needed: Needed<'_>) -> bool {
-        let there =
-            |hash: &Arc<str>| self.packed.holds(hash) || self.vault.withholds(hash).is_some();
-        let all = self.complete == Some(needed.revision) || needed.certificates.keys().all(there);
-        self.complete = all.then_some(needed.revision);
-        all
+    /// Whether a certificate is not there for the agent, though it is not refused.
+    pub(super) fn lacks(&self, hash: &Arc<str>) -> bool {
+        self.packed.seen_as(hash).is_none() && self.vault.withholds(hash).is_none()
     }
 
     /// What brings the Secrets closer to holding exactly what is needed. What is needed no more may go
@@ -333,7 +326,7 @@ impl Certificates {
             wanted && vault.withholds(hash).is_none()
         });
         if *vault.withheld() != before {
-            (self.withheld_changed, self.complete) = (true, None);
+            self.withheld_changed = true;
         }
     }
 

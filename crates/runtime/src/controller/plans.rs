@@ -6,6 +6,7 @@ use super::packed::Packed;
 use bowline_api::plan::Unread;
 use bowline_api::{Plan, PlanSpec, names};
 use bowline_core::hash::PlanHash;
+use bowline_core::held_back::{HeldBack, Ready};
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::plan::Fragment;
 use bowline_core::planner::Record;
@@ -31,6 +32,8 @@ pub(super) struct Plans {
     unwritten: BTreeSet<(u64, Item)>,
     /// The hash of each object.
     hashes: BTreeMap<u32, PlanHash>,
+    /// What waits for certificates.
+    held_back: HeldBack,
 }
 
 /// What is planned for an item.
@@ -60,6 +63,7 @@ impl Default for Plans {
             foreign: BTreeMap::new(),
             unwritten: BTreeSet::new(),
             hashes: BTreeMap::new(),
+            held_back: HeldBack::default(),
         }
     }
 }
@@ -130,8 +134,42 @@ fn nameless(unread: &Unread) -> Item {
 }
 
 impl Plans {
+    /// A consumer wants this, as of this change. Where it names a certificate that is lacking, it keeps what it has
+    /// until [`Self::release`].
+    pub(super) fn want_certified(
+        &mut self,
+        consumer: &ConsumerRef,
+        parts: &[Arc<Fragment>],
+        change: u64,
+        lacks: impl Fn(&Arc<str>) -> bool,
+    ) {
+        if !self.held_back.hold(consumer, parts, change, lacks) {
+            self.want(consumer, parts, change);
+        }
+    }
+
+    /// Whether consumers that wait for certificates have them, or have waited long enough.
+    pub(super) fn release(&mut self, lacks: impl Fn(&Arc<str>) -> bool, now: Instant) -> bool {
+        // What a leader before this one wrote for a consumer is known by its hash alone. It cannot be written along, and
+        // must not be taken out.
+        let may_wait = |consumer: &ConsumerRef| {
+            let first = (consumer.clone(), 0);
+            self.fragments.contains_key(&first) || !self.packed.holds(&first)
+        };
+        let ready = self.held_back.take(lacks, may_wait, now);
+        for Ready { consumer, parts, change } in &ready {
+            self.want(consumer, parts, *change);
+        }
+        !ready.is_empty()
+    }
+
+    /// When a consumer has waited long enough for certificates.
+    pub(super) fn held_back_until(&self) -> Option<Instant> {
+        self.held_back.until()
+    }
+
     /// A consumer wants this, as of this change.
-    pub(super) fn want(&mut self, consumer: &ConsumerRef, parts: &[Arc<Fragment>], change: u64) {
+    fn want(&mut self, consumer: &ConsumerRef, parts: &[Arc<Fragment>], change: u64) {
         let all = (consumer.clone(), 0)..=(consumer.clone(), u32::MAX);
         let old = self.fragments.range(all).map(|(item, _)| item);
         let gone = old.filter(|(_, number)| parts.iter().all(|part| part.part != *number));
@@ -329,6 +367,11 @@ impl Plans {
 
     /// The first change that is not written yet, of those that still count.
     pub(super) fn first_unwritten(&mut self) -> Option<u64> {
+        let open = self.first_open();
+        open.into_iter().chain(self.held_back.first_change()).min()
+    }
+
+    fn first_open(&mut self) -> Option<u64> {
         while let Some((change, item)) = self.unwritten.first() {
             let last = self.fragments.get(item).is_none_or(|planned| planned.change == *change);
             if last && self.packed.is_open(item) {
@@ -351,12 +394,12 @@ impl Plans {
 
     /// Whether nothing is wanted and nothing is there.
     pub(super) fn is_empty(&self) -> bool {
-        self.packed.is_empty()
+        self.packed.is_empty() && self.held_back.is_empty()
     }
 
     /// Whether all is as wanted.
     pub(super) fn is_settled(&self) -> bool {
-        self.packed.is_settled()
+        self.packed.is_settled() && self.held_back.is_empty()
     }
 
     /// An object could not be written: the others go on until then.
@@ -461,6 +504,51 @@ mod tests {
         assert_eq!(plans.first_unwritten(), None);
         plans.wrote(second, version);
         assert_eq!(plans.first_unwritten(), Some(3));
+    }
+
+    #[test]
+    fn a_consumer_that_lacks_a_certificate_keeps_what_it_has_and_all_others_go_on() {
+        let (mut plans, lb, now) = (Plans::default(), Arc::from("edge"), Instant::now());
+        let with = |hash: &str, port| {
+            let tls = json!({"certificate": {"hash": hash}, "redirect": true});
+            let site = json!({"entry": "web", "host": "a.example", "tls": tls, "rules": []});
+            let sites = vec![serde_json::from_value(site).unwrap()];
+            Arc::new(Fragment { sites, ..fragment_at(port) })
+        };
+        let lacks = |hash: &Arc<str>| **hash == *"new";
+        let of_other = |port| Arc::new(Fragment { consumer: other(), ..fragment_at(port) });
+        plans.want_certified(&consumer(), &[with("old", 80)], 1, lacks);
+        plans.want_certified(&other(), &[of_other(81)], 1, lacks);
+        written(&mut plans).unwrap();
+        assert!(plans.is_settled() && plans.first_unwritten().is_none());
+        plans.want_certified(&consumer(), &[with("new", 90)], 2, lacks);
+        plans.want_certified(&other(), &[of_other(91)], 3, lacks);
+        plans.release(lacks, now);
+        let write = plans.next(&lb, Some("uid"), now).unwrap();
+        let fragments = write.object("uid").spec.fragments;
+        assert_eq!(fragments, [(*with("old", 80)).clone(), (*of_other(91)).clone()]);
+        plans.wrote(write.write, Some("2".to_owned()));
+        assert_eq!((plans.first_unwritten(), plans.is_settled()), (Some(2), false));
+        let until = plans.held_back_until().unwrap();
+        plans.release(lacks, until);
+        let write = plans.next(&lb, Some("uid"), until).unwrap();
+        let fragments = write.object("uid").spec.fragments;
+        assert_eq!(fragments, [(*with("new", 90)).clone(), (*of_other(91)).clone()]);
+        plans.wrote(write.write, Some("3".to_owned()));
+        assert!(plans.is_settled() && plans.first_unwritten().is_none());
+    }
+
+    #[test]
+    fn a_leader_that_begins_takes_no_consumer_out_that_lacks_a_certificate() {
+        let (mut plans, now) = (Plans::default(), Instant::now());
+        let site = json!({"entry": "web", "host": "a.example", "rules": [],
+            "tls": {"certificate": {"hash": "new"}, "redirect": true}});
+        let sites = vec![serde_json::from_value(site).unwrap()];
+        let new = Fragment { sites, ..fragment() };
+        plans.want_certified(&consumer(), &[Arc::new(new.clone())], 1, |_| true);
+        plans.seen(seen("1", "uid", false));
+        assert!(plans.release(|_| true, now));
+        assert_eq!(next(&mut plans, "uid"), Some((vec![new], Some("1".to_owned()))));
     }
 
     #[test]

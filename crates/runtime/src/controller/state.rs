@@ -56,10 +56,6 @@ const BEHIND: Duration = Duration::from_secs(2);
 /// The least time between two writes of a LoadBalancer's lists.
 const GAP: Duration = Duration::from_millis(250);
 
-/// So long a Plan waits for the certificates that it refers to; then everybody else on it has waited
-/// enough.
-const LACKING: Duration = Duration::from_secs(1);
-
 /// Something that is brought into step by itself. The order is the order of writing: what an agent needs
 /// first, what people read last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -189,8 +185,6 @@ pub(super) struct State {
     /// Consumers whose load balancer has not proved yet that it serves them.
     unproven: HashMap<Arc<str>, BTreeSet<(ConsumerKind, ObjectKey)>>,
     behind: HashMap<Arc<str>, Instant>,
-    /// Since when certificates are missing that a Plan refers to.
-    lacking: HashMap<Arc<str>, Instant>,
     written: HashMap<Arc<str>, Instant>,
     change: u64,
     /// Whether we begin to lead and have not looked at everything yet.
@@ -240,7 +234,6 @@ impl State {
             tracked: HashMap::new(),
             unproven: HashMap::new(),
             behind: HashMap::new(),
-            lacking: HashMap::new(),
             written: HashMap::new(),
             change: 0,
             begins: false,
@@ -279,7 +272,10 @@ impl State {
         for fragment in &changes.fragments {
             let lb = &fragment.load_balancer;
             let plans = self.plans.entry(Arc::clone(lb)).or_default();
-            plans.want(&fragment.consumer, &fragment.parts, self.change);
+            let certificates = self.certificates.get(lb);
+            plans.want_certified(&fragment.consumer, &fragment.parts, self.change, |hash| {
+                certificates.is_none_or(|it| it.lacks(hash))
+            });
             let listeners = fragment.parts.iter().flat_map(|part| &part.listeners);
             let addresses = listeners.map(|listener| listener.address).collect();
             self.serve(&fragment.consumer, lb, addresses);

@@ -135,7 +135,6 @@ impl State {
         }
         self.unproven.remove(name);
         self.behind.remove(name);
-        self.lacking.remove(name);
         self.written.remove(name);
         self.forget_provision(name);
         self.touch(name);

@@ -154,6 +154,8 @@ impl State {
         let concerned = before.iter().chain(&now).map(|it| &it.consumer);
         let concerned = concerned.map(|it| Target::Consumer(it.kind, key(it)));
         self.dirty.extend(concerned.collect::<Vec<_>>());
+        // What waited for one that has no room waits no longer.
+        self.dirty.insert(Target::Plans(Arc::clone(lb)));
         self.dirty.insert(Target::LoadBalancer(Arc::clone(lb)));
         if !now.is_empty() {
             self.withheld.insert(Arc::clone(lb), now);
@@ -183,26 +185,18 @@ impl State {
 
     pub(super) fn next_plan(&mut self, lb: &Arc<str>, now: Instant) -> Next {
         self.plan_anew(lb, now);
-        let uid = self.uid(lb);
-        let plans = self.plans.get_mut(lb);
-        let Some(write) = plans.and_then(|plans| plans.next(lb, uid.as_deref(), now)) else {
-            return Next::Nothing;
-        };
-        if !write.is_deletion() {
-            // Certificates first: the agent finds them when it reads the Plan.
-            let needed = needed(&self.planner, lb);
-            let certificates = self.certificates.get_mut(lb);
-            let there =
-                certificates.map_or(needed.certificates.is_empty(), |it| it.has_all(needed));
-            if there {
-                self.lacking.remove(lb);
-            } else {
-                let until = *self.lacking.entry(Arc::clone(lb)).or_insert(now) + LACKING;
-                if now < until {
-                    return Next::Later(until);
-                }
-            }
+        let (uid, certificates) = (self.uid(lb), self.certificates.get(lb));
+        let Some(plans) = self.plans.get_mut(lb) else { return Next::Nothing };
+        // Certificates first: the agent finds them when it reads the Plan.
+        let released = plans.release(|hash| certificates.is_none_or(|it| it.lacks(hash)), now);
+        if released && plans.has_foreign() {
+            // What of it stays as another version has it is known only now.
+            let hash = plans.with_foreign(self.planner.hash(lb));
+            self.history.record(lb, hash, self.change);
         }
+        let Some(write) = plans.next(lb, uid.as_deref(), now) else {
+            return plans.held_back_until().map_or(Next::Nothing, Next::Later);
+        };
         let tried = Tried { name: write.name.clone(), version: write.version.clone() };
         if uid.is_none() && !write.is_deletion() {
             return Next::Nothing;
