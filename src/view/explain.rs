@@ -345,7 +345,8 @@ fn hosts(facts: &Facts, load_balancer: &str, parts: &[Arc<Fragment>]) -> Vec<Hos
             let found = part.pools.iter().find(|pool| &*pool.name == wanted);
             found.map_or_else(|| wanted.to_owned(), words::pool_name)
         };
-        for site in &part.sites {
+        // A site without rules only records the host.
+        for site in part.sites.iter().filter(|site| !site.rules.is_empty()) {
             let rules = site.rules.iter().map(|rule| RuleView {
                 matches: words::rule_match(rule),
                 to: words::rule_action(rule, name),

@@ -44,7 +44,7 @@ pub(super) struct Built {
     pub(super) addresses: Result<Vec<IpAddr>, Problem>,
     /// Where it can still be reached for a while, sorted.
     pub(super) draining: Vec<IpAddr>,
-    /// Its fragment, in parts. None when it is refused.
+    /// Its fragment, in parts. When it is refused it has none, or one that only records hosts.
     pub(super) parts: Vec<Fragment>,
     /// What is not done as written.
     pub(super) problems: Vec<Problem>,

@@ -59,7 +59,7 @@ where
                 continue;
             }
         }
-        let mut rules = Vec::new();
+        let (mut rules, others) = (Vec::new(), taken.len());
         for (path, backend) in paths {
             match around.hosts.holder(&host, namespace, &path) {
                 Some(holder) if *holder == ingress.key => {
@@ -70,7 +70,10 @@ where
                 holder => taken.push(path_taken(&host, &path, holder)),
             }
         }
-        if rules.is_empty() {
+        // A site without rules, where other Ingresses of the namespace have all paths, records that the
+        // namespace has the host, until the last Ingress that wants it is gone: a host that passes from one
+        // Plan object to another is never without a holder between two writes.
+        if rules.is_empty() && taken.len() == others {
             continue;
         }
         rules.sort_by_cached_key(Rule::precedence);
@@ -91,16 +94,18 @@ where
         sites.push(Site { entry: ENTRY_WEB.into(), host, tls, rules });
     }
 
-    if sites.is_empty() {
-        let none = || Problem::new(Reason::BackendNotFound, "no rule has a backend");
-        let first = taken.first().cloned().unwrap_or_else(none);
-        problems.extend(taken);
-        return Built::refused(first, problems);
-    }
+    let none = || Problem::new(Reason::BackendNotFound, "no rule has a backend");
+    let refused = sites.iter().all(|site| site.rules.is_empty());
+    let refused = refused.then(|| taken.first().cloned().unwrap_or_else(none));
     problems.extend(taken);
-    problems.extend(around.web.http.iter().cloned());
-    if sites.iter().any(|site| site.tls.is_some()) {
-        problems.extend(around.web.https.iter().cloned());
+    if let Some(refused) = refused.clone().filter(|_| sites.is_empty()) {
+        return Built::refused(refused, problems);
+    }
+    if refused.is_none() {
+        problems.extend(around.web.http.iter().cloned());
+        if sites.iter().any(|site| site.tls.is_some()) {
+            problems.extend(around.web.https.iter().cloned());
+        }
     }
     let fragment = Fragment {
         consumer: Who::ingress(&ingress.key).with_uid(&ingress.uid),
@@ -112,8 +117,8 @@ where
     };
     match parts::split(fragment) {
         Ok(parts) => {
-            let draining = Vec::new();
-            Built { addresses: Ok(reached), draining, parts, problems, certificates: used }
+            let (addresses, draining) = (refused.map_or(Ok(reached), Err), Vec::new());
+            Built { addresses, draining, parts, problems, certificates: used }
         }
         Err(problem) => Built::refused(problem, problems),
     }

@@ -27,6 +27,9 @@ pub(super) fn split(fragment: Fragment) -> Result<Vec<Fragment>, Problem> {
         let (entry, host, tls) = (site.entry.clone(), site.host.clone(), site.tls.clone());
         let header = Site { entry, host, tls, rules: Vec::new() };
         let size = json_size(&header);
+        if site.rules.is_empty() {
+            splitter.site(&header, size);
+        }
         for rule in &site.rules {
             splitter.rule(&header, size, rule);
         }
@@ -77,6 +80,12 @@ impl<'a> Splitter<'a> {
         };
         self.make_room(json_size(listener), &needs);
         self.part.listeners.push(listener.clone());
+    }
+
+    /// Adds a site without rules.
+    fn site(&mut self, header: &Site, size: usize) {
+        self.make_room(size, &[]);
+        self.part.sites.push(header.clone());
     }
 
     /// Adds a rule to the site of this header, which has no rules itself.

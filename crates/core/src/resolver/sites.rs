@@ -152,10 +152,9 @@ impl Sites {
             Some(_) => self.contested.insert(key.clone()),
             None => self.contested.remove(&key),
         };
-        let change = if entry.pieces.is_empty() {
-            before.map(|_| Change::Remove(key.clone()))
-        } else {
-            let mut site = merge(&entry.pieces, &entry.owner);
+        // Sites without rules only record that a namespace has the host.
+        let site = Some(merge(&entry.pieces, &entry.owner)).filter(|site| !site.rules.is_empty());
+        let change = if let Some(mut site) = site {
             uses.extend(certificate(site.tls.as_ref()).cloned());
             keep_certificate(&mut site, before.as_deref(), &self.certificates);
             uses.extend(certificate(site.tls.as_ref()).cloned());
@@ -170,6 +169,8 @@ impl Sites {
                     Some(Change::Put(key.clone(), site))
                 }
             }
+        } else {
+            before.map(|_| Change::Remove(key.clone()))
         };
         for hash in uses.difference(&entry.certificates) {
             self.certificates.entry(hash.clone()).or_default().sites.insert(key.clone());

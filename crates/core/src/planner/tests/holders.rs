@@ -267,3 +267,31 @@ fn a_write_that_is_refused_leaves_no_record() {
     );
     assert_eq!(service_state(&planner, "shop/x"), "PortTaken by lb");
 }
+
+#[test]
+fn a_host_that_passes_between_ingresses_of_a_namespace_goes_to_no_other_between_two_writes() {
+    let mut planner = recorded(with([site("shop/web", "h.example", 5).into()]));
+    then(&mut planner, site("evil/web", "h.example", -9));
+    assert_eq!(rules(&planner, "evil/web"), [""; 0]);
+    // An older Ingress of the namespace takes the path. Its fragment is in a Plan object that is written next.
+    then(&mut planner, site("shop/api", "h.example", 1));
+    let has_api = |fragment: &Fragment| &*fragment.consumer.name == "api";
+    let fragments: Vec<_> = planner.fragments("lb").map(|it| (**it).clone()).collect();
+    let first = fragments.iter().filter(|it| !has_api(it));
+    planner.handle(Event::Recorded(Record::new("lb", 0, first)));
+    planner.take();
+    assert_eq!(rules(&planner, "evil/web"), [""; 0]);
+    planner.handle(Event::Recorded(Record::new(
+        "lb",
+        1,
+        fragments.iter().filter(|it| has_api(it)),
+    )));
+    planner.take();
+    // It is deleted, and its Plan object is written before the one of the other Ingress.
+    planner.handle(Event::Delete(Kind::Ingress, key("shop/api")));
+    planner.take();
+    planner.handle(Event::Recorded(Record::new("lb", 1, [])));
+    planner.take();
+    assert_eq!(rules(&planner, "evil/web"), [""; 0]);
+    assert_eq!(rules(&planner, "shop/web").len(), 1);
+}
