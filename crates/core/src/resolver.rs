@@ -16,6 +16,8 @@ mod pieces;
 mod pools;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod recalled;
 mod shards;
 mod shares;
 #[cfg(test)]
@@ -202,12 +204,20 @@ impl Resolver {
         self
     }
 
-    /// These listeners were open before this process started: they come before others at the first
-    /// [`Self::take`], and for no namespace other than the one that they were open for.
-    pub fn held(&mut self, before: &Update) {
-        for change in &before.listeners {
+    /// What an agent served before it was restarted. Listeners that were open come before others at the first
+    /// [`Self::take`], and for no namespace other than the one that they were open for. Where the plan has a
+    /// listener or a host for two consumers, as two leaders may record it for a moment, it stays with the one that
+    /// had it.
+    pub fn recall(&mut self, served: &Update) {
+        for change in &served.listeners {
             if let Change::Put(key, it) = change {
                 self.listeners.shares.keep(*key, it.consumer.namespace.clone());
+                self.listeners.recall(*key, it.consumer.clone());
+            }
+        }
+        for change in &served.sites {
+            if let Change::Put(key, site) = change {
+                self.sites.recall(key.clone(), site.owner.clone());
             }
         }
     }

@@ -106,10 +106,7 @@ async fn serve<D: Driver>(
     tasks.keep(format!("the report of load balancer {}", options.load_balancer), move |works| {
         reports_in.clone().run(reports.clone(), works)
     });
-    let mut resolver = Resolver::with(options.members.clone()).bounded(driver.most_listeners());
-    if let Some(kept) = memory.kept() {
-        resolver.held(&kept.update);
-    }
+    let resolver = Resolver::with(options.members.clone()).bounded(driver.most_listeners());
     let mut agent = Agent {
         client,
         context: context.clone(),
@@ -374,6 +371,9 @@ impl<D: Driver> Agent<D> {
     /// cannot be helped, and the agent ends rather than report for it.
     async fn apply(&mut self) -> Result<Option<Duration>, RoleError> {
         let metrics = self.context.metrics.clone();
+        if let Some(kept) = self.memory.kept() {
+            self.resolver.recall(&kept.update);
+        }
         let mut update = metrics.time(Phase::Diff, || self.resolver.take());
         if self.failed.is_some() {
             update = Some(self.resolver.snapshot());

@@ -5,6 +5,7 @@ mod claims;
 mod cost;
 mod holders;
 mod ingresses;
+mod leaders;
 mod make;
 mod moves;
 mod placements;

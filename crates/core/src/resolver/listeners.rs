@@ -23,6 +23,8 @@ pub(super) struct Listeners {
     contested: BTreeSet<ListenerKey>,
     /// How many are open, and which wait for room.
     pub(super) shares: Shares,
+    /// The consumers that listeners were open for before a restart. They count until the first update.
+    recalled: BTreeMap<ListenerKey, ConsumerRef>,
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +61,11 @@ impl Entry {
 }
 
 impl Listeners {
+    /// A listener was open for this consumer before a restart.
+    pub(super) fn recall(&mut self, key: ListenerKey, holder: ConsumerRef) {
+        self.recalled.insert(key, holder);
+    }
+
     /// Adds the listeners of a fragment.
     pub(super) fn add(&mut self, part: &Arc<Part>) {
         for (index, (key, _)) in part.listeners.iter().enumerate() {
@@ -79,6 +86,11 @@ impl Listeners {
 
     /// Brings dirty listeners up to date, after the pools, and says what is different.
     pub(super) fn take(&mut self, pools: &mut Pools, update: &mut Update) {
+        for (key, holder) in std::mem::take(&mut self.recalled) {
+            if let Some(entry) = self.listeners.get_mut(&key).filter(|it| it.given.is_none()) {
+                entry.holder = Some(holder);
+            }
+        }
         // Those that are closed for one namespace may be opened for another.
         let mut closed = BTreeSet::new();
         for key in std::mem::take(&mut self.dirty) {

@@ -244,7 +244,7 @@ proptest! {
                 Step::Restart(kept) => {
                     let mut anew = Resolver::new().bounded(Some(MOST));
                     if kept {
-                        anew.held(&resolver.snapshot());
+                        anew.recall(&resolver.snapshot());
                     }
                     for (namespace, ports) in plan.iter().rev() {
                         let fragment = service(NAMESPACES[*namespace], ports.clone(), false);

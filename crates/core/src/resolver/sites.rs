@@ -17,6 +17,8 @@ pub(super) struct Sites {
     dirty: BTreeSet<SiteKey>,
     /// Sites that several namespaces have in the plan.
     contested: BTreeSet<SiteKey>,
+    /// The namespaces that sites were served for before a restart. They count until the first update.
+    recalled: BTreeMap<SiteKey, Arc<str>>,
     secrets: BTreeMap<Arc<str>, (u32, ByName)>,
     certificates: BTreeMap<Arc<str>, Held>,
     dirty_certificates: BTreeSet<Arc<str>>,
@@ -69,6 +71,11 @@ impl Held {
 }
 
 impl Sites {
+    /// A site was served for this namespace before a restart.
+    pub(super) fn recall(&mut self, key: SiteKey, owner: Arc<str>) {
+        self.recalled.insert(key, owner);
+    }
+
     /// Adds the sites of a fragment.
     pub(super) fn add(&mut self, part: &Arc<Part>) {
         for (index, (key, _)) in part.sites.iter().enumerate() {
@@ -134,6 +141,11 @@ impl Sites {
         for hash in &self.dirty_certificates {
             let sites = self.certificates.get(hash).into_iter().flat_map(|held| &held.sites);
             self.dirty.extend(sites.cloned());
+        }
+        for (key, owner) in std::mem::take(&mut self.recalled) {
+            if let Some(entry) = self.sites.get_mut(&key).filter(|it| it.given.is_none()) {
+                entry.owner = owner;
+            }
         }
         for key in std::mem::take(&mut self.dirty) {
             update.sites.extend(self.take_site(key));
