@@ -284,8 +284,9 @@ fn undone(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<Pro
         refused.filter(|it| withheld.is_empty() || it.problem.reason != Reason::SecretNotFound);
     let refused: Vec<_> = refused.map(|it| ProblemView::from(&it.problem)).collect();
     let mut problems = [withheld, refused].concat();
-    if problems.is_empty() && agents.joint.unlisted > 0 {
-        let why = Waiting::Unlisted(agents.joint.unlisted);
+    let unlisted = agents.joint.unlisted.may_concern(consumer);
+    if problems.is_empty() && unlisted > 0 {
+        let why = Waiting::Unlisted(unlisted);
         problems.push(ProblemView {
             reason: why.reason().to_owned(),
             message: why.message(load_balancer),

@@ -15,7 +15,7 @@ use bowline_core::outcome::{Outcome, Problem, Reason, quote};
 use bowline_core::plan::{CertificateRef, Fragment, Site, SiteTls};
 use bowline_core::planner::{self, Config, Event, Grant, Kind, Object, Planner};
 use bowline_core::provision::Reach;
-use bowline_core::replicas::{Entry, Joint, Said};
+use bowline_core::replicas::{Entry, Heard, Joint, Said};
 use bowline_core::update::Refusal;
 use bowline_runtime::lease;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -408,21 +408,33 @@ fn agents(lists: &Lists, now: Timestamp) -> BTreeMap<String, Agents> {
         let mut all: Vec<_> = entries.iter().map(|entry| agent(entry, now)).collect();
         // The one that was heard of last is first.
         all.sort_by_key(|it| it.holder.as_ref().map_or(i64::MAX, |holder| holder.silent_seconds));
-        // Where some are heard of, an entry that none renews waits to be removed. Whether one that is alone
-        // is alive is for the leader to say.
-        let heard = |entry| agent(entry, now).holder.is_some_and(|it| !it.overdue);
+        // Where some are heard of, one that is not does not count. Whether one that is alone is alive is for
+        // the leader to say.
+        let heard = |entry: &Entry| {
+            let silent = u64::try_from(silent_seconds(entry, now)).unwrap_or_default();
+            match silent {
+                it if it <= entry.lasts.as_secs() => Heard::Live,
+                it if it <= 2 * entry.lasts.as_secs() => Heard::Silent,
+                _ => Heard::Lost,
+            }
+        };
         let joint = Joint::of(entries.iter().map(|entry| (entry, heard(entry))));
         Some((name.to_owned(), Agents { all, joint }))
     };
     names.filter_map(agents).collect()
 }
 
-fn agent(entry: &Entry, now: Timestamp) -> Agent {
+/// How long ago an agent renewed its entry, by this machine's clock.
+fn silent_seconds(entry: &Entry, now: Timestamp) -> i64 {
     let renewed: Option<Timestamp> = entry.renewed.parse().ok();
-    let silent_seconds = renewed.map_or(0, |at| now.as_second() - at.as_second()).max(0);
+    renewed.map_or(0, |at| now.as_second() - at.as_second()).max(0)
+}
+
+fn agent(entry: &Entry, now: Timestamp) -> Agent {
+    let silent_seconds = silent_seconds(entry, now);
     let overdue = u64::try_from(silent_seconds).is_ok_and(|it| it > entry.lasts.as_secs());
     let holder = Holder { identity: entry.agent.to_string(), silent_seconds, overdue };
-    Agent { holder: (!entry.left).then_some(holder), said: entry.said.clone() }
+    Agent { holder: entry.left.is_none().then_some(holder), said: entry.said.clone() }
 }
 
 fn holder(lease: &Lease, now: Timestamp) -> Option<Holder> {

@@ -213,6 +213,7 @@ fn applied(facts: &Facts, load_balancer: &str, agents: &Agents) -> Applied {
             age: if live { Duration::ZERO } else { Duration::MAX },
             lasts: Duration::ZERO,
             after: u64::MAX,
+            ended: false,
         }
     });
     let claims: Vec<_> = claims.collect();
@@ -303,7 +304,7 @@ impl LoadBalancerView {
             listeners: all_listeners(&parts, &hostnames),
             consumers: planner.consumers(name).map(ConsumerName::from).collect(),
             refused,
-            unlisted: report.map_or(0, |report| report.unlisted),
+            unlisted: report.map_or(0, |report| report.unlisted.count),
             applied: AppliedView::of(facts, name),
             notes: facts.notes.clone(),
         })

@@ -48,6 +48,7 @@ pub mod programmed;
 pub mod provision;
 pub mod recall;
 pub mod replicas;
+pub mod report;
 pub mod resolver;
 pub mod resources;
 pub mod shard;

@@ -110,6 +110,8 @@ pub struct Claim {
     pub lasts: Duration,
     /// How many writes of the plan were known ([`History::writes`]) when it said so.
     pub after: u64,
+    /// Whether it has ended with its proxy, so that it serves nothing.
+    pub ended: bool,
 }
 
 impl Claim {
@@ -232,6 +234,7 @@ impl History {
         change: u64,
     ) -> bool {
         let may = |claim: &Claim| match driven {
+            _ if claim.ended => false,
             Some(false) => false,
             Some(true) => self.applied(load_balancer, claim).is_none_or(|applied| applied < change),
             None => {
@@ -310,7 +313,15 @@ mod tests {
 
     fn claim(n: u16) -> Claim {
         let (age, lasts) = (Duration::from_secs(2), Duration::from_secs(15));
-        Claim { agent: "a".into(), hash: Some(hash(n)), error: None, age, lasts, after: u64::MAX }
+        Claim {
+            agent: "a".into(),
+            hash: Some(hash(n)),
+            error: None,
+            age,
+            lasts,
+            after: u64::MAX,
+            ended: false,
+        }
     }
 
     fn pending(pending: Pending, applied: Option<u64>) -> Verdict {

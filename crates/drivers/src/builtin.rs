@@ -82,4 +82,8 @@ impl Driver for Builtin {
     async fn drain(&mut self, grace: Duration) {
         self.proxy.drain(grace).await;
     }
+
+    fn serves_on(&self) -> bool {
+        false
+    }
 }

@@ -167,6 +167,10 @@ impl<D: Driver> Driver for Elsewhere<D> {
     async fn drain(&mut self, grace: Duration) {
         self.driver.drain(grace).await;
     }
+
+    fn serves_on(&self) -> bool {
+        self.driver.serves_on()
+    }
 }
 
 #[cfg(test)]

@@ -39,6 +39,11 @@ pub trait Driver: Send {
 
     /// Stops accepting, lets what is under way end within the grace, then stops.
     fn drain(&mut self, grace: std::time::Duration) -> impl Future<Output = ()> + Send;
+
+    /// Whether clients may still be served after [`Self::drain`], as by a proxy that is a process of its own.
+    fn serves_on(&self) -> bool {
+        true
+    }
 }
 
 /// Why an update was not applied.

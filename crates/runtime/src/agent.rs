@@ -31,6 +31,7 @@ use bowline_core::members::MemberRules;
 use bowline_core::outcome::{Problem, Reason};
 use bowline_core::recall;
 use bowline_core::replicas::Said;
+use bowline_core::report::Unlisted;
 use bowline_core::resolver::{self, Event, Kind, Object, Resolver, Written};
 use bowline_core::update::{Extent, Refusal, Update};
 use bowline_drivers::Driver;
@@ -138,6 +139,10 @@ async fn serve<D: Driver>(
     let last = agent.report.borrow().clone();
     let release = tokio::time::timeout(RELEASE, reporter.release(&last));
     let ((), _) = tokio::join!(agent.driver.drain(options.grace), release);
+    // With a folder the next start may serve the same again, before it hears of anything else.
+    if !agent.driver.serves_on() && options.state.is_none() {
+        let _ = tokio::time::timeout(RELEASE, reporter.ended(&last)).await;
+    }
     worked
 }
 
@@ -577,7 +582,7 @@ impl<D: Driver> Agent<D> {
                 hash: said.in_force(before.hash, update.hash),
                 error,
                 refused: report.refused,
-                unlisted: 0,
+                unlisted: Unlisted::default(),
                 addresses: before.addresses.clone(),
                 kept_since: self.memory.since(),
             };

@@ -8,17 +8,17 @@
 
 use bowline_api::names;
 use bowline_core::hash::PlanHash;
-use bowline_core::key::ConsumerKind;
 use bowline_core::outcome::Reason;
-use bowline_core::replicas::{Entry, Said};
+use bowline_core::replicas::{Entry, Left, Said};
+use bowline_core::report::{self, Room, Unlisted};
 use bowline_core::status::MOST_ADDRESSES;
-use bowline_core::update::{Extent, Refusal};
+use bowline_core::update::Refusal;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An agent that has been silent for longer counts as gone.
@@ -28,14 +28,12 @@ pub(crate) const DURATION_SECONDS: u32 = 15;
 const MOST_BYTES: usize = 48 * 1024;
 /// and those in the entries of all agents no more than this.
 const MOST_BYTES_OF_ALL: usize = 160 * 1024;
-/// For so many agents there is room from the beginning.
-const FEW: usize = 4;
 /// An error is cut to so many characters.
 const LONGEST_ERROR: usize = 1024;
 
-/// How many bytes the refusals in the entry of an agent may take, where so many agents have entries.
-pub(crate) fn room(agents: usize) -> usize {
-    MOST_BYTES_OF_ALL / agents.max(FEW)
+/// The room of an agent that has yet to hear of others.
+pub(crate) fn room() -> Room {
+    Room::of(MOST_BYTES_OF_ALL)
 }
 
 /// The entry of an agent as it is written.
@@ -47,6 +45,9 @@ struct Text {
     lasts_seconds: u32,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     left: bool,
+    /// Whether the proxy of an agent that has left may go on. Agents of the version before do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    proxy_runs: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hash: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,6 +56,9 @@ struct Text {
     refused: Vec<Value>,
     #[serde(default)]
     unlisted: usize,
+    /// The namespaces of those that are not listed. Not there: any, as agents of the version before say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unlisted_namespaces: Option<Vec<Arc<str>>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     addresses: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,12 +66,13 @@ struct Text {
 }
 
 /// The merge patch that puts what an agent says into the Lease. Fields that say nothing are taken away. Its
-/// refusals have this much room in its entry.
-pub(crate) fn patch(said: &Said, agent: &str, now: Timestamp, room: usize) -> Value {
-    let (refused, unlisted) = list(&said.refused, MOST_BYTES);
-    let refused = (!refused.is_empty()).then(|| format!("[{}]", refused.join(",")));
+/// refusals have this much room.
+pub(crate) fn patch(said: &Said, agent: &str, now: Timestamp, room: Room) -> Value {
+    let (refused, unlisted) = report::choose(&said.refused, room.cut(MOST_BYTES));
+    let unlisted = unlisted.count;
+    let refused = (!refused.is_empty()).then(|| json!(refused).to_string());
     let addresses = (!said.addresses.is_empty()).then(|| texts(&said.addresses).join(","));
-    let mut patch = entry_patch(said, agent, now, room, false);
+    let mut patch = entry_patch(said, agent, now, room, None);
     let whole = json!({
         "metadata": {"annotations": {
             names::ANNOTATION_PLAN_HASH: said.hash.map(|hash| hash.to_string()),
@@ -97,19 +102,25 @@ pub(crate) fn entry_patch(
     said: &Said,
     agent: &str,
     now: Timestamp,
-    room: usize,
-    left: bool,
+    room: Room,
+    left: Option<Left>,
 ) -> Value {
-    let (refused, unlisted) = list(&said.refused, room);
+    let (refused, unlisted) = report::choose(&said.refused, room.own());
     let text = Text {
         agent: agent.to_owned(),
         renewed: format!("{now:.6}"),
         lasts_seconds: DURATION_SECONDS,
-        left,
+        left: left.is_some(),
+        proxy_runs: left.and_then(|left| match left {
+            Left::Unsaid => None,
+            Left::ProxyRuns => Some(true),
+            Left::ProxyEnded => Some(false),
+        }),
         hash: said.hash.map(|hash| hash.to_string()),
         error: said.error.as_deref().map(cut),
-        refused: refused.iter().filter_map(|it| serde_json::from_str(it).ok()).collect(),
-        unlisted,
+        refused: refused.iter().map(|it| json!(it)).collect(),
+        unlisted: unlisted.count,
+        unlisted_namespaces: unlisted.namespaces.map(|all| all.into_iter().collect()),
         addresses: texts(&said.addresses),
         kept_since: said.kept_since,
     };
@@ -150,7 +161,7 @@ pub fn entries(lease: &Lease) -> Vec<Entry> {
         let seconds = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok());
         let renewed = spec.renew_time.map(|time| time.0.to_string()).unwrap_or_default();
         entries.push(Entry {
-            left: holder.is_none(),
+            left: holder.is_none().then_some(Left::Unsaid),
             agent: holder.unwrap_or_default().into(),
             renewed: renewed.into(),
             lasts: Duration::from_secs(seconds.unwrap_or(DURATION_SECONDS.into())),
@@ -168,23 +179,30 @@ fn entry(name: &str, text: &str) -> Entry {
             agent: name.into(),
             renewed: text.into(),
             lasts: Duration::from_secs(DURATION_SECONDS.into()),
-            left: false,
+            left: None,
             whole: false,
-            said: Said { unlisted: 1, ..Said::default() },
+            said: Said { unlisted: Unlisted { count: 1, namespaces: None }, ..Said::default() },
         };
     };
-    let (refused, unread) = refusals(text.refused);
+    let namespaces = text.unlisted_namespaces.map(|all| all.into_iter().collect());
+    let unlisted = Unlisted { count: text.unlisted, namespaces };
+    let (refused, unlisted) = refusals(text.refused, unlisted);
+    let left = text.left.then_some(match text.proxy_runs {
+        None => Left::Unsaid,
+        Some(true) => Left::ProxyRuns,
+        Some(false) => Left::ProxyEnded,
+    });
     Entry {
         agent: text.agent.into(),
         renewed: text.renewed.into(),
         lasts: Duration::from_secs(text.lasts_seconds.into()),
-        left: text.left,
+        left,
         whole: false,
         said: Said {
             hash: text.hash.and_then(|hash| hash.parse().ok()),
             error: text.error,
             refused,
-            unlisted: text.unlisted.saturating_add(unread),
+            unlisted,
             addresses: addresses(text.addresses.iter().map(String::as_str)),
             kept_since: text.kept_since,
         },
@@ -200,14 +218,14 @@ fn read_whole(lease: &Lease) -> Said {
     let all = annotation(names::ANNOTATION_REFUSED)
         .map_or(Ok(Vec::new()), serde_json::from_str::<Vec<Value>>)
         .unwrap_or_else(|_| vec![Value::Null]);
-    let (refused, unread) = refusals(all);
     let unlisted = annotation(names::ANNOTATION_REFUSED_UNLISTED)
         .map_or(0, |text| text.parse::<usize>().unwrap_or(1));
+    let (refused, unlisted) = refusals(all, Unlisted { count: unlisted, namespaces: None });
     Said {
         hash: annotation(names::ANNOTATION_PLAN_HASH)
             .and_then(|text| text.parse::<PlanHash>().ok()),
         error: annotation(names::ANNOTATION_ERROR).map(ToOwned::to_owned),
-        unlisted: unlisted.saturating_add(unread),
+        unlisted,
         refused,
         addresses: addresses(
             annotation(names::ANNOTATION_ADDRESSES).unwrap_or_default().split(','),
@@ -225,12 +243,18 @@ fn refusal(mut one: Value) -> Option<Refusal> {
     serde_json::from_value(one).ok()
 }
 
-/// The refusals that can be read, and how many cannot.
-fn refusals(all: Vec<Value>) -> (Vec<Refusal>, usize) {
-    let told = all.len();
-    let read: Vec<_> = all.into_iter().filter_map(refusal).collect();
-    let unread = told - read.len();
-    (read, unread)
+/// The refusals that can be read. One that cannot counts as one that is not listed, of its namespace if that
+/// can be read.
+fn refusals(all: Vec<Value>, mut unlisted: Unlisted) -> (Vec<Refusal>, Unlisted) {
+    let mut read = Vec::new();
+    for one in all {
+        let namespace = one.get("namespace").and_then(Value::as_str).map(Into::into);
+        match refusal(one) {
+            Some(refusal) => read.push(refusal),
+            None => unlisted.add(namespace),
+        }
+    }
+    (read, unlisted)
 }
 
 fn addresses<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<IpAddr> {
@@ -245,43 +269,14 @@ fn cut(text: &str) -> String {
     text.chars().take(LONGEST_ERROR).collect()
 }
 
-/// The refusals as JSON, as many as there is room for, and how many more keep something from being
-/// served. What concerns all comes first and mere parts last, of each those of consumers with few: one that has more than there
-/// is room for hides no other's. A consumer is listed with all of its refusals or not at all.
-fn list(refused: &[Refusal], room: usize) -> (Vec<String>, usize) {
-    let mut groups: BTreeMap<_, Vec<String>> = BTreeMap::new();
-    for refusal in refused {
-        // What is served for another consumer the leader has to know before all else; it takes nothing
-        // from the one that is served.
-        let contested = refusal.unserved().is_some();
-        let part = contested || matches!(refusal.extent, Extent::Part | Extent::Host(_));
-        let shared = refusal.consumer.kind == ConsumerKind::LoadBalancer;
-        let Ok(text) = serde_json::to_string(refusal) else { continue };
-        groups.entry((!contested, part, !shared, &refusal.consumer)).or_default().push(text);
-    }
-    let size = |texts: &[String]| texts.iter().map(|text| text.len() + 1).sum::<usize>();
-    let sized = groups.into_iter().map(|(key, texts)| (key, size(&texts), texts));
-    let mut groups: Vec<_> = sized.collect();
-    groups.sort_by_key(|((settled, part, own, _), size, _)| (*settled, *part, *own, *size));
-    let (mut listed, mut bytes, mut unlisted) = (Vec::new(), 2, 0);
-    for ((_, part, ..), size, texts) in groups {
-        if bytes + size <= room {
-            bytes += size;
-            listed.extend(texts);
-        } else if !part {
-            unlisted += texts.len();
-        }
-    }
-    (listed, unlisted)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bowline_core::key::ConsumerRef;
+    use bowline_core::key::{ConsumerKind, ConsumerRef};
     use bowline_core::outcome::Problem;
     use bowline_core::plan::Transport;
-    use bowline_core::update::ListenerKey;
+    use bowline_core::update::{Extent, ListenerKey};
+    use std::collections::BTreeMap;
 
     fn listener(address: [u8; 4], port: u16) -> Extent {
         let address = address.into();
@@ -296,7 +291,7 @@ mod tests {
     }
 
     fn lease(said: &Said, agent: &str) -> Lease {
-        let mut patch = patch(said, agent, Timestamp::UNIX_EPOCH, room(1));
+        let mut patch = patch(said, agent, Timestamp::UNIX_EPOCH, room());
         let annotations = patch["metadata"]["annotations"].as_object_mut().unwrap();
         annotations.retain(|_, value| !value.is_null());
         serde_json::from_value(patch).unwrap()
@@ -307,7 +302,7 @@ mod tests {
         let lease = lease(said, "me_1");
         let mut all = entries(&lease);
         assert_eq!(all.len(), 1);
-        assert_eq!((&*all[0].agent, all[0].left, all[0].whole), ("me_1", false, false));
+        assert_eq!((&*all[0].agent, all[0].left, all[0].whole), ("me_1", None, false));
         [all.remove(0).said, read_whole(&lease)]
     }
 
@@ -321,7 +316,7 @@ mod tests {
                 refusal(ConsumerKind::Service, "one", listener([127, 0, 0, 1], 80)),
                 refusal(ConsumerKind::Ingress, "part", Extent::Part),
             ],
-            unlisted: 0,
+            unlisted: Unlisted::default(),
             addresses: vec!["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()],
             kept_since: None,
         };
@@ -337,28 +332,33 @@ mod tests {
         lease.spec.as_mut().unwrap().holder_identity = Some("old".to_owned());
         let all = entries(&lease);
         let told: Vec<_> = all.iter().map(|it| (&*it.agent, it.whole, it.left)).collect();
-        assert_eq!(told, [("new_1", false, false), ("old", true, false)]);
+        assert_eq!(told, [("new_1", false, None), ("old", true, None)]);
         assert!(all.iter().all(|it| it.said == said));
         lease.spec.as_mut().unwrap().holder_identity = Some(String::new());
         assert_eq!(entries(&lease).len(), 1, "an agent with an entry let go of it");
         lease.metadata.annotations.as_mut().unwrap().retain(|key, _| !key.starts_with("agents."));
         let all = entries(&lease);
         assert_eq!(all.len(), 1);
-        assert_eq!((all[0].whole, all[0].left, &all[0].said), (true, true, &said));
+        assert_eq!((all[0].whole, all[0].left, &all[0].said), (true, Some(Left::Unsaid), &said));
     }
 
     #[test]
     fn an_entry_that_cannot_be_read_proves_nothing_and_its_changes_are_renewals() {
         let [one, two] = ["{", "{}"].map(|text| entry("x", text));
-        assert_eq!((&*one.agent, &one.said), ("x", &Said { unlisted: 1, ..Said::default() }));
+        let unlisted = Unlisted { count: 1, namespaces: None };
+        assert_eq!((&*one.agent, &one.said), ("x", &Said { unlisted, ..Said::default() }));
         assert_ne!(one.renewed, two.renewed);
     }
 
     #[test]
     fn an_agent_that_leaves_says_so_and_an_entry_is_removed_by_its_name() {
-        let patch = entry_patch(&Said::default(), "me_1", Timestamp::UNIX_EPOCH, 0, true);
-        let all = entries(&serde_json::from_value(patch).unwrap());
-        assert!(all.iter().any(|entry| entry.left && &*entry.agent == "me_1"), "{all:?}");
+        for left in [Left::Unsaid, Left::ProxyRuns, Left::ProxyEnded] {
+            let (said, now) = (Said::default(), Timestamp::UNIX_EPOCH);
+            let patch = entry_patch(&said, "me_1", now, room(), Some(left));
+            let all = entries(&serde_json::from_value(patch).unwrap());
+            let told: Vec<_> = all.iter().map(|it| (&*it.agent, it.left)).collect();
+            assert!(told.contains(&("me_1", Some(left))), "{all:?}");
+        }
         let removal = removal(["me_1"]);
         assert_eq!(
             removal,
@@ -374,7 +374,8 @@ mod tests {
             names::ANNOTATION_ADDRESSES: "localhost",
         }}});
         let lease = serde_json::from_value(lease).unwrap();
-        assert_eq!(read_whole(&lease), Said { unlisted: 1, ..Said::default() });
+        let unlisted = Unlisted { count: 1, namespaces: None };
+        assert_eq!(read_whole(&lease), Said { unlisted, ..Said::default() });
     }
 
     #[test]
@@ -384,7 +385,8 @@ mod tests {
         newer["reason"] = json!("FromTheFuture");
         let problem = Problem::new(Reason::Unknown, part.problem.message.clone());
         let expected = Refusal { problem, ..part };
-        assert_eq!(refusals(vec![newer]), (vec![expected], 0));
+        let none = Unlisted::default();
+        assert_eq!(refusals(vec![newer], none.clone()), (vec![expected], none));
     }
 
     #[test]
@@ -410,7 +412,7 @@ mod tests {
             let services =
                 told.refused.iter().filter(|it| it.consumer.kind == ConsumerKind::Service);
             let services: Vec<_> = services.collect();
-            assert_eq!(services.len() + told.unlisted, 10_000);
+            assert_eq!(services.len() + told.unlisted.count, 10_000);
             let mut counts = BTreeMap::new();
             for refusal in services {
                 *counts.entry(&refusal.consumer).or_insert(0) += 1;
@@ -419,7 +421,9 @@ mod tests {
         }
         // However many agents say it, a server takes it.
         for agents in [1, 4, 64] {
-            let patch = patch(&all, "agent-7", Timestamp::UNIX_EPOCH, room(agents));
+            let mut room = room();
+            room.written(agents);
+            let patch = patch(&all, "agent-7", Timestamp::UNIX_EPOCH, room);
             let annotations = patch["metadata"]["annotations"].as_object().unwrap();
             let of = |own: bool| -> usize {
                 let is_own = |key: &str| key.starts_with(names::AGENT_ENTRY_PREFIX) == own;
@@ -438,8 +442,60 @@ mod tests {
         let mut refused: Vec<_> = (0..2000).map(|n| service("a-greedy-one", n)).collect();
         refused.push(service("shop", 80));
         for told in told(&Said { refused: refused.clone(), ..Said::default() }) {
-            assert_eq!((told.refused.as_slice(), told.unlisted), (&refused[2000..], 2000));
+            assert_eq!((told.refused.as_slice(), told.unlisted.count), (&refused[2000..], 2000));
         }
+    }
+
+    /// What a greedy namespace and a quiet one make of a report.
+    fn greedy() -> Said {
+        let service = |n: u16| {
+            let name = format!("service-{n:05}");
+            let mut all = refusal(ConsumerKind::Service, &name, listener([127, 0, 0, 1], n));
+            all.consumer.namespace = "greedy".into();
+            all
+        };
+        Said { refused: (0..5000).map(service).collect(), ..Said::default() }
+    }
+
+    #[test]
+    fn the_namespaces_of_what_is_not_listed_are_read_by_leaders_that_know_of_them() {
+        let [new, whole] = told(&greedy());
+        assert!(new.unlisted.count > 4000);
+        assert_eq!(new.unlisted.namespaces, Some(["greedy".into()].into()));
+        // The fields of the whole Lease are as before: any namespace may be concerned.
+        assert!(whole.unlisted.count > 4000 && whole.unlisted.namespaces.is_none());
+    }
+
+    #[test]
+    fn a_leader_of_the_version_before_reads_a_new_report_and_a_new_one_an_old_report() {
+        /// The entry as the version before reads and writes it.
+        #[derive(Serialize, Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Before {
+            agent: String,
+            renewed: String,
+            lasts_seconds: u32,
+            #[serde(default)]
+            left: bool,
+            refused: Vec<Value>,
+            unlisted: usize,
+        }
+        let left = Some(Left::ProxyRuns);
+        let patch = entry_patch(&greedy(), "me_1", Timestamp::UNIX_EPOCH, room(), left);
+        let text = patch["metadata"]["annotations"]["agents.bowline.dev/me_1"].as_str().unwrap();
+        let mut old: Before = serde_json::from_str(text).unwrap();
+        assert!(old.left && old.refused.len() + old.unlisted == 5000);
+        old.refused.truncate(1);
+        let read = entry("me_1", &serde_json::to_string(&old).unwrap());
+        assert_eq!(read.left, Some(Left::Unsaid));
+        assert_eq!(read.said.unlisted, Unlisted { count: old.unlisted, namespaces: None });
+    }
+
+    #[test]
+    fn a_refusal_that_cannot_be_read_puts_its_own_namespace_in_doubt_alone() {
+        let newer = json!({"kind": "Gateway", "namespace": "new", "reason": "BindFailed"});
+        let (read, unlisted) = refusals(vec![newer], Unlisted::default());
+        assert_eq!((read, unlisted.namespaces), (vec![], Some(["new".into()].into())));
     }
 
     #[test]

@@ -65,7 +65,7 @@ async fn says(client: &Client, expected: &[(&str, Extent)]) {
         expected.iter().map(|(name, it)| ((*name).to_owned(), it.clone())).collect();
     eventually(&format!("the agent says {expected:?}"), || async {
         let all = entries(&leases.get("bowline-agent-edge").await.unwrap());
-        let live = all.iter().filter(|it| !it.left);
+        let live = all.iter().filter(|it| it.left.is_none());
         let told = live.flat_map(|it| &it.said.refused);
         let told = told.filter(|it| it.problem.reason.to_string() == "PlanUnread");
         let told: Vec<_> =

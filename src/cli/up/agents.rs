@@ -256,7 +256,7 @@ fn is_made(object: &LoadBalancer) -> bool {
 /// Deletes the Lease of an agent that is gone, unless another one has it by now.
 async fn forget(leases: &Api<Lease>, name: &str) -> Result<(), kube::Error> {
     let Some(lease) = leases.get_opt(name).await? else { return Ok(()) };
-    if lease::entries(&lease).iter().any(|entry| !entry.left) {
+    if lease::entries(&lease).iter().any(|entry| entry.left.is_none()) {
         return Ok(());
     }
     let preconditions =

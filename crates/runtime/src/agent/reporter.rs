@@ -9,7 +9,7 @@ use crate::patience::answer;
 use crate::random;
 use bowline_api::names;
 use bowline_core::backoff::Backoff;
-use bowline_core::replicas::Said;
+use bowline_core::replicas::{Left, Said};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -48,14 +48,14 @@ impl Reporter {
     /// Reports until the other end is gone.
     pub(super) async fn run(self, mut report: watch::Receiver<Said>, works: Works) {
         let mut backoff = Backoff::new(GAP, RENEW);
-        let mut room = lease::room(1);
+        let mut room = lease::room();
         loop {
             let now = report.borrow_and_update().clone();
             let patch = lease::patch(&now, &self.identity, Timestamp::now(), room);
             match self.write(&patch).await {
                 Ok(after) => {
                     backoff.worked();
-                    room = lease::room(lease::count(&after));
+                    room.written(lease::count(&after));
                     works.now();
                     self.contact.notify_one();
                     tokio::time::sleep(GAP).await;
@@ -65,9 +65,8 @@ impl Reporter {
                     }
                 }
                 Err(error) => {
-                    // All reports together are too long for a Lease.
-                    if matches!(&error, Error::Api(status) if status.code == 422) {
-                        room /= 2;
+                    if is_too_large(&error) {
+                        room.refused();
                     }
                     let wait = backoff.failed(random::number());
                     // At a start the namespace may still be on its way: that is no error.
@@ -93,10 +92,29 @@ impl Reporter {
         }
     }
 
+    /// Says that the agent has left and its proxy has ended with it.
+    pub(super) async fn ended(&self, last: &Said) {
+        if let Err(error) = self.leave(last, Left::ProxyEnded).await {
+            tracing::debug!(lease = self.name, %error, "cannot say that the proxy has ended");
+        }
+    }
+
+    /// Writes the last entry of this agent; where the Lease has no room for it, with fewer refusals.
+    async fn leave(&self, last: &Said, left: Left) -> Result<Lease, Error> {
+        let mut room = lease::room();
+        room.written(lease::count(&self.api.get(&self.name).await?));
+        loop {
+            let patch =
+                lease::entry_patch(last, &self.identity, Timestamp::now(), room, Some(left));
+            match self.api.patch(&self.name, &params(), &Patch::Merge(&patch)).await {
+                Err(error) if is_too_large(&error) && room.own() > 0 => room.refused(),
+                written => return written,
+            }
+        }
+    }
+
     async fn let_go(&self, last: &Said) -> Result<(), Error> {
-        let room = lease::room(lease::count(&self.api.get(&self.name).await?));
-        let patch = lease::entry_patch(last, &self.identity, Timestamp::now(), room, true);
-        let lease = self.api.patch(&self.name, &params(), &Patch::Merge(&patch)).await?;
+        let lease = self.leave(last, Left::ProxyRuns).await?;
         match self.let_go_of_all(lease).await {
             // Somebody wrote meanwhile: perhaps we still hold it.
             Err(Error::Api(status)) if status.code == 409 => {
@@ -138,6 +156,11 @@ impl Reporter {
         };
         answer(self.api.create(&params, &lease)).await
     }
+}
+
+/// Whether the API says that all reports together are too long for a Lease.
+fn is_too_large(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if status.code == 422)
 }
 
 fn params() -> PatchParams {

@@ -416,7 +416,7 @@ impl State {
                 news.push((lease.clone(), before));
             }
             if let Some(lb) = self.by_lease.get(lease)
-                && !agents.dead(now).is_empty()
+                && !agents.dead(self.provisions.is_reached(lb), now).is_empty()
             {
                 self.dirty.insert(Target::Agents(Arc::clone(lb)));
             }

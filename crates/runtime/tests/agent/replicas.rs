@@ -103,31 +103,83 @@ async fn an_address_is_shown_when_every_live_agent_serves_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_entry_of_an_agent_that_died_is_removed_by_the_leader_and_not_that_of_the_last() {
+async fn the_entry_of_an_agent_that_died_is_removed_when_its_machine_has_another_and_not_before() {
     let cluster = cluster().await;
     let client = cluster.client();
     let controller = start_controller(client.clone(), controller_options("a"));
     create(&client, load_balancer("127.0.0.1")).await;
-    let one = start_agent(client.clone(), agent("one"), Recorder::default());
+    let one = start_agent(client.clone(), agent("vm1_b"), Recorder::default());
     phase(&client, "Running").await;
-    let entry = json!({"agent": "dead", "renewed": "x", "lastsSeconds": 1, "hash": "f".repeat(64)});
-    let key = "agents.bowline.dev/dead";
-    write(&client, json!({"metadata": {"annotations": {key: entry.to_string()}}})).await;
+    for dead in ["vm1_a", "vm2_a"] {
+        let entry =
+            json!({"agent": dead, "renewed": "x", "lastsSeconds": 1, "hash": "f".repeat(64)});
+        let key = format!("agents.bowline.dev/{dead}");
+        write(&client, json!({"metadata": {"annotations": {key: entry.to_string()}}})).await;
+    }
     create(&client, service("web", 8080)).await;
     addressed(&client, "web", &["127.0.0.1"]).await;
-    eventually("only the live one", || async {
+    // The one on another machine may be cut off and serve on.
+    eventually("the live one and the one on another machine", || async {
         let entries = entries(&client).await;
-        if entries.keys().eq(["one"]) { Ok(()) } else { Err(format!("{entries:?}")) }
+        if entries.keys().eq(["vm1_b", "vm2_a"]) { Ok(()) } else { Err(format!("{entries:?}")) }
     })
     .await;
     one.stop().await;
-    // The only one that is left, and nobody else is there: what it said stays.
-    let entry = json!({"agent": "one", "renewed": "y", "lastsSeconds": 1, "hash": "f".repeat(64)});
-    let key = "agents.bowline.dev/one";
+    // Nobody else is there: what it said stays.
+    let entry =
+        json!({"agent": "vm1_b", "renewed": "y", "lastsSeconds": 1, "hash": "f".repeat(64)});
+    let key = "agents.bowline.dev/vm1_b";
     write(&client, json!({"metadata": {"annotations": {key: entry.to_string()}}})).await;
     phase(&client, "Pending").await;
-    assert!(entries(&client).await.contains_key("one"));
+    assert!(entries(&client).await.contains_key("vm1_b"));
     controller.stop().await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_whose_report_is_too_large_for_the_lease_shrinks_it_and_goes_on() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    create(&client, super::ours()).await;
+    create(&client, super::plan(&[8080], None)).await;
+    // All but 20 KiB of the room for annotations is taken.
+    let padding = "x".repeat((256 - 20) * 1024);
+    create(
+        &client,
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "bowline-agent-edge", "namespace": "bowline-system",
+                "annotations": {"example.com/padding": padding}},
+        }),
+    )
+    .await;
+    let driver = Recorder::default();
+    let refusals = (0..5000).flat_map(|n| {
+        let name = format!("service-{n}");
+        unbound(super::consumer(ConsumerKind::Service, "greedy", &name, &name), 8080).refused
+    });
+    *driver.report.lock().unwrap() = Report { refused: refusals.collect(), ..Report::default() };
+    let one = start_agent(client.clone(), agent("vm1_a"), driver.clone());
+    let reported = |refused: usize| {
+        let client = &client;
+        eventually("a report", move || async move {
+            let entries = entries(client).await;
+            let entry = entries.get("vm1_a").cloned().unwrap_or_default();
+            let listed = entry["refused"].as_array().map_or(0, Vec::len);
+            let unlisted = entry["unlisted"].as_u64().unwrap_or_default() as usize;
+            let whole = entry["hash"].is_string() && listed + unlisted == refused;
+            if whole { Ok(listed) } else { Err(entry.to_string()) }
+        })
+    };
+    let listed = reported(5000).await;
+    assert!(listed > 0, "some are named");
+    // It goes on reporting: what is next is told, too.
+    driver.report.lock().unwrap().refused.truncate(4000);
+    driver.news.notify_one();
+    reported(4000).await;
+    // And it can leave.
+    one.stop().await;
+    assert_eq!(entries(&client).await["vm1_a"]["left"], true);
     cluster.shutdown().await;
 }
 

@@ -63,11 +63,10 @@ impl State {
         }
     }
 
-    /// Entries of dead agents are taken out of the Lease, whose room all share. One that comes back writes
-    /// its entry again, so nothing is lost by a mistake.
+    /// Entries of dead agents are taken out of the Lease, whose room all share.
     fn next_agents(&self, lb: &Arc<str>, now: Instant) -> Next {
         let agents = self.agents.get(&names::agent_lease(lb));
-        match agents.map(|agents| agents.dead(now)).unwrap_or_default() {
+        match agents.map(|agents| agents.dead(self.is_reached(lb), now)).unwrap_or_default() {
             dead if dead.is_empty() => Next::Nothing,
             dead => Next::Write(Write::Agents(Arc::clone(lb), dead), Tried::default()),
         }
@@ -270,7 +269,7 @@ impl State {
         }
     }
 
-    /// What not all agents do for a consumer, and how many refusals they do not name. An Ingress is
+    /// What not all agents do for a consumer, and how many refusals they do not name that may be of it. An Ingress is
     /// reached at the load balancer's own listeners.
     pub(super) fn undone(&self, lb: &Arc<str>, consumer: &ConsumerRef) -> (Undone, usize) {
         let Some(agents) = self.agents.get(&names::agent_lease(lb)) else {
@@ -289,7 +288,7 @@ impl State {
             self.planner.parts(consumer.kind, &key(consumer))
         };
         let listeners = parts.iter().flat_map(|part| &part.listeners).map(ListenerKey::of);
-        (Undone::of(refusals, listeners), report.unlisted)
+        (Undone::of(refusals, listeners), report.unlisted.may_concern(consumer))
     }
 
     /// A consumer that is not ours, or has no status of ours: what we once wrote is taken back.
@@ -359,7 +358,7 @@ impl State {
             let parts = self.planner.parts_on(lb, kind, &key);
             parts.iter().flat_map(|it| &it.listeners).map(ListenerKey::of).collect::<Vec<_>>()
         });
-        (Undone::of(refusals, listeners), joint.unlisted)
+        (Undone::of(refusals, listeners), joint.unlisted.count)
     }
 
     pub(super) fn next_load_balancer(

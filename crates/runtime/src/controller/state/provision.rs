@@ -38,6 +38,13 @@ struct Provision {
     now: Option<Provisioned>,
 }
 
+impl Provisions {
+    /// Whether a load balancer is reached where the Service in front of it is.
+    pub(super) fn is_reached(&self, lb: &str) -> bool {
+        self.reach.contains_key(lb)
+    }
+}
+
 impl State {
     /// Something was heard of what serves a load balancer.
     pub(in crate::controller) fn touch_provision(&mut self, lb: &Arc<str>) {
@@ -156,7 +163,7 @@ impl State {
 
     /// Whether a load balancer is reached where the Service in front of it is.
     pub(super) fn is_reached(&self, lb: &str) -> bool {
-        self.provisions.reach.contains_key(lb)
+        self.provisions.is_reached(lb)
     }
 
     /// The names under which a load balancer is reached.
