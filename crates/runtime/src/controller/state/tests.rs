@@ -1,3 +1,5 @@
+mod contended;
+
 use super::*;
 use crate::controller::inputs::CookiesSeen;
 use crate::controller::shown::Shown;
@@ -89,7 +91,7 @@ fn lease(name: &str, hash: bool) -> LeaseSeen {
         agent: "a".into(),
         renewed: "now".into(),
         lasts: Duration::from_secs(10),
-        left: false,
+        left: None,
         whole: false,
         said: Said { hash, ..Said::default() },
     };

@@ -1,0 +1,189 @@
+//! What the controller tells the planner of writes of Plans and of reports, by which a contested port or host
+//! is decided.
+
+use super::*;
+use crate::controller::inputs::PlanSeen;
+use bowline_core::outcome::Problem;
+use bowline_core::plan::Transport;
+use bowline_core::planner::Kind;
+use bowline_core::replicas::Left;
+use bowline_core::report::Unlisted;
+use bowline_core::update::Extent;
+use k8s_openapi::api::core::v1::Service;
+
+fn balancer() -> Heard {
+    let object: LoadBalancer = serde_json::from_value(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer",
+        "metadata": {"name": "edge", "uid": "u", "resourceVersion": "1"},
+        "spec": {"builtin": {}, "addresses": ["192.0.2.1"], "allowedNamespaces": {"from": "All"}},
+    }))
+    .unwrap();
+    let known = Box::new(Object::LoadBalancer(convert::load_balancer(&object)));
+    Heard::Planner(Event::Apply(known), Some(shown(&object)))
+}
+
+/// A Service of this namespace with port 80, made in this year.
+fn service(namespace: &str, year: u32) -> Heard {
+    let service: Service = serde_json::from_value(json!({
+        "metadata": {
+            "name": "web", "namespace": namespace, "uid": namespace, "resourceVersion": "1",
+            "creationTimestamp": format!("{year}-01-01T00:00:00Z"),
+            "annotations": {"bowline.dev/load-balancer": "edge"},
+        },
+        "spec": {
+            "type": "LoadBalancer", "loadBalancerClass": "bowline.dev/lb",
+            "ports": [{"port": 80, "protocol": "TCP"}],
+            "ipFamilies": ["IPv4"], "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
+        },
+    }))
+    .unwrap();
+    let status = Status::Service(Shown::<ServiceShown>::of(&service));
+    let object = Box::new(Object::Service(convert::service(&service)));
+    Heard::Planner(Event::Apply(object), Some(status))
+}
+
+fn hear(state: &mut State, heard: impl IntoIterator<Item = Heard>, now: Instant) {
+    heard.into_iter().for_each(|it| state.hear(it, now));
+    state.settle(now);
+}
+
+/// The namespaces whose Service has the port.
+fn holders(state: &State) -> Vec<&'static str> {
+    let has = |namespace: &&str| {
+        let key = ObjectKey::new(*namespace, "web");
+        !state.planner.parts(ConsumerKind::Service, &key).is_empty()
+    };
+    ["evil", "shop"].into_iter().filter(has).collect()
+}
+
+fn key_of() -> ListenerKey {
+    ListenerKey { address: [192, 0, 2, 1].into(), port: 80, transport: Transport::Tcp }
+}
+
+/// A report by which an agent serves the port, and not for this namespace.
+fn unserved(renewed: &str, namespace: &str) -> Heard {
+    let consumer = ConsumerRef {
+        kind: ConsumerKind::Service,
+        namespace: namespace.into(),
+        name: "web".into(),
+        uid: namespace.into(),
+    };
+    let problem = Problem::new(Reason::PortTaken, "it is open for another");
+    let extent = Extent::Listener(key_of());
+    let mut lease = lease("bowline-agent-edge", true);
+    lease.entries[0].renewed = renewed.into();
+    lease.entries[0].said.refused = vec![Refusal { consumer, problem, extent }];
+    Heard::Lease(Seen::Apply(lease))
+}
+
+#[test]
+fn a_plan_that_is_being_written_counts_as_written_until_the_api_has_refused_it() {
+    let (mut state, now) = (State::new(Config::default(), Default::default()), Instant::now());
+    hear(&mut state, [balancer(), service("shop", 2024)], now);
+    let target = Target::Plans("edge".into());
+    let next = state.next(&target, now + LACKING, Timestamp::UNIX_EPOCH);
+    let Next::Write(write, tried) = next else { panic!("{next:?}") };
+    state.sends(&target, &write);
+    // An older Service asks for the port while the answer is on its way.
+    hear(&mut state, [service("evil", 2020)], now);
+    assert_eq!(holders(&state), ["shop"]);
+    state.unwritten(&target, &tried);
+    state.settle(now);
+    assert_eq!(holders(&state), ["evil"], "nothing is recorded, and it is older");
+}
+
+#[test]
+fn a_leader_that_begins_counts_no_write_of_its_earlier_turn() {
+    let (mut state, now) = (State::new(Config::default(), Default::default()), Instant::now());
+    hear(&mut state, [balancer(), service("shop", 2024)], now);
+    let target = Target::Plans("edge".into());
+    let next = state.next(&target, now + LACKING, Timestamp::UNIX_EPOCH);
+    let Next::Write(write, _) = next else { panic!("{next:?}") };
+    state.sends(&target, &write);
+    hear(&mut state, [service("evil", 2020)], now);
+    state.begin();
+    state.settle(now);
+    assert_eq!(holders(&state), ["evil"]);
+}
+
+/// Plans of two leaders, each with the port for another Service.
+fn both_recorded(now: Instant) -> State {
+    let (mut state, mut plans) =
+        (State::new(Config::default(), Default::default()), Vec::<PlanSeen>::new());
+    for (index, namespace) in ["evil", "shop"].into_iter().enumerate() {
+        let (mut other, key) =
+            (State::new(Config::default(), Default::default()), ObjectKey::new(namespace, "web"));
+        hear(&mut other, [balancer(), service(namespace, 2024)], now);
+        let parts = other.planner.parts(ConsumerKind::Service, &key);
+        let fragments: Vec<_> = parts.iter().map(|it| (**it).clone()).collect();
+        let hash = bowline_core::hash::PlanHash::of(&fragments[0]);
+        plans.push(PlanSeen {
+            name: format!("edge-{index}"),
+            load_balancer: "edge".into(),
+            version: "1".to_owned(),
+            owner: Some("u".to_owned()),
+            fragments,
+            unread: Vec::new(),
+            hash,
+            unreadable: false,
+        });
+    }
+    let plans = plans.into_iter().map(|it| Heard::Plan(Seen::Apply(it)));
+    let objects = [balancer(), service("evil", 2020), service("shop", 2024)];
+    hear(&mut state, objects.into_iter().chain(plans), now);
+    state
+}
+
+#[test]
+fn of_two_recorded_holders_the_report_of_an_agent_decides_and_not_their_age() {
+    let now = Instant::now();
+    let mut state = both_recorded(now);
+    assert_eq!(holders(&state), ["evil", "shop"], "no agent has said which it serves");
+    hear(&mut state, [unserved("1", "evil")], now);
+    assert_eq!(holders(&state), ["shop"]);
+}
+
+#[test]
+fn what_agents_of_a_deleted_load_balancer_said_decides_nothing_for_the_next_of_its_name() {
+    let now = Instant::now();
+    let mut state = both_recorded(now);
+    hear(&mut state, [unserved("1", "evil")], now);
+    let gone = Event::Delete(Kind::LoadBalancer, ObjectKey::new("", "edge"));
+    hear(&mut state, [Heard::Planner(gone, None)], now);
+    state.hear(Heard::Lease(Seen::Delete(lease("bowline-agent-edge", true))), now);
+    hear(&mut state, [balancer()], now);
+    assert_eq!(holders(&state), ["evil", "shop"]);
+}
+
+#[test]
+fn a_namespace_without_refusals_is_not_in_doubt_where_another_has_more_than_can_be_named() {
+    let now = Instant::now();
+    let mut state = State::new(Config::default(), Default::default());
+    hear(&mut state, [balancer(), service("shop", 2024)], now);
+    let doubt = |state: &mut State, unlisted: Unlisted| {
+        let mut lease = lease("bowline-agent-edge", true);
+        lease.entries[0].said.unlisted = unlisted;
+        hear(state, [Heard::Lease(Seen::Apply(lease))], now);
+        let consumer = state.planner.consumers("edge").next().unwrap().clone();
+        state.undone(&"edge".into(), &consumer).1
+    };
+    let of = |namespaces| Unlisted { count: 7, namespaces };
+    assert_eq!(doubt(&mut state, of(Some(["evil".into()].into()))), 0);
+    assert_eq!(doubt(&mut state, of(Some(["shop".into()].into()))), 7);
+    assert_eq!(doubt(&mut state, of(None)), 7, "an agent of the version before does not say");
+}
+
+#[test]
+fn an_agent_that_left_with_its_proxy_is_waited_for_by_no_address() {
+    let now = Instant::now();
+    let mut state = State::new(Config::default(), Default::default());
+    hear(&mut state, [balancer(), service("shop", 2024)], now);
+    let mut serves = |left| {
+        let mut lease = lease("bowline-agent-edge", true);
+        lease.entries[0].left = Some(left);
+        hear(&mut state, [Heard::Lease(Seen::Apply(lease))], now);
+        let claims = state.claims("edge", now);
+        state.history.may_serve("edge", Some(true), &claims, state.change + 1)
+    };
+    assert!(serves(Left::ProxyRuns) && !serves(Left::ProxyEnded));
+}
