@@ -53,6 +53,7 @@ pub mod resolver;
 pub mod resources;
 pub mod shard;
 pub mod status;
+pub mod turns;
 pub mod update;
 pub mod vault;
 

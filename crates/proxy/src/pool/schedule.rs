@@ -1,13 +1,9 @@
 //! Which health checks are started when. It decides with values alone: time is given to it, and
-//! [`super::checks`] does what it says.
-//!
-//! So many checks are under way at most. A namespace may begin another while fewer of its own are under
-//! way than places are free. So one with nothing under way begins at once as long as any place is free,
-//! and many namespaces that want all end up with equal parts and as many places left. Where several may,
-//! the one with the fewest under way is first, then the one whose first check waits longest. So however many
-//! namespaces come, one with nothing under way waits only for checks that waited before.
+//! [`super::checks`] does what it says. Of those that are due the one of the namespace whose turn it is begins
+//! ([`bowline_core::turns`]).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use bowline_core::turns::{Turn, Turns};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -20,56 +16,26 @@ pub(super) type Tenant = Arc<str>;
 /// All checks, by when they are due.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    most: usize,
     next: Id,
-    /// Counts turns.
-    turn: u64,
     jobs: HashMap<Id, (Tenant, State)>,
     due: BTreeSet<(Instant, Id)>,
-    tenants: HashMap<Tenant, Standing>,
-    /// Tenants with checks that are due, by how many of theirs are under way and since when the first waits.
-    wanting: BTreeSet<(usize, u64, Tenant)>,
-    under_way: usize,
+    turns: Turns<Id>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Due(Instant),
-    /// Since this turn.
-    Waits(u64),
+    Waits(Turn),
     UnderWay,
     /// It is removed, and still under way.
     Removed,
 }
 
-#[derive(Debug, Default)]
-struct Standing {
-    under_way: usize,
-    /// Those that are due, the first first.
-    waits: BTreeMap<u64, Id>,
-}
-
-impl Standing {
-    /// Where the tenant stands among those that want; nothing if no check of it is due.
-    fn wants(&self, tenant: &Tenant) -> Option<(usize, u64, Tenant)> {
-        let (since, _) = self.waits.first_key_value()?;
-        Some((self.under_way, *since, tenant.clone()))
-    }
-}
-
 impl Schedule {
     /// Nothing yet; at most so many are under way at once.
     pub(super) fn new(most: usize) -> Self {
-        Self {
-            most: most.max(1),
-            next: 0,
-            turn: 0,
-            jobs: HashMap::new(),
-            due: BTreeSet::new(),
-            tenants: HashMap::new(),
-            wanting: BTreeSet::new(),
-            under_way: 0,
-        }
+        let (jobs, due) = (HashMap::new(), BTreeSet::new());
+        Self { next: 0, jobs, due, turns: Turns::new(most) }
     }
 
     /// One more check, due then.
@@ -84,12 +50,9 @@ impl Schedule {
     /// A check is not wanted any more. One that is under way counts until it is done.
     pub(super) fn remove(&mut self, id: Id) {
         let Some((tenant, state)) = self.jobs.get_mut(&id) else { return };
-        let tenant = tenant.clone();
         match *state {
             State::Due(due) => _ = self.due.remove(&(due, id)),
-            State::Waits(since) => self.change(&tenant, |standing| {
-                standing.waits.remove(&since);
-            }),
+            State::Waits(turn) => self.turns.leave(tenant, turn),
             State::UnderWay => {
                 *state = State::Removed;
                 return;
@@ -102,47 +65,33 @@ impl Schedule {
     /// A check that was started is done; unless it was removed meanwhile, it is due again then.
     pub(super) fn done(&mut self, id: Id, again: Instant) {
         let Some((tenant, state)) = self.jobs.get_mut(&id) else { return };
-        let tenant = tenant.clone();
         match *state {
             State::UnderWay => {
+                self.turns.done(tenant);
                 *state = State::Due(again);
                 self.due.insert((again, id));
             }
-            State::Removed => _ = self.jobs.remove(&id),
-            State::Due(_) | State::Waits(_) => return,
+            State::Removed => {
+                self.turns.done(tenant);
+                self.jobs.remove(&id);
+            }
+            State::Due(_) | State::Waits(_) => {}
         }
-        self.under_way -= 1;
-        self.change(&tenant, |standing| standing.under_way -= 1);
     }
 
     /// The checks to start now.
     pub(super) fn take(&mut self, now: Instant) -> Vec<Id> {
         while let Some((due, id)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
             self.due.remove(&(due, id));
-            let since = self.turn;
-            self.turn += 1;
             let Some((tenant, state)) = self.jobs.get_mut(&id) else { continue };
-            *state = State::Waits(since);
-            let tenant = tenant.clone();
-            self.change(&tenant, |standing| _ = standing.waits.insert(since, id));
+            *state = State::Waits(self.turns.wait([&*tenant], &id));
         }
         let mut started = Vec::new();
-        while let Some((under_way, _, tenant)) = self.wanting.first().cloned() {
-            if under_way >= self.most - self.under_way {
-                break;
+        while let Some(begun) = self.turns.begin() {
+            if let Some((_, state)) = self.jobs.get_mut(&begun.job) {
+                *state = State::UnderWay;
             }
-            let mut first = None;
-            self.change(&tenant, |standing| {
-                first = standing.waits.pop_first();
-                standing.under_way += 1;
-            });
-            self.under_way += 1;
-            if let Some((_, id)) = first {
-                if let Some((_, state)) = self.jobs.get_mut(&id) {
-                    *state = State::UnderWay;
-                }
-                started.push(id);
-            }
+            started.push(begun.job);
         }
         started
     }
@@ -154,26 +103,12 @@ impl Schedule {
 
     /// Checks that are under way.
     pub(super) fn under_way(&self) -> usize {
-        self.under_way
+        self.turns.under_way()
     }
 
     /// Checks that are due and wait for their turn, by namespace.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (&Tenant, usize)> {
-        let waits = |tenant| self.tenants.get(tenant).map_or(0, |it| it.waits.len());
-        self.wanting.iter().map(move |(_, _, tenant)| (tenant, waits(tenant)))
-    }
-
-    fn change(&mut self, tenant: &Tenant, how: impl FnOnce(&mut Standing)) {
-        let standing = self.tenants.entry(tenant.clone()).or_default();
-        if let Some(wants) = standing.wants(tenant) {
-            self.wanting.remove(&wants);
-        }
-        how(standing);
-        if let Some(wants) = standing.wants(tenant) {
-            self.wanting.insert(wants);
-        } else if standing.under_way == 0 {
-            self.tenants.remove(tenant);
-        }
+        self.turns.waiting()
     }
 }
 
@@ -181,6 +116,7 @@ impl Schedule {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     fn secs(n: u64) -> Duration {
@@ -267,25 +203,6 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_alone_has_half_and_two_have_a_third_each() {
-        let now = Instant::now();
-        let mut schedule = Schedule::new(60);
-        (0..100).for_each(|_| _ = schedule.add("a".into(), now));
-        let first = schedule.take(now);
-        assert_eq!(first.len(), 30);
-        (0..100).for_each(|_| _ = schedule.add("b".into(), now));
-        let mut running: Vec<_> = first.into_iter().chain(schedule.take(now)).collect();
-        // As checks end, the two come to equal parts.
-        for _ in 0..200 {
-            let id = running.remove(0);
-            schedule.done(id, now);
-            running.extend(schedule.take(now));
-        }
-        let parts: Vec<_> = ["a", "b"].map(|it| schedule.tenants[it].under_way).into();
-        assert_eq!(parts, [20, 20]);
-    }
-
-    #[test]
     fn a_check_that_is_removed_is_not_started_and_counts_until_it_is_done() {
         let now = Instant::now();
         let mut schedule = Schedule::new(4);
@@ -303,7 +220,7 @@ mod tests {
         assert_eq!(schedule.wakes(), Some(now + secs(2)));
         schedule.remove(waiting);
         assert_eq!(schedule.wakes(), None);
-        assert!(schedule.jobs.is_empty() && schedule.tenants.is_empty());
+        assert!(schedule.jobs.is_empty() && schedule.turns.is_empty());
     }
 
     #[derive(Clone, Debug)]
@@ -357,12 +274,11 @@ mod tests {
                             prop_assert!(running.insert(id), "{id} is under way");
                         }
                         let free = most - schedule.under_way();
-                        for (tenant, standing) in &schedule.tenants {
-                            let waits = standing.waits.len();
+                        for (tenant, _) in schedule.waiting() {
+                            let own = schedule.turns.under_way_of(tenant);
                             prop_assert!(
-                                waits == 0 || standing.under_way >= free,
-                                "{tenant} waits with {} under way and {free} free",
-                                standing.under_way
+                                own >= free,
+                                "{tenant} waits with {own} under way and {free} free"
                             );
                         }
                     }
@@ -370,8 +286,6 @@ mod tests {
                 }
                 prop_assert_eq!(schedule.under_way(), running.len());
                 prop_assert!(running.len() <= most);
-                let by_tenant: usize = schedule.tenants.values().map(|it| it.under_way).sum();
-                prop_assert_eq!(by_tenant, running.len());
             }
         }
     }

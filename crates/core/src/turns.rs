@@ -1,0 +1,271 @@
+//! Which namespace begins the next of several long jobs, such as a health check or a look-up of a DNS name. It decides
+//! with values alone and knows no time: the schedules of the proxy's checks and of DNS names tell it what is due.
+//!
+//! Only so many jobs are under way at once. A namespace may begin another while fewer of its own are under
+//! way than places are free. So a namespace with nothing under way begins at once as long as any place is free,
+//! and many namespaces that want all end up with equal parts and as many places left. Where several may,
+//! the one with the fewest under way is first, then the one whose first job waits longest. So however many
+//! namespaces come, one with nothing under way waits only for jobs that waited before.
+//!
+//! A job may be wanted by several namespaces. It waits in the line of each, and uses the share of the one
+//! that begins it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Says since when a job waits, and tells jobs that wait apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Turn(u64);
+
+/// A job that begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begun<J> {
+    /// The namespace that it counts for until [`Turns::done`].
+    pub namespace: Arc<str>,
+    /// The turn that it had. It still waits in the lines of other namespaces: see [`Turns::leave`].
+    pub turn: Turn,
+    /// The job.
+    pub job: J,
+}
+
+/// Jobs that wait for their turn, and how many are under way.
+#[derive(Debug)]
+pub struct Turns<J> {
+    most: usize,
+    next: u64,
+    tenants: HashMap<Arc<str>, Standing<J>>,
+    /// Namespaces with jobs that wait, by how many of theirs are under way and since when the first waits.
+    wanting: BTreeSet<(usize, Turn, Arc<str>)>,
+    under_way: usize,
+}
+
+#[derive(Debug)]
+struct Standing<J> {
+    under_way: usize,
+    /// Those that wait, the first first.
+    waits: BTreeMap<Turn, J>,
+}
+
+impl<J> Standing<J> {
+    /// Where the namespace stands among those that want; None if no job of it waits.
+    fn wants(&self, namespace: &Arc<str>) -> Option<(usize, Turn, Arc<str>)> {
+        let (since, _) = self.waits.first_key_value()?;
+        Some((self.under_way, *since, namespace.clone()))
+    }
+}
+
+impl<J> Turns<J> {
+    /// No job yet; at most so many are under way at once.
+    pub fn new(most: usize) -> Self {
+        Self {
+            most: most.max(1),
+            next: 0,
+            tenants: HashMap::new(),
+            wanting: BTreeSet::new(),
+            under_way: 0,
+        }
+    }
+
+    /// A job waits from now on, for each of these namespaces.
+    pub fn wait<'a>(&mut self, namespaces: impl IntoIterator<Item = &'a Arc<str>>, job: &J) -> Turn
+    where
+        J: Clone,
+    {
+        let turn = Turn(self.next);
+        self.next += 1;
+        namespaces.into_iter().for_each(|namespace| self.join(namespace, turn, job.clone()));
+        turn
+    }
+
+    /// A job that waits does so for this namespace, too.
+    pub fn join(&mut self, namespace: &Arc<str>, turn: Turn, job: J) {
+        self.change(namespace, |standing| _ = standing.waits.insert(turn, job));
+    }
+
+    /// A job no longer waits for this namespace.
+    pub fn leave(&mut self, namespace: &Arc<str>, turn: Turn) {
+        self.change(namespace, |standing| _ = standing.waits.remove(&turn));
+    }
+
+    /// The next job to begin. None: each namespace with jobs that wait has its share under way.
+    pub fn begin(&mut self) -> Option<Begun<J>> {
+        let (under_way, turn, namespace) = self.wanting.first()?.clone();
+        if under_way >= self.most - self.under_way {
+            return None;
+        }
+        let mut first = None;
+        self.change(&namespace, |standing| {
+            first = standing.waits.remove(&turn);
+            standing.under_way += 1;
+        });
+        self.under_way += 1;
+        Some(Begun { namespace, turn, job: first? })
+    }
+
+    /// A job that began for this namespace has ended.
+    pub fn done(&mut self, namespace: &Arc<str>) {
+        self.under_way -= 1;
+        self.change(namespace, |standing| standing.under_way -= 1);
+    }
+
+    /// Jobs that are under way.
+    pub fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    /// Jobs of a namespace that are under way.
+    pub fn under_way_of(&self, namespace: &str) -> usize {
+        self.tenants.get(namespace).map_or(0, |standing| standing.under_way)
+    }
+
+    /// Namespaces with jobs that wait for their turn, and how many.
+    pub fn waiting(&self) -> impl Iterator<Item = (&Arc<str>, usize)> {
+        let waits = |namespace| self.tenants.get(namespace).map_or(0, |it| it.waits.len());
+        self.wanting.iter().map(move |(_, _, namespace)| (namespace, waits(namespace)))
+    }
+
+    /// Whether nothing waits and nothing is under way.
+    pub fn is_empty(&self) -> bool {
+        self.tenants.is_empty()
+    }
+
+    fn change(&mut self, namespace: &Arc<str>, how: impl FnOnce(&mut Standing<J>)) {
+        let empty = || Standing { under_way: 0, waits: BTreeMap::new() };
+        let standing = self.tenants.entry(namespace.clone()).or_insert_with(empty);
+        let before = standing.wants(namespace);
+        how(standing);
+        let after = standing.wants(namespace);
+        let gone = after.is_none() && standing.under_way == 0;
+        if before != after {
+            before.iter().for_each(|wants| _ = self.wanting.remove(wants));
+            self.wanting.extend(after);
+        }
+        if gone {
+            self.tenants.remove(namespace);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn names(all: &[&str]) -> Vec<Arc<str>> {
+        all.iter().map(|it| Arc::from(*it)).collect()
+    }
+
+    #[test]
+    fn a_namespace_alone_has_half_and_two_have_a_third_each() {
+        let (a, b) = (names(&["a"]), names(&["b"]));
+        let mut turns = Turns::new(60);
+        (0..400).for_each(|job| _ = turns.wait(&a, &job));
+        let mut running: Vec<_> = std::iter::from_fn(|| turns.begin()).collect();
+        assert_eq!(running.len(), 30);
+        (0..400).for_each(|job| _ = turns.wait(&b, &job));
+        running.extend(std::iter::from_fn(|| turns.begin()));
+        // As jobs end, the two come to equal parts.
+        for _ in 0..200 {
+            turns.done(&running.remove(0).namespace);
+            running.extend(std::iter::from_fn(|| turns.begin()));
+        }
+        assert_eq!((turns.under_way_of("a"), turns.under_way_of("b")), (20, 20));
+    }
+
+    #[test]
+    fn a_job_of_two_namespaces_uses_the_share_of_the_one_with_fewer_under_way() {
+        let mut turns = Turns::new(8);
+        let (busy, both) = (names(&["busy"]), names(&["busy", "idle"]));
+        (0..9).for_each(|job| _ = turns.wait(&busy, &job));
+        while turns.begin().is_some() {}
+        let turn = turns.wait(&both, &9);
+        let begun = turns.begin().unwrap();
+        assert_eq!((&*begun.namespace, begun.turn, begun.job), ("idle", turn, 9));
+        turns.leave(&both[0], turn);
+        let waiting: Vec<_> =
+            turns.waiting().map(|(who, count)| (who.to_string(), count)).collect();
+        assert_eq!(waiting, [("busy".to_owned(), 5)]);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// For the namespaces whose bits are set.
+        Wait(u8),
+        Leave(prop::sample::Index),
+        Done(prop::sample::Index),
+        Begin,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let index = any::<prop::sample::Index>;
+        let step = prop_oneof![
+            (1..16u8).prop_map(Step::Wait),
+            index().prop_map(Step::Leave),
+            index().prop_map(Step::Done),
+            Just(Step::Begin),
+        ];
+        prop::collection::vec(step, 0..150)
+    }
+
+    proptest! {
+        #[test]
+        fn in_any_history_a_namespace_with_none_under_way_begins_while_a_place_is_free(
+            steps in steps(), most in 1usize..8,
+        ) {
+            let all = names(&["a", "b", "c", "d"]);
+            let mut turns = Turns::new(most);
+            let mut waits: BTreeMap<Turn, Vec<Arc<str>>> = BTreeMap::new();
+            let mut running: Vec<Arc<str>> = Vec::new();
+            for (job, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Wait(bits) => {
+                        let by = all.iter().enumerate().filter(|(at, _)| bits & (1 << at) != 0);
+                        let by: Vec<_> = by.map(|(_, it)| it.clone()).collect();
+                        let turn = turns.wait(&by, &job);
+                        waits.insert(turn, by);
+                    }
+                    Step::Leave(which) if !waits.is_empty() => {
+                        let turn = *waits.keys().nth(which.index(waits.len())).unwrap();
+                        for namespace in waits.remove(&turn).unwrap() {
+                            turns.leave(&namespace, turn);
+                        }
+                    }
+                    Step::Done(which) if !running.is_empty() => {
+                        turns.done(&running.swap_remove(which.index(running.len())));
+                    }
+                    Step::Begin => {
+                        while let Some(begun) = turns.begin() {
+                            let by = waits.remove(&begun.turn).expect("a job that waits");
+                            prop_assert!(by.contains(&begun.namespace));
+                            let own = running.iter().filter(|it| **it == begun.namespace).count();
+                            let free = most - running.len();
+                            prop_assert!(own < free, "begins with {own} under way, {free} free");
+                            for other in by.iter().filter(|it| **it != begun.namespace) {
+                                turns.leave(other, begun.turn);
+                            }
+                            running.push(begun.namespace);
+                        }
+                        let free = most - running.len();
+                        for namespace in waits.values().flatten() {
+                            let own = running.iter().filter(|it| *it == namespace).count();
+                            prop_assert!(
+                                own >= free,
+                                "{namespace} waits with {own} under way and {free} free"
+                            );
+                        }
+                    }
+                    _ => {}
+                }
+                prop_assert!(running.len() <= most);
+                prop_assert_eq!(turns.under_way(), running.len());
+                for namespace in &all {
+                    let own = running.iter().filter(|it| *it == namespace).count();
+                    prop_assert_eq!(turns.under_way_of(namespace), own);
+                }
+                let waiting: usize = turns.waiting().map(|(_, count)| count).sum();
+                prop_assert_eq!(waiting, waits.values().map(Vec::len).sum::<usize>());
+                prop_assert_eq!(turns.is_empty(), running.is_empty() && waits.is_empty());
+            }
+        }
+    }
+}
