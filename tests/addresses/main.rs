@@ -18,6 +18,7 @@ mod names;
 mod pools;
 mod release;
 mod rules;
+mod silent;
 mod stage;
 mod tenants;
 mod traffic;

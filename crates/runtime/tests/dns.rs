@@ -37,7 +37,8 @@ impl Asker {
     }
 
     fn want(&self, name: &str, families: Families) {
-        self.wants.send(Event::Want { name: name.parse().unwrap(), families }).unwrap();
+        let (name, namespaces) = (name.parse().unwrap(), ["shop".into()].into());
+        self.wants.send(Event::Want { name, families, namespaces }).unwrap();
     }
 
     /// The next report, which is of that name.

@@ -3,12 +3,13 @@
 //! runtime does what the effects say, and ticks it at [`Schedule::next_wake`].
 //!
 //! ```text
-//!           Want                     a slot is free                  Answered: Report
-//!  unknown ─────▶ waiting (due now) ───────────────▶ in flight ─────────────────────▶ waiting (due later)
+//!           Want                     due               its turn              Answered: Report
+//!  unknown ─────▶ waiting (due now) ────▶ in the line ─────────▶ in flight ─────────────────▶ waiting (due later)
 //! ```
 //!
-//! Waiting names are sorted by when they are due. Names that are due and find no free slot stay where
-//! they are, and the one that was due first is the next.
+//! Only so many names are looked up at once, and namespaces share these look-ups ([`Turns`]): names under a zone
+//! whose servers never answer delay those of other namespaces by nothing. A name that several namespaces want is
+//! looked up once, with the share of the namespace that has the most room.
 
 #[cfg(test)]
 mod properties;
@@ -17,7 +18,9 @@ mod tests;
 
 use super::{Answers, Families, Name, Report};
 use crate::backoff::Backoff;
+use crate::turns::{Begun, Turn, Turns};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often names are looked up, and how many at a time.
@@ -28,7 +31,7 @@ pub struct Config {
     /// A name that does not resolve is looked up again after this time at most, where `max` is longer:
     /// somebody may be waiting for its first record.
     pub longest_retry: Duration,
-    /// How many look-ups may be under way.
+    /// How many look-ups may be under way; those of one namespace are half of it at most.
     pub at_once: usize,
     /// Look-ups are late by a share of a tenth of their delay, and by this at most.
     pub most_late: Duration,
@@ -91,6 +94,8 @@ pub enum Event {
         name: Name,
         /// All families that anybody wants.
         families: Families,
+        /// The namespaces that want the name, each once.
+        namespaces: Arc<[Arc<str>]>,
     },
     /// Nobody wants the name any more.
     Unwant {
@@ -141,9 +146,10 @@ pub enum Effect {
 pub struct Schedule {
     config: Config,
     names: HashMap<Name, Entry>,
-    /// Every name that waits, by when it is due.
+    /// Every name that is not due yet, by when it is.
     due: BTreeSet<(Duration, Name)>,
-    in_flight: usize,
+    /// Names that are due, and those that are looked up.
+    turns: Turns<Name>,
     last_id: u64,
     visited: u64,
 }
@@ -151,6 +157,8 @@ pub struct Schedule {
 #[derive(Debug)]
 struct Entry {
     wanted: Families,
+    /// The namespaces that want it.
+    namespaces: Arc<[Arc<str>]>,
     /// What was reported of those that are wanted.
     known: Families,
     state: State,
@@ -158,29 +166,34 @@ struct Entry {
     looks: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum State {
-    Waiting { due: Duration },
-    InFlight { id: u64, asked: Families },
+    Waiting {
+        due: Duration,
+    },
+    /// It is due, and in the line of each namespace that wants it.
+    InLine {
+        turn: Turn,
+    },
+    /// It counts for that namespace.
+    InFlight {
+        id: u64,
+        asked: Families,
+        namespace: Arc<str>,
+    },
 }
 
 impl Schedule {
     /// One without names.
     pub fn new(config: Config) -> Self {
-        Self {
-            config,
-            names: HashMap::new(),
-            due: BTreeSet::new(),
-            in_flight: 0,
-            last_id: 0,
-            visited: 0,
-        }
+        let turns = Turns::new(config.at_once);
+        let (names, due) = (HashMap::new(), BTreeSet::new());
+        Self { config, names, due, turns, last_id: 0, visited: 0 }
     }
 
     /// When the next [`Event::Tick`] is due. None: nothing happens before some other event.
     pub fn next_wake(&self) -> Option<Duration> {
-        let free = self.in_flight < self.config.at_once.max(1);
-        self.due.first().filter(|_| free).map(|(due, _)| *due)
+        self.due.first().map(|(due, _)| *due)
     }
 
     /// How many names were looked at since the beginning: what the work follows.
@@ -193,10 +206,14 @@ impl Schedule {
         let mut effects = Vec::new();
         match event {
             Event::Tick => {}
-            Event::Want { name, families } if families.is_empty() => {
+            Event::Want { name, families, namespaces }
+                if families.is_empty() || namespaces.is_empty() =>
+            {
                 self.unwant(&name, &mut effects);
             }
-            Event::Want { name, families } => self.want(name, families, now),
+            Event::Want { name, families, namespaces } => {
+                self.want(name, families, namespaces, now);
+            }
             Event::Unwant { name } => self.unwant(&name, &mut effects),
             Event::Answered { name, id, answers } => {
                 self.answered(name, id, answers, now, &mut effects);
@@ -206,11 +223,12 @@ impl Schedule {
         effects
     }
 
-    fn want(&mut self, name: Name, families: Families, now: Duration) {
+    fn want(&mut self, name: Name, families: Families, namespaces: Arc<[Arc<str>]>, now: Duration) {
         self.visited += 1;
         let Some(entry) = self.names.get_mut(&name) else {
             let entry = Entry {
                 wanted: families,
+                namespaces,
                 known: Families::NONE,
                 state: State::Waiting { due: now },
                 backoff: self.config.backoff(),
@@ -222,25 +240,33 @@ impl Schedule {
         };
         entry.wanted = families;
         entry.known = entry.known.and(families);
-        if let State::Waiting { due } = entry.state
-            && due > now
-            && !entry.known.covers(families)
-        {
-            entry.state = State::Waiting { due: now };
-            self.due.remove(&(due, name.clone()));
-            self.due.insert((now, name));
+        let before = std::mem::replace(&mut entry.namespaces, namespaces);
+        match entry.state {
+            State::Waiting { due } if due > now && !entry.known.covers(families) => {
+                entry.state = State::Waiting { due: now };
+                self.due.remove(&(due, name.clone()));
+                self.due.insert((now, name));
+            }
+            State::InLine { turn } => {
+                let (old, new): (BTreeSet<_>, BTreeSet<_>) =
+                    (before.iter().collect(), entry.namespaces.iter().collect());
+                old.difference(&new).for_each(|left| self.turns.leave(left, turn));
+                new.difference(&old).for_each(|it| self.turns.join(it, turn, name.clone()));
+            }
+            State::Waiting { .. } | State::InFlight { .. } => {}
         }
     }
 
     fn unwant(&mut self, name: &Name, effects: &mut Vec<Effect>) {
         self.visited += 1;
-        match self.names.remove(name).map(|entry| entry.state) {
-            None => {}
-            Some(State::Waiting { due }) => {
-                self.due.remove(&(due, name.clone()));
+        let Some(entry) = self.names.remove(name) else { return };
+        match entry.state {
+            State::Waiting { due } => _ = self.due.remove(&(due, name.clone())),
+            State::InLine { turn } => {
+                entry.namespaces.iter().for_each(|it| self.turns.leave(it, turn));
             }
-            Some(State::InFlight { id, .. }) => {
-                self.in_flight -= 1;
+            State::InFlight { id, namespace, .. } => {
+                self.turns.done(&namespace);
                 effects.push(Effect::Cancel { id });
             }
         }
@@ -256,11 +282,11 @@ impl Schedule {
     ) {
         self.visited += 1;
         let Some(entry) = self.names.get_mut(&name) else { return };
-        let State::InFlight { id: ours, asked } = entry.state else { return };
-        if ours != id {
+        let State::InFlight { id: ours, asked, namespace } = &entry.state else { return };
+        if *ours != id {
             return;
         }
-        self.in_flight -= 1;
+        self.turns.done(namespace);
         entry.known = asked.and(entry.wanted);
         let answers = answers.only(entry.known);
         // Whatever was added while we asked is asked for at once.
@@ -280,14 +306,20 @@ impl Schedule {
 
     fn start_due(&mut self, now: Duration, effects: &mut Vec<Effect>) {
         while self.next_wake().is_some_and(|due| due <= now) {
-            let Some((_, name)) = self.due.pop_first() else { return };
+            let Some((_, name)) = self.due.pop_first() else { break };
+            let Some(entry) = self.names.get_mut(&name) else { continue };
+            let turn = self.turns.wait(entry.namespaces.iter(), &name);
+            entry.state = State::InLine { turn };
+        }
+        while let Some(Begun { namespace, turn, job: name }) = self.turns.begin() {
             self.visited += 1;
             let Some(entry) = self.names.get_mut(&name) else { continue };
+            let others = entry.namespaces.iter().filter(|it| **it != namespace);
+            others.for_each(|other| self.turns.leave(other, turn));
             self.last_id += 1;
-            self.in_flight += 1;
             entry.looks += 1;
             let (id, families) = (self.last_id, entry.wanted);
-            entry.state = State::InFlight { id, asked: families };
+            entry.state = State::InFlight { id, asked: families, namespace };
             effects.push(Effect::Look { id, name, families });
         }
     }

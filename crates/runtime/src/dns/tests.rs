@@ -83,7 +83,7 @@ fn name() -> Name {
 }
 
 fn want() -> Event {
-    Event::Want { name: name(), families: Families::V4 }
+    Event::Want { name: name(), families: Families::V4, namespaces: ["shop".into()].into() }
 }
 
 /// Lets the loop run until something has happened, which takes it a few turns.

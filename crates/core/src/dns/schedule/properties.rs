@@ -5,13 +5,15 @@ use super::*;
 use crate::dns::{Answer, FailureKind};
 use crate::objects::Family;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 4;
+const NAMESPACES: [&str; 3] = ["evil", "other", "shop"];
 
 #[derive(Clone, Debug)]
 enum Act {
-    Want(u8, Families),
+    /// By the namespaces at these two places, which may be one.
+    Want(u8, Families, [usize; 2]),
     Unwant(u8),
     /// One of the look-ups that are under way is answered.
     Answer(prop::sample::Index, Result<u64, FailureKind>, Result<u64, FailureKind>),
@@ -30,7 +32,8 @@ fn acts() -> impl Strategy<Value = Act> {
     ];
     let outcome = prop_oneof![(0u64..10_000).prop_map(Ok), kind.prop_map(Err)];
     prop_oneof![
-        3 => (0u8..6, families).prop_map(|(name, families)| Act::Want(name, families)),
+        3 => (0u8..6, families, prop::array::uniform2(0..NAMESPACES.len()))
+            .prop_map(|(name, families, by)| Act::Want(name, families, by)),
         1 => (0u8..6).prop_map(Act::Unwant),
         6 => (any::<prop::sample::Index>(), outcome.clone(), outcome)
             .prop_map(|(which, v4, v6)| Act::Answer(which, v4, v6)),
@@ -44,12 +47,15 @@ fn acts() -> impl Strategy<Value = Act> {
 struct Seen {
     now: Duration,
     wanted: BTreeMap<Name, Families>,
+    by: BTreeMap<Name, BTreeSet<Arc<str>>>,
     /// Name and families by id.
     flights: BTreeMap<u64, (Name, Families)>,
     /// When each name was last answered, and how soon it said that it would be looked up again; none
     /// after a family was added, which is looked up at once.
     answered: BTreeMap<Name, (Duration, Duration)>,
     ids: u64,
+    /// Names that were due before this step and waited for their turn.
+    in_line: Vec<Name>,
 }
 
 fn text(number: u8) -> Name {
@@ -66,13 +72,16 @@ fn answer(family: Family, outcome: &Result<u64, FailureKind>) -> Answer {
 impl Seen {
     fn event(&mut self, act: Act, wake: Option<Duration>) -> Option<Event> {
         Some(match act {
-            Act::Want(number, families) => {
+            Act::Want(number, families, by) => {
                 let name = text(number);
+                let by: BTreeSet<_> = by.iter().map(|at| Arc::from(NAMESPACES[*at])).collect();
+                let namespaces = by.iter().cloned().collect();
+                self.by.insert(name.clone(), by);
                 let old = self.wanted.insert(name.clone(), families);
                 if !old.is_some_and(|old| old.covers(families)) {
                     self.answered.remove(&name);
                 }
-                Event::Want { name, families }
+                Event::Want { name, families, namespaces }
             }
             Act::Unwant(number) => {
                 let name = text(number);
@@ -116,9 +125,7 @@ impl Seen {
                     prop_assert!(self.now >= at + delay, "{name} is early");
                     prop_assert!(delay.is_zero() || delay >= secs(5));
                     prop_assert!(
-                        !punctual
-                            || self.flights.len() >= AT_ONCE - 1
-                            || self.now <= at + secs(3610)
+                        !punctual || self.in_line.contains(&name) || self.now <= at + secs(3610)
                     );
                 }
                 self.flights.insert(id, (name, families));
@@ -159,13 +166,25 @@ proptest! {
             for effect in schedule.step(event, seen.now) {
                 seen.check(effect, punctual)?;
             }
-            // Whatever is wanted is in flight or waits; and what waits has a time, or waits for a slot.
+            // Whatever is wanted is in flight, waits for its time, or waits for its turn.
+            let in_line = |(name, entry): (&Name, &Entry)| match entry.state {
+                State::InLine { .. } => Some(name.clone()),
+                _ => None,
+            };
+            let in_line: Vec<_> = schedule.names.iter().filter_map(in_line).collect();
             let waiting = seen.wanted.len() - seen.flights.len();
-            prop_assert_eq!(schedule.due.len(), waiting);
-            prop_assert_eq!(schedule.in_flight, seen.flights.len());
-            let free = seen.flights.len() < AT_ONCE;
-            prop_assert_eq!(schedule.next_wake().is_some(), free && waiting > 0);
+            prop_assert_eq!(schedule.due.len() + in_line.len(), waiting);
+            prop_assert_eq!(schedule.turns.under_way(), seen.flights.len());
             prop_assert!(schedule.next_wake().is_none_or(|wake| wake > seen.now));
+            // A namespace waits only where it has its share: as many under way as are free.
+            let free = AT_ONCE - seen.flights.len();
+            for namespace in in_line.iter().flat_map(|name| &seen.by[name]) {
+                let own = schedule.turns.under_way_of(namespace);
+                prop_assert!(own >= free, "{namespace} waits with {own} under way, {free} free");
+            }
+            let lines: usize = schedule.turns.waiting().map(|(_, count)| count).sum();
+            prop_assert_eq!(lines, in_line.iter().map(|name| seen.by[name].len()).sum::<usize>());
+            seen.in_line = in_line;
         }
         // Once everything is answered and time passes, every wanted name is looked up again.
         let mut again = BTreeMap::new();

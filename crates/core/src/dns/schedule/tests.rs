@@ -37,8 +37,16 @@ fn punctual() -> Config {
     Config { most_late: Duration::ZERO, ..Config::default() }
 }
 
+fn namespaces(all: &[&str]) -> Arc<[Arc<str>]> {
+    all.iter().map(|it| Arc::from(*it)).collect()
+}
+
 fn want(text: &str, families: Families) -> Event {
-    Event::Want { name: name(text), families }
+    want_by(&["shop"], text, families)
+}
+
+fn want_by(by: &[&str], text: &str, families: Families) -> Event {
+    Event::Want { name: name(text), families, namespaces: namespaces(by) }
 }
 
 fn look(id: u64, text: &str, families: Families) -> Effect {
@@ -252,8 +260,8 @@ fn an_answer_without_a_family_that_was_asked_for_is_a_failure() {
 }
 
 #[test]
-fn no_more_than_the_limit_are_looked_up_at_a_time_and_the_first_due_comes_first() {
-    let mut schedule = Schedule::new(Config { at_once: 2, ..punctual() });
+fn a_namespace_has_half_of_all_look_ups_and_the_name_that_was_due_first_comes_first() {
+    let mut schedule = Schedule::new(Config { at_once: 4, ..punctual() });
     let wants = ["d.example", "c.example", "b.example", "a.example"];
     let looks: Vec<_> = (0..)
         .zip(wants)
@@ -271,6 +279,78 @@ fn no_more_than_the_limit_are_looked_up_at_a_time_and_the_first_due_comes_first(
         schedule.step(Event::Unwant { name: name("d.example") }, secs(4)),
         [Effect::Cancel { id: 1 }, look(4, "a.example", Families::V4)]
     );
+}
+
+#[test]
+fn five_thousand_names_that_are_never_answered_delay_no_name_of_another_namespace() {
+    let mut schedule = Schedule::new(punctual());
+    // The look-ups that never end before their timeout, by when that is.
+    let mut ends: BTreeSet<(Duration, u64, Name)> = BTreeSet::new();
+    let silent = |effects: Vec<Effect>, now: Duration, ends: &mut BTreeSet<_>| {
+        for effect in effects {
+            match effect {
+                Effect::Look { id, name, .. } => _ = ends.insert((now + secs(5), id, name)),
+                Effect::Report { .. } => {}
+                Effect::Cancel { id } => panic!("{id}"),
+            }
+        }
+    };
+    for number in 0..5_000 {
+        let event = want_by(&["evil"], &format!("n{number}.silent.example"), Families::V4);
+        silent(schedule.step(event, secs(0)), secs(0), &mut ends);
+    }
+    let shop = [look(ends.len() as u64 + 1, "shop.example", Families::V4)];
+    assert_eq!(schedule.step(want("shop.example", Families::V4), secs(0)), shop);
+    let (mut id, mut looked) = (ends.len() as u64 + 1, vec![secs(0)]);
+    let mut now = secs(0);
+    while now < secs(600) {
+        // The answer to the shop comes at once, with a TTL of ten seconds.
+        let event = answered(id, "shop.example", ok(10));
+        silent(schedule.step(event, now)[1..].to_vec(), now, &mut ends);
+        let again = now + secs(10);
+        while now < again {
+            let ended = ends.first().map_or(again, |(at, ..)| *at);
+            now = again.min(ended).min(schedule.next_wake().unwrap_or(again));
+            let event = match ends.first().filter(|(at, ..)| *at <= now).cloned() {
+                Some(first) => {
+                    ends.remove(&first);
+                    let answers = v4(failed(FailureKind::Timeout));
+                    Event::Answered { name: first.2, id: first.1, answers }
+                }
+                None => Event::Tick,
+            };
+            let mut effects = schedule.step(event, now);
+            effects.retain(|effect| match effect {
+                Effect::Look { id: ours, name, .. } if name.as_str() == "shop.example" => {
+                    (id, looked) = (*ours, [&looked[..], &[now]].concat());
+                    false
+                }
+                _ => true,
+            });
+            silent(effects, now, &mut ends);
+        }
+    }
+    let punctually: Vec<_> = (0..=60).map(|turn| secs(10) * turn).collect();
+    assert_eq!(looked, punctually);
+}
+
+#[test]
+fn a_name_of_two_namespaces_is_looked_up_once_with_the_share_of_the_idle_one() {
+    let mut schedule = Schedule::new(Config { at_once: 4, ..punctual() });
+    for text in ["a.example", "b.example", "c.example"] {
+        schedule.step(want_by(&["evil"], text, Families::V4), secs(0));
+    }
+    assert_eq!(schedule.step(want_by(&["evil"], "d.example", Families::V4), secs(0)), []);
+    // Another namespace wants a name that waits in the line of the first.
+    let effects = schedule.step(want_by(&["evil", "shop"], "d.example", Families::V4), secs(0));
+    assert_eq!(effects, [look(3, "d.example", Families::V4)]);
+    // It is in the line of nobody any more.
+    let effects = schedule.step(answered(1, "a.example", ok(30)), secs(1));
+    assert_eq!(effects, [report("a.example", ok(30), 30), look(4, "c.example", Families::V4)]);
+    // The namespace that it counts for lets go of it, and it goes on.
+    assert_eq!(schedule.step(want_by(&["evil"], "d.example", Families::V4), secs(1)), []);
+    let effects = schedule.step(answered(3, "d.example", ok(30)), secs(2));
+    assert_eq!(effects, [report("d.example", ok(30), 30)]);
 }
 
 #[test]

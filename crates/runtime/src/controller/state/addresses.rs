@@ -37,7 +37,7 @@ pub(super) struct Pooled {
     serving: Serving,
     /// Whether that includes what a former leader planned.
     inherited: bool,
-    names: Wants<ObjectKey>,
+    names: Wants,
     /// The DNS names that Services ask for.
     named: BTreeMap<ObjectKey, Name>,
     /// What was found under each name.
