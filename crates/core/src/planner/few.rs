@@ -102,7 +102,10 @@ impl<K: Hash + Eq, V: Ord> Edges<K, V> {
         self.0.get(key)?.first_from(from)
     }
 
-    pub(super) fn of<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> impl Iterator<Item = &V>
+    pub(super) fn of<'a, Q: Hash + Eq + ?Sized>(
+        &'a self,
+        key: &Q,
+    ) -> impl Iterator<Item = &'a V> + use<'a, K, V, Q>
     where
         K: Borrow<Q>,
     {

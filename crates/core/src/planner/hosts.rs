@@ -31,11 +31,12 @@ pub(super) struct TlsOffer {
 /// The wanted hosts of one load balancer.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
-    contenders: Edges<Host, Age>,
-    /// The namespaces with an Ingress that wants a host, and how many of them do.
-    namespaces: FxHashMap<Host, Vec<(Arc<str>, u32)>>,
+    /// The namespaces with an Ingress that wants a host.
+    namespaces: FxHashMap<Host, Vec<Arc<str>>>,
+    // By namespace: however many Ingresses of others wait for a host, they cost its owner nothing.
+    contenders: Edges<(Host, Arc<str>), Age>,
     paths: Edges<(Host, Arc<str>, PathMatch), Age>,
-    offers: FxHashMap<Host, BTreeMap<Age, TlsOffer>>,
+    offers: FxHashMap<(Host, Arc<str>), BTreeMap<Age, TlsOffer>>,
 }
 
 impl Hosts {
@@ -54,15 +55,15 @@ impl Hosts {
     /// The namespaces that a host belongs to: several only while Plans of two leaders record it for
     /// several and no agent has said which of them it serves.
     pub(super) fn owners(&self, host: &Host, records: Records<'_>) -> Vec<&Arc<str>> {
-        let wanting = self.namespaces.get(host).map(Vec::as_slice).unwrap_or_default();
-        if let [(only, _)] = wanting {
+        let wanting = self.wanting(host);
+        if let [only] = wanting {
             return vec![only];
         }
-        let all = wanting.iter().map(|(namespace, _)| namespace);
-        let mut recorded: Vec<_> = all.filter(|it| records.has_host(it, host)).collect();
+        let mut recorded: Vec<_> = wanting.iter().filter(|it| records.has_host(it, host)).collect();
+        let first = |it: &Arc<str>| self.contenders.first(&(host.clone(), it.clone()));
         let oldest = |among: &[&Arc<str>]| {
-            let mut ages = self.contenders.of(host).map(|age| &age.key.namespace);
-            ages.find(|namespace| among.is_empty() || among.contains(namespace))
+            let among = wanting.iter().filter(|it| among.is_empty() || among.contains(it));
+            among.min_by_key(|it| first(it))
         };
         match recorded.len() {
             0 => oldest(&[]).into_iter().collect(),
@@ -80,32 +81,50 @@ impl Hosts {
 
     /// Whether Ingresses of more than one namespace want a host.
     pub(super) fn is_contended(&self, host: &Host) -> bool {
-        self.namespaces.get(host).is_some_and(|all| all.len() > 1)
+        self.wanting(host).len() > 1
     }
 
-    /// An Ingress of a namespace wants a host, or no longer.
-    fn count(&mut self, host: &Host, namespace: &Arc<str>, wants: bool) {
+    /// The namespaces with an Ingress that wants a host.
+    fn wanting(&self, host: &Host) -> &[Arc<str>] {
+        self.namespaces.get(host).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// An Ingress wants a host, or no longer.
+    fn contend(&mut self, age: &Age, host: &Host, wants: bool) {
+        let namespace = &age.key.namespace;
+        let key = (host.clone(), namespace.clone());
+        let had = self.contenders.first(&key).is_some();
+        match wants {
+            true => self.contenders.insert(key.clone(), age.clone()),
+            false => self.contenders.remove(&key, age),
+        }
+        let has = self.contenders.first(&key).is_some();
+        if had == has {
+            return;
+        }
         let all = self.namespaces.entry(host.clone()).or_default();
-        let at = all.iter().position(|(it, _)| it == namespace);
-        match (at, wants) {
-            (Some(at), true) => all[at].1 += 1,
-            (None, true) => all.push((namespace.clone(), 1)),
-            (Some(at), false) => {
-                all[at].1 -= 1;
-                if all[at].1 == 0 {
-                    all.remove(at);
-                }
-            }
-            (None, false) => {}
+        match has {
+            true => all.push(namespace.clone()),
+            false => all.retain(|it| it != namespace),
         }
         if all.is_empty() {
             self.namespaces.remove(host);
         }
     }
 
-    /// The Ingresses that want a host, the oldest first.
+    /// The Ingresses that want a host.
     pub(super) fn contenders(&self, host: &Host) -> impl Iterator<Item = Who> {
-        self.contenders.of(host).map(|age| Who::ingress(&age.key))
+        self.wanting(host).iter().flat_map(|namespace| self.contenders_of(host, namespace))
+    }
+
+    /// The Ingresses of a namespace that want a host.
+    fn contenders_of<'a>(
+        &'a self,
+        host: &Host,
+        namespace: &Arc<str>,
+    ) -> impl Iterator<Item = Who> + use<'a> {
+        let key = (host.clone(), namespace.clone());
+        self.contenders.of(&key).map(|age| Who::ingress(&age.key))
     }
 
     /// The Ingress of this namespace that a path belongs to.
@@ -121,13 +140,10 @@ impl Hosts {
 
     /// How a namespace serves a host over TLS, and which Ingress says so: the oldest that has a
     /// certificate; failing that the oldest that wants TLS.
-    pub(super) fn tls(&self, host: &Host, namespace: &str) -> Option<(&ObjectKey, &TlsOffer)> {
-        let offers = || {
-            let all = self.offers.get(host).into_iter().flatten();
-            all.filter(|(age, _)| *age.key.namespace == *namespace)
-        };
-        let usable = offers().find(|(_, offer)| offer.site.certificate.is_some());
-        usable.or_else(|| offers().next()).map(|(age, offer)| (&age.key, offer))
+    pub(super) fn tls(&self, host: &Host, namespace: &Arc<str>) -> Option<(&ObjectKey, &TlsOffer)> {
+        let offers = self.offers.get(&(host.clone(), namespace.clone()))?;
+        let usable = offers.iter().find(|(_, offer)| offer.site.certificate.is_some());
+        usable.or_else(|| offers.iter().next()).map(|(age, offer)| (&age.key, offer))
     }
 
     /// Changes what an Ingress wants of a host. Where that changes who has the host or a path, or its
@@ -157,20 +173,13 @@ impl Hosts {
         for path in is.paths.difference(&was.paths) {
             self.change_path(age, host, path, true, touched);
         }
-        match new {
-            Some(_) => self.contenders.insert(host.clone(), age.clone()),
-            None => self.contenders.remove(host, age),
-        }
-        if old.is_some() != new.is_some() {
-            self.count(host, &age.key.namespace, new.is_some());
-        }
+        self.contend(age, host, new.is_some());
         self.change_offer(age, host, is.tls.as_ref());
         let after = decided(self);
-        if before != after {
-            let same_owners = before.0 == after.0;
-            let sees = |age: &&Age| !same_owners || after.0.contains(&age.key.namespace);
-            let who = self.contenders.of(host).filter(sees).map(|age| Who::ingress(&age.key));
-            touched.extend(who);
+        if before.0 != after.0 {
+            touched.extend(self.contenders(host));
+        } else if before != after {
+            touched.extend(after.0.iter().flat_map(|owner| self.contenders_of(host, owner)));
         }
     }
 
@@ -195,17 +204,64 @@ impl Hosts {
     }
 
     fn change_offer(&mut self, age: &Age, host: &Host, offer: Option<&TlsOffer>) {
+        let key = (host.clone(), age.key.namespace.clone());
         if let Some(offer) = offer {
-            self.offers.entry(host.clone()).or_default().insert(age.clone(), offer.clone());
-        } else if let Some(offers) = self.offers.get_mut(host) {
+            self.offers.entry(key).or_default().insert(age.clone(), offer.clone());
+        } else if let Some(offers) = self.offers.get_mut(&key) {
             offers.remove(age);
             if offers.is_empty() {
-                self.offers.remove(host);
+                self.offers.remove(&key);
             }
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.contenders.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::Timestamp;
+    use crate::planner::recorded::Recorded;
+
+    fn age(namespace: &str, created: Timestamp) -> Age {
+        Age { created, key: ObjectKey::new(namespace, format!("i{created}")) }
+    }
+
+    #[test]
+    fn ingresses_that_wait_for_the_host_of_another_namespace_are_not_looked_at_when_it_changes() {
+        let (host, lb) = (Host::Exact("shop.example".into()), Arc::from("lb"));
+        let recorded = Recorded::default();
+        let records = Records { recorded: &recorded, lb: &lb };
+        let want = |redirect| {
+            let site = SiteTls { certificate: None, redirect };
+            let tls = Some(TlsOffer { site, secret: None });
+            HostWant { paths: BTreeSet::new(), tls }
+        };
+        let (old, new) = (want(false), want(true));
+        let mut hosts = Hosts::default();
+        let mut touched = BTreeSet::new();
+        let shop = age("shop", 0);
+        hosts.change(&shop, &host, (None, Some(&old)), records, &mut touched);
+        for created in 1..=1_000 {
+            let evil = age("evil", created);
+            hosts.change(&evil, &host, (None, Some(&old)), records, &mut touched);
+        }
+        touched.clear();
+        hosts.change(&shop, &host, (Some(&old), Some(&new)), records, &mut touched);
+        assert_eq!(touched, [Who::ingress(&shop.key)].into());
+        // What the owner's build and its changes search is its own.
+        let own = (host.clone(), shop.key.namespace.clone());
+        assert_eq!((hosts.offers[&own].len(), hosts.contenders.of(&own).count()), (1, 1));
+        assert_eq!(hosts.tls(&host, &own.1), Some((&shop.key, new.tls.as_ref().unwrap())));
+        // The oldest of those that wait comes next.
+        touched.clear();
+        hosts.change(&shop, &host, (Some(&new), None), records, &mut touched);
+        assert_eq!(
+            (hosts.owners(&host, records), touched.len()),
+            (vec![&Arc::from("evil")], 1_000)
+        );
     }
 }
