@@ -98,3 +98,36 @@ fn a_service_with_too_many_members_is_served_by_some_and_told() {
         assert!((stage.agent.metric("bowline_members").await - 2_000.0).abs() < 0.5);
     });
 }
+
+#[test]
+fn a_service_behind_many_ingresses_leaves_the_agent_room_for_the_members_of_others() {
+    play_with(&|_| Vec::new(), async |stage| {
+        for number in 0..2_u8 {
+            let ips = (0..1_000_u16).map(|n| [10, 77 + number, (n / 250) as u8, (n % 250) as u8]);
+            let endpoints: Vec<_> = ips.map(|ip| Endpoint::ready(ip.into())).collect();
+            let mut slice = objects::slice("wide", ("", TARGET, "TCP"), &endpoints);
+            slice["metadata"]["name"] = format!("wide-{number}").into();
+            stage.apply(slice).await;
+        }
+        stage.apply(objects::cluster_service("wide", 80, TARGET)).await;
+        for number in 0..13 {
+            let (name, host) = (format!("i-{number:02}"), format!("h{number}.example"));
+            stage.ingress(&name, &[(&host, "/", "Prefix", "wide")]).await;
+        }
+        // Ten pools of 2,000 are what a namespace may have.
+        let message = stage.told("Ingress", "i-12", "TooManyMembers").await;
+        let said = "on one load balancer a namespace has 20000 members of pools at most";
+        assert!(message.contains(said), "{message}");
+        let shop = stage.cluster.namespace().await;
+        let good = tcp("good").await;
+        stage.cluster.apply(&shop, &objects::service("web", &stage.lb, &[(81, TARGET)])).await;
+        let slice = objects::slice("web", ("", TARGET, "TCP"), &[Endpoint::ready(good.at.ip())]);
+        stage.cluster.apply(&shop, &slice).await;
+        leads_to(&stage.dial(81), "good").await;
+        eventually("the agent has as many members as namespaces may have", || async {
+            let members = stage.agent.metric("bowline_members").await;
+            if (members - 20_001.0).abs() < 0.5 { Ok(()) } else { Err(members.to_string()) }
+        })
+        .await;
+    });
+}

@@ -9,6 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The most members of one pool. A pool with more keeps those that it has, and its consumer is told.
 pub const MOST_MEMBERS: usize = 2_000;
+/// The most members of all pools of one namespace on one load balancer: one Service behind many Ingresses or
+/// ports is as many members as endpoints times pools.
+pub const MOST_OF_NAMESPACE: usize = 20_000;
 /// Members that one message names.
 const MOST_NAMED: usize = 3;
 
@@ -151,6 +154,8 @@ pub struct LeftOut {
     unfit: usize,
     /// How many are more than a pool may have.
     over: usize,
+    /// How many find no room in what their namespace may have.
+    crowded: usize,
 }
 
 impl LeftOut {
@@ -167,9 +172,14 @@ impl LeftOut {
         self.over = over;
     }
 
+    /// Notes that so many find no room in what their namespace may have.
+    pub fn note_crowded(&mut self, crowded: usize) {
+        self.crowded = crowded;
+    }
+
     /// Whether nothing is left out.
     pub fn is_nothing(&self) -> bool {
-        self.unfit == 0 && self.over == 0
+        self.unfit == 0 && self.over == 0 && self.crowded == 0
     }
 
     /// What is said of members that may be none; `service` is the Service that has them.
@@ -186,13 +196,16 @@ impl LeftOut {
 
     /// What is said of members that are too many.
     pub fn over(&self, service: &str) -> Option<String> {
-        let over = self.over;
-        let members = if over == 1 { "1 member" } else { &format!("{over} members") };
-        (over > 0).then(|| {
-            format!(
-                "{members} of Service {service} get no traffic: a pool has {MOST_MEMBERS} at most"
-            )
-        })
+        let (number, why) = match (self.over, self.crowded) {
+            (0, 0) => return None,
+            (over, 0) => (over, format!("a pool has {MOST_MEMBERS} at most")),
+            (_, crowded) => {
+                let most = format!("{MOST_OF_NAMESPACE} members of pools at most");
+                (crowded, format!("on one load balancer a namespace has {most}"))
+            }
+        };
+        let members = if number == 1 { "1 member" } else { &format!("{number} members") };
+        Some(format!("{members} of Service {service} get no traffic: {why}"))
     }
 }
 

@@ -343,7 +343,7 @@ pub struct ServicePortRef {
 
 /// What the members of a pool are. Written as `{pods: {}}` or `{nodes: {…}}`: a field of a Kubernetes
 /// object has one type.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "WrittenBackends", into = "WrittenBackends")]
 pub enum Backends {
     /// Pods at their own addresses.
@@ -381,7 +381,7 @@ impl From<Backends> for WrittenBackends {
 }
 
 /// Nodes as members.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeBackends {
     /// The node port.

@@ -4,6 +4,8 @@
 //! Events only mark what they may change; [`Resolver::take`] looks at what is marked, so a burst of
 //! events is one update. The runtime's agent feeds it; it does no I/O.
 
+#[cfg(test)]
+mod crowded;
 mod endpoints;
 mod guard;
 #[cfg(test)]
@@ -18,6 +20,7 @@ mod pools;
 mod properties;
 #[cfg(test)]
 mod recalled;
+mod rooms;
 mod shards;
 mod shares;
 #[cfg(test)]

@@ -11,14 +11,12 @@ use std::cmp::Ordering;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The members of a pool now, sorted by address, and what is left out of them. Of too many those stay that it
-/// has; `before` are these, sorted.
+/// All that could be members of a pool now, sorted by address, and those that may be none.
 pub(super) fn resolve(
     pool: &Pool,
     endpoints: &Endpoints,
     nodes: &Nodes,
     guard: &Guard,
-    before: &[Member],
 ) -> (Arc<[Member]>, LeftOut) {
     let mut left = LeftOut::default();
     let members = match &pool.backends {
@@ -37,7 +35,27 @@ pub(super) fn resolve(
             }
         }
     };
-    (at_most(MOST_MEMBERS, settle(members), before, &mut left).into(), left)
+    (settle(members).into(), left)
+}
+
+/// The members of a pool: of too many those stay that it has; `before` are these, sorted. There is `room` for so
+/// many in what its namespace may have.
+pub(super) fn choose(
+    all: &Arc<[Member]>,
+    before: &[Member],
+    room: usize,
+    left: &mut LeftOut,
+) -> Arc<[Member]> {
+    let most = MOST_MEMBERS.min(room);
+    let over = all.len().saturating_sub(most);
+    if over == 0 {
+        return all.clone();
+    }
+    match room < MOST_MEMBERS {
+        true => left.note_crowded(over),
+        false => left.note_over(over),
+    }
+    at_most(most, all, before)
 }
 
 /// Those that may be members.
@@ -56,23 +74,18 @@ fn fit(mut members: Vec<Member>, guard: &Guard, left: &mut LeftOut) -> Vec<Membe
 
 /// As many as there may be: ready ones before those that are going away, those that were there before others,
 /// the lowest address first.
-fn at_most(
-    most: usize,
-    mut members: Vec<Member>,
-    before: &[Member],
-    left: &mut LeftOut,
-) -> Vec<Member> {
-    if members.len() <= most {
-        return members;
+fn at_most(most: usize, all: &[Member], before: &[Member]) -> Arc<[Member]> {
+    if most == 0 {
+        return Arc::default();
     }
-    left.note_over(members.len() - most);
+    let mut members = all.to_vec();
     members.sort_unstable_by_key(|member| {
         let new = before.binary_search_by_key(&member.address, |old| old.address).is_err();
         (member.state, new, member.address)
     });
     members.truncate(most);
     members.sort_unstable_by_key(|member| member.address);
-    members
+    members.into()
 }
 
 /// One member per address, a ready one before a draining one. Where nobody is ready, those that still
@@ -141,13 +154,13 @@ mod tests {
             let before: Vec<_> = before.iter().map(|last| member(&(*last, Ready))).collect();
             let mut left = LeftOut::default();
             let all = all.iter().map(member).collect();
-            let chosen = at_most(3, all, &before, &mut left);
+            let chosen = super::choose(&all, &before, 3, &mut left);
             (chosen.iter().map(|it| it.address.ip()).collect::<Vec<_>>(), left)
         };
         let ip = |last: u8| std::net::IpAddr::from([10, 0, 0, last]);
         let over = |number| {
             let mut left = LeftOut::default();
-            left.note_over(number);
+            left.note_crowded(number);
             left
         };
         let all = [(1, Ready), (2, Ready), (3, Ready), (4, Ready), (5, Ready)];

@@ -5,12 +5,14 @@ use super::guard::Guard;
 use super::members;
 use super::nodes::Nodes;
 use super::pieces::Pieces;
+use super::rooms::Rooms;
 use super::shards::Part;
 use crate::key::ConsumerRef;
-use crate::members::LeftOut;
+use crate::members::{LeftOut, MOST_MEMBERS};
 use crate::outcome::{Problem, Reason};
-use crate::plan::{Backends, Pool};
+use crate::plan::{Backends, Pool, ServicePortRef};
 use crate::update::{Change, Extent, ListenerKey, Member, Refusal, Update};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,6 +30,7 @@ pub(super) struct Pools {
     left_out: BTreeMap<Arc<str>, (ConsumerRef, Arc<Pool>, LeftOut)>,
     /// Whether something else is left out than when it was last asked.
     left_out_changed: bool,
+    pub(super) rooms: Rooms,
 }
 
 #[derive(Debug, Default)]
@@ -39,10 +42,27 @@ struct Entry {
 }
 
 /// What the driver has.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Given {
     pool: Arc<Pool>,
+    /// The namespace that the members count for.
+    namespace: Arc<str>,
     members: Arc<[Member]>,
+}
+
+/// What could be members, and those that may be none.
+type Resolved = (Arc<[Member]>, LeftOut);
+
+/// What one update is made of.
+struct Making<'a> {
+    endpoints: &'a mut Endpoints,
+    nodes: &'a Nodes,
+    guard: &'a Guard,
+    listeners: &'a mut BTreeSet<ListenerKey>,
+    /// What could be members of a Service port, so that each is resolved once however many pools it has.
+    resolved: FxHashMap<(ServicePortRef, Backends), Resolved>,
+    /// What the driver had of the pools that were looked at.
+    before: BTreeMap<Arc<str>, Option<Given>>,
 }
 
 impl Pools {
@@ -115,52 +135,85 @@ impl Pools {
             let pools = self.pools.iter().filter(|(_, entry)| given(entry));
             dirty.extend(pools.map(|(name, _)| name.clone()));
         }
-        let visited = dirty.len() as u64;
-        for name in dirty {
-            let Some(entry) = self.pools.get_mut(&name) else { continue };
-            let before = entry.given.take();
-            let first = entry.pieces.first();
-            let wanted = first.map(|(part, index)| part.pools[index].clone());
-            let consumer = first.map(|(part, _)| part.key.0.clone());
-            if before.is_some() != wanted.is_some() {
-                listeners.extend(&entry.listeners);
-            }
-            relink(endpoints, &name, before.as_ref().map(|given| &given.pool), wanted.as_ref());
-            let Some(pool) = wanted else {
-                if before.is_some() {
-                    update.pools.push(Change::Remove(name.clone()));
-                }
-                self.left_out_changed |= self.left_out.remove(&name).is_some();
-                self.tidy(&name);
-                continue;
-            };
-            let (same_pool, old) = match before {
-                Some(before) => (before.pool == pool, before.members),
-                None => (false, Arc::default()),
-            };
-            let (mut members, left) = members::resolve(&pool, endpoints, nodes, guard, &old);
-            let left = consumer.filter(|_| !left.is_nothing()).map(|it| (it, pool.clone(), left));
-            if self.left_out.get(&name) != left.as_ref() {
-                self.left_out_changed = true;
-                match left {
-                    Some(left) => self.left_out.insert(name.clone(), left),
-                    None => self.left_out.remove(&name),
-                };
-            }
-            if !same_pool {
-                update.pools.push(Change::Put(name.clone(), pool.clone()));
-            }
-            if old == members {
-                members = old.clone();
-            }
-            // A pool that is put is given its members along with it, the same ones too.
-            let nothing = members.is_empty() && old.is_empty();
-            if !nothing && (!same_pool || !Arc::ptr_eq(&old, &members)) {
-                update.members.push(members::diff(name.clone(), &old, members.clone()));
-            }
-            entry.given = Some(Given { pool, members });
+        let (resolved, before) = (FxHashMap::default(), BTreeMap::new());
+        let mut making = Making { endpoints, nodes, guard, listeners, resolved, before };
+        let mut visited = dirty.len() as u64;
+        dirty.iter().for_each(|name| self.look_at(name, &mut making));
+        while let Some(name) = self.rooms.admit() {
+            visited += 1;
+            self.look_at(&name, &mut making);
         }
+        making.before.into_iter().for_each(|(name, before)| self.tell(&name, before, update));
         visited
+    }
+
+    /// Brings a pool up to date.
+    fn look_at(&mut self, name: &Arc<str>, making: &mut Making<'_>) {
+        let Some(entry) = self.pools.get_mut(name) else { return };
+        let given = entry.given.take();
+        making.before.entry(name.clone()).or_insert_with(|| given.clone());
+        let first = entry.pieces.first();
+        let wanted = first.map(|(part, index)| (part.pools[index].clone(), part.key.0.clone()));
+        if given.is_some() != wanted.is_some() {
+            making.listeners.extend(&entry.listeners);
+        }
+        let pools = (given.as_ref().map(|it| &it.pool), wanted.as_ref().map(|(pool, _)| pool));
+        relink(making.endpoints, name, pools);
+        let namespace = wanted.as_ref().map(|(_, consumer)| &consumer.namespace);
+        if let Some(given) = given.as_ref().filter(|it| Some(&it.namespace) != namespace) {
+            self.rooms.set(name, &given.namespace, (given.members.len(), 0), false);
+        }
+        let Some((pool, consumer)) = wanted else {
+            self.left_out_changed |= self.left_out.remove(name).is_some();
+            return;
+        };
+        let namespace = consumer.namespace.clone();
+        let old = given.map(|it| (it.namespace, it.members));
+        let held = old.as_ref().filter(|(it, _)| *it == namespace).map_or(0, |(_, it)| it.len());
+        let old = old.map(|(_, members)| members).unwrap_or_default();
+        let port = (pool.service.clone(), pool.backends.clone());
+        let resolve = || members::resolve(&pool, making.endpoints, making.nodes, making.guard);
+        let (all, mut left) = making.resolved.entry(port).or_insert_with(resolve).clone();
+        let room = self.rooms.left(&namespace, held);
+        let members = members::choose(&all, &old, room, &mut left);
+        let short = members.len() < all.len().min(MOST_MEMBERS);
+        self.rooms.set(name, &namespace, (held, members.len()), short);
+        let left = (!left.is_nothing()).then(|| (consumer, pool.clone(), left));
+        if self.left_out.get(name) != left.as_ref() {
+            self.left_out_changed = true;
+            match left {
+                Some(left) => self.left_out.insert(name.clone(), left),
+                None => self.left_out.remove(name),
+            };
+        }
+        entry.given = Some(Given { pool, namespace, members });
+    }
+
+    /// Says what is different of a pool.
+    fn tell(&mut self, name: &Arc<str>, before: Option<Given>, update: &mut Update) {
+        let given = self.pools.get_mut(name).and_then(|entry| entry.given.as_mut());
+        let Some(given) = given else {
+            if before.is_some() {
+                update.pools.push(Change::Remove(name.clone()));
+            }
+            return self.tidy(name);
+        };
+        let (same_pool, old) = match before {
+            Some(before) => (before.pool == given.pool, before.members),
+            None => (false, Arc::default()),
+        };
+        if !same_pool {
+            update.pools.push(Change::Put(name.clone(), given.pool.clone()));
+        }
+        let same = old == given.members;
+        // A pool that is put is given its members along with it, the same ones too.
+        let nothing = given.members.is_empty() && old.is_empty();
+        if !nothing && (!same_pool || !same) {
+            update.members.push(members::diff(name.clone(), &old, given.members.clone()));
+        }
+        if same {
+            given.members = old;
+        }
     }
 
     /// Pools that have a member at one of these addresses.
@@ -211,7 +264,10 @@ impl Pools {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.pools.is_empty() && self.with_nodes == 0 && self.left_out.is_empty()
+        self.pools.is_empty()
+            && self.with_nodes == 0
+            && self.left_out.is_empty()
+            && self.rooms.is_empty()
     }
 }
 
@@ -223,8 +279,7 @@ fn has_nodes(pool: &Pool) -> bool {
 fn relink(
     endpoints: &mut Endpoints,
     name: &Arc<str>,
-    old: Option<&Arc<Pool>>,
-    new: Option<&Arc<Pool>>,
+    (old, new): (Option<&Arc<Pool>>, Option<&Arc<Pool>>),
 ) {
     let (old, new) = (old.map(|pool| &pool.service), new.map(|pool| &pool.service));
     if old == new {

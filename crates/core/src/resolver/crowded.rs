@@ -1,0 +1,207 @@
+//! The members of all pools of a namespace together.
+
+use super::tests::{consumer, pool, shard};
+use super::*;
+use crate::key::ConsumerKind;
+use crate::members::{MOST_MEMBERS, MOST_OF_NAMESPACE};
+use crate::objects::{Endpoint, SlicePort};
+use crate::plan::{Backends, Fragment, Transport};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The slice of a Service with the endpoints that have these numbers.
+fn slice(namespace: &str, service: &str, numbers: impl IntoIterator<Item = usize>) -> Event {
+    let endpoint = |n: usize| Endpoint {
+        address: [10, 1, (n / 250) as u8, (n % 250) as u8].into(),
+        ready: true,
+        serving: true,
+        terminating: false,
+        node: None,
+        target: None,
+    };
+    Event::Apply(Object::Slice(Slice {
+        key: ObjectKey::new(namespace, format!("{service}-1")),
+        service: Some(service.into()),
+        ports: vec![SlicePort { name: "http".into(), number: 80, transport: Transport::Tcp }],
+        endpoints: numbers.into_iter().map(endpoint).collect(),
+    }))
+}
+
+/// An Ingress with a pool of its own for a Service of its namespace.
+fn ingress(namespace: &str, name: &str, service: &str) -> Fragment {
+    let mut pool = pool(service, Backends::Pods);
+    pool.name = format!("{namespace}/{name}").into();
+    pool.service.namespace = namespace.into();
+    let consumer =
+        ConsumerRef { namespace: namespace.into(), ..consumer(ConsumerKind::Ingress, name) };
+    let (listeners, sites) = (Vec::new(), Vec::new());
+    Fragment { consumer, part: 0, listeners, sites, pools: vec![pool] }
+}
+
+/// How many members each pool has.
+fn sizes(resolver: &Resolver) -> BTreeMap<String, usize> {
+    let members = resolver.snapshot().members;
+    members.iter().map(|it| (it.pool.to_string(), it.members.len())).collect()
+}
+
+fn told(resolver: &Resolver) -> BTreeMap<String, String> {
+    let told = resolver.left_out().map(|it| {
+        assert_eq!(it.problem.reason, Reason::TooManyMembers);
+        (format!("{}/{}", it.consumer.namespace, it.consumer.name), it.problem.message.to_string())
+    });
+    told.collect()
+}
+
+#[test]
+fn a_service_behind_many_ingresses_has_no_more_members_than_a_namespace_may_have() {
+    let mut resolver = Resolver::new();
+    let name = |n: usize| format!("i{n:04}");
+    let all = |count: usize| (0..count).map(|n| ingress("evil", &name(n), "web")).collect();
+    resolver.handle(slice("evil", "web", 0..MOST_MEMBERS));
+    resolver.handle(Event::Apply(shard("a", all(1_000))));
+    resolver.take().unwrap();
+    let full = MOST_OF_NAMESPACE / MOST_MEMBERS;
+    let expected = |names: &[usize]| -> BTreeMap<_, _> {
+        names.iter().map(|n| (format!("evil/{}", name(*n)), MOST_MEMBERS)).collect()
+    };
+    let first: Vec<usize> = (0..full).collect();
+    assert_eq!(sizes(&resolver), expected(&first));
+    let messages = told(&resolver);
+    let message = "2000 members of Service evil/web get no traffic: on one load balancer a namespace has \
+                   20000 members of pools at most";
+    assert_eq!((messages.len(), messages["evil/i0999"].as_str()), (1_000 - full, message));
+    // Another namespace has what it needs, and its changes cost what they cost alone.
+    resolver.handle(Event::Apply(shard("b", vec![ingress("shop", "web", "web")])));
+    resolver.take().unwrap();
+    let before = resolver.visited();
+    resolver.handle(slice("shop", "web", 0..3));
+    let update = resolver.take().unwrap();
+    assert_eq!((update.members.len(), resolver.visited() - before), (1, 1));
+    assert_eq!(sizes(&resolver)["shop/web"], 3);
+    // Each of the full pools loses a member, and the next by name gets the places.
+    resolver.handle(slice("evil", "web", 1..MOST_MEMBERS));
+    resolver.take().unwrap();
+    let less = MOST_MEMBERS - 1;
+    let mut now: BTreeMap<_, _> = expected(&first).into_keys().map(|it| (it, less)).collect();
+    now.insert(format!("evil/{}", name(full)), full);
+    now.insert("shop/web".to_owned(), 3);
+    assert_eq!(sizes(&resolver), now);
+    // Nothing moves when the endpoint is back, and a pool that goes makes room for the next.
+    resolver.handle(slice("evil", "web", 0..MOST_MEMBERS));
+    assert_eq!(resolver.take(), None);
+    let mut fewer: Vec<Fragment> = all(1_000);
+    fewer.remove(3);
+    resolver.handle(Event::Apply(shard("a", fewer)));
+    let update = resolver.take().unwrap();
+    let given: BTreeMap<_, _> =
+        update.members.iter().map(|it| (it.pool.to_string(), it.added.len())).collect();
+    let next = format!("evil/{}", name(full));
+    // The pools that lack one member are first.
+    assert_eq!(given.values().sum::<usize>(), less, "{given:?}");
+    assert_eq!((given["evil/i0000"], given[&next]), (1, less - (full - 1)), "{given:?}");
+}
+
+const POOLS: [(&str, &str); 6] =
+    [("a", "p"), ("a", "p"), ("a", "q"), ("a", "q"), ("b", "p"), ("b", "q")];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Pools(u8),
+    Endpoints(bool, bool, BTreeSet<usize>),
+    Take,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let numbers = prop::collection::btree_set(0..8usize, 0..8);
+    let step = prop_oneof![
+        (0..64u8).prop_map(Step::Pools),
+        (any::<bool>(), any::<bool>(), numbers).prop_map(|(n, s, all)| Step::Endpoints(n, s, all)),
+        Just(Step::Take),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+proptest! {
+    #[test]
+    fn in_any_history_pools_keep_the_members_that_they_have_and_a_namespace_keeps_its_bound(
+        steps in steps(), most in 1usize..12,
+    ) {
+        let mut resolver = Resolver::new();
+        resolver.pools.rooms.most = most;
+        let mut planned = 0;
+        let mut endpoints: BTreeMap<(&str, &str), BTreeSet<usize>> = BTreeMap::new();
+        // The members that a driver has.
+        let mut driver: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+        for step in steps.into_iter().chain([Step::Take]) {
+            match step {
+                Step::Pools(bits) => {
+                    planned = bits;
+                    let pools = POOLS.iter().enumerate().filter(|(at, _)| bits & (1 << at) != 0);
+                    let of = |(at, (namespace, service)): (usize, &(&str, &str))| {
+                        ingress(namespace, &format!("i{at}"), service)
+                    };
+                    resolver.handle(Event::Apply(shard("s", pools.map(of).collect())));
+                }
+                Step::Endpoints(first, other, numbers) => {
+                    let at = (if first { "a" } else { "b" }, if other { "p" } else { "q" });
+                    resolver.handle(slice(at.0, at.1, numbers.clone()));
+                    endpoints.insert(at, numbers);
+                }
+                Step::Take => {
+                    let before = driver.clone();
+                    let number = |member: &Member| match member.address.ip() {
+                        IpAddr::V4(ip) => usize::from(ip.octets()[3]),
+                        IpAddr::V6(_) => unreachable!(),
+                    };
+                    let update = resolver.take().unwrap_or_default();
+                    for change in &update.pools {
+                        if let Change::Remove(name) = change {
+                            driver.remove(&**name);
+                        }
+                    }
+                    let mut changed = BTreeSet::new();
+                    for change in &update.members {
+                        prop_assert!(changed.insert(&change.pool), "{} twice", change.pool);
+                        let has = driver.entry(change.pool.to_string()).or_default();
+                        change.removed.iter().for_each(|it| _ = has.remove(&number(it)));
+                        has.extend(change.added.iter().map(number));
+                        let all: BTreeSet<_> = change.members.iter().map(number).collect();
+                        prop_assert_eq!(&*has, &all);
+                    }
+                    driver.retain(|_, has| !has.is_empty());
+                    let mut short = BTreeMap::new();
+                    for (at, place) in POOLS.iter().enumerate() {
+                        let name = format!("{}/i{at}", place.0);
+                        let none = BTreeSet::new();
+                        let has = driver.get(&name).unwrap_or(&none);
+                        let wants = endpoints.get(place).filter(|_| planned & (1 << at) != 0);
+                        let wants = wants.unwrap_or(&none);
+                        prop_assert!(has.is_subset(wants), "{} {:?} of {:?}", name, has, wants);
+                        let had = before.get(&name).unwrap_or(&none);
+                        let kept: BTreeSet<_> = had.intersection(wants).copied().collect();
+                        prop_assert!(kept.is_subset(has), "{} had {:?}, has {:?}", name, had, has);
+                        if has.len() < wants.len() {
+                            short.insert(name, place.0);
+                        }
+                    }
+                    for namespace in ["a", "b"] {
+                        let own = driver.iter().filter(|(name, _)| name.starts_with(namespace));
+                        let taken: usize = own.map(|(_, has)| has.len()).sum();
+                        prop_assert!(taken <= most);
+                        let lacks = short.values().any(|it| *it == namespace);
+                        prop_assert!(!lacks || taken == most, "{} is short with room", namespace);
+                    }
+                    let told: Vec<_> = told(&resolver).into_keys().collect();
+                    prop_assert_eq!(told, short.into_keys().collect::<Vec<_>>());
+                }
+            }
+        }
+        resolver.handle(Event::Delete(Kind::Shard, ObjectKey::new("", "s")));
+        for (namespace, service) in endpoints.keys() {
+            let key = ObjectKey::new(*namespace, format!("{service}-1"));
+            resolver.handle(Event::Delete(Kind::Slice, key));
+        }
+        resolver.take();
+        prop_assert!(resolver.is_empty());
+    }
+}
