@@ -52,7 +52,7 @@ fn idle_connections_and_unfinished_requests_are_refused_before_memory_is_gone() 
         };
         modest("in quiet").await;
 
-        // Idle TLS connections, six of each client; there is place for 1,600.
+        // Idle TLS connections, six of each client; there is place for 1,536.
         let connections = futures::stream::iter(0..1_800u16)
             .map(|i| client(stage, i % 300, &two))
             .map(|dial| async move { dial.connect().await })

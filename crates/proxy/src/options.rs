@@ -66,6 +66,9 @@ pub struct Limits {
     pub streams: u32,
     /// Health checks of members at once, for all pools together.
     pub checks: usize,
+    /// Clients that are remembered with their member, where a pool ties them by their address; for all pools
+    /// together.
+    pub ties: usize,
     /// Members that a request is tried on.
     pub tries: u8,
     /// To connect to a member, where the pool does not say.
@@ -87,6 +90,7 @@ const SESSIONS: usize = 8_192;
 const LISTENER_SESSIONS: usize = 2_000;
 const IDLE_MEMBERS: usize = 4_096;
 const CHECKS: usize = 256;
+const TIES: usize = 262_144;
 const ALL_HEADER_BYTES: usize = 256 * 1024 * 1024;
 const HEADER_BYTES: usize = 64 * 1024;
 
@@ -96,6 +100,7 @@ const HEADER_BYTES: usize = 64 * 1024;
 const PLACE: usize = 64 * 1024;
 const SESSION: usize = 8 * 1024;
 const IDLE_MEMBER: usize = 16 * 1024;
+const TIE: usize = 256;
 
 /// Three quarters.
 fn most_of(all: usize) -> usize {
@@ -115,8 +120,9 @@ impl Limits {
         let idle_members = IDLE_MEMBERS.min(ours / 8).min(memory / 32 / IDLE_MEMBER);
         let checks = CHECKS.min(ours / 16).max(1);
         let left = ours.saturating_sub(sessions + idle_members + checks);
-        // Seven sixteenths, less what sessions and kept connections have.
-        let for_places = memory / 16 * 7 - memory / 64 - memory / 32;
+        let ties = TIES.min(memory / 64 / TIE).max(1);
+        // Seven sixteenths, less what sessions, ties and kept connections have.
+        let for_places = memory / 16 * 7 - memory / 32 - memory / 32;
         let connections = CONNECTIONS.min(left / 2).min(for_places / PLACE).max(1);
         let used = 2 * connections + sessions + idle_members + checks;
         Self {
@@ -127,6 +133,7 @@ impl Limits {
             sessions,
             idle_members,
             checks,
+            ties,
             all_header_bytes: ALL_HEADER_BYTES.min(memory / 16).max(HEADER_BYTES),
             ..Self::default()
         }
@@ -153,6 +160,7 @@ impl Default for Limits {
             tunnel_time: seconds(3600),
             streams: 128,
             checks: CHECKS,
+            ties: TIES,
             tries: 4,
             connect_time: seconds(5),
             backend_time: seconds(60),
@@ -213,13 +221,14 @@ mod tests {
     fn limits_leave_half_of_the_memory_to_others() {
         let mib = 1024 * 1024;
         for (memory, connections) in
-            [(0, 1), (64, 400), (256, 1600), (1024, 6400), (2048, 12_800), (4096, 16_384)]
+            [(0, 1), (64, 384), (256, 1536), (1024, 6144), (2048, 12_288), (4096, 16_384)]
         {
             let limits = Limits::within(1 << 20, Some(memory * mib));
             assert_eq!(limits.connections, connections, "{memory} MiB");
             let used = limits.connections * PLACE
                 + limits.sessions * SESSION
                 + limits.idle_members * IDLE_MEMBER
+                + limits.ties * TIE
                 + limits.all_header_bytes;
             assert!(used as u64 <= (memory * mib / 2).max(256 * 1024), "{memory} MiB: {limits:?}");
         }

@@ -2,7 +2,7 @@
 //! takes one, and each further request beside others on an HTTP/2 connection one more; sessions of
 //! datagrams have places of their own, because whoever sends datagrams can claim any address. Who gets
 //! one is the [`ledger`]'s decision; here what has to go is cut, and what waits is woken. The checks of
-//! members are shared with them.
+//! members, and the ties of clients to members, are shared with them.
 
 mod budget;
 mod client;
@@ -14,6 +14,7 @@ mod said;
 use crate::metrics::ListenerStats;
 use crate::options::Limits;
 use crate::pool::checks::Checks;
+use crate::pool::ties::Ties;
 use crate::udp::{Session, SessionTable};
 pub(crate) use budget::{Budget, Taken};
 use client::Client;
@@ -38,6 +39,7 @@ pub(crate) struct Hall {
     pub(crate) connections: Arc<Connections>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) checks: Arc<Checks>,
+    pub(crate) ties: Arc<Ties>,
     /// Bytes of heads, of all requests together; each client has a share.
     pub(crate) heads: Arc<Heads>,
 }
@@ -56,6 +58,7 @@ impl Places {
             connections: Room::new("connections", limits.connection_bounds(), Gives::Newest),
             sessions: Room::new("sessions", limits.session_bounds(), Gives::Oldest),
             checks: Checks::new(limits.checks),
+            ties: Ties::new(limits.ties),
             heads: Heads::new(limits.all_header_bytes, limits.header_bytes),
         };
         self.0.get_or_init(hall).clone()

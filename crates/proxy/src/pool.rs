@@ -14,10 +14,10 @@ mod rendezvous;
 mod rotation;
 mod schedule;
 mod server;
-mod sticky;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod ties;
 
 pub use cookie::CookieKey;
 
@@ -35,15 +35,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use sticky::Sticky;
 use table::{Entry, Table};
+use ties::{PoolTies, Ties};
 use tokio::time::Instant;
 
 /// How long connections of a removed member live on where the plan does not say.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// Checks at once of a pool that shares them with none.
+/// Checks at once, and ties, of a pool that shares them with none.
 const CHECKS: usize = 64;
+const TIES: usize = 65_536;
 
 /// Where traffic goes.
 #[derive(Debug)]
@@ -52,7 +53,8 @@ pub struct Pool {
     table: ArcSwap<Table>,
     /// Whose turn it is.
     counter: AtomicU64,
-    sticky: Mutex<Sticky>,
+    /// Held while a client that may be tied is given a member, so that it is tied to one.
+    ties: Mutex<PoolTies>,
     /// Held while members, their health or the settings change.
     members: Mutex<Members>,
     checks: Arc<Checks>,
@@ -155,15 +157,17 @@ impl Pool {
 
     /// A pool without members, whose cookies are signed with this key, and with checks of its own.
     pub fn with_key(config: Arc<plan::Pool>, key: Arc<CookieKey>) -> Arc<Self> {
-        Self::with_checks(config, key, Checks::new(CHECKS))
+        Self::sharing(config, key, Checks::new(CHECKS), &Ties::new(TIES))
     }
 
-    /// A pool without members that shares its checks with others.
-    pub(crate) fn with_checks(
+    /// A pool without members that shares its checks, and the room for ties, with others.
+    pub(crate) fn sharing(
         config: Arc<plan::Pool>,
         key: Arc<CookieKey>,
         checks: Arc<Checks>,
+        ties: &Arc<Ties>,
     ) -> Arc<Self> {
+        let ties = ties.of_pool(config.service.namespace.clone());
         let table = Table::new(Box::default(), config.algorithm);
         let mut start = [0; 4];
         // If there is no randomness, proxies that start together begin with the same member.
@@ -172,7 +176,7 @@ impl Pool {
             settings: ArcSwap::from_pointee(Settings::new(config)),
             table: ArcSwap::from_pointee(table),
             counter: AtomicU64::new(u64::from(u32::from_ne_bytes(start))),
-            sticky: Mutex::default(),
+            ties: Mutex::new(ties),
             members: Mutex::new(Members {
                 key,
                 list: Arc::default(),
@@ -199,7 +203,7 @@ impl Pool {
         let mut members = self.members.lock();
         let before = self.config();
         if before.persistence != config.persistence {
-            *self.sticky.lock() = Sticky::default();
+            self.ties.lock().clear();
         }
         let recheck = before.health_check != config.health_check
             || before.proxy_protocol != config.proxy_protocol
@@ -322,10 +326,10 @@ impl Pool {
                 let timeout = Duration::from_secs(u64::from(timeout_seconds));
                 let address = client.addr.to_canonical();
                 let now = Instant::now();
-                let mut sticky = self.sticky.lock();
-                let tied = sticky.get(address, timeout, now);
+                let ties = self.ties.lock();
+                let tied = ties.get(address, timeout, now);
                 let server = tied.and_then(|at| table.tied(at, exclude)).or_else(choose)?;
-                sticky.put(address, server.address, timeout, now);
+                ties.put(address, server.address, timeout, now);
                 (server, None)
             }
             Some(Persistence { by: PersistenceKey::Cookie, timeout_seconds }) => {

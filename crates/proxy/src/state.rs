@@ -316,8 +316,8 @@ impl State {
             }
             let key = self.cookie_key.as_ref().map(|(_, key)| key.clone());
             let key = key.unwrap_or_else(CookieKey::of_process);
-            let checks = self.shared.hall.checks.clone();
-            let pool = Pool::with_checks(config.clone(), key, checks);
+            let hall = &self.shared.hall;
+            let pool = Pool::sharing(config.clone(), key, hall.checks.clone(), &hall.ties);
             self.shared.metrics.add_pool(&pool);
             let classes = self.shared.counters.classes(name);
             let backend = Arc::new(Backend { pool, classes });

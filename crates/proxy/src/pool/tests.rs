@@ -198,6 +198,27 @@ fn a_client_whose_member_is_gone_is_tied_to_another() {
     assert_eq!(spread(&pool, 9), counts([(other, 9)]));
 }
 
+#[test]
+fn a_flood_of_addresses_at_the_pools_of_a_namespace_unties_no_client_of_another() {
+    let ties = Ties::new(100);
+    let of = |namespace: &str| {
+        let mut config = (*sticking(PersistenceKey::SourceIp)).clone();
+        config.service.namespace = namespace.into();
+        let pool = Pool::sharing(config.into(), CookieKey::of_process(), Checks::new(1), &ties);
+        pool.set_members(&change(&[member(A), member(B), member(C)]));
+        pool
+    };
+    let shop = of("shop");
+    let mine: Vec<_> = (0..20).map(|last| pick(&shop, &client(last))).collect();
+    let evil: Vec<_> = (0..50).map(|_| of("evil")).collect();
+    for source in 0..20_000u32 {
+        let forged = Client { addr: IpAddr::from(source.to_be_bytes()), cookie: None };
+        pick(&evil[source as usize % 50], &forged);
+    }
+    let still: Vec<_> = (0..20).map(|last| pick(&shop, &client(last))).collect();
+    assert_eq!(still, mine);
+}
+
 /// What a browser would send back.
 fn cookie_of(pick: &Pick) -> String {
     let set = pick.cookie_to_set().expect("a cookie is due");
@@ -486,7 +507,7 @@ async fn two_thousand_silent_members_of_a_namespace_delay_no_check_of_another() 
             p.service.namespace = namespace.into();
             p.health_check = Some(check);
         });
-        Pool::with_checks(config, CookieKey::of_process(), checks.clone())
+        Pool::sharing(config, CookieKey::of_process(), checks.clone(), &Ties::new(1))
     };
     let evil = of("evil", 5_000);
     let members: Vec<_> = (0..2_000u16)
