@@ -139,7 +139,8 @@ impl Agent {
             };
             let running: Running = match self.driver {
                 Carrier::Builtin => {
-                    let proxy = self.proxy.proxies(&context.metrics).start(&load_balancer);
+                    let proxies = self.proxy.proxies(&context.metrics, options.state.as_deref());
+                    let proxy = proxies.start(&load_balancer);
                     let driver = Elsewhere::new(Builtin::new(proxy), self.listen).except(admin);
                     Box::pin(agent::run(client, options, driver, context))
                 }

@@ -1,6 +1,7 @@
 //! How much memory this process may have: the least of what its cgroups allow (version 2 or 1, and those
-//! above it) and what the machine has.
+//! above it) and what the machine has, less the room of kept state where that is in memory, too.
 
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,27 @@ pub(super) fn limit() -> Option<u64> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let groups = cgroups(&read("/proc/self/cgroup"), Path::new("/sys/fs/cgroup"));
     groups.into_iter().chain(total(&read("/proc/meminfo"))).min()
+}
+
+/// The most that a folder of kept state holds: two copies of the largest state, as one is written beside the other.
+const STATE: u64 = 128 << 20;
+
+/// What of this memory is left for other things than the files in a folder, if these are in memory: they count
+/// toward the same limit. Half is left at least.
+pub(super) fn beside(memory: u64, folder: Option<&Path>) -> u64 {
+    memory - folder.and_then(in_memory).unwrap_or(0).min(STATE).min(memory / 2)
+}
+
+/// The size of the file system that a folder is, or will be, on, where that is in memory.
+fn in_memory(folder: &Path) -> Option<u64> {
+    let on = folder.ancestors().find_map(|folder| statfs(folder).ok())?;
+    let blocks = match on.blocks() {
+        // One without a limit.
+        0 => u64::MAX,
+        blocks => blocks,
+    };
+    let size = u64::try_from(on.block_size()).unwrap_or(1);
+    (on.filesystem_type() == TMPFS_MAGIC).then(|| blocks.saturating_mul(size))
 }
 
 /// The limits of the cgroups that a process is in, given its `/proc/PID/cgroup`.
@@ -53,6 +75,19 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_room_of_kept_state_in_memory_is_left_out_and_on_a_disk_it_is_not() {
+        // Linux has a file system in memory here, larger than any state.
+        let kept = Path::new("/dev/shm/bowline-test/state");
+        assert!(in_memory(kept).is_some_and(|size| size > 0), "{:?}", in_memory(kept));
+        let mib = 1 << 20;
+        let left = |memory: u64, folder: &Path| beside(memory * mib, Some(folder)) / mib;
+        let room = in_memory(kept).unwrap().min(STATE) / mib;
+        assert_eq!((left(512, kept), left(64, kept)), (512 - room, 64 - room.min(32)));
+        let elsewhere = Path::new("/proc/self");
+        assert_eq!((left(512, elsewhere), beside(512, None)), (512, 512));
+    }
 
     fn file(root: &Path, path: &str, text: &str) {
         let path = root.join(path);

@@ -4,6 +4,7 @@ use super::memory;
 use bowline_proxy::{AccessLog, Exposition, Limits, Options, Proxy, raise_descriptors};
 use bowline_runtime::metrics::Metrics;
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
@@ -29,10 +30,11 @@ impl ProxyFlags {
     }
 
     /// The proxies of this process; what they count is shown among `metrics`. Called once: the process may
-    /// open as many files as it can get from now on.
-    pub(super) fn proxies(self, metrics: &Metrics) -> Proxies {
+    /// open as many files as it can get from now on. What it serves is kept in the folder `state`.
+    pub(super) fn proxies(self, metrics: &Metrics, state: Option<&Path>) -> Proxies {
         let descriptors = raise_descriptors();
-        let memory = self.memory.or_else(memory::limit);
+        let left = || memory::limit().map(|memory| memory::beside(memory, state));
+        let memory = self.memory.or_else(left);
         let limits = Limits::within(descriptors, memory);
         if limits.connections < FEW {
             tracing::warn!(

@@ -434,7 +434,7 @@ impl Wish {
             "livenessProbe": probe("/livez", 10),
             "readinessProbe": probe("/readyz", 5),
             "resources": {
-                "requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "256Mi"},
+                "requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "384Mi"},
             },
             "securityContext": security(),
             "volumeMounts": [

@@ -56,7 +56,7 @@ impl Roles {
             up.grace.time(),
             // Without a cluster a process on this machine is the natural member.
             MemberRules { loopback: true, ..up.members.rules(&[admin.address, api]) },
-            up.proxy.proxies(&context.metrics),
+            up.proxy.proxies(&context.metrics, up.data.as_deref()),
             Programs::new(up.programs_folder(), up.proxy.wants_access_log(), &context.metrics),
         );
         let agents = agents.keeping(up.data.as_deref().map(Folders::in_data));
