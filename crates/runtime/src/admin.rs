@@ -4,6 +4,7 @@
 
 use crate::metrics::Metrics;
 use axum::Router;
+use axum::body::Bytes;
 use axum::http::{StatusCode, header};
 use axum::routing::get;
 use bowline_apiserver::http::crowd::Door;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// What must happen before a process is ready. A role names what it waits for when it starts; before the
 /// first one has, nothing is ready.
@@ -149,10 +151,11 @@ impl Admin {
         readiness: Readiness,
         mut shutdown: watch::Receiver<bool>,
     ) {
+        let pages = Pages::default();
         let router = Router::new()
             .route("/livez", get(async || "ok\n"))
             .route("/readyz", get(async move || ready(&readiness)))
-            .route("/metrics", get(async move || exposition(&metrics)));
+            .route("/metrics", get(async move || exposition(pages.page(&metrics).await)));
         let door = Door::new(bounds.most, bounds.each);
         let mut connections = JoinSet::new();
         let stop = shutdown.clone();
@@ -223,9 +226,41 @@ fn ready(readiness: &Readiness) -> (StatusCode, String) {
     }
 }
 
-fn exposition(metrics: &Metrics) -> ([(header::HeaderName, &'static str); 1], String) {
+fn exposition(page: Bytes) -> ([(header::HeaderName, &'static str); 1], Bytes) {
     const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, TYPE)], metrics.text())
+    ([(header::CONTENT_TYPE, TYPE)], page)
+}
+
+/// Pages of metrics are this far apart, and ten times as long as the last one took: with many members a page costs
+/// much, and every Pod may ask.
+const BETWEEN_PAGES: Duration = Duration::from_millis(100);
+
+/// Pages of metrics. Requests that come while one has to wait share the next, so no page is older than its request.
+#[derive(Clone, Default)]
+struct Pages(Arc<tokio::sync::Mutex<Option<Page>>>);
+
+struct Page {
+    begun: Instant,
+    next: Instant,
+    text: Bytes,
+}
+
+impl Pages {
+    async fn page(&self, metrics: &Metrics) -> Bytes {
+        let asked = Instant::now();
+        let mut last = self.0.lock().await;
+        if let Some(page) = &*last {
+            if page.begun >= asked {
+                return page.text.clone();
+            }
+            tokio::time::sleep_until(page.next).await;
+        }
+        let begun = Instant::now();
+        let text = Bytes::from(metrics.text());
+        let next = Instant::now() + BETWEEN_PAGES.max(begun.elapsed() * 10);
+        *last = Some(Page { begun, next, text: text.clone() });
+        text
+    }
 }
 
 #[cfg(test)]
@@ -240,6 +275,25 @@ mod tests {
         let mut answer = String::new();
         socket.read_to_string(&mut answer).await.unwrap();
         answer
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_who_ask_for_metrics_share_a_page_that_is_no_older_than_their_request() {
+        let (pages, metrics) = (Pages::default(), Metrics::default());
+        let start = Instant::now();
+        pages.page(&metrics).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        metrics.queue("late", 7);
+        let mut asking = JoinSet::new();
+        for _ in 0..1_000 {
+            let (pages, metrics) = (pages.clone(), metrics.clone());
+            asking.spawn(async move { pages.page(&metrics).await });
+        }
+        let told = asking.join_all().await;
+        assert!(told.iter().all(|page| page.as_ptr() == told[0].as_ptr()), "one page");
+        assert!(String::from_utf8_lossy(&told[0]).contains("late"));
+        let waited = start.elapsed();
+        assert!(waited >= BETWEEN_PAGES, "{waited:?}");
     }
 
     #[tokio::test]
