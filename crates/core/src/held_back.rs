@@ -118,7 +118,14 @@ mod tests {
         let site = Site { entry: ENTRY_WEB.into(), host, tls, rules: Vec::new() };
         let (listeners, pools) = (Vec::new(), Vec::new());
         let consumer = consumer(name);
-        vec![Arc::new(Fragment { consumer, part: 0, listeners, sites: vec![site], pools })]
+        vec![Arc::new(Fragment {
+            consumer,
+            part: 0,
+            claimed: false,
+            listeners,
+            sites: vec![site],
+            pools,
+        })]
     }
 
     fn ready(name: &str, hash: &str, change: u64) -> Ready {

@@ -35,7 +35,7 @@ fn ingress(namespace: &str, name: &str, service: &str) -> Fragment {
     let consumer =
         ConsumerRef { namespace: namespace.into(), ..consumer(ConsumerKind::Ingress, name) };
     let (listeners, sites) = (Vec::new(), Vec::new());
-    Fragment { consumer, part: 0, listeners, sites, pools: vec![pool] }
+    Fragment { consumer, part: 0, claimed: false, listeners, sites, pools: vec![pool] }
 }
 
 /// How many members each pool has.

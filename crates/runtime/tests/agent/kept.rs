@@ -94,7 +94,7 @@ async fn says_kept(client: &Client, kept: bool) {
     eventually(&format!("kept: {kept}"), || async {
         let lease = leases(client).get("bowline-agent-edge").await.map_err(|it| it.to_string())?;
         let said = entries(&lease);
-        let live: Vec<_> = said.iter().filter(|it| !it.left).collect();
+        let live: Vec<_> = said.iter().filter(|it| it.left.is_none()).collect();
         let right = live.iter().any(|it| it.said.kept_since.is_some()) == kept;
         if right && !live.is_empty() { Ok(()) } else { Err(format!("{said:?}")) }
     })

@@ -81,7 +81,7 @@ fn a_plan_that_is_being_written_counts_as_written_until_the_api_has_refused_it()
     let (mut state, now) = (State::new(Config::default(), Default::default()), Instant::now());
     hear(&mut state, [balancer(), service("shop", 2024)], now);
     let target = Target::Plans("edge".into());
-    let next = state.next(&target, now + LACKING, Timestamp::UNIX_EPOCH);
+    let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
     let Next::Write(write, tried) = next else { panic!("{next:?}") };
     state.sends(&target, &write);
     // An older Service asks for the port while the answer is on its way.
@@ -97,7 +97,7 @@ fn a_leader_that_begins_counts_no_write_of_its_earlier_turn() {
     let (mut state, now) = (State::new(Config::default(), Default::default()), Instant::now());
     hear(&mut state, [balancer(), service("shop", 2024)], now);
     let target = Target::Plans("edge".into());
-    let next = state.next(&target, now + LACKING, Timestamp::UNIX_EPOCH);
+    let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
     let Next::Write(write, _) = next else { panic!("{next:?}") };
     state.sends(&target, &write);
     hear(&mut state, [service("evil", 2020)], now);
