@@ -35,6 +35,7 @@ pub mod dns;
 pub mod election;
 pub mod exposed;
 pub mod expression;
+pub mod fair;
 pub mod hash;
 pub mod held_back;
 pub mod key;
