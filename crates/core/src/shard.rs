@@ -4,9 +4,12 @@
 //! the next one.
 
 mod pack;
+mod rewrite;
 
 #[cfg(test)]
 mod tests;
+
+pub use rewrite::Rewrite;
 
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +67,10 @@ pub type Wanted<K, H> = BTreeMap<K, Option<Stamp<H>>>;
 /// The shards of one load balancer, as they were last seen.
 #[derive(Clone, Debug)]
 pub struct Shards<K, H> {
+    /// A shard with so many bytes takes in no further item.
     limit: usize,
+    /// A shard with more bytes than this is left by items that grow.
+    most: usize,
     shards: BTreeMap<u32, Items<K, H>>,
     sizes: BTreeMap<u32, usize>,
     places: BTreeMap<K, BTreeSet<u32>>,
@@ -79,12 +85,20 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
+            most: limit,
             shards: BTreeMap::new(),
             sizes: BTreeMap::new(),
             places: BTreeMap::new(),
             repeated: BTreeSet::new(),
             empty: BTreeSet::new(),
         }
+    }
+
+    /// The same, where items that grow stay in their shard until it has more than `most` bytes. While nothing moves,
+    /// each change is one write, which needs no other before it.
+    pub fn growing_to(mut self, most: usize) -> Self {
+        self.most = most.max(self.limit);
+        self
     }
 
     /// A shard was read, or has been written.
@@ -166,11 +180,11 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
 
     /// The writes that bring a change about, in order.
     ///
-    /// An item stays where it is while it fits; else, and when it is new, it goes to the first shard
+    /// An item stays where it is while its shard may grow; else, and when it is new, it goes to the first shard
     /// with room. After every single write each item that was there and is still wanted is in some
     /// shard. An item in two shards is taken out of the higher one. A shard without items is deleted.
     pub fn pack(&self, wanted: &Wanted<K, H>) -> Vec<Write<K, H>> {
-        pack::Packing::new(self).run(wanted)
+        pack::Packing::new(self).run(wanted).0
     }
 }
 

@@ -13,15 +13,21 @@ pub(super) struct Packing<'a, K, H> {
     sizes: BTreeMap<u32, usize>,
     /// Shards that items leave for another one.
     left: BTreeSet<u32>,
+    /// Where items go that are new, or leave their shard.
+    homes: BTreeMap<K, u32>,
 }
+
+/// The writes of a packing in an order in which nothing is lost, and the new places of items.
+pub(super) type Packed<K, H> = (Vec<Write<K, H>>, BTreeMap<K, u32>);
 
 impl<'a, K: Ord + Clone, H: PartialEq + Clone> Packing<'a, K, H> {
     pub(super) fn new(from: &'a Shards<K, H>) -> Self {
         let sizes = from.sizes.clone();
-        Self { from, edits: BTreeMap::new(), sizes, left: BTreeSet::new() }
+        let (edits, homes) = (BTreeMap::new(), BTreeMap::new());
+        Self { from, edits, sizes, left: BTreeSet::new(), homes }
     }
 
-    pub(super) fn run(mut self, wanted: &Wanted<K, H>) -> Vec<Write<K, H>> {
+    pub(super) fn run(mut self, wanted: &Wanted<K, H>) -> Packed<K, H> {
         for (key, stamp) in wanted {
             if stamp.is_none() {
                 self.take_out(key, None);
@@ -39,7 +45,8 @@ impl<'a, K: Ord + Clone, H: PartialEq + Clone> Packing<'a, K, H> {
             self.edits.entry(*index).or_default();
         }
         self.house(&homeless);
-        self.writes()
+        let homes = std::mem::take(&mut self.homes);
+        (self.writes(), homes)
     }
 
     /// Gives each item a place: the first shard with room that nothing leaves, else a new one. Shards
@@ -59,6 +66,7 @@ impl<'a, K: Ord + Clone, H: PartialEq + Clone> Packing<'a, K, H> {
                 unused
             });
             self.put(index, key, stamp);
+            self.homes.insert((*key).clone(), index);
             if self.size(index) + least <= limit {
                 roomy.insert(index);
             } else {
@@ -82,7 +90,7 @@ impl<'a, K: Ord + Clone, H: PartialEq + Clone> Packing<'a, K, H> {
             let old = self.from.shards.get(index).and_then(|items| items.get(key));
             let old_size = old.map_or(0, |old| old.size);
             let others = self.size(*index) - old_size;
-            stamp.size <= old_size || others == 0 || others + stamp.size <= self.from.limit
+            stamp.size <= old_size || others == 0 || others + stamp.size <= self.from.most
         };
         let home = places.find(fits);
         match home {

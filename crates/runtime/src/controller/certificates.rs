@@ -7,7 +7,7 @@ use super::packed::Packed;
 use bowline_api::{convert, names};
 use bowline_core::key::ObjectKey;
 use bowline_core::planner::NeededCertificates;
-use bowline_core::shard::{Stamp, Write};
+use bowline_core::shard::{Shards, Stamp, Write};
 use bowline_core::update::Certificate;
 use bowline_core::vault::{self, Need, Room, Turns, Vault, Withheld};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -73,7 +73,8 @@ pub(super) struct Needed<'a> {
 impl Default for Certificates {
     fn default() -> Self {
         Self {
-            packed: Packed::new(vault::SECRET),
+            // A certificate does not say whose it is. Those that wait longest come first.
+            packed: Packed::new(Shards::new(vault::SECRET), |_| "".into()),
             fetched: Fetched::new(),
             turns: Turns::default(),
             writes: 0,

@@ -2,60 +2,37 @@
 //! the versions by which they are written. Plans and the Secrets with certificates are both kept so.
 
 use crate::watch::is_older;
-use bowline_core::shard::{Items, Shards, Stamp, Wanted, Write};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use bowline_core::shard::{Items, Rewrite, Shards, Stamp, Write};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What is there, and what should be.
 #[derive(Debug)]
 pub(super) struct Packed<K, H> {
-    shards: Shards<K, H>,
+    rewrite: Rewrite<K, H>,
     versions: BTreeMap<u32, String>,
     /// To which load balancer each object was seen to belong, by uid; None: to none, or its label is
     /// wrong. What we write ourselves belongs to the right one.
     owners: BTreeMap<u32, Option<String>>,
-    wanted: Items<K, H>,
-    /// Items that are not there as they should be.
-    open: BTreeSet<K>,
-    /// The writes that are left, in order.
-    queue: VecDeque<Write<K, H>>,
-    /// Whether something has happened that the writes which are left do not take into account.
-    stale: bool,
     /// Objects that could not be written, and when that is tried again.
     refused: BTreeMap<u32, Instant>,
-    /// When each object was last to be written, as the number of that turn.
-    turns: BTreeMap<u32, u64>,
-    turn: u64,
 }
 
 impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
-    /// Nothing is there or wanted; objects may hold `limit` bytes each.
-    pub(super) fn new(limit: usize) -> Self {
+    /// Objects as these shards, nothing is wanted; `tenant` says whose an item is.
+    pub(super) fn new(shards: Shards<K, H>, tenant: fn(&K) -> Arc<str>) -> Self {
         Self {
-            shards: Shards::new(limit),
+            rewrite: Rewrite::new(shards, tenant),
             versions: BTreeMap::new(),
             owners: BTreeMap::new(),
-            wanted: Items::new(),
-            open: BTreeSet::new(),
-            queue: VecDeque::new(),
-            stale: false,
             refused: BTreeMap::new(),
-            turns: BTreeMap::new(),
-            turn: 0,
         }
     }
 
     /// An item should be so, or not be there.
     pub(super) fn want(&mut self, key: K, stamp: Option<Stamp<H>>) {
-        if self.wanted.get(&key) == stamp.as_ref() {
-            return;
-        }
-        self.stale = true;
-        match stamp {
-            Some(stamp) => drop(self.wanted.insert(key.clone(), stamp)),
-            None => drop(self.wanted.remove(&key)),
-        }
-        self.check(key);
+        self.rewrite.want(key, stamp);
     }
 
     /// Whether an object of this version would be news.
@@ -87,43 +64,22 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
         self.happened(Write::Delete { index }, None);
     }
 
-    /// An object is now so, whoever wrote it. What was to be written next stays so where this is one of
-    /// the writes, or changes nothing.
+    /// An object is now so, whoever wrote it.
     fn happened(&mut self, write: Write<K, H>, version: Option<String>) {
         let index = write.index();
-        if let Some(at) = self.queue.iter().position(|next| next.index() == index) {
-            let next = self.queue.remove(at);
-            self.stale |= next.as_ref() != Some(&write);
-        } else {
-            self.stale |= self.shards.items(index) != write.items();
-        }
         self.refused.remove(&index);
         self.owners.remove(&index);
         match version {
             Some(version) => drop(self.versions.insert(index, version)),
             None => drop(self.versions.remove(&index)),
         }
-        let before = self.shards.items(index).into_iter().flatten();
-        let after = write.items().into_iter().flatten();
-        let touched: Vec<K> = before.chain(after).map(|(key, _)| key.clone()).collect();
-        self.shards.written(write);
-        for key in touched {
-            self.check(key);
-        }
-    }
-
-    /// Notes whether an item is there as it should be.
-    fn check(&mut self, key: K) {
-        if self.shards.get(&key) == self.wanted.get(&key) {
-            self.open.remove(&key);
-        } else {
-            self.open.insert(key);
-        }
+        self.rewrite.happened(write);
     }
 
     /// An object could not be written: the others go on until then.
     pub(super) fn refused(&mut self, index: u32, until: Instant) {
         self.refused.insert(index, until);
+        self.rewrite.passed(index);
     }
 
     /// The version of an object; None: it is not there.
@@ -138,42 +94,42 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
 
     /// Whether an item is there.
     pub(super) fn holds(&self, key: &K) -> bool {
-        self.shards.get(key).is_some()
+        self.seen_as(key).is_some()
     }
 
     /// What an item was last seen as.
     pub(super) fn seen_as(&self, key: &K) -> Option<&Stamp<H>> {
-        self.shards.get(key)
+        self.rewrite.shards().get(key)
     }
 
     /// What an object holds.
     pub(super) fn items(&self, index: u32) -> Option<&Items<K, H>> {
-        self.shards.items(index)
+        self.rewrite.shards().items(index)
     }
 
     /// All items that are there.
     pub(super) fn held(&self) -> impl Iterator<Item = &K> {
-        self.shards.keys()
+        self.rewrite.shards().keys()
     }
 
     /// All items that are wanted.
     pub(super) fn wanted(&self) -> &Items<K, H> {
-        &self.wanted
+        self.rewrite.wanted()
     }
 
     /// Whether an item is not there as it should be.
     pub(super) fn is_open(&self, key: &K) -> bool {
-        self.open.contains(key)
+        self.rewrite.is_open(key)
     }
 
     /// Whether nothing is there and nothing is wanted.
     pub(super) fn is_empty(&self) -> bool {
-        self.versions.is_empty() && self.wanted.is_empty()
+        self.versions.is_empty() && self.wanted().is_empty()
     }
 
     /// Whether all is as wanted.
     pub(super) fn is_settled(&self) -> bool {
-        self.open.is_empty() && self.shards.is_tidy()
+        self.rewrite.is_settled()
     }
 
     /// Whether all is as wanted and nothing is to be tried again.
@@ -185,7 +141,8 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
     /// this uid.
     pub(super) fn next(&mut self, uid: Option<&str>, now: Instant) -> Option<Write<K, H>> {
         self.refused.retain(|_, until| now < *until);
-        self.next_content().or_else(|| self.adopt(uid?))
+        let refused = &self.refused;
+        self.rewrite.next(|index| !refused.contains_key(&index)).or_else(|| self.adopt(uid?))
     }
 
     /// An object that belongs to somebody else, perhaps a load balancer of the same name that was
@@ -194,49 +151,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
         let foreign = self.owners.iter().filter(|(_, owner)| owner.as_deref() != Some(uid));
         let mut free = foreign.filter(|(index, _)| !self.refused.contains_key(index));
         let (&index, _) = free.next().filter(|_| self.is_settled())?;
-        Some(Write::Put { index, items: self.shards.items(index)?.clone() })
-    }
-
-    fn next_content(&mut self) -> Option<Write<K, H>> {
-        if std::mem::take(&mut self.stale) {
-            let change: Wanted<K, H> =
-                self.open.iter().map(|key| (key.clone(), self.wanted.get(key).cloned())).collect();
-            self.queue = self.shards.pack(&change).into();
-        }
-        let next = self.in_turn().or_else(|| self.first_free())?.clone();
-        self.turn += 1;
-        self.turns.insert(next.index(), self.turn);
-        Some(next)
-    }
-
-    /// The write of the object whose last turn is the longest ago. An object that changes all the time keeps no other
-    /// from being written.
-    fn in_turn(&self) -> Option<&Write<K, H>> {
-        let last = |write: &&Write<K, H>| self.turns.get(&write.index()).copied();
-        let free = |write: &&Write<K, H>| !self.refused.contains_key(&write.index());
-        let next = self.queue.iter().filter(free).min_by_key(last)?;
-        let first = self.queue.front()?;
-        (next.index() == first.index() || self.may_pass(next)).then_some(next)
-    }
-
-    /// The first write that may be tried now.
-    fn first_free(&self) -> Option<&Write<K, H>> {
-        let mut passed = false;
-        self.queue.iter().find(|write| {
-            let free = !self.refused.contains_key(&write.index());
-            let next = free && (!passed || self.may_pass(write));
-            passed = true;
-            next
-        })
-    }
-
-    /// Whether a write may come before others: what is passed over may be the new place of what it takes away.
-    fn may_pass(&self, write: &Write<K, H>) -> bool {
-        let keeps = |key: &K| {
-            write.items().is_some_and(|items| items.contains_key(key))
-                || !self.wanted.contains_key(key)
-        };
-        self.shards.items(write.index()).is_none_or(|before| before.keys().all(keeps))
+        Some(Write::Put { index, items: self.items(index)?.clone() })
     }
 }
 
@@ -249,8 +164,13 @@ mod tests {
         Stamp { hash, size: 10 }
     }
 
+    /// Objects for so many bytes; all items are one tenant's.
+    fn packed<K: Ord + Clone>(limit: usize) -> Packed<K, u8> {
+        Packed::new(Shards::new(limit), |_| "".into())
+    }
+
     /// The version that a server gives next.
-    fn newer<K, H>(packed: &Packed<K, H>) -> String {
+    fn newer<K: Ord, H>(packed: &Packed<K, H>) -> String {
         let versions = packed.versions.values().map(|version| version.parse::<u64>().unwrap());
         (versions.max().unwrap_or(0) + 1).to_string()
     }
@@ -269,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_is_as_wanted_is_not_written_and_what_somebody_changed_is_written_again() {
-        let mut packed = Packed::new(100);
+        let mut packed = self::packed(100);
         packed.want("a", Some(stamp(1)));
         let first = Write::Put { index: 0, items: Items::from([("a", stamp(1))]) };
         assert_eq!(settle(&mut packed), std::slice::from_ref(&first));
@@ -292,7 +212,7 @@ mod tests {
     #[test]
     fn the_old_copy_of_what_moved_is_taken_out_however_often_somebody_looks() {
         let now = Instant::now();
-        let mut packed = Packed::new(24);
+        let mut packed = self::packed(24);
         let small = Stamp { hash: 1, size: 5 };
         let grown = Stamp { hash: 4, size: 15 };
         packed.seen(0, "1".to_owned(), None, Items::from([("a", small)]));
@@ -317,7 +237,7 @@ mod tests {
     fn an_object_that_cannot_be_written_does_not_hold_up_the_others() {
         let now = Instant::now();
         let later = now + std::time::Duration::from_secs(9);
-        let mut packed = Packed::new(15);
+        let mut packed = self::packed(15);
         packed.want("a", Some(stamp(1)));
         packed.want("b", Some(stamp(2)));
         assert_eq!(packed.next(None, now), Some(put(0, &[("a", stamp(1))])));
@@ -333,7 +253,7 @@ mod tests {
     #[test]
     fn what_moves_to_an_object_that_cannot_be_written_stays_where_it_is() {
         let now = Instant::now();
-        let mut packed = Packed::new(25);
+        let mut packed = self::packed(25);
         packed.seen(0, "1".to_owned(), None, Items::from([("a", stamp(1)), ("b", stamp(2))]));
         packed.want("a", Some(stamp(1)));
         packed.want("b", Some(Stamp { hash: 3, size: 20 }));
@@ -346,7 +266,7 @@ mod tests {
     #[test]
     fn an_object_that_changes_all_the_time_keeps_no_other_from_being_written() {
         let now = Instant::now();
-        let mut packed = Packed::new(15);
+        let mut packed = Packed::new(Shards::new(15), |_| "".into());
         for key in ["a", "b", "c"] {
             packed.want(key, Some(stamp(0)));
         }
@@ -361,7 +281,7 @@ mod tests {
             let version = newer(&packed);
             packed.wrote(write, Some(version));
         }
-        assert_eq!(written, [0, 1, 2, 0, 1]);
+        assert_eq!(written, [2, 0, 1, 0, 1]);
     }
 
     thread_local! {
@@ -396,7 +316,7 @@ mod tests {
     #[test]
     fn a_write_among_ten_thousand_items_costs_as_much_as_one_among_a_thousand() {
         let costs = |items: usize| {
-            let mut packed = Packed::new(100);
+            let mut packed = self::packed(100);
             (0..items).for_each(|item| packed.want(Counted(item), Some(stamp(1))));
             let all = cost(&mut packed, items / 10);
             packed.want(Counted(items / 2), Some(stamp(2)));
@@ -410,17 +330,16 @@ mod tests {
     #[test]
     fn what_the_watch_shows_before_the_answer_comes_leaves_the_other_writes_as_they_are() {
         let now = Instant::now();
-        let mut packed = Packed::new(15);
+        let mut packed = self::packed(15);
         packed.want("a", Some(stamp(1)));
         packed.want("b", Some(stamp(2)));
         let first = packed.next(None, now).unwrap();
         packed.seen(0, "5".to_owned(), None, Items::from([("a", stamp(1))]));
-        assert!(!packed.stale);
         packed.wrote(first.clone(), Some("5".to_owned()));
         assert_eq!(packed.next(None, now), Some(put(1, &[("b", stamp(2))])));
         packed.seen(0, "7".to_owned(), None, Items::from([("a", stamp(9))]));
         packed.wrote(first.clone(), Some("6".to_owned()));
         assert_eq!(packed.version(0), Some("7"));
-        assert_eq!(packed.next(None, now), Some(first));
+        assert_eq!(settle(&mut packed), [put(1, &[("b", stamp(2))]), first]);
     }
 }

@@ -10,7 +10,7 @@ use bowline_core::held_back::{HeldBack, Ready};
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::plan::Fragment;
 use bowline_core::planner::Record;
-use bowline_core::shard::{Items, Stamp, Write, json_size};
+use bowline_core::shard::{Items, Shards, Stamp, Write, json_size};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,6 +18,9 @@ use std::time::Instant;
 /// The most bytes of fragments in one object, unless one alone has more. An object is written, checked
 /// and read whole for every change in it: small ones keep a change cheap when there are many consumers.
 const LARGEST: usize = 64 * 1024;
+/// An object that has more than this is left by fragments that grow. Below it they stay, so that a change is one
+/// write that waits for no other object.
+const GROWN: usize = 4 * LARGEST;
 
 type Item = (ConsumerRef, u32);
 
@@ -58,7 +61,9 @@ struct Foreign {
 impl Default for Plans {
     fn default() -> Self {
         Self {
-            packed: Packed::new(LARGEST),
+            packed: Packed::new(Shards::new(LARGEST).growing_to(GROWN), |(consumer, _)| {
+                Arc::clone(&consumer.namespace)
+            }),
             fragments: BTreeMap::new(),
             foreign: BTreeMap::new(),
             unwritten: BTreeSet::new(),
