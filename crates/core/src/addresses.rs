@@ -273,3 +273,12 @@ pub enum Op {
         version: Version,
     },
 }
+
+impl Op {
+    /// The namespace of the holder that had the address first. None: nothing holds it, or its holder has none.
+    pub fn namespace(&self) -> Option<&Arc<str>> {
+        let (Self::Create(content) | Self::Update { content, .. }) = self else { return None };
+        let first = content.holders.first().map(|first| &first.holder.key.namespace);
+        first.filter(|namespace| !namespace.is_empty())
+    }
+}

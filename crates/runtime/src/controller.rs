@@ -19,6 +19,7 @@ mod record;
 mod render;
 mod shown;
 mod state;
+mod work;
 mod writes;
 
 use crate::announcer::{self, Announcements};
@@ -44,20 +45,17 @@ use kube::api::{Api, PostParams};
 use kube::{Client, Error};
 use serde_json::json;
 use state::{Next, State, Target, Tried};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use work::{Lane, Waiting, Work};
 use writes::{Failure, Writer, Written};
 
 /// What the process waits for before it is ready.
 const FIRST_PLAN: &str = "the first plan to be written";
 /// The most events that are taken in before they are planned.
 const BURST: usize = 16_384;
-/// Writes that are under way at once.
-const MOST_WRITES: usize = 32;
-/// Those of them that are long. Others wait for none of these.
-const MOST_LONG: usize = 4;
 /// How often Leases are checked for their end.
 const TICK: Duration = Duration::from_millis(500);
 /// After a conflict the watch shows what happened; should it not, we look again.
@@ -147,8 +145,8 @@ async fn decide(
         context,
         writing: FuturesUnordered::new(),
         busy: HashMap::new(),
-        held: HashMap::new(),
-        timers: BTreeSet::new(),
+        work: Work::default(),
+        waiting: Waiting::default(),
         backoffs: HashMap::new(),
         led: false,
     };
@@ -203,9 +201,10 @@ struct Controller {
     writing: FuturesUnordered<BoxFuture<'static, Ended>>,
     /// Targets with a write under way, and the version that it replaces.
     busy: HashMap<Target, Tried>,
-    /// Targets that wait after a conflict or an error.
-    held: HashMap<Target, Instant>,
-    timers: BTreeSet<(Instant, Target)>,
+    /// Targets to be looked at.
+    work: Work,
+    /// Targets that wait for a time, or after a conflict or an error.
+    waiting: Waiting,
     /// By target and, where it has several, by object.
     backoffs: HashMap<(Target, String), Backoff>,
     /// Whether we led when we last looked.
@@ -223,7 +222,7 @@ impl Controller {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let due = self.timers.first().map(|(at, _)| *at);
+            let due = self.waiting.next();
             let timer = async {
                 match due {
                     Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -249,11 +248,7 @@ impl Controller {
                 self.release(&heard);
                 self.state.hear(heard, now);
             }
-            while let Some((at, _)) = self.timers.first()
-                && *at <= now
-                && let Some((_, target)) = self.timers.pop_first()
-            {
-                self.held.remove(&target);
+            while let Some(target) = self.waiting.due(now) {
                 self.state.dirty.insert(target);
             }
             if !self.state.is_complete() {
@@ -294,11 +289,11 @@ impl Controller {
 
     /// What the watch shows ends the waiting after a conflict.
     fn release(&mut self, heard: &Heard) {
-        if self.held.is_empty() {
+        if !self.waiting.holds_any() {
             return;
         }
         if let Some(target) = heard.target()
-            && self.held.remove(&target).is_some()
+            && self.waiting.release(&target)
         {
             self.backoffs.retain(|(it, _), _| *it != target);
             self.state.dirty.insert(target);
@@ -325,34 +320,31 @@ impl Controller {
         if !self.led {
             // What is to be done is found out again by whoever begins to lead.
             self.state.dirty.clear();
+            self.work = Work::default();
             if self.leadership.follows() {
                 self.context.readiness.reached(FIRST_PLAN);
             }
             return;
         }
         let mut skipped = Vec::new();
-        let mut long = self.busy.keys().filter(|target| target.is_long()).count();
-        while self.busy.len() < MOST_WRITES
-            && let Some(target) = self.state.dirty.pop_first()
-        {
-            let twin = target.twin().is_some_and(|twin| self.busy.contains_key(&twin));
-            if twin || self.busy.contains_key(&target) || self.held.contains_key(&target) {
-                skipped.push(target);
+        while let Some((lane, target)) = self.next_target() {
+            if self.waiting.is_held(&target) {
+                // It is looked at when it has waited, or the watch shows something.
                 continue;
             }
-            if target.is_long() && long >= MOST_LONG {
-                skipped.push(target);
-                break;
+            let twin = target.twin().is_some_and(|twin| self.busy.contains_key(&twin));
+            if twin || self.busy.contains_key(&target) {
+                skipped.push((lane, target));
+                continue;
             }
             match self.state.next(&target, now, Timestamp::now()) {
                 Next::Nothing => {}
-                Next::Later(at) => drop(self.timers.insert((at, target))),
+                Next::Later(at) => self.waiting.until(at, target),
                 Next::Write(write, tried) => {
                     if !self.leadership.leads() {
-                        skipped.push(target);
+                        skipped.push((lane, target));
                         break;
                     }
-                    long += usize::from(target.is_long());
                     self.state.sends(&target, &write);
                     self.busy.insert(target.clone(), tried);
                     let writer = self.writer.clone();
@@ -363,21 +355,23 @@ impl Controller {
                 }
             }
         }
-        let recording = |target: &Target| {
-            use Target::{Address, Certificates, Holder, Plans};
-            matches!(target, Plans(_) | Certificates(_) | Address(_) | Holder(_))
-        };
-        // In the order of targets, what records a plan is before all but what cookies are signed with. For
-        // that nobody waits: agents have a secret of their own until then.
-        let mut dirty = self.state.dirty.iter();
-        let first = dirty.find(|target| !matches!(target, Target::Cookies(_)));
-        let waits = self.timers.iter().any(|(_, target)| matches!(target, Target::Plans(_)));
-        let held = self.held.keys();
-        if !waits && !self.busy.keys().chain(first).chain(&skipped).chain(held).any(recording) {
+        for (lane, target) in skipped {
+            self.work.insert(&lane, target);
+        }
+        let busy = self.busy.keys().any(work::is_awaited);
+        if !busy && !self.work.is_awaited() && !self.waiting.is_awaited() {
             self.context.readiness.reached(FIRST_PLAN);
         }
-        self.state.dirty.extend(skipped);
-        self.context.metrics.queue("controller", self.state.dirty.len() + self.busy.len());
+        self.context.metrics.queue("controller", self.work.len() + self.busy.len());
+    }
+
+    /// The target whose turn it is, if one more may be under way.
+    fn next_target(&mut self) -> Option<(Lane, Target)> {
+        for target in std::mem::take(&mut self.state.dirty) {
+            let lane = self.state.lane(&target);
+            self.work.insert(&lane, target);
+        }
+        self.work.pop(self.busy.keys())
     }
 
     fn ended(&mut self, (target, result): Ended) {
@@ -427,16 +421,14 @@ impl Controller {
         tracing::warn!(?target, object = tried.name, %error, ?wait, "cannot write");
         let until = Instant::now() + wait;
         if self.state.refused_write(&target, tried, until) {
-            self.timers.insert((until, target));
+            self.waiting.until(until, target);
         } else {
             self.hold(target, wait);
         }
     }
 
     fn hold(&mut self, target: Target, wait: Duration) {
-        let at = Instant::now() + wait;
-        self.held.insert(target.clone(), at);
-        self.timers.insert((at, target));
+        self.waiting.hold(Instant::now() + wait, target);
     }
 }
 

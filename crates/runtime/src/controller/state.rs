@@ -19,6 +19,7 @@ use super::render;
 use super::shown::{
     Board, CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown,
 };
+use super::work::Lane;
 use super::writes::{Write, Written};
 use crate::observe::Change;
 use crate::watch::Seen;
@@ -56,8 +57,7 @@ const BEHIND: Duration = Duration::from_secs(2);
 /// The least time between two writes of a LoadBalancer's lists.
 const GAP: Duration = Duration::from_millis(250);
 
-/// Something that is brought into step by itself. The order is the order of writing: what an agent needs
-/// first, what people read last.
+/// Something that is brought into step by itself. In which order is for `work` to say.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Target {
     /// Whether somebody exists of whom an Address speaks.
@@ -95,11 +95,6 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Whether it is many reads and writes, of which each may take long. All of them are last in the order.
-    pub(super) fn is_long(&self) -> bool {
-        matches!(self, Self::Job(_) | Self::Provision(_))
-    }
-
     /// Another target that is the same object: the two are not written at once.
     pub(super) fn twin(&self) -> Option<Self> {
         match self {
@@ -337,6 +332,36 @@ impl State {
             self.history.record(&lb, hash, self.change);
             self.history.record_shown(&lb, shown);
         }
+    }
+
+    /// Whose work a target is. A load balancer that has a claim is used by its namespace alone.
+    pub(super) fn lane(&self, target: &Target) -> Lane {
+        let namespace = match target {
+            Target::Holder(holder) => &holder.key.namespace,
+            Target::Subject(Subject::Claim { key, .. }) => &key.namespace,
+            Target::Subject(Subject::LoadBalancer { claim, .. }) => &claim.namespace,
+            Target::Leaver(consumer, _) => &consumer.namespace,
+            Target::Claim(key) | Target::Consumer(_, key) | Target::ExternalIp(key) => {
+                &key.namespace
+            }
+            Target::Address(address) => return Lane::Namespace(self.namespace_of(*address)),
+            Target::Pool(_) => return Lane::Namespace("".into()),
+            Target::Binding(lb)
+            | Target::Cookies(lb)
+            | Target::Certificates(lb)
+            | Target::Plans(lb)
+            | Target::LoadBalancer(lb)
+            | Target::Agents(lb)
+            | Target::Job(lb)
+            | Target::Provision(lb) => {
+                let known = self.planner.load_balancer(lb);
+                match known.and_then(|it| it.claim.as_ref()) {
+                    Some((claim, _)) => &claim.namespace,
+                    None => return Lane::LoadBalancer(Arc::clone(lb)),
+                }
+            }
+        };
+        Lane::Namespace(Arc::clone(namespace))
     }
 
     /// The owner of a consumer should be told this, of which what is new is said.

@@ -1,3 +1,4 @@
+use super::work::{MOST_RECORDS, MOST_WRITES};
 use super::*;
 use crate::controller::inputs::{CookiesSeen, Status};
 use crate::controller::shown::{LoadBalancerShown, Shown};
@@ -26,8 +27,8 @@ fn leader() -> Controller {
         context,
         writing: FuturesUnordered::new(),
         busy: HashMap::new(),
-        held: HashMap::new(),
-        timers: BTreeSet::new(),
+        work: Work::default(),
+        waiting: Waiting::default(),
         backoffs: HashMap::new(),
         led: true,
     }
@@ -58,8 +59,9 @@ async fn it_is_not_ready_while_cookie_secrets_hold_up_the_first_plans() {
     }
     controller.state.settle(now);
     controller.write(now);
-    assert!(controller.busy.keys().all(|target| matches!(target, Target::Cookies(_))));
-    assert_eq!(controller.busy.len(), MOST_WRITES);
+    let cookies = |target: &&Target| matches!(target, Target::Cookies(_));
+    assert_eq!(controller.busy.keys().filter(cookies).count(), MOST_RECORDS);
+    assert!(!controller.busy.keys().any(work::is_awaited));
     assert_eq!(controller.context.readiness.missing(), [FIRST_PLAN]);
     // The writes have ended, there is nothing to plan, and the last cookie secret holds nothing up.
     controller.busy.clear();
@@ -78,9 +80,9 @@ async fn what_the_watch_shows_of_a_cookie_secret_ends_the_waiting_and_its_growth
     assert!(controller.busy.contains_key(&target));
     let broken = Failure::Other(Error::LinesCodecMaxLineLengthExceeded);
     controller.ended((target.clone(), Err(broken)));
-    assert_eq!((controller.held.len(), controller.backoffs.len()), (1, 1));
+    assert_eq!((controller.waiting.is_held(&target), controller.backoffs.len()), (true, 1));
     controller.release(&cookies_of("edge"));
-    assert_eq!((controller.held.len(), controller.backoffs.len()), (0, 0));
+    assert_eq!((controller.waiting.is_held(&target), controller.backoffs.len()), (false, 0));
     assert!(controller.state.dirty.contains(&target));
 }
 

@@ -306,6 +306,12 @@ impl State {
         kind == ConsumerKind::Service && self.planner.is_alone(key)
     }
 
+    /// The namespace for which an Address is to be written; empty where there is none.
+    pub(super) fn namespace_of(&self, address: IpAddr) -> Arc<str> {
+        let write = self.pooled.writes.get(&address);
+        write.and_then(|write| write.op.namespace()).cloned().unwrap_or_else(|| "".into())
+    }
+
     /// What the owner of a Service that has its address alone should be told.
     pub(super) fn problems_alone(&self, key: &ObjectKey) -> Vec<(ConsumerRef, Problem)> {
         let Some(holder) = self.holder(ConsumerKind::Service, key) else { return Vec::new() };

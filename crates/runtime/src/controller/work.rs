@@ -1,0 +1,248 @@
+//! The order of the leader's writes: what agents need has most places, what people read has places of its own, and
+//! in both namespaces take turns. Also what waits for a time. It decides nothing about what is written.
+
+use super::state::Target;
+use bowline_core::fair::Queue;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Writes that are under way at once.
+pub(super) const MOST_WRITES: usize = 32;
+/// Those of them that record what was decided.
+pub(super) const MOST_RECORDS: usize = 24;
+
+/// What kind of work a target is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// It records what was decided.
+    Record,
+    /// It tells people.
+    Tell,
+    /// It is many reads and writes, of which each may take long.
+    Long,
+}
+
+impl Class {
+    const ALL: [Self; 3] = [Self::Record, Self::Tell, Self::Long];
+
+    /// Its writes that are under way at once. No other kind of work waits for all of these.
+    fn most(self) -> usize {
+        match self {
+            Self::Record => MOST_RECORDS,
+            Self::Tell => 24,
+            Self::Long => 4,
+        }
+    }
+
+    fn of(target: &Target) -> Self {
+        match target {
+            Target::Holder(_)
+            | Target::Subject(_)
+            | Target::Leaver(..)
+            | Target::Binding(_)
+            | Target::Claim(_)
+            | Target::Address(_)
+            | Target::Cookies(_)
+            | Target::Certificates(_)
+            | Target::Plans(_) => Self::Record,
+            Target::Consumer(..)
+            | Target::LoadBalancer(_)
+            | Target::ExternalIp(_)
+            | Target::Pool(_)
+            | Target::Agents(_) => Self::Tell,
+            Target::Job(_) | Target::Provision(_) => Self::Long,
+        }
+    }
+}
+
+/// Whether agents or addresses wait for it: before that is written once, a leader is not ready. For cookie secrets
+/// nothing waits, as agents have a secret of their own until then.
+pub(super) fn is_awaited(target: &Target) -> bool {
+    use Target::{Address, Certificates, Holder, Plans};
+    matches!(target, Plans(_) | Certificates(_) | Address(_) | Holder(_))
+}
+
+/// Whose work a target is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lane {
+    /// A namespace's; the empty one is nobody's.
+    Namespace(Arc<str>),
+    /// That of all tenants of a load balancer.
+    LoadBalancer(Arc<str>),
+}
+
+/// Targets that are to be looked at.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    queues: [Queue<Lane, Target>; 3],
+    /// How many of them are awaited.
+    awaited: usize,
+}
+
+impl Work {
+    pub(super) fn insert(&mut self, lane: &Lane, target: Target) {
+        let awaited = usize::from(is_awaited(&target));
+        if self.queues[Class::of(&target) as usize].insert(lane, 0, target) {
+            self.awaited += awaited;
+        }
+    }
+
+    /// The next target for which there is a place beside those that are `busy`.
+    pub(super) fn pop<'a>(
+        &mut self,
+        busy: impl ExactSizeIterator<Item = &'a Target>,
+    ) -> Option<(Lane, Target)> {
+        if busy.len() >= MOST_WRITES {
+            return None;
+        }
+        let mut counts = [0; 3];
+        busy.for_each(|target| counts[Class::of(target) as usize] += 1);
+        let free = Class::ALL.into_iter().filter(|class| counts[*class as usize] < class.most());
+        let next = free.map(|class| class as usize).find_map(|class| self.queues[class].pop());
+        self.awaited -= next.iter().filter(|(_, target)| is_awaited(target)).count();
+        next
+    }
+
+    /// Whether a target is among them that is awaited.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaited > 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queues.iter().map(Queue::len).sum()
+    }
+}
+
+/// Targets that wait for a time, and of these the ones that are not looked at before.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    timers: BTreeSet<(Instant, Target)>,
+    /// Targets that wait after a conflict or an error.
+    held: HashMap<Target, Instant>,
+    /// How many timers are for Plans, and how many held targets are awaited.
+    awaited: usize,
+}
+
+impl Waiting {
+    /// A target is looked at again then, at the latest.
+    pub(super) fn until(&mut self, at: Instant, target: Target) {
+        let plans = matches!(target, Target::Plans(_));
+        if self.timers.insert((at, target)) {
+            self.awaited += usize::from(plans);
+        }
+    }
+
+    /// A target is not looked at before then.
+    pub(super) fn hold(&mut self, at: Instant, target: Target) {
+        self.until(at, target.clone());
+        let awaited = is_awaited(&target);
+        if self.held.insert(target, at).is_none() {
+            self.awaited += usize::from(awaited);
+        }
+    }
+
+    /// A target may be looked at. False: it was not held.
+    pub(super) fn release(&mut self, target: &Target) -> bool {
+        let held = self.held.remove(target).is_some();
+        self.awaited -= usize::from(held && is_awaited(target));
+        held
+    }
+
+    pub(super) fn is_held(&self, target: &Target) -> bool {
+        self.held.contains_key(target)
+    }
+
+    pub(super) fn holds_any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// The next target that has waited until now.
+    pub(super) fn due(&mut self, now: Instant) -> Option<Target> {
+        self.next().filter(|at| *at <= now)?;
+        let (_, target) = self.timers.pop_first()?;
+        self.awaited -= usize::from(matches!(target, Target::Plans(_)));
+        self.release(&target);
+        Some(target)
+    }
+
+    /// When the first of them has waited long enough.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Whether a target waits that is awaited: Plans, or one that is held.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaited > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bowline_core::key::{ConsumerKind, ObjectKey};
+    use std::time::Duration;
+
+    fn ingress(namespace: &str, n: usize) -> (Lane, Target) {
+        let key = ObjectKey::new(namespace, n.to_string());
+        (Lane::Namespace(namespace.into()), Target::Consumer(ConsumerKind::Ingress, key))
+    }
+
+    fn address(namespace: &str, n: u8) -> (Lane, Target) {
+        (Lane::Namespace(namespace.into()), Target::Address([192, 0, 2, n].into()))
+    }
+
+    fn work(all: impl IntoIterator<Item = (Lane, Target)>) -> Work {
+        let mut work = Work::default();
+        all.into_iter().for_each(|(lane, target)| work.insert(&lane, target));
+        work
+    }
+
+    #[test]
+    fn a_tenant_with_thousands_of_objects_leaves_every_other_its_turn() {
+        let evil = (0..5000).map(|n| ingress("evil", n));
+        let mut work = work(evil.chain([ingress("shop", 0)]));
+        let none: [Target; 0] = [];
+        let first: Vec<_> = (0..2).filter_map(|_| work.pop(none.iter())).collect();
+        assert_eq!(first, [ingress("evil", 0), ingress("shop", 0)]);
+        assert_eq!(work.len(), 4999);
+    }
+
+    #[test]
+    fn what_is_recorded_leaves_places_for_what_people_read() {
+        let mut work = work((0..100).map(|n| address("evil", n)).chain([ingress("shop", 0)]));
+        let mut busy = Vec::new();
+        while let Some((_, target)) = work.pop(busy.iter()) {
+            busy.push(target);
+        }
+        assert_eq!(busy.len(), 25);
+        assert_eq!(busy.last(), Some(&ingress("shop", 0).1));
+        assert!(work.is_awaited());
+    }
+
+    #[test]
+    fn plans_take_turns_with_the_addresses_of_tenants() {
+        let plans = || (Lane::LoadBalancer("edge".into()), Target::Plans("edge".into()));
+        let mut work = work((0..100).map(|n| address("evil", n)).chain([plans()]));
+        let none: [Target; 0] = [];
+        work.pop(none.iter());
+        assert_eq!(work.pop(none.iter()), Some(plans()));
+    }
+
+    #[test]
+    fn what_waits_for_a_time_is_told_by_counting() {
+        let (now, mut waiting) = (Instant::now(), Waiting::default());
+        let later = now + Duration::from_secs(1);
+        waiting.until(later, ingress("shop", 0).1);
+        assert!(!waiting.is_awaited());
+        let plans = Target::Plans("edge".into());
+        waiting.hold(later, plans.clone());
+        waiting.hold(later, address("shop", 1).1);
+        assert!(waiting.is_held(&plans) && waiting.release(&plans) && !waiting.release(&plans));
+        assert!(waiting.is_awaited(), "its timer is there still");
+        assert_eq!((waiting.due(now), waiting.next()), (None, Some(later)));
+        let due: Vec<_> = std::iter::from_fn(|| waiting.due(later)).collect();
+        assert_eq!(due, [address("shop", 1).1, plans, ingress("shop", 0).1]);
+        assert!(!waiting.is_awaited() && !waiting.holds_any());
+    }
+}
