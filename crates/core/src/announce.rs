@@ -1,10 +1,18 @@
 //! Kubernetes Events without a flood: what is said again raises a count instead of a new Event, and no
-//! object gets more than its share, as client-go's correlator does. It decides; the runtime writes.
+//! object gets more than its share, as client-go's correlator does. Namespaces take turns, each with a budget of its
+//! own, so a namespace about which much is said silences no other. What cannot be said yet waits. It decides; the
+//! runtime writes.
 
+mod budget;
+
+#[cfg(test)]
+mod tests;
+
+use crate::fair::Queue;
 use crate::key::{ConsumerRef, ObjectKey};
-use std::collections::{BTreeMap, HashMap};
+use budget::{Budget, Recent};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,12 +129,20 @@ pub struct Limits {
     pub burst: u32,
     /// How long until it may have another one.
     pub refill: Duration,
+    /// Writes that the objects of a namespace may have at once.
+    pub namespace_burst: u32,
+    /// How long until they may have another one.
+    pub namespace_refill: Duration,
     /// Writes that all objects together may have at once.
     pub total_burst: u32,
     /// How long until they may have another one.
     pub total_refill: Duration,
     /// Events and objects that are remembered.
     pub remembered: usize,
+    /// Objects of one namespace, with a reason each, about which something waits to be said.
+    pub waiting: usize,
+    /// Those of all namespaces together; beyond it each namespace has an equal part.
+    pub total_waiting: usize,
 }
 
 impl Default for Limits {
@@ -135,22 +151,38 @@ impl Default for Limits {
             window: Duration::from_secs(600),
             burst: 25,
             refill: Duration::from_secs(300),
+            namespace_burst: 100,
+            namespace_refill: Duration::from_millis(400),
             total_burst: 200,
             total_refill: Duration::from_millis(200),
             remembered: 4096,
+            waiting: 1024,
+            total_waiting: 16 * 1024,
         }
     }
 }
 
-/// Remembers what was said.
+/// What waits about one object for one reason: so many messages, the latest ones.
+const MESSAGES: usize = 8;
+/// Objects of a namespace about which something may always wait.
+const LEAST_WAITING: usize = 16;
+
+/// An object and the reason for which something is said about it.
+type Subject = (About, Arc<str>);
+
+/// Remembers what was said, and what waits to be said.
 #[derive(Debug)]
 pub struct Announcer {
     limits: Limits,
     said: Recent<Announcement, Said>,
-    budgets: Recent<About, Budget>,
+    objects: Recent<About, Budget>,
+    namespaces: Recent<Arc<str>, Budget>,
     /// What all objects have used together.
     total: Budget,
     next: u64,
+    /// What waits, by namespace; warnings first.
+    waiting: Queue<Arc<str>, Subject>,
+    messages: BTreeMap<Subject, VecDeque<Announcement>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -162,236 +194,137 @@ struct Said {
     written: bool,
 }
 
-/// How many writes an object has used, and since when the oldest of them is growing back.
-#[derive(Clone, Copy, Debug)]
-struct Budget {
-    used: u32,
-    since: Duration,
-}
-
 impl Announcer {
     /// One that has said nothing.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
             said: Recent::default(),
-            budgets: Recent::default(),
-            total: Budget { used: 0, since: Duration::ZERO },
+            objects: Recent::default(),
+            namespaces: Recent::default(),
+            total: Budget::new(Duration::ZERO),
             next: 0,
+            waiting: Queue::default(),
+            messages: BTreeMap::new(),
         }
     }
 
-    /// Something is to be said now; `now` is monotonic. None: not this time. The count goes on
-    /// and is told with the next write.
-    pub fn step(&mut self, announcement: Announcement, now: Duration) -> Option<Write> {
-        let Limits { window, remembered, .. } = self.limits;
-        let allowed = self.spend(&announcement.object, now);
-        let before = self.said.get(&announcement).copied();
-        let before = before.filter(|said| now.saturating_sub(said.last) <= window);
-        let mut said = before.unwrap_or_else(|| {
-            self.next += 1;
-            Said { id: self.next, count: 0, last: now, written: false }
-        });
+    /// Something is to be said; `now` is monotonic. False: too much about objects of its namespace waits already.
+    pub fn say(&mut self, announcement: Announcement, now: Duration) -> bool {
+        let namespace = Arc::clone(announcement.object.namespace());
+        let subject = (announcement.object.clone(), Arc::clone(&announcement.reason));
+        if !self.messages.contains_key(&subject)
+            && self.waiting.waiting(&namespace) >= self.room(&namespace)
+        {
+            return false;
+        }
+        let mut said = self.recall(&announcement, now);
         said.count = said.count.saturating_add(1);
         said.last = now;
-        let Said { id, count, written, .. } = said;
-        said.written |= allowed;
-        self.said.put(announcement, said, remembered);
-        match (allowed, written) {
-            (false, _) => None,
-            (true, false) => Some(Write::Create { id, count }),
-            (true, true) => Some(Write::Update { id, count }),
+        self.said.put(announcement.clone(), said, self.limits.remembered);
+        let rank = u8::from(announcement.severity == Severity::Normal);
+        let messages = self.messages.entry(subject.clone()).or_default();
+        if !messages.contains(&announcement) {
+            messages.push_back(announcement);
         }
+        if messages.len() > MESSAGES {
+            messages.pop_front();
+        }
+        self.waiting.insert(&namespace, rank, subject);
+        true
+    }
+
+    /// How much of a namespace may wait.
+    fn room(&self, namespace: &Arc<str>) -> usize {
+        let new = usize::from(self.waiting.waiting(namespace) == 0);
+        let share = self.limits.total_waiting / (self.waiting.tenants() + new);
+        share.max(LEAST_WAITING).min(self.limits.waiting)
+    }
+
+    /// What is known of something that was said, or is said for the first time in a while.
+    fn recall(&mut self, announcement: &Announcement, now: Duration) -> Said {
+        let before = self.said.get(announcement).copied();
+        let recent = before.filter(|said| now.saturating_sub(said.last) <= self.limits.window);
+        recent.unwrap_or_else(|| {
+            self.next += 1;
+            Said { id: self.next, count: 0, last: now, written: false }
+        })
+    }
+
+    /// What may be written now, or None: nothing waits, or it has to wait longer.
+    pub fn take(&mut self, now: Duration) -> Option<(Announcement, Write)> {
+        self.total.grow(self.limits.total_refill, now);
+        if self.total.used >= self.limits.total_burst {
+            return None;
+        }
+        let (namespace, subject) = self.choose(now)?;
+        self.spend(&namespace, &subject.0, now);
+        let messages = self.messages.get_mut(&subject)?;
+        let announcement = messages.pop_front()?;
+        if messages.is_empty() {
+            self.messages.remove(&subject);
+            self.waiting.remove(&namespace, &subject);
+        }
+        self.waiting.served(&namespace);
+        let before = self.said.get(&announcement).copied();
+        let mut said = before.unwrap_or_else(|| self.recall(&announcement, now));
+        let (id, count) = (said.id, said.count.max(1));
+        let write = match std::mem::replace(&mut said.written, true) {
+            false => Write::Create { id, count },
+            true => Write::Update { id, count },
+        };
+        self.said.put(announcement.clone(), said, self.limits.remembered);
+        Some((announcement, write))
+    }
+
+    /// The first object that may have a write, of the namespace whose turn it is and that may have one.
+    fn choose(&self, now: Duration) -> Option<(Arc<str>, Subject)> {
+        let Limits { burst, refill, namespace_burst, namespace_refill, .. } = self.limits;
+        let left = |budget: Option<&Budget>, burst: u32, refill: Duration| {
+            let mut budget = budget.copied().unwrap_or_else(|| Budget::new(now));
+            budget.grow(refill, now);
+            budget.used < burst
+        };
+        let mut lanes = self
+            .waiting
+            .lanes()
+            .filter(|lane| left(self.namespaces.get(lane), namespace_burst, namespace_refill));
+        lanes.find_map(|lane| {
+            let mut items = self.waiting.items(lane);
+            let subject = items.find(|(object, _)| left(self.objects.get(object), burst, refill));
+            subject.map(|subject| (Arc::clone(lane), subject.clone()))
+        })
+    }
+
+    fn spend(&mut self, namespace: &Arc<str>, object: &About, now: Duration) {
+        let Limits { refill, namespace_refill, remembered, .. } = self.limits;
+        let spent = |budget: Option<&Budget>, refill: Duration| {
+            let mut budget = budget.copied().unwrap_or_else(|| Budget::new(now));
+            budget.grow(refill, now);
+            budget.used += 1;
+            budget
+        };
+        let own = spent(self.objects.get(object), refill);
+        self.objects.put(object.clone(), own, remembered);
+        let all = spent(self.namespaces.get(namespace), namespace_refill);
+        self.namespaces.put(Arc::clone(namespace), all, remembered);
+        self.total.used += 1;
+    }
+
+    /// How long until something that waits may be written, at the earliest. None: nothing waits.
+    pub fn again(&self) -> Option<Duration> {
+        (!self.waiting.is_empty()).then_some(self.limits.total_refill)
+    }
+
+    /// What waits is not said any more.
+    pub fn hush(&mut self) {
+        self.waiting = Queue::default();
+        self.messages.clear();
     }
 
     /// The Event of this id is not there: it was never created, or has expired. The next one of its
     /// kind is a new Event.
     pub fn lost(&mut self, id: u64) {
         self.said.forget(|said| said.id == id);
-    }
-
-    fn spend(&mut self, object: &About, now: Duration) -> bool {
-        let Limits { burst, refill, remembered, total_burst, total_refill, .. } = self.limits;
-        let mut budget =
-            self.budgets.get(object).copied().unwrap_or(Budget { used: 0, since: now });
-        budget.grow(refill, now);
-        self.total.grow(total_refill, now);
-        let allowed = budget.used < burst && self.total.used < total_burst;
-        budget.used += u32::from(allowed);
-        self.total.used += u32::from(allowed);
-        self.budgets.put(object.clone(), budget, remembered);
-        allowed
-    }
-}
-
-impl Budget {
-    /// Gives back what time gives back.
-    fn grow(&mut self, refill: Duration, now: Duration) {
-        while self.used > 0 && now.saturating_sub(self.since) >= refill {
-            self.used -= 1;
-            self.since += refill;
-        }
-        if self.used == 0 {
-            self.since = now;
-        }
-    }
-}
-
-/// A map that forgets what was not put for the longest time.
-#[derive(Debug)]
-struct Recent<K, V> {
-    entries: HashMap<K, (u64, V)>,
-    order: BTreeMap<u64, K>,
-    clock: u64,
-}
-
-impl<K, V> Default for Recent<K, V> {
-    fn default() -> Self {
-        Self { entries: HashMap::new(), order: BTreeMap::new(), clock: 0 }
-    }
-}
-
-impl<K: Clone + Eq + Hash, V> Recent<K, V> {
-    fn get(&self, key: &K) -> Option<&V> {
-        self.entries.get(key).map(|(_, value)| value)
-    }
-
-    fn put(&mut self, key: K, value: V, most: usize) {
-        self.clock += 1;
-        self.order.insert(self.clock, key.clone());
-        if let Some((before, _)) = self.entries.insert(key, (self.clock, value)) {
-            self.order.remove(&before);
-        }
-        while self.entries.len() > most
-            && let Some((_, oldest)) = self.order.pop_first()
-        {
-            self.entries.remove(&oldest);
-        }
-    }
-
-    fn forget(&mut self, which: impl Fn(&V) -> bool) {
-        let order = &mut self.order;
-        self.entries.retain(|_, (put, value)| {
-            let keep = !which(value);
-            if !keep {
-                order.remove(put);
-            }
-            keep
-        });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::key::ConsumerKind;
-
-    fn about(object: &str, message: &str) -> Announcement {
-        Announcement {
-            object: About::Consumer(ConsumerRef {
-                kind: ConsumerKind::Service,
-                namespace: "shop".into(),
-                name: object.into(),
-                uid: "u".into(),
-            }),
-            severity: Severity::Warning,
-            reason: "PortTaken".into(),
-            message: message.into(),
-        }
-    }
-
-    fn at(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
-    #[test]
-    fn the_same_again_raises_the_count_and_something_else_is_new() {
-        let mut announcer = Announcer::new(Limits::default());
-        assert_eq!(announcer.step(about("a", "m"), at(0)), Some(Write::Create { id: 1, count: 1 }));
-        assert_eq!(announcer.step(about("a", "m"), at(1)), Some(Write::Update { id: 1, count: 2 }));
-        assert_eq!(announcer.step(about("a", "n"), at(2)), Some(Write::Create { id: 2, count: 1 }));
-        assert_eq!(announcer.step(about("b", "m"), at(2)), Some(Write::Create { id: 3, count: 1 }));
-    }
-
-    #[test]
-    fn the_same_after_the_window_is_new() {
-        let mut announcer = Announcer::new(Limits::default());
-        announcer.step(about("a", "m"), at(0));
-        assert_eq!(
-            announcer.step(about("a", "m"), at(600)),
-            Some(Write::Update { id: 1, count: 2 })
-        );
-        assert_eq!(
-            announcer.step(about("a", "m"), at(1201)),
-            Some(Write::Create { id: 2, count: 1 })
-        );
-    }
-
-    #[test]
-    fn an_object_has_a_burst_and_then_one_write_in_five_minutes_and_others_have_theirs() {
-        let mut announcer = Announcer::new(Limits::default());
-        let writes = |announcer: &mut Announcer, seconds| {
-            (0..100).filter(|_| announcer.step(about("a", "m"), at(seconds)).is_some()).count()
-        };
-        assert_eq!(writes(&mut announcer, 0), 25);
-        assert_eq!(writes(&mut announcer, 299), 0);
-        assert_eq!(
-            announcer.step(about("a", "m"), at(300)),
-            Some(Write::Update { id: 1, count: 201 })
-        );
-        assert_eq!(writes(&mut announcer, 301), 0);
-        assert_eq!(writes(&mut announcer, 900), 2);
-        assert_eq!(
-            announcer.step(about("b", "m"), at(301)),
-            Some(Write::Create { id: 2, count: 1 })
-        );
-        assert_eq!(writes(&mut announcer, 1_000_000), 25);
-    }
-
-    #[test]
-    fn all_objects_together_have_a_burst_and_then_five_writes_a_second() {
-        let mut announcer = Announcer::new(Limits::default());
-        let writes = |announcer: &mut Announcer, seconds| {
-            let all = 0..1000;
-            all.filter(|i| announcer.step(about(&i.to_string(), "m"), at(seconds)).is_some())
-                .count()
-        };
-        assert_eq!(writes(&mut announcer, 0), 200);
-        assert_eq!(writes(&mut announcer, 1), 5);
-    }
-
-    #[test]
-    fn what_could_not_be_said_at_first_is_created_when_it_can() {
-        let limits = Limits { burst: 1, ..Limits::default() };
-        let mut announcer = Announcer::new(limits);
-        announcer.step(about("a", "m"), at(0));
-        assert_eq!(announcer.step(about("a", "n"), at(1)), None);
-        let said = announcer.step(about("a", "n"), at(300));
-        assert_eq!(said, Some(Write::Create { id: 2, count: 2 }));
-    }
-
-    #[test]
-    fn an_event_that_was_lost_is_created_again() {
-        let mut announcer = Announcer::new(Limits::default());
-        announcer.step(about("a", "m"), at(0));
-        announcer.lost(1);
-        assert_eq!(announcer.step(about("a", "m"), at(1)), Some(Write::Create { id: 2, count: 1 }));
-    }
-
-    #[test]
-    fn memory_is_bounded_and_the_oldest_goes_first() {
-        let limits = Limits { remembered: 10, total_burst: 5000, ..Limits::default() };
-        let mut announcer = Announcer::new(limits);
-        for i in 0..1000 {
-            announcer.step(about(&i.to_string(), "m"), at(0));
-        }
-        assert_eq!((announcer.said.entries.len(), announcer.said.order.len()), (10, 10));
-        assert_eq!((announcer.budgets.entries.len(), announcer.budgets.order.len()), (10, 10));
-        let again = announcer.step(about("999", "m"), at(1));
-        assert_eq!(again, Some(Write::Update { id: 1000, count: 2 }));
-        assert_eq!(
-            announcer.step(about("0", "m"), at(1)),
-            Some(Write::Create { id: 1001, count: 1 })
-        );
     }
 }

@@ -1,7 +1,7 @@
 //! Writes Kubernetes Events as `bowline_core::announce` decides, so that `kubectl describe` shows what is
-//! wrong with an object. An Event that cannot be written is forgotten: nothing waits for it. What a process
-//! says for the first time has a name made of what it says, so that a new leader does not repeat what the
-//! one before it has told.
+//! wrong with an object. An Event that the API refuses is forgotten, one that it does not answer is written
+//! later. What a process says for the first time has a name made of what it says, so that a new leader does
+//! not repeat what the one before it has told.
 
 use crate::metrics::Metrics;
 use crate::patience::answer;
@@ -13,23 +13,27 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Error, Resource as _};
+use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// What waits to be written; more is dropped rather than kept.
-const WAITING: usize = 1024;
+/// So long nothing is written after the API has not answered.
+const UNANSWERED: Duration = Duration::from_secs(1);
 
 /// Where announcements are handed in.
 #[derive(Clone, Debug)]
 pub(crate) struct Announcements {
-    sender: mpsc::Sender<Announcement>,
-    /// Whether what waits is written, or dropped.
+    announcer: Arc<Mutex<Announcer>>,
+    /// Wakes the writer, which ends when all of these are gone.
+    wake: mpsc::Sender<()>,
+    /// Whether what is announced is written, or dropped.
     speaks: Arc<AtomicBool>,
+    begun: Instant,
 }
 
 impl Announcements {
@@ -37,46 +41,75 @@ impl Announcements {
     /// speaks then.
     pub(crate) fn speak(&self, speaks: bool) {
         self.speaks.store(speaks, Ordering::Relaxed);
+        if !speaks {
+            self.announcer.lock().hush();
+        }
     }
 
-    /// Says something, unless far too much is being said already.
+    /// Says something, unless far too much is being said about objects of its namespace already.
     pub(crate) fn say(&self, announcement: Announcement) {
-        if self.sender.try_send(announcement).is_err() {
-            tracing::debug!("an Event was dropped: too many wait");
+        if !self.speaks.load(Ordering::Relaxed) {
+            return;
         }
+        if !self.announcer.lock().say(announcement, self.begun.elapsed()) {
+            tracing::debug!("an Event was dropped: too many of its namespace wait");
+        }
+        // If it is full, the writer is about to look.
+        let _ = self.wake.try_send(());
     }
 }
 
-/// Writes Events until all who announce are gone.
+/// Writes Events until all [`Announcements`] are dropped and nothing that may be written now is left.
 pub(crate) fn start(
     client: Client,
     component: &'static str,
     instance: String,
     metrics: Metrics,
 ) -> (Announcements, impl Future<Output = ()> + Send + 'static) {
-    let (sender, mut waiting) = mpsc::channel::<Announcement>(WAITING);
+    let (wake, mut woken) = mpsc::channel::<()>(1);
+    let announcer = Arc::new(Mutex::new(Announcer::new(Limits::default())));
     let speaks = Arc::new(AtomicBool::new(false));
-    let speaking = Arc::clone(&speaks);
+    let (shared, speaking, begun) = (Arc::clone(&announcer), Arc::clone(&speaks), Instant::now());
     let run = async move {
         let mut shell =
             Shell { client, component, instance, names: HashMap::new(), said: HashSet::new() };
-        let mut announcer = Announcer::new(Limits::default());
-        let begun = Instant::now();
-        while let Some(announcement) = waiting.recv().await {
-            if !speaking.load(Ordering::Relaxed) {
-                continue;
-            }
-            let Some(write) = announcer.step(announcement.clone(), begun.elapsed()) else {
+        let mut over = false;
+        loop {
+            let next = shared.lock().take(begun.elapsed());
+            let Some((announcement, write)) = next else {
+                if over {
+                    return;
+                }
+                let again = shared.lock().again();
+                let again = async {
+                    match again {
+                        Some(wait) => tokio::time::sleep(wait).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    heard = woken.recv() => over = heard.is_none(),
+                    () = again => {}
+                }
                 continue;
             };
             if let Err((id, error)) = shell.write(&announcement, write).await {
                 metrics.error("Event");
                 tracing::debug!(object = %announcement.object, %error, "cannot write an Event");
-                announcer.lost(id);
+                shared.lock().lost(id);
+                // What the API refuses it would refuse again, but for the count of an Event that is gone.
+                let answered = matches!(error, Error::Api(_));
+                let gone = matches!(write, Write::Update { .. });
+                if (gone || !answered) && !over && speaking.load(Ordering::Relaxed) {
+                    shared.lock().say(announcement, begun.elapsed());
+                }
+                if !answered {
+                    tokio::time::sleep(UNANSWERED).await;
+                }
             }
         }
     };
-    (Announcements { sender, speaks }, run)
+    (Announcements { announcer, wake, speaks, begun }, run)
 }
 
 struct Shell {
