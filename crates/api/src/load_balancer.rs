@@ -255,7 +255,7 @@ pub struct LoadBalancerStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
     pub consumers: Vec<Consumer>,
-    /// Who asked for it and was refused: the first 20.
+    /// Who asked for it and was refused: 20, of every namespace its share.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "atomic"))]
     pub refused: Vec<Refusal>,

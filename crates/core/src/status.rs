@@ -2,6 +2,7 @@
 //! already written into the status of consumers and load balancers. The leader's writer compares it
 //! with what is there; nothing here is written or timed.
 
+use crate::fair;
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::outcome::{Outcome, Problem, State};
 use crate::point::Point;
@@ -356,7 +357,7 @@ pub struct LoadBalancerStatus {
     pub addresses: Vec<IpAddr>,
     /// Who uses it, at most [`MOST_CONSUMERS`].
     pub consumers: Vec<ConsumerRef>,
-    /// Who was refused and why, at most [`MOST_REFUSED`].
+    /// Which consumers were refused and why, at most [`MOST_REFUSED`]: of every namespace its share.
     pub refused: Vec<(ConsumerRef, Problem)>,
     /// Whether the plan is in force.
     pub programmed: Condition,
@@ -402,12 +403,13 @@ pub fn load_balancer<'a>(
     let waiting = waiting(known.verdict).filter(|_| !known.catching_up);
     let undone =
         known.undone.iter().map(|undone| (undone.consumer.clone(), undone.problem.clone()));
-    let refused: Vec<_> = known
+    // A namespace with many refusals hides those of no other.
+    let refused = known
         .refused
         .flat_map(|it| refusals_by(it, known.name))
         .chain(undone.clone())
-        .take(MOST_REFUSED)
-        .collect();
+        .map(|it| (Arc::clone(&it.0.namespace), it));
+    let refused = fair::share(refused, MOST_REFUSED);
     let waits = waiting.as_ref().map(|waiting| waiting.message(known.name));
     let own = undone.into_iter().find(|(consumer, _)| consumer.kind == ConsumerKind::LoadBalancer);
     let programmed = match (&waiting, own) {

@@ -315,3 +315,22 @@ fn who_moves_shows_the_name_that_serves_it_until_it_is_served_by_the_other() {
     let address = vec![at("192.0.2.1")];
     assert_eq!(shown(&behind(), &address), (vec![], false), "of neither of them");
 }
+
+#[test]
+fn a_namespace_with_many_refusals_hides_those_of_no_other() {
+    let verdict = Verdict { phase: Phase::Running, applied: Some(1) };
+    let refused = |namespace: &str, name: String| {
+        let consumer = ConsumerRef { namespace: namespace.into(), name: name.into(), ..web() };
+        Refusal { consumer, ..refusal(Extent::Part, "taken") }
+    };
+    let shown = |evil: usize| {
+        let crowd = (0..evil).map(|n| refused("evil", format!("{n:03}")));
+        let undone: Vec<_> = crowd.chain([refused("shop", "web".to_owned())]).collect();
+        let status = load_balancer(Known { undone: &undone, ..known(Some(&verdict)) });
+        status.refused.into_iter().map(|(consumer, _)| consumer.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(300).len(), MOST_REFUSED);
+    assert_eq!(shown(300).last(), Some(&web().to_string()));
+    // More of them change nothing of what is shown.
+    assert_eq!(shown(300), shown(20));
+}
