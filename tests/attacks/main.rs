@@ -16,3 +16,4 @@ mod programs;
 mod stage;
 mod takeover;
 mod tenants;
+mod turns;

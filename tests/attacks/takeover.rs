@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// The namespaces that have a host in the Plans of the load balancer.
-async fn recorded(stage: &Stage, host: &str) -> Vec<String> {
+pub(crate) async fn recorded(stage: &Stage, host: &str) -> Vec<String> {
     let (_, list) = stage.cluster.get(&objects::path("Plan", SYSTEM, "")).await;
     let mut found = Vec::new();
     for plan in list["items"].as_array().into_iter().flatten() {
