@@ -17,9 +17,10 @@ use bowline_core::plan::{CertificateRef, Limits, Pool, Serves, SiteTls, Timeouts
 use bowline_core::update::{Certificate, Change, Report, ResolvedSite, Update};
 use bowline_drivers::Driver as _;
 use bowline_drivers::nginx::{Counters, Options, drive};
+use common::folder::parent;
 use common::{
     Folder, answers, ask, backend, consumer, eventually, exact, first, free_port, get, listener,
-    members, parent, plain, pool, put, settled, site, slow,
+    members, plain, pool, put, settled, site, slow,
 };
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

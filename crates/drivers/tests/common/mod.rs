@@ -1,9 +1,9 @@
 //! What tests of drivers of programs have in common: members that answer with their name, plans, requests.
 #![allow(dead_code, reason = "each test uses its part")]
 
-mod folder;
+pub(crate) mod folder;
 
-pub(crate) use folder::{Folder, parent, running};
+pub(crate) use folder::{Folder, running};
 
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::plan::{

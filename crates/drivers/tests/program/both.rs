@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
+use tokio::task::{LocalSet, spawn_local};
 
 /// Drives it with this, and waits until it is in force.
 pub(crate) async fn start(options: Options, update: &Update) -> (Driven, Report) {
@@ -40,7 +41,7 @@ pub(crate) fn signal(pid: u32, name: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_test_that_fails_leaves_no_program_running() {
     let (told, pids_of) = tokio::sync::oneshot::channel();
-    let failed = tokio::spawn(async move {
+    let fails = async move {
         let folder = Folder::new();
         let a = backend("a").await;
         let (_, update) = first(&[a]).await;
@@ -49,8 +50,9 @@ async fn a_test_that_fails_leaves_no_program_running() {
         assert!(!pids.is_empty() && pids.iter().all(|pid| running(folder.path()).contains(pid)));
         told.send((folder.path().to_owned(), pids)).unwrap();
         panic!("as a test fails");
-    });
-    assert!(failed.await.unwrap_err().is_panic());
+    };
+    let failed: Result<(), _> = LocalSet::new().run_until(async { spawn_local(fails).await }).await;
+    assert!(failed.unwrap_err().is_panic());
     let (folder, pids) = pids_of.await.unwrap();
     eventually("all of them to end", async || {
         let ended = |pid: &u32| {
