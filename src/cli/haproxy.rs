@@ -1,7 +1,7 @@
 //! HAProxy as `bowline agent` drives it: its flags, and where its files are when nothing is said.
 
 use super::program::ProgramFlags;
-use bowline_drivers::haproxy::{Counters, Options, drive};
+use bowline_drivers::haproxy::{Counters, Options, SHUTDOWN_TIMEOUT, drive};
 use bowline_drivers::program::Driven;
 use bowline_runtime::metrics::Metrics;
 use std::path::PathBuf;
@@ -53,6 +53,8 @@ impl HaproxyFlags {
             master_socket: within(self.haproxy_master_socket, "master.sock")?,
             folder,
             min_reload_interval: program.min_reload_interval(),
+            max_old_generations: program.max_old_generations(),
+            shutdown_timeout: SHUTDOWN_TIMEOUT,
             compare_every: COMPARE,
             access_log,
         };

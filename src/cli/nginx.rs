@@ -44,6 +44,7 @@ impl NginxFlags {
             exec: program.exec(),
             folder: std::path::absolute(&self.nginx_folder)?,
             min_reload_interval: program.min_reload_interval(),
+            max_old_generations: program.max_old_generations(),
             shutdown_timeout: Duration::from_secs(self.nginx_shutdown_timeout),
             access_log,
         };

@@ -1,6 +1,7 @@
 //! What is the same for every proxy that is a program of its own: whether it is started, and how often it may
 //! be reloaded.
 
+use bowline_drivers::program::MAX_OLD_GENERATIONS;
 use std::time::Duration;
 
 /// How another program is driven.
@@ -14,6 +15,15 @@ pub(super) struct ProgramFlags {
     /// The least time from the end of a reload to the next, in seconds; what comes meanwhile is one reload
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     min_reload_interval: u64,
+
+    /// How many reloads may have left processes behind that finish connections; beyond it some of these connections end
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = MAX_OLD_GENERATIONS,
+        value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000)
+    )]
+    max_old_generations: usize,
 }
 
 impl ProgramFlags {
@@ -25,5 +35,10 @@ impl ProgramFlags {
     /// The least time between two reloads.
     pub(super) fn min_reload_interval(&self) -> Duration {
         Duration::from_secs(self.min_reload_interval)
+    }
+
+    /// How many old generations of processes there may be.
+    pub(super) fn max_old_generations(&self) -> usize {
+        self.max_old_generations
     }
 }

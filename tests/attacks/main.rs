@@ -9,6 +9,7 @@
 )]
 
 mod flood;
+mod generations;
 mod listeners;
 mod programs;
 #[path = "../traffic/stage.rs"]

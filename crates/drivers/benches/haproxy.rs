@@ -16,8 +16,8 @@ use bowline_core::update::Update;
 use bowline_drivers::Driver as _;
 use bowline_drivers::desired::Desired;
 use bowline_drivers::haproxy::render::{Settings, render};
-use bowline_drivers::haproxy::{Counters, Held, Options, Version, drive};
-use bowline_drivers::program::Excluded;
+use bowline_drivers::haproxy::{Counters, Held, Options, SHUTDOWN_TIMEOUT, Version, drive};
+use bowline_drivers::program::{Excluded, MAX_OLD_GENERATIONS};
 use common::stage::{
     MEMBERS, Plain, Stage, answered_by, asked, free_port, median, memory, program, shown,
 };
@@ -74,6 +74,8 @@ async fn by_commands(stage: &Stage) -> Duration {
         admin_socket: folder.path().join("admin.sock"),
         master_socket: folder.path().join("master.sock"),
         min_reload_interval: Duration::ZERO,
+        max_old_generations: MAX_OLD_GENERATIONS,
+        shutdown_timeout: SHUTDOWN_TIMEOUT,
         compare_every: Duration::from_secs(3600),
         access_log: false,
     };
@@ -125,6 +127,7 @@ fn files(folder: &Path, desired: &Desired) -> BTreeMap<String, Vec<u8>> {
         peers_socket: folder.join("peers.sock"),
         access_log: false,
         version: Version(2, 6),
+        shutdown_seconds: 3600,
         descriptors: 1 << 20,
     };
     render(desired, &Excluded::default(), &settings, &Held::default())

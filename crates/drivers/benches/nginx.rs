@@ -17,7 +17,7 @@ use bowline_drivers::Driver as _;
 use bowline_drivers::desired::Desired;
 use bowline_drivers::nginx::render::{Settings, Stream, render};
 use bowline_drivers::nginx::{Counters, Options, drive};
-use bowline_drivers::program::Excluded;
+use bowline_drivers::program::{Excluded, MAX_OLD_GENERATIONS};
 use common::stage::{
     Plain, Stage, TURNS, answered_by, asked, free_port, median, memory, program, signal,
 };
@@ -58,6 +58,7 @@ async fn by_driver(stage: &Stage) -> (Duration, Duration) {
         exec: true,
         folder: folder.path().to_owned(),
         min_reload_interval: Duration::ZERO,
+        max_old_generations: MAX_OLD_GENERATIONS,
         shutdown_timeout: Duration::from_secs(1),
         access_log: false,
     };

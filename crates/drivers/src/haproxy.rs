@@ -24,5 +24,5 @@ pub mod wanted;
 mod work;
 
 pub use budget::Held;
-pub use driver::{Counters, Options, drive};
+pub use driver::{Counters, Options, SHUTDOWN_TIMEOUT, drive};
 pub use version::Version;

@@ -6,13 +6,16 @@
 //!  Driven ── updates ──▶ Worker ── desired, excluded ──▶ Program: render, check, apply, load, look
 //!         ◀── reports ──    │
 //!                           └── Common: files and their check, addresses, the process and when it comes again
-//!                                 └── Search: who is refused, found a check at a time between updates
+//!                                 ├── Search: who is refused, found a check at a time between updates
+//!                                 └── Pace: when a reload may be, and which old processes end
 //! ```
 
+mod causes;
 pub(crate) mod common;
 mod counters;
 mod driven;
 pub(crate) mod folder;
+pub(crate) mod pace;
 pub mod pem;
 pub(crate) mod process;
 mod search;
@@ -23,6 +26,7 @@ pub(crate) mod work;
 
 pub use counters::Counters;
 pub use driven::Driven;
+pub use pace::MAX_OLD_GENERATIONS;
 pub use sieve::Rendered;
 pub use suspects::Excluded;
 

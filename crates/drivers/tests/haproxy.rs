@@ -10,6 +10,8 @@
 #[path = "program/both.rs"]
 mod both;
 mod common;
+#[path = "program/generations.rs"]
+mod generations;
 #[path = "haproxy/settings.rs"]
 mod settings;
 
@@ -74,9 +76,16 @@ fn options(folder: &Path) -> Options {
         admin_socket: folder.join("admin.sock"),
         master_socket: folder.join("master.sock"),
         min_reload_interval: Duration::from_millis(500),
+        max_old_generations: 16,
+        shutdown_timeout: Duration::from_secs(60),
         compare_every: Duration::from_secs(1),
         access_log: false,
     }
+}
+
+/// How many processes a load begins.
+fn workers_of_a_load() -> usize {
+    1
 }
 
 async fn ask(socket: &Path, message: &str) -> std::io::Result<String> {

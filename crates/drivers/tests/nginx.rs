@@ -10,6 +10,8 @@
 #[path = "program/both.rs"]
 mod both;
 mod common;
+#[path = "program/generations.rs"]
+mod generations;
 
 use both::{Stopped, signal, start};
 use bowline_core::outcome::Reason;
@@ -65,9 +67,15 @@ fn options(folder: &Path) -> Options {
         exec: true,
         folder: folder.to_owned(),
         min_reload_interval: Duration::from_millis(300),
+        max_old_generations: 16,
         shutdown_timeout: Duration::from_secs(60),
         access_log: false,
     }
+}
+
+/// How many processes a load begins.
+fn workers_of_a_load() -> usize {
+    std::thread::available_parallelism().unwrap().get()
 }
 
 /// The pid of a process of nginx that takes connections.

@@ -3,7 +3,7 @@
 
 use bowline_api::source::BareMetalType;
 use bowline_core::update::{Report, Update};
-use bowline_drivers::program::Driven;
+use bowline_drivers::program::{Driven, MAX_OLD_GENERATIONS};
 use bowline_drivers::{Driver, Error, haproxy, nginx};
 use bowline_runtime::admin::Readiness;
 use bowline_runtime::agent;
@@ -85,6 +85,8 @@ impl Programs {
                     master_socket: folder.join("master.sock"),
                     folder,
                     min_reload_interval: Duration::from_secs(1),
+                    max_old_generations: MAX_OLD_GENERATIONS,
+                    shutdown_timeout: haproxy::SHUTDOWN_TIMEOUT,
                     compare_every: Duration::from_secs(30),
                     access_log: self.access_log,
                 };
@@ -96,6 +98,7 @@ impl Programs {
                     exec: true,
                     folder,
                     min_reload_interval: Duration::from_secs(1),
+                    max_old_generations: MAX_OLD_GENERATIONS,
                     shutdown_timeout: Duration::from_secs(3600),
                     access_log: self.access_log,
                 };

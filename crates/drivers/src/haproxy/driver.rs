@@ -4,11 +4,15 @@ use super::version::{self, Version};
 use super::work::Proxy;
 use crate::Error;
 use crate::program::common::{Common, Setup};
+use crate::program::pace::Limits;
 use crate::program::{self, Driven, hopeless, process};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// How long HAProxy's processes from before a reload may finish what they have, where nothing else is said.
+pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// How HAProxy is driven.
 #[derive(Clone, Debug)]
@@ -25,6 +29,10 @@ pub struct Options {
     pub master_socket: PathBuf,
     /// The least time between two reloads.
     pub min_reload_interval: Duration,
+    /// How many old generations of processes there may be.
+    pub max_old_generations: usize,
+    /// How long processes from before a reload may finish what they have.
+    pub shutdown_timeout: Duration,
     /// How often all that runs is compared with what is wanted.
     pub compare_every: Duration,
     /// Whether HAProxy prints a line for each request.
@@ -48,6 +56,13 @@ impl Counters {
     }
 }
 
+/// How long changes of a namespace may wait for a reload. Members, hosts and certificates need none, so it is as long as keeps
+/// the old generations of one namespace as many as may be, without ending one before its time.
+fn longest_wait(options: &Options) -> Duration {
+    let generations = u32::try_from(options.max_old_generations.max(1)).unwrap_or(u32::MAX);
+    options.shutdown_timeout / generations
+}
+
 /// Finds out whether HAProxy can be driven, and begins to. Before the first update it is started only with files
 /// of before.
 pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error> {
@@ -61,7 +76,11 @@ pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error
         program: options.program.clone(),
         exec: options.exec,
         folder: options.folder.clone(),
-        min_reload_interval: options.min_reload_interval,
+        limits: Limits {
+            min: options.min_reload_interval,
+            longest: longest_wait(&options),
+            most_old: options.max_old_generations,
+        },
     };
     let common = Common::open(setup, counters.program)?;
     let version = Version::read(found);

@@ -38,6 +38,14 @@ pub fn takes_nothing(answer: &str) -> bool {
     !answer.is_empty() && !answer.lines().any(|line| line == "Stopping: 0")
 }
 
+/// Reads `show sess` of a worker: the sessions of clients, not those of the sockets that it is asked at.
+pub fn sessions(answer: &str) -> Vec<&str> {
+    let own = |line: &&str| !line.contains(" fe=GLOBAL ");
+    let id = |line| str::split_once(line, ": proto=").map(|(id, _)| id);
+    let ids = answer.lines().filter(own).filter_map(id);
+    ids.filter(|id| id.starts_with("0x")).collect()
+}
+
 /// Reads `show servers state`: servers with names of ours, by backend.
 pub fn servers(answer: &str) -> BTreeMap<Word, BTreeMap<SocketAddr, Running>> {
     /// That a server is in maintenance, by command or by file.
@@ -133,6 +141,8 @@ pub struct Processes {
     pub master: u32,
     /// The workers' pids, newest first, without old ones.
     pub workers: Vec<u32>,
+    /// The pids of old workers, newest first.
+    pub old: Vec<u32>,
     /// Reloads that failed since the last good one.
     pub failed: u32,
 }
@@ -140,10 +150,9 @@ pub struct Processes {
 /// Reads `show proc`.
 pub fn processes(answer: &str) -> Processes {
     let mut found = Processes::default();
+    let mut old = false;
     for line in answer.lines() {
-        if line.starts_with("# old") {
-            break;
-        }
+        old |= line.starts_with("# old");
         let words: Vec<_> = line.split_whitespace().collect();
         let [pid, kind, ..] = *words else { continue };
         let Ok(pid) = pid.parse() else { continue };
@@ -155,6 +164,7 @@ pub fn processes(answer: &str) -> Processes {
                 found.failed =
                     failed.and_then(|it| it.split(']').next()?.parse().ok()).unwrap_or(0);
             }
+            "worker" if old => found.old.push(pid),
             "worker" => found.workers.push(pid),
             _ => {}
         }
@@ -222,11 +232,19 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_read_without_those_that_leave() {
+    fn the_sessions_of_clients_are_told_from_our_own() {
+        let answer = "0x55f0997d69a0: proto=tcpv4 src=127.0.0.1:43738 fe=f be=b srv=s ts=00 age=1s\n\
+                      0x7f0238039e60: proto=sockpair src=unix:2 fe=GLOBAL be=<NONE> srv=<none> ts=00\n\n";
+        assert_eq!(sessions(answer), ["0x55f0997d69a0"]);
+    }
+
+    #[test]
+    fn workers_that_leave_are_told_from_the_others() {
         let answer = "#<PID>          <type>          <reloads>       <uptime>        <version>      \n\
                       1162            master          5 [failed: 2]   0d00h02m07s     2.6.12\n# workers\n\
                       1271            worker          1               0d00h00m00s     2.6.12\n# old workers\n\
                       1233            worker          3               0d00h00m43s     2.6.12\n# programs\n\n";
-        assert_eq!(processes(answer), Processes { master: 1162, workers: vec![1271], failed: 2 });
+        let found = Processes { master: 1162, workers: vec![1271], old: vec![1233], failed: 2 };
+        assert_eq!(processes(answer), found);
     }
 }

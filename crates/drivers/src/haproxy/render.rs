@@ -35,6 +35,8 @@ pub struct Settings {
     pub access_log: bool,
     /// Which HAProxy it is.
     pub version: Version,
+    /// Seconds that old processes may take to finish what they have.
+    pub shutdown_seconds: u64,
     /// How many files it may open.
     pub descriptors: usize,
 }
@@ -106,9 +108,10 @@ impl Render<'_> {
     fn everywhere(&mut self) -> Result<(), BadText> {
         let mut global = format!(
             "    default-path config\n    localpeer bowline\n    stats socket {} mode 600 level admin \
-             expose-fd listeners\n    stats timeout 1m\n    hard-stop-after 1h\n    \
+             expose-fd listeners\n    stats timeout 1m\n    hard-stop-after {}s\n    \
              ssl-default-bind-options ssl-min-ver TLSv1.2\n    tune.ssl.default-dh-param 2048\n",
-            Word::path(&self.settings.admin_socket)?
+            Word::path(&self.settings.admin_socket)?,
+            self.settings.shutdown_seconds.max(1),
         );
         let mut defaults = DEFAULTS.to_owned();
         if self.settings.access_log {

@@ -81,6 +81,7 @@ impl Proxy {
                 peers_socket: options.folder.join("peers.sock"),
                 access_log: options.access_log,
                 version,
+                shutdown_seconds: options.shutdown_timeout.as_secs(),
                 descriptors: usize::try_from(process::files()).unwrap_or(usize::MAX),
             },
             commands,
@@ -141,6 +142,9 @@ impl Proxy {
         self.observe(common).await?;
         let Some(observed) = &self.observed else { return Ok(()) };
         let found = diff(observed, &common.wanted);
+        if found.reload.is_some() && !due {
+            common.pace.need();
+        }
         let drift = found.commands.len() + usize::from(found.reload.is_some() && !due);
         if drift > 0 {
             tracing::warn!(drift, reload = ?found.reload, "HAProxy had something else than it was told");
@@ -235,6 +239,25 @@ impl Program for Proxy {
         self.leaving.clear();
         self.pid = 0;
         self.observe(common).await
+    }
+
+    /// Each load has one worker.
+    async fn old(&self, common: &Common) -> Option<Vec<Vec<u32>>> {
+        let found = self.processes(common).await.ok()?;
+        Some(found.old.into_iter().rev().map(|pid| vec![pid]).collect())
+    }
+
+    async fn end(&self, common: &Common, pids: &[u32]) {
+        let found = self.processes(common).await.unwrap_or_default();
+        for pid in pids.iter().filter(|pid| found.old.contains(pid)) {
+            if !process::end_child(*pid, found.master) {
+                self.end_sessions(*pid).await;
+            }
+        }
+    }
+
+    fn may_reload(update: &Update) -> bool {
+        !is_of_members(update)
     }
 
     async fn look(&mut self, common: &mut Common) -> Result<Seen, Error> {

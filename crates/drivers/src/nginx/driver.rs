@@ -6,6 +6,7 @@ use super::version;
 use super::work::Proxy;
 use crate::Error;
 use crate::program::common::{Common, Setup};
+use crate::program::pace::{Limits, SHORT};
 use crate::program::{self, Driven, hopeless, process};
 use prometheus_client::registry::Registry;
 use std::os::unix::fs::MetadataExt as _;
@@ -23,6 +24,8 @@ pub struct Options {
     pub folder: PathBuf,
     /// The least time between two reloads.
     pub min_reload_interval: Duration,
+    /// How many old generations of processes there may be.
+    pub max_old_generations: usize,
     /// How long old processes may take to finish what they have.
     pub shutdown_timeout: Duration,
     /// Whether a line is printed for each request.
@@ -58,7 +61,12 @@ pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error
         program: options.program,
         exec: options.exec,
         folder: options.folder.clone(),
-        min_reload_interval: options.min_reload_interval,
+        limits: Limits {
+            min: options.min_reload_interval,
+            // Members are in its file.
+            longest: SHORT,
+            most_old: options.max_old_generations,
+        },
     };
     let common = Common::open(setup, counters.0)?;
     let cannot_open = |cause| hopeless("opening the socket for nginx's log", cause);

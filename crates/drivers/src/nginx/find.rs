@@ -46,6 +46,30 @@ pub(super) fn workers(master: u32) -> Vec<u32> {
     pids().filter(|pid| takes_connections(*pid) && parent(*pid) == Some(master)).collect()
 }
 
+/// Those processes of a master that finish what they have, a list for each load, oldest first.
+pub(super) fn finishing(master: u32) -> Vec<Vec<u32>> {
+    let finishes = |pid: &u32| title(*pid).starts_with(WORKER) && !takes_connections(*pid);
+    let finishing = pids().filter(finishes).filter_map(|pid| Some((pid, stat(pid)?)));
+    let finishing = finishing.filter(|(_, stat)| stat.parent == master);
+    by_load(finishing.map(|(pid, stat)| (stat.began, pid)).collect())
+}
+
+/// Processes, each with the time at which it was forked, by the load that they are of.
+fn by_load(mut forked: Vec<(u64, u32)>) -> Vec<Vec<u32>> {
+    forked.sort_unstable();
+    let mut loads: Vec<(u64, Vec<u32>)> = Vec::new();
+    for (began, pid) in forked {
+        match loads.last_mut() {
+            Some((last, pids)) if began < *last + EARLIER => {
+                *last = began;
+                pids.push(pid);
+            }
+            _ => loads.push((began, vec![pid])),
+        }
+    }
+    loads.into_iter().map(|(_, pids)| pids).collect()
+}
+
 fn pids() -> impl Iterator<Item = u32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     all.filter_map(|it| it.file_name().to_str()?.parse().ok())
@@ -174,6 +198,13 @@ mod tests {
         process::signal(other, Signal::SIGKILL);
         master.kill().expect("it runs");
         master.wait().expect("it ends");
+    }
+
+    #[test]
+    fn processes_that_were_forked_together_are_of_one_load() {
+        let forked = vec![(530, 7), (100, 1), (101, 3), (105, 2), (520, 6), (300, 4), (308, 5)];
+        assert_eq!(by_load(forked), [vec![1, 3, 2], vec![4, 5], vec![6], vec![7]]);
+        assert!(by_load(Vec::new()).is_empty());
     }
 
     #[test]

@@ -283,6 +283,18 @@ impl Program for Proxy {
         Ok(())
     }
 
+    async fn old(&self, _common: &Common) -> Option<Vec<Vec<u32>>> {
+        self.running.as_ref().map(|it| find::finishing(it.master))
+    }
+
+    async fn end(&self, _common: &Common, pids: &[u32]) {
+        let Some(running) = &self.running else { return };
+        let own = find::finishing(running.master).concat();
+        for pid in pids.iter().filter(|pid| own.contains(pid)) {
+            find::signal(*pid, Signal::SIGTERM);
+        }
+    }
+
     async fn look(&mut self, common: &mut Common) -> Result<Seen, Error> {
         let said = status::ask(&self.settings.status_socket).await;
         let Some(running) = self.running.clone() else {

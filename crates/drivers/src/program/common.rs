@@ -4,6 +4,7 @@
 
 use super::counters::Counters;
 use super::folder::Folder;
+use super::pace::{Limits, Pace};
 use super::search::Search;
 use super::sieve::Rendered;
 use super::suspects::{self, Excluded, Suspect};
@@ -33,8 +34,8 @@ pub(crate) struct Setup {
     pub(crate) exec: bool,
     /// The folder for its files.
     pub(crate) folder: PathBuf,
-    /// The least time between two reloads.
-    pub(crate) min_reload_interval: Duration,
+    /// What bounds reloads, and processes from before them.
+    pub(crate) limits: Limits,
 }
 
 /// What the driver of a program keeps.
@@ -59,6 +60,8 @@ pub(crate) struct Common<P: Program> {
     pub(crate) reload: Option<String>,
     /// When that was over the last time.
     pub(crate) reloaded: Option<Instant>,
+    /// Since when each namespace may have a reload, and what earlier ones left behind.
+    pub(crate) pace: Pace,
     /// The one that we started.
     pub(crate) child: Option<Child>,
     pub(crate) restart: Backoff,
@@ -73,6 +76,7 @@ impl<P: Program> Common<P> {
             hopeless(format!("opening the folder {}", setup.folder.display()), cause)
         })?;
         Ok(Self {
+            pace: Pace::new(setup.limits),
             setup,
             counters,
             folder,
@@ -94,7 +98,13 @@ impl<P: Program> Common<P> {
 
     /// When the program may be loaded anew.
     pub(crate) fn reload_at(&self) -> Instant {
-        self.reloaded.map_or_else(Instant::now, |at| at + self.setup.min_reload_interval)
+        let soonest = self.soonest_reload();
+        self.pace.due().map_or(soonest, |due| due.max(soonest))
+    }
+
+    /// When the program may be loaded anew whatever changes wait.
+    pub(crate) fn soonest_reload(&self) -> Instant {
+        self.reloaded.map_or_else(Instant::now, |at| at + self.pace.min())
     }
 
     /// The program is not there, or not the one we knew: one of ours is started again.

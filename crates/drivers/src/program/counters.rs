@@ -1,6 +1,7 @@
 //! What is counted of a program.
 
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 /// What is counted of every program.
@@ -14,6 +15,10 @@ pub struct Counters {
     pub(crate) drift: Counter,
     /// Times that it was started again, or found to be another process than before.
     pub(crate) restarts: Counter,
+    /// Old generations: processes from before a reload that have connections yet.
+    pub(crate) old_generations: Gauge,
+    /// Those that were ended because there were too many.
+    pub(crate) ended_generations: Counter,
 }
 
 impl Counters {
@@ -32,9 +37,16 @@ impl Counters {
                 format!("Times that {name} was started again, or found to be another"),
                 &self.restarts,
             ),
+            (
+                "ended_generations",
+                format!("Old generations of {name} that were ended because there were too many"),
+                &self.ended_generations,
+            ),
         ];
         for (what, help, counter) in all {
             registry.register(format!("{prefix}_{what}"), help, counter.clone());
         }
+        let help = format!("Generations of {name} from before a reload that have connections yet");
+        registry.register(format!("{prefix}_old_generations"), help, self.old_generations.clone());
     }
 }

@@ -68,9 +68,28 @@ pub(crate) fn signal(pid: u32, signal: Signal) -> bool {
     i32::try_from(pid).is_ok_and(|pid| pid > 1 && kill(Pid::from_raw(pid), signal).is_ok())
 }
 
+/// Tells a process to end that is a child of this one, if it can be seen from here: pids are given out again, and
+/// another container has others.
+pub(crate) fn end_child(pid: u32, parent: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut found = status.lines().filter_map(|line| line.strip_prefix("PPid:"));
+    parent > 1 && found.any(|it| it.trim() == parent.to_string()) && signal(pid, Signal::SIGTERM)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_child_of_the_process_that_is_named_is_ended() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("it starts");
+        let own = std::process::id();
+        assert!(!end_child(child.id(), child.id()));
+        assert!(!end_child(own, own));
+        assert!(child.try_wait().expect("known").is_none());
+        assert!(end_child(child.id(), own));
+        child.wait().expect("it ends");
+    }
 
     #[tokio::test]
     async fn a_check_that_was_killed_says_nothing_of_the_file() {

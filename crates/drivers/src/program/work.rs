@@ -1,6 +1,8 @@
 //! The task that keeps a program in step: takes updates, loads it when it must and may, looks after the process,
 //! and asks what it has. Clocks and the order of things are here; what a program is and can is its [`Program`].
 
+mod old;
+
 use super::common::Common;
 use super::driven::Request;
 use super::{process, trouble};
@@ -116,6 +118,18 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
         common: &mut Common<Self>,
     ) -> impl Future<Output = Result<Seen, Error>> + Send;
 
+    /// Its processes from before the last load that finish what they have, a list for each load, oldest first; none
+    /// where that cannot be found out now.
+    fn old(&self, common: &Common<Self>) -> impl Future<Output = Option<Vec<Vec<u32>>>> + Send;
+
+    /// Ends such processes, whatever connections they have.
+    fn end(&self, common: &Common<Self>, pids: &[u32]) -> impl Future<Output = ()> + Send;
+
+    /// Whether what this update changes may need a reload.
+    fn may_reload(_update: &Update) -> bool {
+        true
+    }
+
     /// When it wants to be tended.
     fn tend_at(&self, _common: &Common<Self>) -> Option<Instant> {
         None
@@ -147,6 +161,8 @@ pub(super) struct Worker<P: Program> {
     begun: bool,
     /// What went wrong last, until all is in force.
     trouble: Option<String>,
+    /// Whether it was said that changes wait because of what earlier ones left behind.
+    told_of_wait: bool,
     reports: watch::Sender<Report>,
     look_at: Instant,
     bind_at: Instant,
@@ -155,7 +171,16 @@ pub(super) struct Worker<P: Program> {
 impl<P: Program> Worker<P> {
     pub(super) fn new(common: Common<P>, program: P, reports: watch::Sender<Report>) -> Self {
         let now = Instant::now();
-        Self { common, program, begun: false, trouble: None, reports, look_at: now, bind_at: now }
+        Self {
+            common,
+            program,
+            begun: false,
+            trouble: None,
+            told_of_wait: false,
+            reports,
+            look_at: now,
+            bind_at: now,
+        }
     }
 
     pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
@@ -252,10 +277,11 @@ impl<P: Program> Worker<P> {
     }
 
     async fn apply(&mut self, update: &Update) -> Result<Report, Error> {
+        self.take_in(update);
         self.begun = true;
-        self.common.desired.apply(update);
         self.common.forget_exclusions();
         self.bring(Some(update)).await?;
+        self.tell_of_wait();
         Ok(self.report())
     }
 
@@ -312,6 +338,7 @@ impl<P: Program> Worker<P> {
         if self.common.reload.is_none() {
             // What was refused is not wanted any more.
             self.common.search = None;
+            self.common.pace.rest();
             return Ok(());
         }
         let due = !self.common.is_searched() && self.common.reload_at() <= Instant::now();
@@ -324,6 +351,8 @@ impl<P: Program> Worker<P> {
         if self.program.find(&mut self.common).await? {
             tracing::info!("{} runs already", P::NAME);
             self.common.restart_at = None;
+            self.see_old().await;
+            self.common.pace.need();
             return self.step(None).await;
         }
         if self.common.is_searched() {
@@ -378,6 +407,9 @@ impl<P: Program> Worker<P> {
         if self.look_at <= now {
             self.look_at = now + LOOK;
             self.look().await?;
+            if self.common.pace.old() > 0 {
+                self.see_old().await;
+            }
         }
         if !self.program.runs() {
             return Ok(());
@@ -388,6 +420,7 @@ impl<P: Program> Worker<P> {
             self.common.try_binding();
             if before != self.common.excluded.listeners {
                 self.common.reload.get_or_insert_with(|| "addresses can be bound".to_owned());
+                self.common.pace.need();
                 self.step(None).await?;
             }
         }
@@ -406,8 +439,11 @@ impl<P: Program> Worker<P> {
         match seen {
             Seen::Same => self.common.restart.worked(),
             Seen::Nobody => {}
-            Seen::Astray => self.step(None).await?,
-            Seen::Deaf if self.common.reload_at() <= Instant::now() => self.load().await?,
+            Seen::Astray => {
+                self.common.pace.need();
+                self.step(None).await?;
+            }
+            Seen::Deaf if self.common.soonest_reload() <= Instant::now() => self.load().await?,
             Seen::Deaf => {}
             Seen::Other => {
                 self.program.lost(&mut self.common);
@@ -439,7 +475,9 @@ impl<P: Program> Worker<P> {
                 return Ok(());
             }
             self.program.load(&mut self.common).await?;
+            self.left_behind().await;
         }
+        self.common.pace.rest();
         self.common.search = None;
         self.common.has_loaded();
         self.common.reload = None;

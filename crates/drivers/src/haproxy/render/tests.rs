@@ -16,6 +16,7 @@ pub(in super::super) fn settings(folder: &Path) -> Settings {
         peers_socket: folder.join("peers.sock"),
         access_log: true,
         version: Version(2, 6),
+        shutdown_seconds: 3600,
         descriptors: 1 << 20,
     }
 }

@@ -7,6 +7,9 @@ use crate::haproxy::socket::Socket;
 use crate::program::work::{LOADING, Program as _, SOON};
 use tokio::time::{Instant, sleep};
 
+/// How many sessions are ended in one go: changes wait meanwhile.
+const SESSIONS: usize = 1000;
+
 impl Proxy {
     /// What its master says. One that has just reloaded is away for a moment.
     pub(super) async fn processes(&self, common: &Common) -> std::io::Result<Processes> {
@@ -57,6 +60,17 @@ impl Proxy {
             }
         }
         true
+    }
+
+    /// Ends what an old worker carries, by its master's socket: HAProxy may run in another container, where it gets no
+    /// signal of ours. The worker ends when clients have closed their side, or half a minute later; what remains is ended at the
+    /// next look.
+    pub(super) async fn end_sessions(&self, worker: u32) {
+        let listed = self.master.ask(&format!("@!{worker} show sess\n")).await.unwrap_or_default();
+        for session in readback::sessions(&listed).into_iter().take(SESSIONS) {
+            // One that has ended meanwhile is what is wanted.
+            let _ = self.master.ask(&format!("@!{worker} shutdown session {session}\n")).await;
+        }
     }
 
     /// Waits until HAProxy says that it has loaded what is wanted, and the workers from before take nothing any

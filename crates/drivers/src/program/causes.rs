@@ -1,0 +1,167 @@
+//! Which namespaces an update changes something for: their changes wait for a reload. Pure.
+
+use crate::desired::Desired;
+use bowline_core::update::{Change, ResolvedSite, Update};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+type Namespaces = BTreeSet<Arc<str>>;
+
+/// The namespaces that have something else after an update than before it. What belongs to the load balancer itself,
+/// such as a listener that Ingresses share, counts only where nothing else has changed.
+pub(super) fn namespaces(before: &Desired, update: &Update, after: &Desired) -> Namespaces {
+    let mut found = Namespaces::new();
+    let pool_of = |desired: &Desired, pool: &str| {
+        desired.pools.get(pool).map(|it| it.service.namespace.clone())
+    };
+    let all = update.complete;
+    let pools = keys(all, before.pools.keys(), after.pools.keys(), &update.pools);
+    let members = before.members.keys().chain(after.members.keys()).filter(|_| all);
+    let members = members.chain(update.members.iter().map(|it| &it.pool));
+    for pool in pools.iter().chain(members) {
+        let same = before.pools.get(pool) == after.pools.get(pool)
+            && before.members(pool) == after.members(pool);
+        if !same {
+            found.extend([before, after].into_iter().filter_map(|it| pool_of(it, pool)));
+        }
+    }
+    for site in keys(all, before.sites.keys(), after.sites.keys(), &update.sites) {
+        site_of(before.sites.get(&site), after.sites.get(&site), &mut found);
+    }
+    for key in keys(all, before.listeners.keys(), after.listeners.keys(), &update.listeners) {
+        let [was, is] = [before, after].map(|it| it.listeners.get(&key));
+        if was != is {
+            let consumers = [was, is].into_iter().flatten().map(|it| &it.consumer);
+            found.extend(consumers.map(|it| it.namespace.clone()));
+        }
+    }
+    if found.len() > 1 {
+        found.remove("");
+    }
+    found
+}
+
+/// Whether more than one namespace has something here.
+pub(super) fn is_shared(desired: &Desired) -> bool {
+    let mut all = desired.pools.values().map(|it| &it.service.namespace);
+    let first = all.next();
+    all.any(|it| Some(it) != first)
+}
+
+fn keys<'a, K: Ord + Clone + 'a, V>(
+    all: bool,
+    before: impl Iterator<Item = &'a K>,
+    after: impl Iterator<Item = &'a K>,
+    changes: &[Change<K, V>],
+) -> BTreeSet<K> {
+    if all {
+        return before.chain(after).cloned().collect();
+    }
+    let key = |change: &Change<K, V>| match change {
+        Change::Put(key, _) | Change::Remove(key) => key.clone(),
+    };
+    changes.iter().map(key).collect()
+}
+
+/// Rules of a site may be of several namespaces: those whose rules differ count, else its owner.
+fn site_of(
+    before: Option<&Arc<ResolvedSite>>,
+    after: Option<&Arc<ResolvedSite>>,
+    found: &mut Namespaces,
+) {
+    if before == after {
+        return;
+    }
+    let rules = |site: Option<&Arc<ResolvedSite>>| {
+        site.into_iter().flat_map(|it| it.rules.clone()).collect::<Vec<_>>()
+    };
+    let (was, is) = (rules(before), rules(after));
+    let gone = was.iter().filter(|rule| !is.contains(rule));
+    let new = is.iter().filter(|rule| !was.contains(rule));
+    let changed: Namespaces = gone.chain(new).map(|(_, it)| it.namespace.clone()).collect();
+    match changed.is_empty() {
+        true => found.extend([before, after].into_iter().flatten().map(|it| it.owner.clone())),
+        false => found.extend(changed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{ingress, member, pool, prefix};
+    use bowline_core::key::ConsumerRef;
+    use bowline_core::plan::{Host, ListenerProtocol, Serves};
+    use bowline_core::update::{MemberChange, SiteKey};
+
+    /// A host of each of two namespaces behind a listener that they share.
+    fn two_namespaces() -> Desired {
+        let mut desired = Desired::default();
+        let edge = ConsumerRef { namespace: "".into(), ..ingress("edge") };
+        let serves = Serves::Entry("web".into());
+        desired.put_listener("127.0.0.1:80", ListenerProtocol::Http, serves, edge);
+        for namespace in ["evil", "shop"] {
+            let mut pool = pool(namespace);
+            pool.service.namespace = namespace.into();
+            desired.put_pool(pool, &[member(1)]);
+            let consumer = ConsumerRef { namespace: namespace.into(), ..ingress("web") };
+            let rules = vec![(prefix("/", namespace), consumer)];
+            let site = ResolvedSite { owner: namespace.into(), tls: None, rules };
+            let host = Host::Exact(format!("{namespace}.example").into());
+            desired.sites.insert(SiteKey { entry: "web".into(), host }, Arc::new(site));
+        }
+        desired
+    }
+
+    /// What the update changes, told by itself and as a part of everything.
+    fn told(before: &Desired, update: &Update) -> Vec<String> {
+        let mut after = before.clone();
+        after.apply(update);
+        let found = namespaces(before, update, &after);
+        let mut whole = Update { complete: true, ..Update::default() };
+        whole.hash = update.hash;
+        assert_eq!(namespaces(before, &whole, &after), found, "told as a part of everything");
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn an_update_counts_for_the_namespaces_that_have_something_else_after_it() {
+        let desired = two_namespaces();
+        let of = |namespace: &str| {
+            let pool = desired.pools.values().find(|it| *it.service.namespace == *namespace);
+            pool.expect("a pool").clone()
+        };
+        let (shop, evil) = (of("shop"), of("evil"));
+        let put =
+            |pool: &Arc<bowline_core::plan::Pool>| Change::Put(pool.name.clone(), pool.clone());
+        let same = Update { pools: vec![put(&shop), put(&evil)], ..Update::default() };
+        assert_eq!(told(&desired, &same), [""; 0], "what is as before");
+
+        let mut other = (*evil).clone();
+        other.proxy_protocol = !other.proxy_protocol;
+        let setting = Update { pools: vec![put(&Arc::new(other))], ..Update::default() };
+        assert_eq!(told(&desired, &setting), ["evil"]);
+        let removed = Change::Remove(shop.name.clone());
+        let both = Update { pools: vec![removed, setting.pools[0].clone()], ..Update::default() };
+        assert_eq!(told(&desired, &both), ["evil", "shop"]);
+
+        let gone = MemberChange {
+            pool: shop.name.clone(),
+            members: [].into(),
+            added: Vec::new(),
+            changed: Vec::new(),
+            removed: Vec::new(),
+        };
+        let members = Update { members: vec![gone], ..Update::default() };
+        assert_eq!(told(&desired, &members), ["shop"]);
+
+        let sites = desired.sites.keys().map(|key| Change::Remove(key.clone())).collect();
+        assert_eq!(told(&desired, &Update { sites, ..Update::default() }), ["evil", "shop"]);
+        let listeners: Vec<_> = desired.listeners.keys().map(|key| Change::Remove(*key)).collect();
+        let alone = Update { listeners: listeners.clone(), ..Update::default() };
+        assert_eq!(told(&desired, &alone), [""], "the listener that all share");
+        let with = Update { listeners, ..setting };
+        assert_eq!(told(&desired, &with), ["evil"]);
+        assert!(is_shared(&desired));
+        assert!(!is_shared(&Desired::default()));
+    }
+}

@@ -1,0 +1,397 @@
+//! When a program may be loaded anew, and which old generations of its processes have to end. A reload leaves a generation
+//! behind as long as one of its connections lasts, so reloads that come faster than connections end would use up
+//! the machine. Pure: the task that drives the program tells it of loads, of processes and of the time.
+//!
+//! Each namespace waits for its own: with `k` old generations that its changes left behind, its next change waits
+//! `min · 2^k`, up to a bound of the program's. The change of another namespace waits for `min` alone, and takes along what waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How many old generations of processes there may be, where nothing else is said.
+pub const MAX_OLD_GENERATIONS: usize = 16;
+
+/// How long changes wait at most that must not be late: those of members, and those of a namespace that has the load balancer
+/// to itself, which can cut no connections but its own.
+pub(crate) const SHORT: Duration = Duration::from_secs(30);
+
+/// What bounds reloads and old generations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The least time between two reloads.
+    pub(crate) min: Duration,
+    /// How long the changes of a namespace wait at most for what its earlier ones left behind.
+    pub(crate) longest: Duration,
+    /// How many old generations there may be.
+    pub(crate) most_old: usize,
+}
+
+impl Limits {
+    /// How long a change waits after the last load with a change of its namespace, which has left this many old
+    /// generations behind.
+    fn interval(&self, old: usize, shared: bool) -> Duration {
+        let longest = if shared { self.longest } else { self.longest.min(SHORT) };
+        let doubled = u32::try_from(old).ok().and_then(|old| 2_u32.checked_pow(old));
+        let doubled = doubled.and_then(|times| self.min.checked_mul(times));
+        doubled.map_or(longest, |it| it.min(longest)).max(self.min)
+    }
+}
+
+/// Processes from before a load that have connections yet.
+#[derive(Clone, Debug)]
+struct Generation {
+    pids: Vec<u32>,
+    /// The namespaces with changes in the load that ended its service; none where that was before this agent.
+    by: BTreeSet<Arc<str>>,
+    /// When that was.
+    at: Instant,
+    /// How long it took new connections; none where that is not known.
+    served: Option<Duration>,
+    /// Whether it is being ended.
+    ends: bool,
+}
+
+/// Processes that have to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Surplus {
+    pub(super) pids: Vec<u32>,
+    /// Whether that was not said before: it may take a while.
+    pub(super) new: bool,
+}
+
+/// What is known of loads.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    limits: Limits,
+    /// Old generations, oldest first.
+    old: Vec<Generation>,
+    /// The namespaces whose changes wait for a reload.
+    asking: BTreeSet<Arc<str>>,
+    /// Whether a reload is needed for another reason than a change: it waits for no namespace.
+    needed: bool,
+    /// Whether more than one namespace uses the load balancer.
+    shared: bool,
+    /// Since when the present generation takes connections.
+    since: Option<Instant>,
+}
+
+impl Pace {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            old: Vec::new(),
+            asking: BTreeSet::new(),
+            needed: false,
+            shared: false,
+            since: None,
+        }
+    }
+
+    /// Changes of these namespaces may need a reload.
+    pub(super) fn ask(&mut self, namespaces: BTreeSet<Arc<str>>, shared: bool) {
+        self.asking.extend(namespaces);
+        self.shared = shared;
+    }
+
+    /// A reload is needed though nothing has changed.
+    pub(crate) fn need(&mut self) {
+        self.needed = true;
+    }
+
+    /// Nothing waits for a reload.
+    pub(super) fn rest(&mut self) {
+        self.asking.clear();
+        self.needed = false;
+    }
+
+    /// The least time between two reloads.
+    pub(super) fn min(&self) -> Duration {
+        self.limits.min
+    }
+
+    /// When the first of the namespaces whose changes wait may have its reload; none: any time.
+    pub(super) fn due(&self) -> Option<Instant> {
+        if self.needed {
+            return None;
+        }
+        let due = |namespace| {
+            let own = || self.old.iter().filter(|it| it.by.contains(namespace));
+            let last = own().map(|it| it.at).max()?;
+            Some(last + self.limits.interval(own().count(), self.shared))
+        };
+        // Of one without old generations nothing is to be waited for.
+        self.asking.iter().map(due).min().flatten()
+    }
+
+    /// The namespaces whose changes wait.
+    pub(super) fn asking(&self) -> &BTreeSet<Arc<str>> {
+        &self.asking
+    }
+
+    /// The program was loaded anew, and has these old processes now, a list for each generation; none: that is not
+    /// known.
+    pub(super) fn loaded(&mut self, old: Option<Vec<Vec<u32>>>, now: Instant) {
+        let by = std::mem::take(&mut self.asking);
+        let served = self.since.replace(now).map(|since| now - since);
+        if let Some(old) = old {
+            self.take(old, &by, served, now);
+        }
+        self.needed = false;
+    }
+
+    /// The program has these old processes, a list for each generation.
+    pub(super) fn seen(&mut self, old: Vec<Vec<u32>>, now: Instant) {
+        self.take(old, &BTreeSet::new(), None, now);
+    }
+
+    fn take(
+        &mut self,
+        old: Vec<Vec<u32>>,
+        by: &BTreeSet<Arc<str>>,
+        served: Option<Duration>,
+        now: Instant,
+    ) {
+        let alive: BTreeSet<u32> = old.iter().flatten().copied().collect();
+        for generation in &mut self.old {
+            generation.pids.retain(|pid| alive.contains(pid));
+        }
+        self.old.retain(|it| !it.pids.is_empty());
+        let known: BTreeSet<u32> = self.old.iter().flat_map(|it| &it.pids).copied().collect();
+        for mut pids in old {
+            pids.retain(|pid| !known.contains(pid));
+            if !pids.is_empty() {
+                self.old.push(Generation { pids, by: by.clone(), at: now, served, ends: false });
+            }
+        }
+    }
+
+    /// How many old generations there are.
+    pub(super) fn old(&self) -> usize {
+        self.old.len()
+    }
+
+    /// The processes that have to end because there are too many old generations: of the namespace that left most
+    /// behind, the generation that served for the shortest time. So quick changes of one namespace cut few connections of
+    /// others, and never those from before the changes began.
+    pub(super) fn surplus(&mut self) -> Vec<Surplus> {
+        let (ending, mut stay): (Vec<_>, Vec<_>) = self.old.iter_mut().partition(|it| it.ends);
+        let again = ending.into_iter().map(|it| Surplus { pids: it.pids.clone(), new: false });
+        let mut end: Vec<_> = again.collect();
+        while stay.len() > self.limits.most_old {
+            let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+            for namespace in stay.iter().flat_map(|it| &it.by) {
+                *counts.entry(namespace.clone()).or_default() += 1;
+            }
+            let most = counts.values().copied().max();
+            let is_of_most = |it: &Generation| {
+                let mut counts = it.by.iter().filter_map(|namespace| counts.get(namespace));
+                most.is_none() || counts.any(|count| Some(*count) == most)
+            };
+            let candidates = stay.iter().enumerate().filter(|(_, it)| is_of_most(it));
+            let served = |it: &Generation| it.served.unwrap_or(Duration::MAX);
+            let Some((at, _)) = candidates.min_by_key(|(_, it)| served(it)) else { break };
+            let ended = stay.remove(at);
+            ended.ends = true;
+            end.push(Surplus { pids: ended.pids.clone(), new: true });
+        }
+        end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const MIN: Duration = Duration::from_secs(2);
+    /// HAProxy's, and nginx's.
+    const USUAL: Limits =
+        Limits { min: MIN, longest: Duration::from_secs(225), most_old: MAX_OLD_GENERATIONS };
+    const MEMBERS_WAIT: Limits = Limits { longest: SHORT, ..USUAL };
+
+    fn namespaces(names: &[&str]) -> BTreeSet<Arc<str>> {
+        names.iter().map(|it| Arc::from(*it)).collect()
+    }
+
+    /// A program whose old generations all live for an hour.
+    struct Play {
+        pace: Pace,
+        /// How old those were that had to end, and how long they had served.
+        ended: Vec<(Duration, Duration)>,
+        now: Instant,
+        loaded: Instant,
+        processes: Vec<(Instant, u32)>,
+        next: u32,
+    }
+
+    impl Play {
+        fn new(limits: Limits) -> Self {
+            let now = Instant::now();
+            let mut pace = Pace::new(limits);
+            pace.loaded(None, now);
+            Self { pace, ended: Vec::new(), now, loaded: now, processes: Vec::new(), next: 1 }
+        }
+
+        fn groups(&self) -> Vec<Vec<u32>> {
+            self.processes.iter().map(|(_, pid)| vec![*pid]).collect()
+        }
+
+        fn pass(&mut self, time: Duration) {
+            self.now += time;
+            self.processes.retain(|(since, _)| *since + HOUR > self.now);
+            let groups = self.groups();
+            self.pace.seen(groups, self.now);
+        }
+
+        fn due(&self) -> Instant {
+            let soonest = self.loaded + self.pace.min();
+            self.pace.due().map_or(soonest, |due| due.max(soonest))
+        }
+
+        /// Loads if something waits and may be loaded now.
+        fn tick(&mut self) -> bool {
+            if self.pace.asking().is_empty() || self.due() > self.now {
+                return false;
+            }
+            self.processes.push((self.now, self.next));
+            self.next += 1;
+            let groups = self.groups();
+            self.pace.loaded(Some(groups), self.now);
+            self.loaded = self.now;
+            for Surplus { pids, .. } in self.pace.surplus() {
+                let ended = self.pace.old.iter().filter(|it| it.pids == pids);
+                let now = self.now;
+                self.ended.extend(ended.map(|it| (now - it.at, it.served.unwrap_or_default())));
+                self.processes.retain(|(_, pid)| !pids.contains(pid));
+            }
+            true
+        }
+    }
+
+    #[test]
+    fn the_changes_of_a_namespace_wait_twice_as_long_with_each_generation_left_behind() {
+        let seconds = |limits: Limits, old, shared| limits.interval(old, shared).as_secs();
+        let shared: Vec<_> = (0..10).map(|old| seconds(USUAL, old, true)).collect();
+        assert_eq!(shared, [2, 4, 8, 16, 32, 64, 128, 225, 225, 225]);
+        for (limits, shared) in [(USUAL, false), (MEMBERS_WAIT, true), (MEMBERS_WAIT, false)] {
+            let short: Vec<_> = (0..7).map(|old| seconds(limits, old, shared)).collect();
+            assert_eq!(short, [2, 4, 8, 16, 30, 30, 30]);
+        }
+        assert_eq!(seconds(USUAL, usize::MAX, true), 225);
+        let none = Limits { min: Duration::ZERO, ..USUAL };
+        assert_eq!(none.interval(5, true), Duration::ZERO, "an administrator may choose that");
+    }
+
+    #[test]
+    fn changes_without_end_cut_few_connections_late_and_none_from_before_them() {
+        // What serves for long before the changes begin is never ended; of the rest, what served shortest, late.
+        for (limits, youngest) in [(USUAL, 1800), (MEMBERS_WAIT, 400)] {
+            let mut play = Play::new(limits);
+            play.pass(Duration::from_secs(600));
+            let mut most = 0;
+            for _ in 0..4 * 3600 {
+                play.pace.ask(namespaces(&["evil"]), true);
+                play.tick();
+                most = most.max(play.processes.len());
+                play.pass(Duration::from_secs(1));
+            }
+            assert_eq!(most, MAX_OLD_GENERATIONS);
+            let ages = play.ended.iter().map(|(age, _)| age.as_secs());
+            let first = ages.min().expect("some ended");
+            assert!(first >= youngest, "one ended after {first} s");
+            assert!(play.ended.iter().all(|(_, served)| *served <= limits.longest));
+        }
+    }
+
+    #[test]
+    fn the_change_of_another_namespace_waits_for_the_least_time_alone_and_takes_along_what_waits() {
+        let mut play = Play::new(USUAL);
+        for _ in 0..1000 {
+            play.pace.ask(namespaces(&["evil"]), true);
+            play.tick();
+            play.pass(Duration::from_secs(1));
+        }
+        play.pace.ask(namespaces(&["evil"]), true);
+        assert!(play.due() > play.now + Duration::from_secs(60), "evil waits");
+        play.pace.ask(namespaces(&["shop"]), true);
+        assert!(play.due() <= play.now + MIN);
+        play.pass(MIN);
+        assert!(play.tick());
+        assert!(play.pace.asking().is_empty(), "nothing waits any more");
+    }
+
+    #[test]
+    fn what_is_needed_without_a_change_waits_for_no_namespace() {
+        let mut play = Play::new(USUAL);
+        for _ in 0..100 {
+            play.pace.ask(namespaces(&["evil"]), true);
+            play.tick();
+            play.pass(Duration::from_secs(1));
+        }
+        play.pace.ask(namespaces(&["evil"]), true);
+        assert!(play.pace.due().is_some());
+        play.pace.need();
+        assert_eq!(play.pace.due(), None);
+    }
+
+    #[test]
+    fn of_the_namespace_with_most_the_generation_that_served_shortest_ends() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut pace = Pace::new(Limits { most_old: 3, ..USUAL });
+        pace.loaded(None, at(0));
+        // The first generation served for long before evil's first change.
+        let loads = [(1000, "evil"), (1010, "evil"), (1013, "shop"), (1020, "evil")];
+        let mut groups = Vec::new();
+        for (pid, (seconds, namespace)) in (1..).zip(loads) {
+            assert!(pace.surplus().is_empty());
+            pace.ask(namespaces(&[namespace]), true);
+            groups.push(vec![pid]);
+            pace.loaded(Some(groups.clone()), at(seconds));
+        }
+        // Shop's served for 3 s; of evil's the last served for 7.
+        let ended = |new| Surplus { pids: vec![4], new };
+        assert_eq!(pace.surplus(), [ended(true)]);
+        assert_eq!(pace.surplus(), [ended(false)], "it takes its time");
+        pace.seen(vec![vec![1], vec![2], vec![3]], at(1021));
+        assert_eq!((pace.old(), pace.surplus()), (3, vec![]));
+    }
+
+    #[test]
+    fn generations_from_before_the_agent_count_and_end_last() {
+        let mut pace = Pace::new(Limits { most_old: 2, ..USUAL });
+        let now = Instant::now();
+        pace.seen(vec![vec![1, 2], vec![3]], now);
+        pace.loaded(Some(vec![vec![1, 2], vec![3]]), now);
+        pace.ask(namespaces(&["evil"]), true);
+        let now_old = vec![vec![2], vec![3], vec![4, 5]];
+        pace.loaded(Some(now_old), now + Duration::from_secs(9));
+        let ended = Surplus { pids: vec![4, 5], new: true };
+        assert_eq!((pace.old(), pace.surplus()), (3, vec![ended]));
+    }
+
+    proptest! {
+        /// Whatever namespaces ask for, and whenever: there are never more old generations than are allowed, and a
+        /// namespace without old generations waits for the least time alone.
+        #[test]
+        fn old_generations_are_bounded_in_every_history(
+            steps in prop::collection::vec((0..4_usize, 0..40_u64, any::<bool>()), 1..200),
+            most_old in 1..8_usize,
+        ) {
+            let mut play = Play::new(Limits { most_old, ..USUAL });
+            for (who, seconds, shared) in steps {
+                let name = ["a", "b", "c", "d"][who];
+                play.pace.ask(namespaces(&[name]), shared);
+                if !play.pace.old.iter().any(|it| it.by.contains(name)) {
+                    prop_assert!(play.due() <= play.loaded + MIN);
+                }
+                play.tick();
+                prop_assert!(play.processes.len() <= most_old);
+                play.pass(Duration::from_secs(seconds));
+            }
+        }
+    }
+}

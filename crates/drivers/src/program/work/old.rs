@@ -1,0 +1,72 @@
+//! What the task does about processes from before a reload: it tells the pace whose changes come and what processes are
+//! left, says that changes wait, and ends what is too much. What is decided is decided by the pace.
+
+use super::{Program, Worker};
+use crate::program::causes;
+use crate::program::pace::Surplus;
+use bowline_core::update::Update;
+use tokio::time::Instant;
+
+impl<P: Program> Worker<P> {
+    /// Takes an update in, and notes the namespaces whose changes may need a reload.
+    pub(super) fn take_in(&mut self, update: &Update) {
+        let before = P::may_reload(update).then(|| self.common.desired.clone());
+        self.common.desired.apply(update);
+        let Some(before) = before else { return };
+        let desired = &self.common.desired;
+        // At the beginning everything is new, and no namespace has changed anything.
+        let changed = self.begun.then(|| causes::namespaces(&before, update, desired));
+        self.common.pace.ask(changed.unwrap_or_default(), causes::is_shared(desired));
+    }
+
+    /// Says once that changes wait because of what earlier ones left behind.
+    pub(super) fn tell_of_wait(&mut self) {
+        let pace = &self.common.pace;
+        let soonest = self.common.soonest_reload();
+        let wait = pace.due().map(|due| due.saturating_duration_since(soonest));
+        let wait = wait.filter(|it| !it.is_zero() && self.common.reload.is_some());
+        if let (Some(wait), false) = (wait, self.told_of_wait) {
+            tracing::info!(
+                namespaces = ?pace.asking(),
+                ?wait,
+                old_generations = pace.old(),
+                "changes wait for a reload of {}: connections hold processes that earlier changes of these \
+                 namespaces left behind",
+                P::NAME
+            );
+        }
+        self.told_of_wait = wait.is_some();
+    }
+
+    /// The program has loaded its files, and left processes behind.
+    pub(super) async fn left_behind(&mut self) {
+        let old = self.program.old(&self.common).await;
+        self.common.pace.loaded(old, Instant::now());
+        self.bound_old().await;
+    }
+
+    /// Sees which processes from before the last load are left.
+    pub(super) async fn see_old(&mut self) {
+        if let Some(old) = self.program.old(&self.common).await {
+            self.common.pace.seen(old, Instant::now());
+            self.bound_old().await;
+        }
+    }
+
+    /// Ends those that are too many.
+    async fn bound_old(&mut self) {
+        let old = i64::try_from(self.common.pace.old()).unwrap_or(i64::MAX);
+        self.common.counters.old_generations.set(old);
+        for Surplus { pids, new } in self.common.pace.surplus() {
+            if new {
+                tracing::warn!(
+                    ?pids,
+                    "{} has too many old generations: one is ended with its connections",
+                    P::NAME
+                );
+                self.common.counters.ended_generations.inc();
+            }
+            self.program.end(&self.common, &pids).await;
+        }
+    }
+}
