@@ -180,22 +180,29 @@ fn expected(cluster: &Cluster, names: &ServerNames) -> Vec<Vec<String>> {
         if *port.mode != *"http" {
             continue;
         }
+        lines.push("http-request set-var(txn.host) req.hdr(host),field(1,:),lower".to_owned());
         // Names before wildcards, and regular expressions last.
-        for kind in ["str", "end", "reg"] {
+        for kind in ["str", "end"] {
             for entry in cluster.services.iter().filter(|entry| entry.port == *port) {
                 for name in all_names(entry, names) {
-                    let (how, text) = match (name.strip_prefix('~'), name.strip_prefix('*')) {
-                        (Some(regexp), _) => ("reg", regexp.to_owned()),
-                        (_, Some(end)) => ("end", end.to_lowercase()),
-                        _ => ("str", name.to_lowercase()),
+                    let (how, text) = match name.strip_prefix('*') {
+                        _ if name.starts_with('~') => continue,
+                        Some(end) => ("end", end.to_lowercase()),
+                        None => ("str", name.to_lowercase()),
                     };
                     if how == kind {
                         lines.push(format!(
-                            "use_backend backend_{entry} if {{ req.hdr(host),field(1,:),lower -m {how} -- {text} }}"
+                            "use_backend backend_{entry} if {{ var(txn.host) -m {how} -- {text} }}"
                         ));
                     }
                 }
             }
+        }
+        for expression in cluster.expressions.iter().filter(|it| it.port == *port) {
+            let (entry, text) = (expression.entry(), &expression.name[1..]);
+            lines.push(format!(
+                "use_backend backend_{entry} if {{ var(txn.host) -m reg -- {text} }}"
+            ));
         }
     }
     for entry in &cluster.services {

@@ -91,6 +91,8 @@ pub enum Reason {
     TooManyListeners,
     /// A certificate for which its namespace has no room on the load balancer.
     TooManyCertificates,
+    /// More external names than its namespace may have at one port.
+    TooManyNames,
     /// The proxy may open too few files for it.
     NoDescriptors,
     /// What is planned for it cannot be read by an agent of another version.

@@ -4,7 +4,7 @@
 
 use super::held::Held;
 use super::text::ServerName;
-use super::view::{Entry, Told};
+use super::view::{Entry, Expression, Told};
 use crate::key::ConsumerRef;
 use crate::objects::Timestamp;
 use crate::outcome::{Problem, Reason, quote};
@@ -13,6 +13,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Bound;
 use std::sync::Arc;
+
+/// How many external names a namespace has at most at one address and port: templates that know no better have the
+/// proxy compare them one by one for every request, also of others.
+pub(super) const MOST_NAMES: usize = 256;
 
 /// Who asks for a port.
 pub(super) struct Asked {
@@ -100,13 +104,16 @@ type Covered<'a> = (String, &'a ConsumerRef);
 pub(super) struct Contended {
     /// The entries that have their port and are served, in the order in which they were asked for.
     pub(super) entries: Vec<Entry>,
+    /// The regular expressions of all that have their port, in the order in which namespaces got them.
+    pub(super) expressions: Vec<Expression>,
     /// What all that have their port hold, served or not.
     pub(super) held: Held,
 }
 
 /// Decides which entries have their port, and which of their names. Names make room for many on a port; what
-/// takes all traffic of a port has it alone. A generated name belongs to the Service that it is made of, also
-/// where another has it as an external name.
+/// takes all traffic of a port has it alone. A generated name that names its namespace belongs to the Service that
+/// it is made of, also where another has it as an external name: no other namespace can make it. One that does not
+/// could be made by any namespace, so the one that has it keeps it.
 pub(super) fn contend(
     asked: Vec<Asked>,
     held: &Held,
@@ -129,6 +136,9 @@ pub(super) fn contend(
         let place = (entry.port.ip, entry.port.port);
         let kept = made.iter().filter(|name| held.has_name(entry, name));
         kept.for_each(|name| names.take(place, name, &entry.consumer));
+    }
+    for ((place, _), (name, consumer)) in kept_external(&asked, &made, held, &generated) {
+        names.take(place, name, consumer);
     }
     let mut asked: Vec<Option<Asked>> = asked.into_iter().map(Some).collect();
     let mut holders: BTreeMap<(u16, Transport), Holders> = BTreeMap::new();
@@ -177,6 +187,8 @@ pub(super) fn contend(
         kept.for_each(|name| names.take(place, name, &entry.consumer));
     }
     let mut holding = Held::default();
+    let mut expressions = Vec::new();
+    let mut room = Room::new(asked.iter().flatten(), held);
     for at in order {
         let (Some(Some(Asked { entry, .. })), Some(made)) = (asked.get_mut(at), made.get(at))
         else {
@@ -188,6 +200,7 @@ pub(super) fn contend(
         }
         let place = (entry.port.ip, entry.port.port);
         let mut kept = Vec::new();
+        let mut over = 0;
         for name in &entry.external {
             let (text, consumer) = (name.as_str(), &entry.consumer);
             let covered = || match held.has_name(entry, text) {
@@ -206,18 +219,106 @@ pub(super) fn contend(
             };
             match why {
                 Some(why) => tell(entry, Reason::HostTaken, format!("{} {why}", quote(text))),
+                None if !room.take(entry, held.has_name(entry, text)) => over += 1,
                 None => {
                     names.take(place, text, consumer);
                     kept.push(name.clone());
                 }
             }
         }
+        if over > 0 {
+            let (ip, port) = place;
+            let message = format!(
+                "{over} of its names are left out at {ip} port {port}: a namespace has {MOST_NAMES} names there at most"
+            );
+            tell(entry, Reason::TooManyNames, message);
+        }
         entry.external = kept;
         let external = entry.external.iter().map(ServerName::as_str);
-        holding.add(entry, made.iter().map(String::as_str).chain(external));
+        let all = made.iter().map(String::as_str).chain(external);
+        let regexps = all.clone().filter(|name| name.starts_with('~'));
+        expressions.extend(regexps.map(|name| Expression {
+            consumer: entry.consumer.clone(),
+            port: entry.port.clone(),
+            name: name.into(),
+        }));
+        holding.add(entry, all);
     }
+    let holding = holding.after(held);
+    let ranks = holding.ranks();
+    expressions.sort_by_cached_key(|it| ranks.of(&it.consumer.namespace, &it.port, &it.name));
     let served = asked.into_iter().flatten().filter(|asked| asked.served);
-    Contended { entries: served.map(|asked| asked.entry).collect(), held: holding }
+    Contended { entries: served.map(|asked| asked.entry).collect(), expressions, held: holding }
+}
+
+type ByName<'a> = BTreeMap<(Place, String), (&'a str, &'a ConsumerRef)>;
+
+/// External names that stay with the namespace that has them, though other Services make the same: all but those that
+/// name the namespace of the Service that makes them.
+fn kept_external<'a>(
+    asked: &'a [Asked],
+    made: &[Vec<String>],
+    held: &Held,
+    generated: impl Fn(&Entry) -> Vec<String>,
+) -> ByName<'a> {
+    let place = |entry: &Entry| (entry.port.ip, entry.port.port);
+    let mut kept = ByName::new();
+    for Asked { entry, .. } in asked.iter().filter(|asked| !is_alone(&asked.entry)) {
+        let external = entry.external.iter().map(ServerName::as_str);
+        for name in external.filter(|name| held.has_name(entry, name)) {
+            kept.entry((place(entry), backwards(name))).or_insert((name, &entry.consumer));
+        }
+    }
+    for (Asked { entry, .. }, made) in asked.iter().zip(made) {
+        for name in made {
+            let key = (place(entry), backwards(name));
+            if kept.get(&key).is_some_and(|(_, owner)| owner.namespace != entry.consumer.namespace)
+                && names_namespace(entry, name, &generated)
+            {
+                kept.remove(&key);
+            }
+        }
+    }
+    kept
+}
+
+/// Whether a generated name would be another one if the Service were in another namespace.
+fn names_namespace(entry: &Entry, name: &str, generated: impl Fn(&Entry) -> Vec<String>) -> bool {
+    let mut elsewhere = entry.clone();
+    let other = if *entry.consumer.namespace == *"a" { "b" } else { "a" };
+    elsewhere.consumer.namespace = other.into();
+    !generated(&elsewhere).iter().any(|it| it.eq_ignore_ascii_case(name))
+}
+
+/// How many external names each namespace may have yet at each place. Those that it has come first.
+struct Room(BTreeMap<(Arc<str>, Place), (usize, usize)>);
+
+impl Room {
+    fn new<'a>(asked: impl Iterator<Item = &'a Asked>, held: &Held) -> Self {
+        let mut room = Self(BTreeMap::new());
+        for Asked { entry, .. } in asked {
+            let external = entry.external.iter();
+            let had =
+                external.filter(|name| held.has_name(entry, name.as_str())).count().min(MOST_NAMES);
+            let (kept, fresh) = room.0.entry(Self::key(entry)).or_insert((0, MOST_NAMES));
+            *kept = (*kept + had).min(MOST_NAMES);
+            *fresh = MOST_NAMES - *kept;
+        }
+        room
+    }
+
+    fn key(entry: &Entry) -> (Arc<str>, Place) {
+        (entry.consumer.namespace.clone(), (entry.port.ip, entry.port.port))
+    }
+
+    /// Whether there is room for a name, which it takes.
+    fn take(&mut self, entry: &Entry, is_held: bool) -> bool {
+        let Some((kept, fresh)) = self.0.get_mut(&Self::key(entry)) else { return false };
+        let left = if is_held { kept } else { fresh };
+        let has = *left > 0;
+        *left = left.saturating_sub(1);
+        has
+    }
 }
 
 /// Whether all traffic of its port goes to it: nothing but HTTP has names.

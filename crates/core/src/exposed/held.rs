@@ -2,11 +2,11 @@
 //! Service keeps a port and a namespace keeps a name while they ask for it, however old others are that ask
 //! for the same later. The caller keeps it beside the files, so that it outlives a restart.
 
-use super::view::Entry;
+use super::view::{Entry, PortSpec};
 use crate::key::ConsumerRef;
 use crate::plan::Transport;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -15,6 +15,10 @@ use std::sync::Arc;
 pub struct Held {
     ports: BTreeSet<Port>,
     names: BTreeSet<Name>,
+    /// Those of the names that are regular expressions, in the order in which namespaces got them. Files of versions
+    /// that did not keep it have none.
+    #[serde(default)]
+    expressions: Vec<Name>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,6 +36,22 @@ struct Name {
     ip: IpAddr,
     port: u16,
     name: String,
+}
+
+impl Name {
+    fn is_expression(&self) -> bool {
+        self.name.starts_with('~')
+    }
+}
+
+/// See [`Held::ranks`].
+pub(super) struct Ranks<'a>(BTreeMap<&'a Name, usize>);
+
+impl Ranks<'_> {
+    /// The place of an expression of a namespace at a port; behind all others if it is not held.
+    pub(super) fn of(&self, namespace: &Arc<str>, port: &PortSpec, text: &str) -> usize {
+        self.0.get(&name_at(namespace, port, text)).copied().unwrap_or(usize::MAX)
+    }
 }
 
 impl Held {
@@ -59,7 +79,26 @@ impl Held {
     /// The Service has the port of this entry, and its namespace these names.
     pub(super) fn add<'a>(&mut self, entry: &Entry, names: impl IntoIterator<Item = &'a str>) {
         self.ports.insert(port(entry));
-        self.names.extend(names.into_iter().map(|text| name(entry, text)));
+        for name in names.into_iter().map(|text| name(entry, text)) {
+            if self.names.insert(name.clone()) && name.is_expression() {
+                self.expressions.push(name);
+            }
+        }
+    }
+
+    /// The same, with expressions that were held before in the order that they had, and new ones after them.
+    pub(super) fn after(mut self, before: &Self) -> Self {
+        let unordered = before.names.iter().filter(|name| name.is_expression());
+        let all = before.expressions.iter().chain(unordered).chain(&self.expressions);
+        let mut seen = BTreeSet::new();
+        let kept = all.filter(|name| self.names.contains(name) && seen.insert(*name)).cloned();
+        self.expressions = kept.collect();
+        self
+    }
+
+    /// The place of each expression in the order in which namespaces got them.
+    pub(super) fn ranks(&self) -> Ranks<'_> {
+        Ranks(self.expressions.iter().zip(0..).collect())
     }
 }
 
@@ -75,10 +114,14 @@ fn port(entry: &Entry) -> Port {
 }
 
 fn name(entry: &Entry, text: &str) -> Name {
+    name_at(&entry.consumer.namespace, &entry.port, text)
+}
+
+fn name_at(namespace: &Arc<str>, port: &PortSpec, text: &str) -> Name {
     Name {
-        namespace: entry.consumer.namespace.clone(),
-        ip: entry.port.ip.to_canonical(),
-        port: entry.port.port,
+        namespace: namespace.clone(),
+        ip: port.ip.to_canonical(),
+        port: port.port,
         name: text.to_ascii_lowercase(),
     }
 }

@@ -131,7 +131,15 @@ fn members(
 
 /// What a template agent does: it looks, keeps who has what, and writes.
 fn publish(exposed: &mut Exposed) -> (Vec<String>, Vec<(String, Reason)>) {
-    let View { cluster, told, held } = view(exposed, &settings());
+    publish_with(exposed, generated)
+}
+
+/// The same where names are made in another way.
+fn publish_with(
+    exposed: &mut Exposed,
+    generated: impl Fn(&Entry) -> Vec<String>,
+) -> (Vec<String>, Vec<(String, Reason)>) {
+    let View { cluster, told, held } = exposed.view(&settings(), generated);
     exposed.hold(Held::from_json(&held.to_json()).unwrap());
     let entries = cluster.services.iter().map(|entry| {
         let names: Vec<_> = entry.external.iter().map(ToString::to_string).collect();

@@ -108,10 +108,31 @@ pub struct Cluster {
     pub services: Vec<Entry>,
     /// The ports of the entries, each once, sorted.
     pub ports: Vec<PortSpec>,
+    /// The names of all entries that are regular expressions, in the order in which namespaces got them: of two that
+    /// match, the first is to count.
+    pub expressions: Vec<Expression>,
     /// The names of the nodes, sorted.
     pub nodes: Vec<Arc<str>>,
     /// The domain of the cluster.
     pub domain: Arc<str>,
+}
+
+/// A name of an entry that is a regular expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expression {
+    /// Whose it is.
+    pub consumer: ConsumerRef,
+    /// The port of the entry.
+    pub port: PortSpec,
+    /// As written, with its `~`.
+    pub name: Arc<str>,
+}
+
+impl Expression {
+    /// What the entry prints as.
+    pub fn entry(&self) -> String {
+        label(&self.consumer, &self.port)
+    }
 }
 
 /// kube2lb's `ServiceInformation`: a port of a Service.
@@ -162,8 +183,14 @@ impl Cluster {
     pub fn only(&self, keep: impl Fn(&ConsumerRef) -> bool) -> Self {
         let services = self.services.iter().filter(|entry| keep(&entry.consumer)).cloned();
         let services: Vec<Entry> = services.collect();
-        let ports = ports(&services);
-        Self { services, ports, nodes: self.nodes.clone(), domain: self.domain.clone() }
+        let expressions = self.expressions.iter().filter(|it| keep(&it.consumer));
+        Self {
+            ports: ports(&services),
+            expressions: expressions.cloned().collect(),
+            services,
+            nodes: self.nodes.clone(),
+            domain: self.domain.clone(),
+        }
     }
 }
 
@@ -186,10 +213,13 @@ impl Entry {
 
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PortSpec { port, mode, .. } = &self.port;
-        let (name, namespace, protocol) = (self.name(), self.namespace(), self.port.protocol());
-        write!(f, "{name}_{namespace}_{port}_{protocol}_{mode}")
+        f.write_str(&label(&self.consumer, &self.port))
     }
+}
+
+fn label(consumer: &ConsumerRef, spec: &PortSpec) -> String {
+    let (ConsumerRef { name, namespace, .. }, PortSpec { port, mode, .. }) = (consumer, spec);
+    format!("{name}_{namespace}_{port}_{}_{mode}", spec.protocol())
 }
 
 impl PortSpec {
@@ -255,7 +285,7 @@ impl Exposed {
             }
         }
         self.crowds = crowds;
-        let Contended { entries: mut services, held } =
+        let Contended { entries: mut services, mut expressions, held } =
             contend(asked, &self.held, generated, &mut told);
         services.retain(|entry| match settings.machine.has_taken(&entry.port) {
             Some(problem) => {
@@ -264,12 +294,15 @@ impl Exposed {
             }
             None => true,
         });
+        let served: BTreeSet<_> = services.iter().map(|it| (&it.consumer, &it.port)).collect();
+        expressions.retain(|it| served.contains(&(&it.consumer, &it.port)));
         told.sort();
         told.dedup();
         let nodes = self.nodes.keys().map(|key| key.name.clone()).filter(|name| is_name(name));
         let cluster = Cluster {
             nodes: nodes.collect(),
             ports: ports(&services),
+            expressions,
             services,
             domain: settings.domain.clone(),
         };

@@ -1,7 +1,7 @@
 //! What templates are given, in a form that both engines are fed from: kube2lb's schema, and beside it
 //! whatever else there is. An object of kube2lb's prints as its label, and its methods are fields.
 
-use bowline_core::exposed::view::{Cluster, Endpoint, Entry, PortSpec};
+use bowline_core::exposed::view::{Cluster, Endpoint, Entry, Expression, PortSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,6 +43,7 @@ pub fn cluster(cluster: &Cluster) -> Data {
     fields([
         ("Services", Data::List(cluster.services.iter().map(service).collect())),
         ("Ports", Data::List(cluster.ports.iter().map(port).collect())),
+        ("Expressions", Data::List(cluster.expressions.iter().map(expression).collect())),
         ("Nodes", Data::List(cluster.nodes.iter().cloned().map(Data::Text).collect())),
         ("Domain", Data::Text(cluster.domain.clone())),
     ])
@@ -61,6 +62,15 @@ pub fn service(entry: &Entry) -> Data {
         ("Timeout", Data::Number(entry.timeout_ms.into())),
         ("SourceRanges", texts(entry.source_ranges.iter().map(ToString::to_string).collect())),
         (STRING, entry.to_string().as_str().into()),
+    ])
+}
+
+/// A name that is a regular expression, and the entry that it leads to by its label alone: there may be many.
+fn expression(expression: &Expression) -> Data {
+    fields([
+        ("Service", expression.entry().as_str().into()),
+        ("Port", port(&expression.port)),
+        ("Name", server_name(&expression.name)),
     ])
 }
 

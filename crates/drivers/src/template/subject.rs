@@ -265,7 +265,13 @@ fn entries(plan: &Desired, domain: &str) -> Cluster {
     let mut services: Vec<Entry> =
         plan.listeners.values().filter_map(|resolved| entry(plan, resolved)).collect();
     services.sort_by(|a, b| (&a.consumer, &a.port).cmp(&(&b.consumer, &b.port)));
-    let cluster = Cluster { services, ports: Vec::new(), nodes: Vec::new(), domain: domain.into() };
+    let cluster = Cluster {
+        services,
+        ports: Vec::new(),
+        expressions: Vec::new(),
+        nodes: Vec::new(),
+        domain: domain.into(),
+    };
     cluster.only(|_| true)
 }
 

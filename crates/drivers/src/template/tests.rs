@@ -42,6 +42,7 @@ fn cluster(services: Vec<Entry>) -> Cluster {
     let whole = Cluster {
         services,
         ports: Vec::new(),
+        expressions: Vec::new(),
         nodes: vec!["n1.example".into(), "n2".into()],
         domain: "local".into(),
     };

@@ -77,3 +77,112 @@ fn a_generated_name_belongs_to_its_service_also_where_another_had_it_first() {
         assert_eq!(told, [("evil".to_owned(), Reason::HostTaken)]);
     }
 }
+
+fn named(name: &str, created: Timestamp, external: &[String]) -> Service {
+    Service {
+        created,
+        external: external.iter().map(|name| name.parse().unwrap()).collect(),
+        ..service(name)
+    }
+}
+
+#[test]
+fn a_generated_name_that_any_namespace_can_make_takes_no_name_that_another_has() {
+    let by_name = |entry: &Entry| vec![format!("{}.example.com", entry.name())];
+    let shop = named("shop/front", 5, &["Shop.example.com".to_owned()]);
+    let mut exposed = told(with_pod(&shop));
+    assert_eq!(publish_with(&mut exposed, by_name).0, ["shop/front Shop.example.com"]);
+    edit(&mut exposed, &service("evil/shop"));
+    for _ in 0..2 {
+        let (entries, told) = publish_with(&mut exposed, by_name);
+        assert_eq!(entries, ["shop/front Shop.example.com"]);
+        assert_eq!(told, [("evil".to_owned(), Reason::HostTaken)]);
+    }
+
+    // A process that begins anew has what was kept beside the files.
+    let mut again = told([service("evil/shop"), shop].iter().flat_map(with_pod));
+    again.hold(exposed.held().clone());
+    assert_eq!(publish_with(&mut again, by_name).0, ["shop/front Shop.example.com"]);
+    // What the holder lets go of goes to the one that waits.
+    edit(&mut again, &named("shop/front", 5, &[]));
+    assert_eq!(publish_with(&mut again, by_name).0, ["evil/shop", "shop/front"]);
+}
+
+/// Names that are regular expressions, in the order in which they are tried.
+fn expressions(exposed: &mut Exposed) -> Vec<String> {
+    let View { cluster, held, .. } = view(exposed, &settings());
+    exposed.hold(Held::from_json(&held.to_json()).unwrap());
+    let all = cluster.expressions.iter();
+    all.map(|it| format!("{}/{} {}", it.consumer.namespace, it.consumer.name, it.name)).collect()
+}
+
+#[test]
+fn an_expression_that_comes_later_is_tried_after_those_that_namespaces_have() {
+    let text = str::to_owned;
+    let of_shop = r"~^[a-z]+\.shop\.example$";
+    let mut exposed = told(with_pod(&named("shop/web", 5, &[text(of_shop)])));
+    edit(&mut exposed, &named("evil/web", 0, &[text("~^evil$")]));
+    let before = ["evil/web ~^evil$", r"shop/web ~^[a-z]+\.shop\.example$"].map(text);
+    assert_eq!(
+        expressions(&mut exposed),
+        before,
+        "the older Service is first where none has it yet"
+    );
+
+    // One more of an entry that has one already comes last.
+    let all = r"~^.*\.example$";
+    edit(&mut exposed, &named("evil/web", 0, &[text(all), text("~^evil$")]));
+    let [evil, shop] = before;
+    let after = [evil, shop, format!("evil/web {all}")];
+    assert_eq!(expressions(&mut exposed), after);
+    let mut again = told(
+        [
+            named("evil/web", 0, &[text(all), text("~^evil$")]),
+            named("shop/web", 5, &[text(of_shop)]),
+        ]
+        .iter()
+        .flat_map(with_pod),
+    );
+    again.hold(exposed.held().clone());
+    assert_eq!(expressions(&mut again), after, "also when the process begins anew");
+    // What is let go of and asked for again is new.
+    edit(&mut again, &named("evil/web", 0, &[text(all)]));
+    expressions(&mut again);
+    edit(&mut again, &named("evil/web", 0, &[text(all), text("~^evil$")]));
+    let [evil, shop, all] = after;
+    assert_eq!(expressions(&mut again), [shop, all, evil]);
+}
+
+#[test]
+fn expressions_in_a_file_without_their_order_come_before_new_ones() {
+    let shop = named("shop/web", 5, &["~^shop$".to_owned()]);
+    let mut exposed = told(with_pod(&shop));
+    expressions(&mut exposed);
+    let mut kept: serde_json::Value = serde_json::from_str(&exposed.held().to_json()).unwrap();
+    kept.as_object_mut().unwrap().remove("expressions").unwrap();
+    let mut again =
+        told([shop, named("evil/web", 0, &["~^.*$".to_owned()])].iter().flat_map(with_pod));
+    again.hold(Held::from_json(&kept.to_string()).unwrap());
+    assert_eq!(expressions(&mut again), ["shop/web ~^shop$", "evil/web ~^.*$"]);
+}
+
+#[test]
+fn a_namespace_has_so_many_names_at_a_port_and_those_that_it_has_stay() {
+    let many = |first: usize, count: usize| -> Vec<String> {
+        (first..first + count).map(|n| format!("n{n}.example")).collect()
+    };
+    let most = super::super::contend::MOST_NAMES;
+    let mut exposed = told(with_pod(&named("evil/a", 5, &many(0, most - 10))));
+    edit(&mut exposed, &named("shop/web", 6, &["shop.example".to_owned()]));
+    publish(&mut exposed);
+    // An older Service of the namespace, with many more.
+    edit(&mut exposed, &named("evil/b", 0, &many(1000, 1000)));
+    for _ in 0..2 {
+        let View { cluster, told, held } = view(&mut exposed, &settings());
+        exposed.hold(held);
+        let counts = cluster.services.iter().map(|it| it.external.len());
+        assert_eq!(counts.collect::<Vec<_>>(), [most - 10, 10, 1]);
+        let told: Vec<_> = told.iter().map(|it| (&*it.consumer.name, it.problem.reason)).collect();
+        assert_eq!(told, [("b", Reason::TooManyNames)]);
+    }
+}
