@@ -295,3 +295,28 @@ fn a_host_that_passes_between_ingresses_of_a_namespace_goes_to_no_other_between_
     assert_eq!(rules(&planner, "evil/web"), [""; 0]);
     assert_eq!(rules(&planner, "shop/web").len(), 1);
 }
+
+#[test]
+fn an_ingress_of_an_administrator_keeps_the_ports_of_a_shared_load_balancer_for_ingresses() {
+    // Without it the first Service that comes has them, and keeps them.
+    let mut bare = recorded(with([old_service("evil/x", &[80, 443]).into()]));
+    record(&mut bare);
+    then(&mut bare, site("shop/web", "shop.example", 5));
+    assert_eq!(ingress_state(&bare, "shop/web"), "PortTaken by lb");
+
+    let placeholder = || site("admin/placeholder", "placeholder.invalid", 1);
+    let mut planner = recorded(with([placeholder().into()]));
+    then(&mut planner, old_service("evil/x", &[80, 443]));
+    record(&mut planner);
+    assert_eq!(service_state(&planner, "evil/x"), "PortTaken by lb");
+    then(&mut planner, site("shop/web", "shop.example", 5));
+    record(&mut planner);
+    assert_eq!(ingress_state(&planner, "shop/web"), "lb 192.0.2.1");
+    // Also in the moment when the last Ingress of a tenant goes.
+    planner.handle(Event::Delete(Kind::Ingress, key("shop/web")));
+    planner.take();
+    assert_eq!(service_state(&planner, "evil/x"), "PortTaken by lb");
+    let again =
+        restarted(&planner, with([old_service("evil/x", &[80, 443]).into(), placeholder().into()]));
+    assert_eq!(service_state(&again, "evil/x"), "PortTaken by lb");
+}
