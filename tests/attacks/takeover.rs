@@ -1,6 +1,7 @@
 //! Taking over: hosts and ports that are recorded for one tenant stay with it, whatever an older object of
 //! another tenant asks for later, also when a controller restarts or two of them lead.
 
+use crate::programs::Program;
 use crate::stage::{Stage, is_closed, leads_to, play, play_alone, serves, start_controller, tcp};
 use crate::tenants::{Evil, SHOP, shop, unharmed};
 use bowline_testing::{SYSTEM, eventually, objects};
@@ -29,7 +30,21 @@ pub(crate) async fn recorded(stage: &Stage, host: &str) -> Vec<String> {
 
 #[test]
 fn an_edit_of_an_older_ingress_takes_no_host() {
-    play(async |stage| {
+    edited_ingress(Program::Builtin);
+}
+
+#[test]
+fn an_edit_of_an_older_ingress_takes_no_host_on_haproxy() {
+    edited_ingress(Program::Haproxy);
+}
+
+#[test]
+fn an_edit_of_an_older_ingress_takes_no_host_on_nginx() {
+    edited_ingress(Program::Nginx);
+}
+
+fn edited_ingress(program: Program) {
+    program.play(async |stage| {
         let evil = Evil::new(stage).await;
         let _web = evil.web(stage).await;
         evil.ingress(stage, "old", &["old.example"]).await;
