@@ -13,5 +13,6 @@ mod confined;
 mod container;
 mod monitoring;
 mod roles;
+mod security;
 mod tools;
 mod vms;
