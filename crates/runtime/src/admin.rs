@@ -250,7 +250,7 @@ impl Pages {
         let asked = Instant::now();
         let mut last = self.0.lock().await;
         if let Some(page) = &*last {
-            if page.begun >= asked {
+            if page.begun > asked {
                 return page.text.clone();
             }
             tokio::time::sleep_until(page.next).await;

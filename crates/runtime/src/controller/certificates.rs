@@ -38,6 +38,9 @@ struct Missed {
     until: Instant,
 }
 
+/// A certificate to be read: its hash, and the Secrets that should have it.
+type Sought = (Arc<str>, Vec<ObjectKey>);
+
 /// Certificates that were read, by hash.
 pub(super) type Fetched = BTreeMap<Arc<str>, Arc<Certificate>>;
 
@@ -90,7 +93,7 @@ impl Default for Certificates {
 #[derive(Debug)]
 pub(super) enum Next {
     /// Read these.
-    Fetch(Vec<(Arc<str>, Vec<ObjectKey>)>),
+    Fetch(Vec<Sought>),
     /// Write this.
     Write(CertificatesWrite),
     /// Look again then.
@@ -170,12 +173,7 @@ impl Certificates {
     }
 
     /// Certificates were read, and these were not found.
-    pub(super) fn fetched(
-        &mut self,
-        fetched: Fetched,
-        missed: Vec<(Arc<str>, Vec<ObjectKey>)>,
-        now: Instant,
-    ) {
+    pub(super) fn fetched(&mut self, fetched: Fetched, missed: Vec<Sought>, now: Instant) {
         self.rested = None;
         self.missed.retain(|hash, _| !fetched.contains_key(hash));
         for (hash, places) in missed {
@@ -266,11 +264,7 @@ impl Certificates {
     }
 
     /// What has room and is to be read, each with its namespace, that of the oldest Ingress first.
-    fn absent(
-        &self,
-        needed: &NeededCertificates,
-        now: Instant,
-    ) -> Vec<(Arc<str>, (Arc<str>, Vec<ObjectKey>))> {
+    fn absent(&self, needed: &NeededCertificates, now: Instant) -> Vec<(Arc<str>, Sought)> {
         let absent = needed
             .iter()
             .filter(|(hash, _)| self.vault.withholds(hash).is_none() && !self.has(hash))

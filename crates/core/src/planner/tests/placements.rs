@@ -179,12 +179,14 @@ fn who_names_a_claim_goes_where_claim_and_load_balancer_name_each_other() {
 
 #[test]
 fn the_plan_says_whether_a_load_balancer_is_claimed_for_a_service_also_when_that_changes() {
-    let asks =
-        Service { placement: Ok(Placement::LoadBalancer("p".into())), ..service("a/x", &[80]) };
-    let mut planner = planner(Config::default(), vec![lb("p").into(), asks.into()]);
+    let placement = Ok(Placement::LoadBalancer("p".into()));
+    let asks = Service { placement, ..service("a/x", &[80]) };
+    let of = claim("a/c", Some("p"));
+    let mut planner = planner(Config::default(), vec![lb("p").into(), asks.into(), of.into()]);
     for (lb, expected) in [(lb("p"), false), (claimed("p", "a/c"), true), (lb("p"), false)] {
         planner.handle(Event::Apply(Box::new(lb.into())));
         planner.take();
+        assert_eq!(service_state(&planner, "a/x"), "p 192.0.2.1");
         let parts = planner.parts(ConsumerKind::Service, &key("a/x")).iter();
         assert_eq!(parts.map(|part| part.claimed).collect::<Vec<_>>(), [expected]);
     }
