@@ -8,6 +8,8 @@
     reason = "tests fail by panicking"
 )]
 
+mod attack;
+mod changes;
 mod flood;
 mod generations;
 mod listeners;

@@ -6,7 +6,6 @@ use bowline_testing::objects::{self, Endpoint};
 use bowline_testing::{Backend, Dial, unique};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 /// A namespace that is not the stage's.
 pub(crate) struct Evil {
@@ -55,52 +54,6 @@ pub(crate) async fn shop(stage: &Stage) -> Backend {
     stage.ingress("web", &[(SHOP, "/", "Prefix", "web")]).await;
     serves(&stage.dial(80), SHOP, "/", "shop").await;
     backend
-}
-
-/// A second host of shop's, whose Service is led from one backend to another.
-pub(crate) const CHANGING: &str = "changing.example";
-
-/// Shop's Service that changes, with its backends.
-pub(crate) struct Changing {
-    /// Three, because nginx's workers from before a reload still answer for a moment.
-    backends: [Backend; 3],
-    now: usize,
-}
-
-impl Changing {
-    pub(crate) async fn new(stage: &Stage) -> Self {
-        let backends = [http("first").await, http("second").await, http("third").await];
-        stage.behind("changing", &[&backends[0]]).await;
-        stage.ingress("changing", &[(CHANGING, "/", "Prefix", "changing")]).await;
-        serves(&stage.dial(80), CHANGING, "/", "first").await;
-        Self { backends, now: 0 }
-    }
-
-    /// Leads the Service to the next backend; how long it takes until that answers.
-    pub(crate) async fn change(&mut self, stage: &Stage) -> Duration {
-        self.now = (self.now + 1) % self.backends.len();
-        let next = &self.backends[self.now];
-        let begun = Instant::now();
-        stage.served_by("changing", &[next]).await;
-        loop {
-            let echo = stage.dial(80).get(CHANGING, "/").await.and_then(|answer| answer.echo());
-            match echo {
-                Ok(echo) if echo.name == next.name => return begun.elapsed(),
-                _ if begun.elapsed() > Duration::from_secs(60) => panic!("{echo:?} after a minute"),
-                _ => tokio::time::sleep(Duration::from_millis(1)).await,
-            }
-        }
-    }
-
-    /// The same so many times, one after another.
-    pub(crate) async fn changes(&mut self, stage: &Stage, count: usize) -> Vec<Duration> {
-        let mut times = Vec::new();
-        for _ in 0..count {
-            times.push(self.change(stage).await);
-        }
-        times.sort_unstable();
-        times
-    }
 }
 
 /// Does something while a client of shop's asks without a pause: each request is answered by shop.

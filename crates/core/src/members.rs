@@ -201,7 +201,13 @@ impl LeftOut {
             (over, 0) => (over, format!("a pool has {MOST_MEMBERS} at most")),
             (_, crowded) => {
                 let most = format!("{MOST_OF_NAMESPACE} members of pools at most");
-                (crowded, format!("on one load balancer a namespace has {most}"))
+                let claim = "claim a load balancer for it to have more";
+                (
+                    crowded,
+                    format!(
+                        "on a load balancer that others may use a namespace has {most}; {claim}"
+                    ),
+                )
             }
         };
         let members = if number == 1 { "1 member" } else { &format!("{number} members") };

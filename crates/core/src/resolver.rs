@@ -14,6 +14,7 @@ mod listeners;
 mod members;
 mod names;
 mod nodes;
+mod pace;
 mod pieces;
 mod pools;
 #[cfg(test)]
@@ -350,6 +351,7 @@ impl Resolver {
             &self.nodes,
             &mut self.guard,
             &mut self.listeners.dirty,
+            self.given.is_some(),
             &mut update,
         );
         self.sites.take(&mut update);
@@ -357,6 +359,12 @@ impl Resolver {
         let before = self.given.replace(update.hash);
         update.complete = before.is_none();
         (before != Some(update.hash) || !update.is_empty()).then_some(update)
+    }
+
+    /// Whether [`Self::take`] has more to give, though nothing happens: members of a namespace that changes very
+    /// many of them.
+    pub fn is_behind(&self) -> bool {
+        self.pools.behind
     }
 
     /// Certificates that sites given so far name, and that have not come: handshakes for those hosts

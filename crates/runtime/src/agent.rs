@@ -316,6 +316,7 @@ impl<D: Driver> Agent<D> {
                 biased;
                 () = context.stopped() => return Ok(()),
                 _ = heard.recv_many(&mut batch, BURST) => {}
+                () = std::future::ready(()), if self.resolver.is_behind() && retry.is_none() => {}
                 () = again => retry = None,
                 () = lacking => self.tell_lacking(),
                 due = self.memory.due(healthy) => match due {

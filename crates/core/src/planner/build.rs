@@ -31,6 +31,11 @@ impl<'a> Target<'a> {
         Self { lb, addresses, own: false, seat: None }
     }
 
+    /// Whether the load balancer is claimed by this namespace, so that no other namespace uses it.
+    pub(super) fn is_claimed_by(&self, namespace: &str) -> bool {
+        self.lb.claim.as_ref().is_some_and(|(claim, _)| &*claim.namespace == namespace)
+    }
+
     pub(super) fn problem(&self, reason: Reason, what: impl std::fmt::Display) -> Problem {
         let message = format!("load balancer {} {what}", crate::outcome::quote(&self.lb.name));
         Problem::new(reason, message)

@@ -110,7 +110,7 @@ where
     let fragment = Fragment {
         consumer: Who::ingress(&ingress.key).with_uid(&ingress.uid),
         part: 0,
-        claimed: false,
+        claimed: around.target.is_claimed_by(&ingress.key.namespace),
         listeners: Vec::new(),
         sites,
         pools: backends.pools.into_values().collect(),

@@ -136,8 +136,7 @@ pub(super) fn build<'a>(
     reached.sort_unstable();
     reached.dedup();
     let consumer = me.with_uid(&service.uid);
-    let claim = target.lb.claim.as_ref();
-    let claimed = claim.is_some_and(|(claim, _)| claim.namespace == service.key.namespace);
+    let claimed = target.is_claimed_by(&service.key.namespace);
     let sites = Vec::new();
     match parts::split(Fragment { consumer, part: 0, claimed, listeners, sites, pools }) {
         Ok(parts) => {

@@ -67,8 +67,8 @@ fn a_service_behind_many_ingresses_has_no_more_members_than_a_namespace_may_have
     let first: Vec<usize> = (0..full).collect();
     assert_eq!(sizes(&resolver), expected(&first));
     let messages = told(&resolver);
-    let message = "2000 members of Service evil/web get no traffic: on one load balancer a namespace has \
-                   20000 members of pools at most";
+    let message = "2000 members of Service evil/web get no traffic: on a load balancer that others may use a \
+                   namespace has 20000 members of pools at most; claim a load balancer for it to have more";
     assert_eq!((messages.len(), messages["evil/i0999"].as_str()), (1_000 - full, message));
     // Another namespace has what it needs, and its changes cost what they cost alone.
     resolver.handle(Event::Apply(shard("b", vec![ingress("shop", "web", "web")])));
@@ -99,6 +99,52 @@ fn a_service_behind_many_ingresses_has_no_more_members_than_a_namespace_may_have
     // The pools that lack one member are first.
     assert_eq!(given.values().sum::<usize>(), less, "{given:?}");
     assert_eq!((given["evil/i0000"], given[&next]), (1, less - (full - 1)), "{given:?}");
+}
+
+#[test]
+fn a_namespace_that_has_claimed_the_load_balancer_has_all_its_members() {
+    let mut resolver = Resolver::new();
+    resolver.handle(slice("shop", "web", 0..MOST_MEMBERS));
+    let pools = MOST_OF_NAMESPACE / MOST_MEMBERS + 5;
+    let claimed = |n: usize| Fragment { claimed: true, ..ingress("shop", &format!("i{n}"), "web") };
+    resolver.handle(Event::Apply(shard("a", (0..pools).map(claimed).collect())));
+    resolver.take().unwrap();
+    assert_eq!(sizes(&resolver).into_values().collect::<Vec<_>>(), vec![MOST_MEMBERS; pools]);
+    assert_eq!(told(&resolver), BTreeMap::new());
+}
+
+#[test]
+fn members_that_a_namespace_replaces_all_at_once_come_with_several_updates_and_others_wait_for_none()
+ {
+    let mut resolver = Resolver::new();
+    let (pools, members) = (12, 900);
+    let all = (0..pools).map(|n| ingress("evil", &format!("i{n:02}"), "web"));
+    resolver.handle(Event::Apply(shard("a", all.chain([ingress("shop", "web", "web")]).collect())));
+    resolver.handle(slice("evil", "web", 0..members));
+    resolver.handle(slice("shop", "web", 0..3));
+    // What a driver begins with is complete.
+    assert_eq!((resolver.take().unwrap().members.len(), resolver.is_behind()), (pools + 1, false));
+    resolver.handle(slice("evil", "web", members..2 * members));
+    resolver.handle(slice("shop", "web", 1..3));
+    let update = resolver.take().unwrap();
+    let named: Vec<_> = update.members.iter().map(|it| it.pool.to_string()).collect();
+    assert_eq!(named, ["evil/i00", "evil/i01", "evil/i02", "shop/web"]);
+    assert!(resolver.is_behind());
+    // What another namespace changes comes with the next one, and what comes last is up to date.
+    resolver.handle(slice("evil", "web", 2 * members..2 * members + 2));
+    resolver.handle(slice("shop", "web", 2..3));
+    let update = resolver.take().unwrap();
+    assert_eq!(
+        update.members.last().map(|it| (it.pool.to_string(), it.members.len())),
+        Some(("shop/web".into(), 1))
+    );
+    while resolver.is_behind() {
+        resolver.take().unwrap();
+    }
+    let mut expected: BTreeMap<_, _> = (0..pools).map(|n| (format!("evil/i{n:02}"), 2)).collect();
+    expected.insert("shop/web".into(), 1);
+    assert_eq!(sizes(&resolver), expected);
+    assert_eq!(resolver.take(), None);
 }
 
 const POOLS: [(&str, &str); 6] =

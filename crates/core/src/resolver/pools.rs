@@ -4,6 +4,7 @@ use super::endpoints::Endpoints;
 use super::guard::Guard;
 use super::members;
 use super::nodes::Nodes;
+use super::pace::Pace;
 use super::pieces::Pieces;
 use super::rooms::Rooms;
 use super::shards::Part;
@@ -23,6 +24,8 @@ pub(super) struct Pools {
     pools: BTreeMap<Arc<str>, Entry>,
     /// Pools to look at before the next update.
     pub(super) dirty: BTreeSet<Arc<str>>,
+    /// Whether pools that are dirty wait for the next update, so that this one is not too long.
+    pub(super) behind: bool,
     /// How often a fragment asks for nodes as members.
     with_nodes: usize,
     nodes_changed: bool,
@@ -115,13 +118,15 @@ impl Pools {
     }
 
     /// Brings dirty pools up to date and says what is different; listeners that may come or go with
-    /// them go into `listeners`. Returns how many pools it looked at.
+    /// them go into `listeners`. With `paced`, pools of which only members are different may wait for the next
+    /// time. Returns how many pools it looked at.
     pub(super) fn take(
         &mut self,
         endpoints: &mut Endpoints,
         nodes: &Nodes,
         guard: &mut Guard,
         listeners: &mut BTreeSet<ListenerKey>,
+        paced: bool,
         update: &mut Update,
     ) -> u64 {
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -137,14 +142,37 @@ impl Pools {
         }
         let (resolved, before) = (FxHashMap::default(), BTreeMap::new());
         let mut making = Making { endpoints, nodes, guard, listeners, resolved, before };
-        let mut visited = dirty.len() as u64;
-        dirty.iter().for_each(|name| self.look_at(name, &mut making));
+        let (mut visited, mut pace) = (0, Pace::default());
+        self.behind = false;
+        for name in dirty {
+            let namespace = self.of_members(&name).filter(|_| paced).cloned();
+            if namespace.as_ref().is_some_and(|namespace| pace.is_up(namespace)) {
+                self.dirty.insert(name);
+                self.behind = true;
+                continue;
+            }
+            visited += 1;
+            self.look_at(&name, &mut making);
+            if let (Some(namespace), Some(Some(before))) = (namespace, making.before.get(&name))
+                && let Some(now) = self.pools.get(&name).and_then(|entry| entry.given.as_ref())
+            {
+                pace.count(&namespace, &before.members, &now.members);
+            }
+        }
         while let Some(name) = self.rooms.admit() {
             visited += 1;
             self.look_at(&name, &mut making);
         }
         making.before.into_iter().for_each(|(name, before)| self.tell(&name, before, update));
         visited
+    }
+
+    /// The namespace of a pool that the driver has as it is planned, so that only its members can be different.
+    fn of_members(&self, name: &str) -> Option<&Arc<str>> {
+        let entry = self.pools.get(name)?;
+        let ((part, index), given) = (entry.pieces.first()?, entry.given.as_ref()?);
+        let same = part.pools[index] == given.pool && part.key.0.namespace == given.namespace;
+        same.then_some(&given.namespace)
     }
 
     /// Brings a pool up to date.
@@ -154,6 +182,7 @@ impl Pools {
         making.before.entry(name.clone()).or_insert_with(|| given.clone());
         let first = entry.pieces.first();
         let wanted = first.map(|(part, index)| (part.pools[index].clone(), part.key.0.clone()));
+        let claimed = first.is_some_and(|(part, _)| part.claimed);
         if given.is_some() != wanted.is_some() {
             making.listeners.extend(&entry.listeners);
         }
@@ -174,7 +203,8 @@ impl Pools {
         let port = (pool.service.clone(), pool.backends.clone());
         let resolve = || members::resolve(&pool, making.endpoints, making.nodes, making.guard);
         let (all, mut left) = making.resolved.entry(port).or_insert_with(resolve).clone();
-        let room = self.rooms.left(&namespace, held);
+        // Nobody else uses a load balancer that is claimed.
+        let room = if claimed { usize::MAX } else { self.rooms.left(&namespace, held) };
         let members = members::choose(&all, &old, room, &mut left);
         let short = members.len() < all.len().min(MOST_MEMBERS);
         self.rooms.set(name, &namespace, (held, members.len()), short);

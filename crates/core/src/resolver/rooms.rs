@@ -2,7 +2,8 @@
 //! a line of HAProxy's configuration. One Service with many endpoints behind many Ingresses or ports asks for the
 //! product of both, so a namespace has a bound. Members that a pool has stay. A pool that finds too little room gets
 //! what is left, its consumer is told, and it gets the rest when pools of its namespace let go: the first by name
-//! first. What one namespace has is no other's concern.
+//! first. What one namespace has is no other's concern. A load balancer that is claimed is one namespace's, which has
+//! no bound there.
 
 use crate::members::MOST_OF_NAMESPACE;
 use std::collections::{BTreeMap, BTreeSet};
