@@ -79,9 +79,9 @@ impl Attacker<'_> {
     /// Ingresses that ask for shop's host, one after another, and each time all of them are refused.
     async fn take_hosts(&self) {
         self.again(async |round| {
-            let host = if round % 2 == 0 { SHOP } else { "old.example" };
+            let host = if round.is_multiple_of(2) { SHOP } else { "old.example" };
             self.evil.ingress(self.stage, "old", &[host]).await;
-            let host = if round / GREEDY % 2 == 0 { SHOP } else { "secure.example" };
+            let host = if (round / GREEDY).is_multiple_of(2) { SHOP } else { "secure.example" };
             self.evil.ingress(self.stage, &format!("greedy-{}", round % GREEDY), &[host]).await;
         })
         .await;
@@ -144,7 +144,8 @@ impl Attacker<'_> {
     /// One write by which the fragments of all Ingresses of the crowd change.
     async fn change_what_a_crowd_uses(&self) {
         self.again(async |round| {
-            let algorithm = if round % 2 == 0 { "least-connections" } else { "round-robin" };
+            let algorithm =
+                if round.is_multiple_of(2) { "least-connections" } else { "round-robin" };
             let mut service = objects::cluster_service("crowd", 80, TARGET);
             service["metadata"]["annotations"] = json!({"bowline.dev/algorithm": algorithm});
             self.apply(service).await;

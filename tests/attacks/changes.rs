@@ -76,7 +76,7 @@ impl Changes {
     }
 
     /// Makes one change; how long it takes until a client sees it.
-    async fn change(&mut self, stage: &Stage, kind: Kind) -> Duration {
+    pub(crate) async fn change(&mut self, stage: &Stage, kind: Kind) -> Duration {
         self.count += 1;
         match kind {
             Kind::Members => {

@@ -1,9 +1,10 @@
 //! Exhausting by reloads: each leaves processes behind while a connection lasts that they carry. The tenant that needs reloads
 //! all the time waits for its own; the other's changes and connections do not.
 
+use crate::changes::{Changes, Kind};
 use crate::programs::Program;
 use crate::stage::{TARGET, leads_to, tcp};
-use crate::tenants::{Changing, Evil, shop, unharmed};
+use crate::tenants::{Evil, shop, unharmed};
 use bowline_testing::objects::{self, Endpoint};
 use serde_json::json;
 use std::time::Duration;
@@ -18,7 +19,7 @@ fn held_connections(program: Program) {
         evil.apply(stage, objects::slice("line", ("", TARGET, "TCP"), &at)).await;
         leads_to(&stage.dial(6000), "evil").await;
         let _shop = shop(stage).await;
-        let mut changing = Changing::new(stage).await;
+        let mut changes = Changes::new(stage).await;
         let ours = tcp("ours").await;
         stage.service("line", 5000, &[&ours]).await;
         leads_to(&stage.dial(5000), "ours").await;
@@ -37,7 +38,7 @@ fn held_connections(program: Program) {
             let found = program.processes(&stage.lb);
             let most = 1 + 7 * program.workers_of_a_load();
             assert!(found.len() <= most, "{} processes: {found:?}", found.len());
-            changing.change(stage).await
+            changes.change(stage, Kind::Members).await
         })
         .await;
         assert!(took < Duration::from_secs(8), "shop's change took {took:?}");
