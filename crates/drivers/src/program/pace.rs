@@ -2,8 +2,9 @@
 //! behind as long as one of its connections lasts, so reloads that come faster than connections end would use up
 //! the machine. Pure: the task that drives the program tells it of loads, of processes and of the time.
 //!
-//! Each namespace waits for its own: with `k` old generations that its changes left behind, its next change waits
-//! `min · 2^k`, up to a bound of the program's. The change of another namespace waits for `min` alone, and takes along what waits.
+//! Each namespace waits for its own. A quarter of the generations that there may be is free, so that an ordinary rollout waits for
+//! nothing; with `k` more that its changes left behind, its next change comes `min · 2^k` after the last one, up to a
+//! bound of the program's. The change of another namespace waits for `min` alone, and takes along what waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,7 +34,8 @@ impl Limits {
     /// generations behind.
     fn interval(&self, old: usize, shared: bool) -> Duration {
         let longest = if shared { self.longest } else { self.longest.min(SHORT) };
-        let doubled = u32::try_from(old).ok().and_then(|old| 2_u32.checked_pow(old));
+        let beyond = old.saturating_sub(self.most_old / 4);
+        let doubled = u32::try_from(beyond).ok().and_then(|it| 2_u32.checked_pow(it));
         let doubled = doubled.and_then(|times| self.min.checked_mul(times));
         doubled.map_or(longest, |it| it.min(longest)).max(self.min)
     }
@@ -272,23 +274,24 @@ mod tests {
     }
 
     #[test]
-    fn the_changes_of_a_namespace_wait_twice_as_long_with_each_generation_left_behind() {
+    fn the_changes_of_a_namespace_wait_twice_as_long_with_each_generation_beyond_the_first_four() {
         let seconds = |limits: Limits, old, shared| limits.interval(old, shared).as_secs();
-        let shared: Vec<_> = (0..10).map(|old| seconds(USUAL, old, true)).collect();
+        assert!((0..4).all(|old| seconds(USUAL, old, true) == 2));
+        let shared: Vec<_> = (4..14).map(|old| seconds(USUAL, old, true)).collect();
         assert_eq!(shared, [2, 4, 8, 16, 32, 64, 128, 225, 225, 225]);
         for (limits, shared) in [(USUAL, false), (MEMBERS_WAIT, true), (MEMBERS_WAIT, false)] {
-            let short: Vec<_> = (0..7).map(|old| seconds(limits, old, shared)).collect();
+            let short: Vec<_> = (4..11).map(|old| seconds(limits, old, shared)).collect();
             assert_eq!(short, [2, 4, 8, 16, 30, 30, 30]);
         }
         assert_eq!(seconds(USUAL, usize::MAX, true), 225);
         let none = Limits { min: Duration::ZERO, ..USUAL };
-        assert_eq!(none.interval(5, true), Duration::ZERO, "an administrator may choose that");
+        assert_eq!(none.interval(9, true), Duration::ZERO, "an administrator may choose that");
     }
 
     #[test]
     fn changes_without_end_cut_few_connections_late_and_none_from_before_them() {
         // What serves for long before the changes begin is never ended; of the rest, what served shortest, late.
-        for (limits, youngest) in [(USUAL, 1800), (MEMBERS_WAIT, 400)] {
+        for (limits, youngest) in [(USUAL, 1200), (MEMBERS_WAIT, 240)] {
             let mut play = Play::new(limits);
             play.pass(Duration::from_secs(600));
             let mut most = 0;
