@@ -58,7 +58,7 @@ fn names_that_no_server_answers_for_delay_no_name_of_another_tenant() {
         let server = front.address.to_string();
         let site = Site::new(&["--dns-server", &server, "--dns-min-ttl", "1"]).await;
         site.pool("global", json!({"addresses": ["192.0.2.0/28"], "autoAssign": false})).await;
-        // One look-up takes five seconds. With 64 at once, these keep all under way for 45 seconds.
+        // One look-up takes five seconds. Were they not shared, these would keep all 64 under way for 45 seconds.
         let evil = site.cluster.namespace().await;
         for number in 0..600 {
             let mut service = objects::service(&format!("silent-{number}"), "", &[(80, 8080)]);

@@ -36,9 +36,9 @@ fn held_connections(program: Program) {
                 stage.cluster.patch("Service", &evil.namespace, "line", &patch).await;
             }
             let found = program.processes(&stage.lb);
-            let most = 1 + 7 * program.workers_of_a_load();
+            let most = 1 + 10 * program.workers_of_a_load();
             assert!(found.len() <= most, "{} processes: {found:?}", found.len());
-            changes.change(stage, Kind::Members).await
+            changes.change(stage, Kind::Port).await
         })
         .await;
         assert!(took < Duration::from_secs(8), "shop's change took {took:?}");

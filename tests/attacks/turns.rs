@@ -7,6 +7,7 @@ use crate::tenants::{Evil, SHOP, shop};
 use bowline_testing::{SYSTEM, eventually, objects};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Does something while evil writes without a pause, as soon as it has written twice: `write` is told how often it
 /// wrote before.
@@ -74,7 +75,9 @@ fn a_tenant_that_changes_all_its_ingresses_all_the_time_keeps_no_change_of_anoth
                 if round.is_multiple_of(2) { "least-connections" } else { "round-robin" };
             let patch = json!({"metadata": {"annotations": {"bowline.dev/algorithm": algorithm}}});
             stage.cluster.patch("Service", &evil.namespace, "web", &patch).await;
-            while first().await == before {}
+            while first().await == before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
         };
         let added = "added.example";
         meanwhile(toggle, async {

@@ -116,7 +116,7 @@ fn a_service_behind_many_ingresses_leaves_the_agent_room_for_the_members_of_othe
         }
         // Ten pools of 2,000 are what a namespace may have.
         let message = stage.told("Ingress", "i-12", "TooManyMembers").await;
-        let said = "on one load balancer a namespace has 20000 members of pools at most";
+        let said = "a namespace has 20000 members of pools at most; claim a load balancer";
         assert!(message.contains(said), "{message}");
         let shop = stage.cluster.namespace().await;
         let good = tcp("good").await;

@@ -189,6 +189,11 @@ impl Recall {
         &self.origin
     }
 
+    /// Whether there is kept state that is of this load balancer, as far as is known, and is not replaced yet.
+    pub fn keeps_some(&self) -> bool {
+        self.kept.is_some()
+    }
+
     /// Whether kept state is served.
     pub fn serves(&self) -> bool {
         self.serving

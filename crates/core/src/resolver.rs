@@ -364,7 +364,7 @@ impl Resolver {
     /// Whether [`Self::take`] has more to give, though nothing happens: members of a namespace that changes very
     /// many of them.
     pub fn is_behind(&self) -> bool {
-        self.pools.behind
+        self.pools.behind.is_some()
     }
 
     /// Certificates that sites given so far name, and that have not come: handshakes for those hosts

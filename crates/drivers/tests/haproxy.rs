@@ -453,6 +453,15 @@ async fn checked(socket: &Path, pool: &str) -> usize {
     states.filter(|state| state & 4 != 0).count()
 }
 
+/// Members of a pool that HAProxy takes for down, and of these the ones that no check can bring up again.
+async fn down(socket: &Path, pool: &str) -> (usize, usize) {
+    let answer = ask(socket, &format!("show servers state {pool}")).await.unwrap();
+    let servers = answer.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let down = servers.filter(|it| it.get(5) == Some(&"0") && it.get(6) == Some(&"0"));
+    let states: Vec<u32> = down.filter_map(|fields| fields.get(13)?.parse().ok()).collect();
+    (states.len(), states.iter().filter(|state| *state & 4 == 0).count())
+}
+
 /// The pid of HAProxy's worker: another one after a reload.
 async fn worker(socket: &Path) -> u32 {
     let info = ask(socket, "show info").await.unwrap();
@@ -509,6 +518,12 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     .await;
     answers(port, "a.example", "/", 200, "shop").await;
 
+    // Nothing answers at the crowds' addresses, so all members that are checked are down.
+    eventually("members are down", async || match down(&socket, "c1").await {
+        (685, 0) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
     // A namespace that comes later has its part of the checks, without a reload.
     let pid = worker(&socket).await;
     let mine = consumer("p").namespace;
@@ -517,6 +532,7 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     let report = settled(&mut driver, report).await;
     assert_eq!(short_of_files(&report), BTreeSet::from(["evil", &*mine, "worse"]));
     assert_eq!([checked(&socket, "p").await, checked(&socket, "c1").await], [457, 457]);
+    assert_eq!(down(&socket, "c1").await, (457, 0), "a member without a check is up");
     // A pool that grows where everything is taken keeps the checks that it has.
     let shop = crowd("p", 901).1;
     let report = driver.apply(&Update { members: vec![shop], ..Update::default() }).await.unwrap();

@@ -175,7 +175,7 @@ impl Stage {
 #[tokio::test]
 async fn many_clients_take_no_more_memory_than_limits_allow_and_another_is_served() {
     let stage = Stage::new(Some(64 * MIB)).await;
-    assert_eq!(stage.places, 400);
+    assert_eq!(stage.places, 384);
     let other = || async { stage.dial(60_000, "http/1.1").get(HOST, "/").await };
     assert_eq!(other().await.map(|it| it.status), Ok(200));
     let before = stage.resident()[1];

@@ -120,6 +120,7 @@ async fn serve<D: Driver>(
         follows_nodes: false,
         backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(30)),
         failed: None,
+        owes_all: false,
         broken: BTreeSet::new(),
         said: bowline_core::update::Report::default(),
         given: None,
@@ -269,8 +270,10 @@ struct Agent<D> {
     report: channel::Sender<Said>,
     follows_nodes: bool,
     backoff: Backoff,
-    /// Why the driver failed: it needs everything again.
+    /// Why the driver failed last.
     failed: Option<String>,
+    /// Whether the driver lacks something that the resolver has given: it needs everything again.
+    owes_all: bool,
     /// Tasks that have ended by themselves and do not work yet.
     broken: BTreeSet<String>,
     /// What the driver said last.
@@ -305,6 +308,7 @@ impl<D: Driver> Agent<D> {
                 }
             };
             let healthy = self.broken.is_empty();
+            let behind = self.resolver.is_behind() && self.resolver.synced() && retry.is_none();
             let lacks = self.lacking.filter(|(_, told)| !told).map(|(at, _)| at);
             let lacking = async {
                 match lacks {
@@ -316,7 +320,6 @@ impl<D: Driver> Agent<D> {
                 biased;
                 () = context.stopped() => return Ok(()),
                 _ = heard.recv_many(&mut batch, BURST) => {}
-                () = std::future::ready(()), if self.resolver.is_behind() && retry.is_none() => {}
                 () = again => retry = None,
                 () = lacking => self.tell_lacking(),
                 due = self.memory.due(healthy) => match due {
@@ -332,6 +335,8 @@ impl<D: Driver> Agent<D> {
                     self.tell_error();
                 }
                 report = self.driver.changed() => self.reported(report.map_err(RoleError::Driver)?),
+                // The resolver has more to give. Last: nothing above waits for a tenant that changes very much.
+                () = std::future::ready(()), if behind => {}
             }
             self.context.metrics.queue(&self.load_balancer, batch.len() + heard.len());
             let first = batch.first().map(|first| first.at);
@@ -381,7 +386,7 @@ impl<D: Driver> Agent<D> {
             self.resolver.recall(&kept.update);
         }
         let mut update = metrics.time(Phase::Diff, || self.resolver.take());
-        if self.failed.is_some() {
+        if self.owes_all {
             update = Some(self.resolver.snapshot());
         }
         let left_out = self.resolver.take_left_out_changed();
@@ -400,7 +405,7 @@ impl<D: Driver> Agent<D> {
         metrics.took(Phase::Apply, begun.elapsed());
         match result {
             Ok(report) => {
-                self.failed = None;
+                (self.failed, self.owes_all) = (None, false);
                 self.backoff.worked();
                 if self.memory.replaced() {
                     tracing::info!("the API has told everything: what was kept is replaced");
@@ -414,7 +419,8 @@ impl<D: Driver> Agent<D> {
             }
             Err(error) if !error.retry => Err(RoleError::Driver(error)),
             Err(error) => {
-                self.failed = Some(error.to_string());
+                // Kept state may be served before the next try: that is not what the resolver has given.
+                (self.failed, self.owes_all) = (Some(error.to_string()), true);
                 metrics.error("Apply");
                 let wait = self.backoff.failed(random::number());
                 tracing::warn!(%error, ?wait, "the driver failed; it gets everything again");
@@ -501,7 +507,8 @@ impl<D: Driver> Agent<D> {
         self.context.metrics.error("Apply");
         let wait = self.backoff.failed(random::number());
         tracing::warn!(%error, ?wait, "the driver failed; it is tried again");
-        self.failed = Some(error.to_string());
+        // A driver that failed may have lost anything.
+        (self.failed, self.owes_all) = (Some(error.to_string()), true);
         self.tell_error();
         Ok(wait)
     }

@@ -98,8 +98,9 @@ pub(crate) fn start(
                 tracing::debug!(object = %announcement.object, %error, "cannot write an Event");
                 shared.lock().lost(id);
                 // What the API refuses it would refuse again, but for the count of an Event that is gone.
-                let answered = matches!(error, Error::Api(_));
-                let gone = matches!(write, Write::Update { .. });
+                let code = if let Error::Api(status) = &error { status.code } else { 503 };
+                let answered = code != 429 && code < 500;
+                let gone = code == 404 && matches!(write, Write::Update { .. });
                 if (gone || !answered) && !over && speaking.load(Ordering::Relaxed) {
                     shared.lock().say(announcement, begun.elapsed());
                 }

@@ -130,10 +130,12 @@ fn members_that_a_namespace_replaces_all_at_once_come_with_several_updates_and_o
     let named: Vec<_> = update.members.iter().map(|it| it.pool.to_string()).collect();
     assert_eq!(named, ["evil/i00", "evil/i01", "evil/i02", "shop/web"]);
     assert!(resolver.is_behind());
-    // What another namespace changes comes with the next one, and what comes last is up to date.
+    // What another namespace changes comes with the next one, and what waits comes before what changes again.
     resolver.handle(slice("evil", "web", 2 * members..2 * members + 2));
     resolver.handle(slice("shop", "web", 2..3));
     let update = resolver.take().unwrap();
+    let named: Vec<_> = update.members.iter().map(|it| it.pool.to_string()).collect();
+    assert_eq!(named, ["evil/i03", "evil/i04", "evil/i05", "shop/web"]);
     assert_eq!(
         update.members.last().map(|it| (it.pool.to_string(), it.members.len())),
         Some(("shop/web".into(), 1))

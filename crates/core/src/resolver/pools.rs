@@ -24,8 +24,8 @@ pub(super) struct Pools {
     pools: BTreeMap<Arc<str>, Entry>,
     /// Pools to look at before the next update.
     pub(super) dirty: BTreeSet<Arc<str>>,
-    /// Whether pools that are dirty wait for the next update, so that this one is not too long.
-    pub(super) behind: bool,
+    /// The first pool that waits for the next update, so that this one is not too long.
+    pub(super) behind: Option<Arc<str>>,
     /// How often a fragment asks for nodes as members.
     with_nodes: usize,
     nodes_changed: bool,
@@ -143,12 +143,13 @@ impl Pools {
         let (resolved, before) = (FxHashMap::default(), BTreeMap::new());
         let mut making = Making { endpoints, nodes, guard, listeners, resolved, before };
         let (mut visited, mut pace) = (0, Pace::default());
-        self.behind = false;
-        for name in dirty {
+        // What waits since the last update comes first.
+        let rest = self.behind.take().map_or_else(BTreeSet::new, |first| dirty.split_off(&first));
+        for name in rest.into_iter().chain(dirty) {
             let namespace = self.of_members(&name).filter(|_| paced).cloned();
             if namespace.as_ref().is_some_and(|namespace| pace.is_up(namespace)) {
+                self.behind.get_or_insert_with(|| name.clone());
                 self.dirty.insert(name);
-                self.behind = true;
                 continue;
             }
             visited += 1;

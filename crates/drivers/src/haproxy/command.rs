@@ -61,7 +61,7 @@ pub enum Command {
         /// The key.
         key: Secret,
     },
-    /// A server that can be checked is, or is not any more. One that is not takes traffic.
+    /// Turns the health check of a server on or off. A server without a check counts as up.
     Check {
         /// Its backend.
         backend: Word,
@@ -231,8 +231,16 @@ impl Command {
                 line(format!("set dynamic-cookie-key backend {backend} {}", key.0))
             }
             Self::Check { backend, address, on } => {
-                let what = if *on { "enable" } else { "disable" };
-                line(format!("{what} health {}", server(backend, *address)))
+                let name = server(backend, *address);
+                match on {
+                    true => line(format!("enable health {name}")),
+                    // HAProxy leaves a server down whose check found it down last.
+                    false => [
+                        line(format!("disable health {name}")),
+                        line(format!("set server {name} health up")),
+                    ]
+                    .concat(),
+                }
             }
             Self::Resume { backend, address } => {
                 line(format!("set server {} state ready", server(backend, *address)))

@@ -34,12 +34,15 @@ pub struct Running {
     pub elsewhere: bool,
     /// Whether it is checked.
     pub check: Check,
+    /// Whether HAProxy takes it for down.
+    pub down: bool,
 }
 
 impl Running {
     /// One that takes traffic and is checked.
     pub fn of(weight: u16) -> Self {
-        Self { weight, retired: false, drains: false, elsewhere: false, check: Check::On }
+        let check = Check::On;
+        Self { weight, retired: false, drains: false, elsewhere: false, check, down: false }
     }
 
     /// One that takes traffic.
@@ -272,7 +275,10 @@ pub fn diff_servers(
                 if now.weight != weight {
                     coming.push(Command::Weigh { backend: backend.clone(), address, weight });
                 }
-                if matches!((now.check, checked), (Check::Off, true) | (Check::On, false)) {
+                // No check brings up a server that was down when its check was given up.
+                let stuck = now.check == Check::Off && now.down && !checked;
+                if stuck || matches!((now.check, checked), (Check::Off, true) | (Check::On, false))
+                {
                     coming.push(Command::Check { backend: backend.clone(), address, on: checked });
                 }
                 if now.elsewhere {
@@ -381,7 +387,7 @@ impl Observed {
             }
             Command::Check { backend, address, on } => {
                 let check = if *on { Check::On } else { Check::Off };
-                self.server(backend, address, |it| it.check = check);
+                self.server(backend, address, |it| (it.check, it.down) = (check, it.down && *on));
             }
             Command::Resume { backend, address } => {
                 self.server(backend, address, |it| (it.retired, it.drains) = (false, false))

@@ -52,13 +52,15 @@ pub fn servers(answer: &str) -> BTreeMap<Word, BTreeMap<SocketAddr, Running>> {
     const MAINTENANCE: u32 = 0x01 | 0x04 | 0x20;
     /// That it was asked to drain: we say that by its weight.
     const DRAIN: u32 = 0x08 | 0x10;
+    /// The state of a server that takes no traffic.
+    const STOPPED: &str = "0";
     /// Of its check: that there is one, and that it is made.
     const CONFIGURED: u32 = 0x02;
     const ENABLED: u32 = 0x04;
     let mut all: BTreeMap<Word, BTreeMap<SocketAddr, Running>> = BTreeMap::new();
     for line in answer.lines().filter(|line| !line.starts_with('#')) {
         let fields: Vec<_> = line.split(' ').collect();
-        let [_, backend, _, name, ip, _, admin, weight, ..] = *fields else { continue };
+        let [_, backend, _, name, ip, state, admin, weight, ..] = *fields else { continue };
         let (Ok(backend), Some(address)) = (Word::key(backend), unnamed(name)) else { continue };
         let (Ok(admin), Ok(weight)) = (admin.parse::<u32>(), weight.parse()) else { continue };
         let port = fields.get(18).copied().unwrap_or_default();
@@ -70,6 +72,7 @@ pub fn servers(answer: &str) -> BTreeMap<Word, BTreeMap<SocketAddr, Running>> {
             (true, true) => Check::On,
         };
         let running = Running {
+            down: state == STOPPED && admin & MAINTENANCE == 0,
             check,
             weight,
             retired: admin & MAINTENANCE != 0,

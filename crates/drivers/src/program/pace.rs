@@ -37,7 +37,12 @@ impl Limits {
         let beyond = old.saturating_sub(self.most_old / 4);
         let doubled = u32::try_from(beyond).ok().and_then(|it| 2_u32.checked_pow(it));
         let doubled = doubled.and_then(|times| self.min.checked_mul(times));
-        doubled.map_or(longest, |it| it.min(longest)).max(self.min)
+        // Without a least time between reloads an administrator wants no spacing at all.
+        if self.min.is_zero() {
+            self.min
+        } else {
+            doubled.map_or(longest, |it| it.min(longest)).max(self.min)
+        }
     }
 }
 
@@ -176,7 +181,7 @@ impl Pace {
 
     /// The processes that have to end because there are too many old generations: of the namespace that left most
     /// behind, the generation that served for the shortest time. So quick changes of one namespace cut few connections of
-    /// others, and never those from before the changes began.
+    /// others, and never those from before the changes began. Of generations from before this agent the oldest ends first.
     pub(super) fn surplus(&mut self) -> Vec<Surplus> {
         let (ending, mut stay): (Vec<_>, Vec<_>) = self.old.iter_mut().partition(|it| it.ends);
         let again = ending.into_iter().map(|it| Surplus { pids: it.pids.clone(), new: false });
@@ -186,10 +191,12 @@ impl Pace {
             for namespace in stay.iter().flat_map(|it| &it.by) {
                 *counts.entry(namespace.clone()).or_default() += 1;
             }
-            let most = counts.values().copied().max();
+            // Those that no namespace is known to have left behind are as those of one more namespace.
+            let unknown = stay.iter().filter(|it| it.by.is_empty()).count();
+            let most = counts.values().copied().max().unwrap_or(0).max(unknown);
             let is_of_most = |it: &Generation| {
                 let mut counts = it.by.iter().filter_map(|namespace| counts.get(namespace));
-                most.is_none() || counts.any(|count| Some(*count) == most)
+                counts.any(|count| *count == most) || it.by.is_empty() && unknown == most
             };
             let candidates = stay.iter().enumerate().filter(|(_, it)| is_of_most(it));
             let served = |it: &Generation| it.served.unwrap_or(Duration::MAX);
@@ -364,7 +371,8 @@ mod tests {
     }
 
     #[test]
-    fn generations_from_before_the_agent_count_and_end_last() {
+    fn generations_from_before_the_agent_count_as_those_of_one_namespace_and_the_oldest_ends_first()
+    {
         let mut pace = Pace::new(Limits { most_old: 2, ..USUAL });
         let now = Instant::now();
         pace.seen(vec![vec![1, 2], vec![3]], now);
@@ -372,7 +380,7 @@ mod tests {
         pace.ask(namespaces(&["evil"]), true);
         let now_old = vec![vec![2], vec![3], vec![4, 5]];
         pace.loaded(Some(now_old), now + Duration::from_secs(9));
-        let ended = Surplus { pids: vec![4, 5], new: true };
+        let ended = Surplus { pids: vec![2], new: true };
         assert_eq!((pace.old(), pace.surplus()), (3, vec![ended]));
     }
 

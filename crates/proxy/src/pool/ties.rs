@@ -53,7 +53,14 @@ impl PoolTies {
 
     /// The client visits this member now.
     pub(super) fn put(&self, client: IpAddr, member: SocketAddr, timeout: Duration, now: Instant) {
-        self.ties.0.lock().put(self.pool, client, member, timeout, now);
+        let gave_way = self.ties.0.lock().put(self.pool, client, member, timeout, now);
+        if let Some(namespace) = gave_way {
+            tracing::warn!(
+                %namespace,
+                "no room for more ties of clients to members: this namespace has the most, and forgets clients \
+                 that were away for longest; said once a minute"
+            );
+        }
     }
 
     /// Forgets all.
@@ -73,6 +80,8 @@ type Id = u64;
 
 /// Ties that were not used for their pool's timeout and are forgotten with each new tie, at most.
 const SWEPT: usize = 2;
+/// How often it is said that a namespace gives way, at most.
+const SAID: Duration = Duration::from_secs(60);
 
 /// All ties of a process. It decides with values alone.
 struct Ledger {
@@ -85,6 +94,8 @@ struct Ledger {
     namespaces: HashMap<Arc<str>, Standing>,
     /// Namespaces that have ties, by how many.
     ranks: BTreeSet<(usize, Arc<str>)>,
+    /// When it was last said that a namespace gave way.
+    said: Option<Instant>,
 }
 
 /// The ties of a pool. Trees, because they give room back.
@@ -119,6 +130,7 @@ impl Ledger {
             pools: HashMap::new(),
             namespaces: HashMap::new(),
             ranks: BTreeSet::new(),
+            said: None,
         }
     }
 
@@ -135,6 +147,7 @@ impl Ledger {
         (now.saturating_duration_since(tie.used) < timeout).then_some(tie.member)
     }
 
+    /// The client visits this member. Some: this namespace has given way, and it is time to say so.
     fn put(
         &mut self,
         pool: Id,
@@ -142,15 +155,15 @@ impl Ledger {
         member: SocketAddr,
         timeout: Duration,
         now: Instant,
-    ) {
+    ) -> Option<Arc<str>> {
         self.turn += 1;
         let turn = self.turn;
-        let Some(held) = self.pools.get_mut(&pool) else { return };
+        let held = self.pools.get_mut(&pool)?;
         if let Some(tie) = held.ties.get_mut(&client) {
             held.order.remove(&tie.turn);
             held.order.insert(turn, client);
             *tie = Tie { member, used: now, turn };
-            return;
+            return None;
         }
         let namespace = held.namespace.clone();
         for _ in 0..SWEPT {
@@ -159,23 +172,28 @@ impl Ledger {
                 self.forget_oldest(pool);
             }
         }
-        if self.all >= self.most && !self.make_room(&namespace) {
-            return;
+        let mut gave_way = None;
+        if self.all >= self.most {
+            gave_way = Some(self.make_room(&namespace)?);
         }
         if let Some(held) = self.pools.get_mut(&pool) {
             held.order.insert(turn, client);
             held.ties.insert(client, Tie { member, used: now, turn });
         }
         self.count(pool, 1, 0);
+        let rests = self.said.is_some_and(|said| now.saturating_duration_since(said) < SAID);
+        let gave_way = gave_way.filter(|_| !rests)?;
+        self.said = Some(now);
+        Some(gave_way)
     }
 
-    /// Forgets a tie so that this namespace can have another. Whether there was one.
-    fn make_room(&mut self, namespace: &Arc<str>) -> bool {
+    /// Forgets a tie so that this namespace can have another; of which namespace. None: there was none.
+    fn make_room(&mut self, namespace: &Arc<str>) -> Option<Arc<str>> {
         let own = self.namespaces.get(namespace).map_or(0, |it| it.ties);
         let most = self.ranks.last().filter(|(ties, _)| *ties > own);
-        let from = most.map_or(namespace, |(_, namespace)| namespace);
-        let pool = self.namespaces.get(from).and_then(|it| it.pools.last()).map(|(_, pool)| *pool);
-        pool.is_some_and(|pool| self.forget_oldest(pool))
+        let from = most.map_or(namespace, |(_, namespace)| namespace).clone();
+        let pool = self.namespaces.get(&from).and_then(|it| it.pools.last()).map(|(_, pool)| *pool);
+        pool.is_some_and(|pool| self.forget_oldest(pool)).then_some(from)
     }
 
     /// Forgets the tie of a pool that was not used for longest. Whether there was one.

@@ -193,7 +193,7 @@ impl Memory {
 
     /// What is to be served.
     pub(super) fn kept(&self) -> Option<&KeptState> {
-        self.kept.as_ref()
+        self.kept.as_ref().filter(|_| self.recall.keeps_some())
     }
 
     /// Since when what is served may be out of date; None: it is followed.

@@ -246,7 +246,8 @@ impl Certificates {
             if self.packed.is_at_rest() && self.missed.is_empty() {
                 self.rested = Some(look);
             }
-            return self.missed.values().map(|missed| missed.until).min().map(Next::Later);
+            let missed = self.missed.values().map(|missed| missed.until);
+            return missed.chain(self.packed.tried_again()).min().map(Next::Later);
         };
         self.writes += 1;
         let (index, items) = (write.index(), write.items().cloned().unwrap_or_default());

@@ -82,6 +82,11 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
         self.rewrite.passed(index);
     }
 
+    /// When objects that could not be written are tried again.
+    pub(super) fn tried_again(&self) -> impl Iterator<Item = Instant> {
+        self.refused.values().copied()
+    }
+
     /// The version of an object; None: it is not there.
     pub(super) fn version(&self, index: u32) -> Option<&str> {
         self.versions.get(&index).map(String::as_str)

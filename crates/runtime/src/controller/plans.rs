@@ -355,6 +355,11 @@ impl Plans {
         self.suspect(index);
     }
 
+    /// Whether the object of a write does not have what the write would put there, as far as is known.
+    pub(super) fn lacks(&self, write: &Write<Item, PlanHash>) -> bool {
+        write.items() != self.packed.items(write.index())
+    }
+
     /// An object is gone.
     pub(super) fn gone(&mut self, name: &str) {
         if let Some(index) = names::plan_index(name) {

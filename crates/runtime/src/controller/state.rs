@@ -54,6 +54,8 @@ use std::time::{Duration, Instant};
 /// So long a load balancer may be a little behind before its phase says so: a change on its way is not
 /// worth two writes.
 const BEHIND: Duration = Duration::from_secs(2);
+/// So long a Plan of which the API drops fields is not written again.
+const OLD_KIND: Duration = Duration::from_secs(60);
 /// The least time between two writes of a LoadBalancer's lists.
 const GAP: Duration = Duration::from_millis(250);
 
@@ -609,6 +611,16 @@ impl State {
                     self.planner.handle(Event::Recorded(done.record()));
                 }
                 let plans = self.plans.entry(Arc::clone(lb)).or_default();
+                // The API has changed nothing, and what it has is not what was sent.
+                let kept = version.is_some() && version == done.version;
+                if kept && !news && plans.lacks(&done.write) {
+                    tracing::warn!(
+                        plan = done.name,
+                        "the API drops fields of this Plan: its CustomResourceDefinition is older than this \
+                         controller. Apply deploy/crds"
+                    );
+                    plans.refused(&done.name, now + OLD_KIND);
+                }
                 plans.wrote(done.write, version);
                 let first = plans.first_unwritten();
                 let all = first.map_or(self.change, |first| first.saturating_sub(1));

@@ -156,3 +156,37 @@ async fn kept_state_of_an_earlier_load_balancer_is_withdrawn_when_the_first_plan
     agent.stop().await;
     cluster.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_the_driver_refused_is_given_again_after_kept_state_was_withdrawn() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let folder = tempfile::tempdir().unwrap();
+    let options =
+        || AgentOptions { state: Some(folder.path().into()), ..AgentOptions::new("edge") };
+    create(&client, ours()).await;
+    let first = made(&client).await;
+    create(&client, plan_of(&first, 8080)).await;
+    let driver = Recorder::default();
+    let agent = start_agent(client.clone(), options(), driver.clone());
+    listens(&driver, &[8080]).await;
+    agent.stop().await;
+
+    // Everything is told but Plans, so that the first Plan is the last that is missing.
+    const LEASE: &[&str] = &["/leases", "/leases/bowline-agent-edge"];
+    const OTHERS: &[&str] =
+        &["/leases", "/leases/bowline-agent-edge", "/endpointslices", "/nodes", "/secrets"];
+    gone(&client).await;
+    let second = made(&client).await;
+    create(&client, plan_of(&second, 9090)).await;
+    let (gated, gate) = gated(&client, LEASE);
+    let driver = Recorder::default();
+    let agent = start_agent(gated, options(), driver.clone());
+    gate.0.send_replace(OTHERS);
+    listens(&driver, &[8080]).await;
+    *driver.failures.lock().unwrap() = 1;
+    gate.0.send_replace(&[""]);
+    listens(&driver, &[9090]).await;
+    agent.stop().await;
+    cluster.shutdown().await;
+}

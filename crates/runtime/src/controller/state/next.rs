@@ -147,7 +147,8 @@ impl State {
             told
         });
         let before = self.withheld.remove(lb).unwrap_or_default();
-        for refusal in now.iter().filter(|it| !before.contains(it)) {
+        // Both are sorted.
+        for refusal in now.iter().filter(|it| before.binary_search(it).is_err()) {
             self.say(&refusal.consumer, &refusal.problem);
         }
         let concerned = before.iter().chain(&now).map(|it| &it.consumer);
