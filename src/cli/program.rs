@@ -16,7 +16,7 @@ pub(super) struct ProgramFlags {
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     min_reload_interval: u64,
 
-    /// How many reloads may have left processes behind that finish connections; beyond it some of these connections end
+    /// Old proxy generations that may drain connections at once; beyond this, one is ended and its connections are cut
     #[arg(
         long,
         value_name = "NUMBER",

@@ -56,7 +56,7 @@ impl HeldBack {
         held
     }
 
-    /// Those that lack nothing any more, those that have waited long enough, and those that may not wait. The time of a
+    /// Returns consumers whose certificates are available, whose wait is over, or that must not wait. The wait of a
     /// consumer begins when this is first asked, which only a leader does.
     pub fn take(
         &mut self,

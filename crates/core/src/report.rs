@@ -55,9 +55,9 @@ impl Unlisted {
 
 /// The refusals that a report names in so many bytes, and what it says of the rest.
 ///
-/// Those of the load balancer's own listeners come first, mere parts last. Among the others every namespace has
-/// the same room: a consumer comes in after all consumers of other namespaces that have used less by then. So a
-/// namespace is named wholly unless it needs more than its share. Of one namespace those come first that
+/// Those of the load balancer's own listeners come first, mere parts last. The others are listed in
+/// order of the bytes that their namespace has used so far, so each namespace gets an equal share, and one that
+/// needs no more than that is listed whole. Of one namespace those come first that
 /// say what is served for another consumer, since by these the leader settles it; then consumers with few. A
 /// consumer is named with all of its refusals of one such kind or with none.
 pub fn choose(refused: &[Refusal], room: usize) -> (Vec<&Refusal>, Unlisted) {

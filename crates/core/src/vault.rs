@@ -89,12 +89,12 @@ impl fmt::Display for Withheld {
             ),
             Self::NamespaceFull(namespace) => write!(
                 f,
-                "namespace {namespace} has {} KiB of certificates there, the most that one has",
+                "namespace {namespace} has {} KiB of certificates on this load balancer, the limit per namespace",
                 QUOTA / KIB
             ),
             Self::Full(namespace) => write!(
                 f,
-                "namespace {namespace} has the {} KiB that are its own, and what all share beyond that \
+                "namespace {namespace} uses its {} reserved KiB, and the room that all namespaces share \
                  is used up",
                 SHARE / KIB
             ),

@@ -39,7 +39,7 @@ pub struct Limits {
     /// Connections of one client, at all listeners together, while no other client needs them. A client
     /// is an IPv4 address, or the /64 of an IPv6 address.
     pub client_connections: usize,
-    /// Listeners in all. The proxy opens all that it is given: whoever gives it something holds to this.
+    /// Listeners in all. The proxy does not enforce this; the agent's resolver does.
     pub listeners: usize,
     /// Sessions of datagrams in all.
     pub sessions: usize,

@@ -38,8 +38,8 @@ pub(super) fn resolve(
     (settle(members).into(), left)
 }
 
-/// The members of a pool: of too many those stay that it has; `before` are these, sorted. There is `room` for so
-/// many in what its namespace may have.
+/// Chooses at most `room` members of a pool, which is what its namespace has left. Members that the pool already has
+/// (`before`, sorted) are kept first.
 pub(super) fn choose(
     all: &Arc<[Member]>,
     before: &[Member],

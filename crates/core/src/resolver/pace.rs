@@ -6,7 +6,8 @@ use crate::update::Member;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// So many members of a namespace are in one update, and those of one pool more at most.
+/// Once an update changes this many members of a namespace, its remaining pools wait for the next update. The last
+/// pool may exceed it.
 const MOST: usize = 2_000;
 
 /// The members of each namespace that this update changes so far.

@@ -53,7 +53,7 @@ struct Given {
     members: Arc<[Member]>,
 }
 
-/// What could be members, and those that may be none.
+/// The eligible members of a Service port, and the endpoints that were left out.
 type Resolved = (Arc<[Member]>, LeftOut);
 
 /// What one update is made of.

@@ -71,15 +71,17 @@ impl Full {
         let (socket, namespace) = (key.socket(), quote(namespace));
         match self {
             Self::All(most) => {
-                format!("{socket} is not open: the agent can open {most} listeners, and has")
+                format!(
+                    "{socket} is not open: all {most} listeners that the agent can open are in use"
+                )
             }
             Self::Namespace(quota) => format!(
-                "{socket} is not open: namespace {namespace} has as many listeners here as one may have on a \
-                 load balancer that namespaces share, {quota}"
+                "{socket} is not open: namespace {namespace} has {quota} listeners here, the limit per namespace on \
+                 a load balancer that namespaces share"
             ),
             Self::Common(own) => format!(
-                "{socket} is not open: namespace {namespace} has the {own} listeners here that are its own, and \
-                 those that namespaces have beyond that are used up"
+                "{socket} is not open: namespace {namespace} uses its {own} reserved listeners, and the listeners \
+                 that all namespaces share are used up"
             ),
         }
     }

@@ -96,8 +96,8 @@ fn a_namespace_that_asks_for_more_than_its_share_is_told_and_another_is_served()
     assert_eq!(open(&resolver), ports(100..116));
     assert_eq!(told(&resolver), told_to("evil", 116..200));
     let message = resolver.left_out().next().map(|it| it.problem.message.to_string());
-    let expected = "192.0.2.1:116 is not open: namespace \"evil\" has as many listeners here as one may have on a \
-                    load balancer that namespaces share, 16";
+    let expected = "192.0.2.1:116 is not open: namespace \"evil\" has 16 listeners here, the limit per \
+                    namespace on a load balancer that namespaces share";
     assert_eq!(message.as_deref(), Some(expected));
     set(&mut resolver, service("shop", 80..83, false));
     assert_eq!(open(&resolver), &ports(80..83) | &ports(100..116));
@@ -141,7 +141,7 @@ fn namespaces_that_take_all_they_may_leave_each_newcomer_its_own() {
     set(&mut resolver, service("late", [99], false));
     let message = resolver.left_out().find(|it| &*it.consumer.namespace == "late");
     let message = message.map(|it| it.problem.message.to_string());
-    let expected = "192.0.2.1:99 is not open: the agent can open 64 listeners, and has";
+    let expected = "192.0.2.1:99 is not open: all 64 listeners that the agent can open are in use";
     assert_eq!(message.as_deref(), Some(expected));
     // The one with the fewest comes first when there is room again.
     set(&mut resolver, service("evil-a", [], false));

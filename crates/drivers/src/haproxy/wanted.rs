@@ -114,7 +114,8 @@ impl Servers {
         Self { weights, unchecked: BTreeSet::new() }
     }
 
-    /// These members after others. A member that was not checked is not, and where that is so a new one is not either.
+    /// The servers after a membership change. Known servers keep their check; in a pool that is short of checks a new
+    /// server gets none.
     pub fn after(&self, members: &[Member]) -> Self {
         let new = Self::new(members);
         let unchecked = |at: &&SocketAddr| match self.weights.contains_key(at) {

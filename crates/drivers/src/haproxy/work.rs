@@ -316,8 +316,8 @@ fn servers_after(wanted: &Wanted, change: &MemberChange) -> Option<(Word, Server
     Some((name, servers))
 }
 
-/// Whether it has to be decided anew which members are checked once this is told: there would be more than HAProxy has
-/// files for, or there are files for members that are not.
+/// Whether this change requires that health checks are shared out again: there would be more than HAProxy has files
+/// for, or there are files for members without a check.
 fn has_to_share(wanted: &Wanted, update: &Update) -> bool {
     let named = wanted.unchecked.iter().filter_map(|name| wanted.servers.get(name));
     let mut lacking: usize = named.map(|it| it.unchecked.len()).sum();

@@ -60,7 +60,7 @@ pub(crate) struct Common<P: Program> {
     pub(crate) reload: Option<String>,
     /// When that was over the last time.
     pub(crate) reloaded: Option<Instant>,
-    /// Since when each namespace may have a reload, and what earlier ones left behind.
+    /// Decides when each namespace may reload; tracks old generations.
     pub(crate) pace: Pace,
     /// The one that we started.
     pub(crate) child: Option<Child>,

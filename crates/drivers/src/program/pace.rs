@@ -118,7 +118,7 @@ impl Pace {
         self.limits.min
     }
 
-    /// When the first of the namespaces whose changes wait may have its reload; none: any time.
+    /// The earliest time at which one waiting namespace may reload; None: now.
     pub(super) fn due(&self) -> Option<Instant> {
         if self.needed {
             return None;
@@ -128,7 +128,7 @@ impl Pace {
             let last = own().map(|it| it.at).max()?;
             Some(last + self.limits.interval(own().count(), self.shared))
         };
-        // Of one without old generations nothing is to be waited for.
+        // A namespace without old generations may reload at once.
         self.asking.iter().map(due).min().flatten()
     }
 

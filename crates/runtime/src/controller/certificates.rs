@@ -56,7 +56,7 @@ pub(super) struct Certificates {
     missed: BTreeMap<Arc<str>, Missed>,
     /// Who has room, and who has none.
     vault: Vault,
-    /// Whether others have none than when it was last asked.
+    /// Whether the set of withheld certificates changed since the last `take_withheld_changed`.
     withheld_changed: bool,
     /// What was needed, by its revision, when there was last nothing to do.
     rested: Option<(u64, bool, Option<String>)>,

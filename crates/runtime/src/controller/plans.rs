@@ -249,7 +249,7 @@ impl Plans {
             items.insert(item.clone(), stamp);
             let before = self.foreign.get(&item).filter(|it| it.unread == *unread);
             let instead = before.and_then(|it| it.instead);
-            // Without its consumer it goes; of which nobody knows whose it is, that stays.
+            // An unreadable fragment is removed with its consumer. One whose consumer cannot be read is kept.
             if unread.item.is_none() || self.fragments.contains_key(&item) {
                 self.packed.want(item.clone(), Some(stamp));
             }

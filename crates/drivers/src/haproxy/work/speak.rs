@@ -111,8 +111,8 @@ impl Proxy {
         Ok(complaints)
     }
 
-    /// Removes retired servers that have no connections any more, and ends those of who had its time. So many at a
-    /// time: a tenant that changes thousands of members keeps nobody's change waiting.
+    /// Deletes retired servers that have no connections, and cuts sessions of those past their drain time; 1,000 in
+    /// one sweep, so that a tenant that changes thousands of members keeps no other change waiting.
     pub(super) async fn sweep(&mut self, common: &mut Common) -> Result<(), Error> {
         let now = Instant::now();
         let turn = self.swept.take();

@@ -53,7 +53,7 @@ impl<P: Program> Worker<P> {
         }
     }
 
-    /// Ends those that are too many.
+    /// Terminates old generations above the limit.
     async fn bound_old(&mut self) {
         let old = i64::try_from(self.common.pace.old()).unwrap_or(i64::MAX);
         self.common.counters.old_generations.set(old);
