@@ -93,7 +93,10 @@ impl Attacker<'_> {
             let first = 7_080 + (round % 2) as u16;
             let many = (0..200).map(|n| (first + n, TARGET));
             let ports: Vec<_> = [(80, TARGET), (443, TARGET)].into_iter().chain(many).collect();
-            self.apply(objects::service("ports", &self.stage.lb, &ports)).await;
+            let mut service = objects::service("ports", &self.stage.lb, &ports);
+            // Node ports would cost the API server more than this costs Bowline.
+            service["spec"]["allocateLoadBalancerNodePorts"] = json!(false);
+            self.apply(service).await;
         })
         .await;
     }
