@@ -69,7 +69,7 @@ fn one_tenant_asks_for_more_listeners_than_its_share(program: Program) {
             let said = stage.told_in(&evil.namespace, "Service", "ports", "TooManyListeners").await;
             assert!(said.contains(&evil.namespace), "{said}");
             let said = condition(stage, &evil).await;
-            assert!(said.contains("as one may have"), "{said}");
+            assert!(said.contains("the limit per namespace"), "{said}");
             leads_to(&stage.dial(7_000), "evil").await;
             is_closed(&stage.dial(7_059)).await;
             // Another tenant's new Service is served.
