@@ -366,7 +366,7 @@ mod tests {
             kept.set_modified(SystemTime::now() - age).unwrap();
             let metrics = Metrics::default();
             let (mut memory, _) = Memory::open(&options, &metrics).await;
-            assert!(memory.kept().is_some());
+            assert!(memory.kept.is_some());
             told.iter().for_each(|uid| memory.owned(uid));
             let due = tokio::time::timeout(Duration::from_millis(100), memory.due(true)).await;
             assert!(due.is_err(), "{due:?}");
