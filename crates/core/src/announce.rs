@@ -277,7 +277,7 @@ impl Announcer {
         Some((announcement, write))
     }
 
-    /// The first object that may have a write, of the namespace whose turn it is and that may have one.
+    /// The first object that may have a write, of the next namespace in turn that may have one.
     fn choose(&self, now: Duration) -> Option<(Arc<str>, Subject)> {
         let Limits { burst, refill, namespace_burst, namespace_refill, .. } = self.limits;
         let left = |budget: Option<&Budget>, burst: u32, refill: Duration| {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub struct Queue<N, I> {
     lanes: BTreeMap<N, Lane<I>>,
-    /// Lanes by turn: the lane whose last turn was the longest ago comes first.
+    /// Lanes in the order of their last turns, the longest ago first.
     turns: BTreeMap<u64, N>,
     clock: u64,
     len: usize,
@@ -64,7 +64,7 @@ impl<N: Ord + Clone, I: Ord + Clone> Queue<N, I> {
         true
     }
 
-    /// Takes the first item of the lane whose turn it is.
+    /// Takes the first item of the next lane in turn.
     pub fn pop(&mut self) -> Option<(N, I)> {
         let lane = self.turns.values().next()?.clone();
         let item = self.items(&lane).next()?.clone();

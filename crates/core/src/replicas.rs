@@ -207,7 +207,7 @@ impl Replicas {
     }
 
     /// Entries of agents that are known to be gone, so that nothing has to wait for them: an agent that has ended
-    /// with its proxy, and one on whose machine another agent is at work. `fronted` says that clients reach the
+    /// with its proxy, and an agent that another agent has replaced on its machine. `fronted` says that clients reach the
     /// agents by a Service, as they do where a class made them: that sends nothing to a Pod whose node is
     /// silent, so such an agent counts as gone after a minute, whatever it may still do. Of silent agents that
     /// may serve on the last [`MOST_SILENT`] stay. The last entry stays whatever it is: it is what is known of the

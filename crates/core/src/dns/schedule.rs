@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Only so many names are looked up at once, and namespaces share these look-ups ([`Turns`]): names under a zone
-//! whose servers never answer delay those of other namespaces by nothing. A name that several namespaces want is
+//! without servers that answer do not delay names of other namespaces. A name that several namespaces want is
 //! looked up once, with the share of the namespace that has the most room.
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ pub struct Cluster {
 /// A name of an entry that is a regular expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expression {
-    /// Whose it is.
+    /// The Service that has it.
     pub consumer: ConsumerRef,
     /// The port of the entry.
     pub port: PortSpec,
@@ -138,7 +138,7 @@ impl Expression {
 /// kube2lb's `ServiceInformation`: a port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Whose it is.
+    /// The Service that has it.
     pub consumer: ConsumerRef,
     /// Where it is to be reached.
     pub port: PortSpec,

@@ -344,7 +344,7 @@ fn a_name_of_two_namespaces_is_looked_up_once_with_the_share_of_the_idle_one() {
     // Another namespace wants a name that waits in the line of the first.
     let effects = schedule.step(want_by(&["evil", "shop"], "d.example", Families::V4), secs(0));
     assert_eq!(effects, [look(3, "d.example", Families::V4)]);
-    // It is in the line of nobody any more.
+    // The name waits in no namespace's line any more.
     let effects = schedule.step(answered(1, "a.example", ok(30)), secs(1));
     assert_eq!(effects, [report("a.example", ok(30), 30), look(4, "c.example", Families::V4)]);
     // The namespace that it counts for lets go of it, and it goes on.
