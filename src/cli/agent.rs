@@ -4,6 +4,7 @@
 use super::connect::Connect;
 use super::haproxy::HaproxyFlags;
 use super::members::MembersFlag;
+use super::memory;
 use super::nginx::NginxFlags;
 use super::program::ProgramFlags;
 use super::proxy::ProxyFlags;
@@ -132,6 +133,7 @@ impl Agent {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
                 grace: self.grace.time(),
+                state_ends_with_pod: self.state.as_deref().is_some_and(memory::ends_with_pod),
                 state: self.state,
                 cluster: Some(cluster),
                 members,
@@ -181,6 +183,7 @@ impl Agent {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
                 grace: options.grace,
+                state_ends_with_pod: self.state.as_deref().is_some_and(memory::ends_with_pod),
                 state: self.state,
                 cluster: Some(cluster),
                 members: rules,

@@ -21,6 +21,12 @@ pub(super) fn beside(memory: u64, folder: Option<&Path>) -> u64 {
     memory - folder.and_then(in_memory).unwrap_or(0).min(STATE).min(memory / 2)
 }
 
+/// Whether a folder is gone with the Pod that this process is in: an emptyDir in memory, as the chart and classes
+/// have it. Outside a cluster a folder in memory outlives a restart of the process.
+pub(super) fn ends_with_pod(folder: &Path) -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() && in_memory(folder).is_some()
+}
+
 /// The size of the file system that a folder is, or will be, on, where that is in memory.
 fn in_memory(folder: &Path) -> Option<u64> {
     let on = folder.ancestors().find_map(|folder| statfs(folder).ok())?;

@@ -139,9 +139,12 @@ async fn serve<D: Driver>(
     // Letting go is a courtesy; traffic does not wait for it, nor do we for long.
     let last = agent.report.borrow().clone();
     let release = tokio::time::timeout(RELEASE, reporter.release(&last));
-    let ((), _) = tokio::join!(agent.driver.drain(options.grace), release);
-    // With a folder the next start may serve the same again, before it hears of anything else.
-    if !agent.driver.serves_on() && options.state.is_none() {
+    let ((), released) = tokio::join!(agent.driver.drain(options.grace), release);
+    // With a folder the next start may serve the same again, before it hears of anything else. While the API
+    // does not answer, a container that starts again in the same Pod needs what is kept.
+    let forgets = options.state_ends_with_pod && released == Ok(true);
+    let keeps = options.state.is_some() && !(forgets && agent.memory.forget());
+    if !agent.driver.serves_on() && !keeps {
         let _ = tokio::time::timeout(RELEASE, reporter.ended(&last)).await;
     }
     worked

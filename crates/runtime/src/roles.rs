@@ -129,6 +129,9 @@ pub struct AgentOptions {
     pub members: MemberRules,
     /// The folder in which it keeps what it serves, private keys included. None: it keeps nothing.
     pub state: Option<PathBuf>,
+    /// Whether that folder is gone with the agent's Pod, as an emptyDir is. Then an agent that is told to end, and
+    /// can say so, leaves nothing behind that a later start could serve.
+    pub state_ends_with_pod: bool,
     /// Marks of the cluster that the agent is configured for, whenever they change: what another cluster's agent kept is
     /// not served. None: the agent is part of it.
     pub cluster: Option<watch::Receiver<BTreeSet<String>>>,
@@ -146,6 +149,7 @@ impl AgentOptions {
             identity: identity(),
             grace: Duration::from_secs(10),
             state: None,
+            state_ends_with_pod: false,
             cluster: None,
             uid: None,
             members: MemberRules::default(),

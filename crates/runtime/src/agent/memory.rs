@@ -248,6 +248,15 @@ impl Memory {
         }
     }
 
+    /// After the end: deletes what is kept. False: it is still there.
+    pub(super) fn forget(&self) -> bool {
+        let forgotten = self.folder.as_ref().map_or(Ok(()), |folder| folder.forget());
+        if let Err(error) = &forgotten {
+            tracing::warn!(%error, "--state: cannot remove what was kept");
+        }
+        forgotten.is_ok()
+    }
+
     /// At the end: what changed since it was last kept is kept, if that does not take long.
     pub(super) async fn end(&mut self, update: impl FnOnce() -> Update) {
         let last = async {

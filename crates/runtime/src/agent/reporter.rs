@@ -85,11 +85,13 @@ impl Reporter {
 
     /// Says that the agent is gone, so that nobody waits for its time to be up. What it reported stays:
     /// its addresses are those of the next agent too. Only its own entry says so; of the whole Lease it lets
-    /// go if it was the one that wrote last.
-    pub(super) async fn release(&self, last: &Said) {
-        if let Err(error) = self.let_go(last).await {
+    /// go if it was the one that wrote last. False: the API did not take it.
+    pub(super) async fn release(&self, last: &Said) -> bool {
+        let released = self.let_go(last).await;
+        if let Err(error) = &released {
             tracing::debug!(lease = self.name, %error, "cannot release the Lease");
         }
+        released.is_ok()
     }
 
     /// Says that the agent has left and its proxy has ended with it.

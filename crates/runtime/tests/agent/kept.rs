@@ -3,6 +3,7 @@
 use super::support::{Recorder, Running, cluster, create, eventually, start_agent};
 use super::{leases, load_balancer, ours, plan};
 use bowline_api::{LoadBalancer, Plan};
+use bowline_core::replicas::Left;
 use bowline_core::update::Change;
 use bowline_runtime::AgentOptions;
 use bowline_runtime::lease::entries;
@@ -154,6 +155,45 @@ async fn kept_state_of_an_earlier_load_balancer_is_withdrawn_when_the_first_plan
     })
     .await;
     agent.stop().await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_whose_folder_ends_with_its_pod_keeps_nothing_once_it_has_said_that_it_leaves() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let options = |ends: bool| AgentOptions {
+        state: Some(folder.path().into()),
+        state_ends_with_pod: ends,
+        ..AgentOptions::new("edge")
+    };
+    create(&client, ours()).await;
+    let uid = made(&client).await;
+    create(&client, plan_of(&uid, 8080)).await;
+    let left = async || {
+        let lease = leases(&client).get("bowline-agent-edge").await.unwrap();
+        entries(&lease).iter().map(|it| it.left).collect::<Vec<_>>()
+    };
+    // Whether the folder ends with the Pod, whether the API answers at the end, what the agent says, and
+    // whether something is kept.
+    for (ends, answers, says, keeps) in [
+        (false, true, Some(Left::ProxyRuns), true),
+        (true, false, None, true),
+        (true, true, Some(Left::ProxyEnded), false),
+    ] {
+        let driver = Recorder { ends: true, ..Recorder::default() };
+        let (gated, gate) = gated(&client, &[""]);
+        let agent = start_agent(gated, options(ends), driver.clone());
+        listens(&driver, &[8080]).await;
+        says_kept(&client, false).await;
+        if !answers {
+            gate.0.send_replace(&[]);
+        }
+        agent.stop().await;
+        assert_eq!((left().await, state.exists()), (vec![says], keeps), "{ends} {answers}");
+    }
     cluster.shutdown().await;
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct Recorder {
     pub(crate) failures: Arc<Mutex<u32>>,
     /// The report is another one without an update.
     pub(crate) news: Arc<Notify>,
+    /// Nothing is served any more when it has ended.
+    pub(crate) ends: bool,
 }
 
 impl Driver for Recorder {
@@ -55,6 +57,10 @@ impl Driver for Recorder {
     }
 
     async fn drain(&mut self, _grace: Duration) {}
+
+    fn serves_on(&self) -> bool {
+        !self.ends
+    }
 }
 
 /// A role that runs.
