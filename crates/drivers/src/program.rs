@@ -10,7 +10,7 @@
 //!                                 └── Pace: when a reload may be, and which old processes end
 //! ```
 
-mod causes;
+pub(crate) mod causes;
 pub(crate) mod common;
 mod counters;
 mod driven;

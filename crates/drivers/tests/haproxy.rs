@@ -23,8 +23,9 @@ use bowline_drivers::Driver as _;
 use bowline_drivers::haproxy::{Counters, Options, drive};
 use common::{
     Folder, answers, backend, consumer, eventually, exact, first, get, meanwhile, members, plain,
-    pool, put, settled, site, site_at,
+    pool, put, settled, site, site_at, slow,
 };
+use generations::{hold, setting};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -205,6 +206,83 @@ async fn members_change_while_what_haproxy_refuses_is_looked_for() {
     assert_eq!(told, [&consumer("bad")], "{report:?}");
     answers(port, "a.example", "/", 200, "b").await;
     driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_change_while_files_are_checked_and_while_haproxy_loads_them() {
+    let folder = Folder::new();
+    let checks = Checks::new();
+    let (a, b, c) = (backend("a").await, backend("b").await, backend("c").await);
+    let (port, update) = first(&[a]).await;
+    let options = Options { program: checks.program.clone(), ..options(folder.path()) };
+    let (mut driver, _) = start(options, &update).await;
+    let before = checks.begun();
+    checks.allow(before);
+    let mut other = plain("q");
+    other.service.namespace = "evil".into();
+    let mut report = driver
+        .apply(&Update {
+            pools: vec![put(other)],
+            members: vec![members("q", &[a])],
+            sites: vec![foreign("evil", "q")],
+            ..Update::default()
+        })
+        .await
+        .unwrap();
+    assert!(report.waiting);
+    checks.one_after(before).await;
+    driver.apply(&Update { members: vec![members("p", &[b])], ..Update::default() }).await.unwrap();
+    answers(port, "a.example", "/", 200, "b").await;
+    assert_ne!(get(port, "q.evil.example", "/").await.unwrap().0, 200, "the check is not over");
+
+    // They go on changing until HAProxy has loaded what was checked.
+    checks.allow(u32::MAX.into());
+    for at in [c, b].into_iter().cycle() {
+        let change = Update { members: vec![members("p", &[at])], ..Update::default() };
+        report = driver.apply(&change).await.unwrap();
+        if !report.waiting {
+            break;
+        }
+    }
+    assert_eq!(report, Report::default());
+    answers(port, "q.evil.example", "/", 200, "a").await;
+    driver.apply(&Update { members: vec![members("p", &[c])], ..Update::default() }).await.unwrap();
+    for _ in 0..10 {
+        assert_eq!(get(port, "a.example", "/").await, Ok((200, "c".to_owned())));
+    }
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_haproxy_can_be_told_brings_no_reload_for_which_another_namespace_waits() {
+    let folder = Folder::new();
+    let (mine, theirs) = (slow("mine").await, slow("theirs").await);
+    let (port, mut update) = first(&[mine.at]).await;
+    update.pools.push(setting("e", "evil", 1).pools.remove(0));
+    update.members.push(members("e", &[theirs.at]));
+    update.sites.push(foreign("evil", "e"));
+    let options = Options {
+        min_reload_interval: Duration::from_millis(100),
+        shutdown_timeout: Duration::from_secs(3600),
+        ..options(folder.path())
+    };
+    let (mut driver, _) = start(options, &update).await;
+    let mut held = Vec::new();
+    // Nine generations: the next change of evil waits for 3.2 s.
+    for round in 0..9 {
+        held.push(hold(port, "e.evil.example", &theirs).await);
+        let report = driver.apply(&setting("e", "evil", round)).await.unwrap();
+        settled(&mut driver, report).await;
+    }
+    held.push(hold(port, "e.evil.example", &theirs).await);
+    let report = driver.apply(&setting("e", "evil", 9)).await.unwrap();
+    assert!(report.waiting);
+    let host = site(exact("other.example"), "/", "p", "other");
+    let report = driver.apply(&Update { sites: vec![host], ..Update::default() }).await.unwrap();
+    answers(port, "other.example", "/", 200, "mine").await;
+    let loaded = tokio::time::timeout(Duration::from_secs(1), settled(&mut driver, report)).await;
+    loaded.expect_err("HAProxy was loaded anew");
+    driver.drain(Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

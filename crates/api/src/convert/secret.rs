@@ -13,8 +13,10 @@ use bowline_core::update::Certificate;
 use bowline_core::vault::Room;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use rustls::CertificateError;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -119,8 +121,16 @@ impl Pair {
         Ok(Self { chain, key })
     }
 
-    /// Whether a server could show the first certificate: its key is of a known kind and belongs to it.
+    /// Whether a server could show the first certificate: its key is of a known kind and belongs to it, and the rest of the
+    /// chain can be read. HAProxy and nginx refuse all of their files for one that cannot.
     fn check(&self) -> Result<(), String> {
+        for (n, certificate) in self.chain.iter().enumerate().skip(1) {
+            // Kinds that rustls does not know, such as version 1, are for clients to judge.
+            let read = ParsedCertificate::try_from(certificate);
+            if let Err(rustls::Error::InvalidCertificate(CertificateError::BadEncoding)) = read {
+                return Err(format!("certificate {} of tls.crt cannot be read as X.509", n + 1));
+            }
+        }
         let signing = rustls::crypto::ring::sign::any_supported_type(&self.key)
             .map_err(|_| "tls.key is not an RSA, ECDSA (P-256, P-384) or Ed25519 key")?;
         match CertifiedKey::new(self.chain.clone(), signing).keys_match() {

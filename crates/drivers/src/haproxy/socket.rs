@@ -24,6 +24,11 @@ impl Socket {
 
     /// Sends a message, and returns all that comes back.
     pub(super) async fn ask(&self, message: &str) -> io::Result<String> {
+        self.ask_for(message, PATIENCE).await
+    }
+
+    /// The same, where the answer may take this long.
+    pub(super) async fn ask_for(&self, message: &str, patience: Duration) -> io::Result<String> {
         let asking = async {
             let mut stream = UnixStream::connect(&self.path).await?;
             stream.write_all(message.as_bytes()).await?;
@@ -33,11 +38,12 @@ impl Socket {
             stream.read_to_end(&mut answer).await?;
             Ok(String::from_utf8_lossy(&answer).into_owned())
         };
-        match tokio::time::timeout(PATIENCE, asking).await {
+        match tokio::time::timeout(patience, asking).await {
             Ok(answer) => answer,
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer")),
         }
     }
+
     /// The same; one that is there as far as we know is asked again for a while if it does not answer.
     pub(super) async fn ask_patiently(
         &self,

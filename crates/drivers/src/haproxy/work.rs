@@ -16,9 +16,11 @@ use super::version::Version;
 use super::wanted::{Body, CONFIG, Section, Servers, Wanted};
 use crate::Error;
 use crate::desired::Desired;
+use crate::program::causes::is_of_members;
 use crate::program::work::{Program, Seen};
 use crate::program::{Excluded, process, trouble};
 use bowline_core::update::{MemberChange, Update};
+use life::Loading;
 use nix::sys::signal::Signal;
 use prometheus_client::metrics::counter::Counter;
 use std::collections::BTreeMap;
@@ -172,6 +174,7 @@ impl Program for Proxy {
     const REUSES_PORTS: bool = true;
     const CARRIES_UDP: bool = false;
     type Wanted = Wanted;
+    type Loading = Loading;
 
     fn render(&self, desired: &Desired, excluded: &Excluded) -> Result<Rendered, BadText> {
         render::render(desired, excluded, &self.settings, self.held())
@@ -213,14 +216,23 @@ impl Program for Proxy {
         common.start(&["-W", "-S", &socket, "-f"], self.log.stdio())
     }
 
+    fn is_told_at_once(&self, common: &Common, update: &Update) -> bool {
+        is_of_members(update) && !has_to_share(&common.wanted, update)
+    }
+
     async fn tell(&mut self, common: &mut Common, update: Option<&Update>) -> Result<(), Error> {
         match update {
-            Some(update) if is_of_members(update) && !has_to_share(&common.wanted, update) => {
+            Some(update) if self.is_told_at_once(common, update) => {
                 self.tell_members(common, update).await
             }
             _ => {
-                common.render(self)?;
+                let waited = common.reload.is_some();
+                let before = common.render(self)?;
                 self.step(common).await;
+                // A change that HAProxy can be told waits for no reload, though another one may.
+                if common.reload.is_some() && !(waited && has_same_files(&before, &common.wanted)) {
+                    common.ask_for_reload();
+                }
                 Ok(())
             }
         }
@@ -232,13 +244,24 @@ impl Program for Proxy {
         }
     }
 
-    async fn load(&mut self, common: &mut Common) -> Result<(), Error> {
+    async fn load(&mut self, common: &mut Common) -> Result<Loading, Error> {
         self.unsaved = None;
-        self.reload_or_start(common).await?;
+        self.reload_or_start(common).await
+    }
+
+    async fn has_loaded(
+        &mut self,
+        common: &mut Common,
+        loading: &mut Loading,
+    ) -> Result<bool, Error> {
+        if !self.has_mark(common, loading).await? {
+            return Ok(false);
+        }
         self.loaded = Loaded::of(&common.wanted);
         self.leaving.clear();
         self.pid = 0;
-        self.observe(common).await
+        self.observe(common).await?;
+        Ok(true)
     }
 
     /// Each load has one worker.
@@ -254,10 +277,6 @@ impl Program for Proxy {
                 self.end_sessions(*pid).await;
             }
         }
-    }
-
-    fn may_reload(update: &Update) -> bool {
-        !is_of_members(update)
     }
 
     async fn look(&mut self, common: &mut Common) -> Result<Seen, Error> {
@@ -337,13 +356,9 @@ fn has_to_share(wanted: &Wanted, update: &Update) -> bool {
     ends || comes && room > 0 || budget::is_worth_a_load(more, room - more, most)
 }
 
-fn is_of_members(update: &Update) -> bool {
-    !update.complete
-        && update.certificates.is_empty()
-        && update.cookie_secret.is_none()
-        && update.pools.is_empty()
-        && update.sites.is_empty()
-        && update.listeners.is_empty()
+/// Whether the two differ in nothing that only a reload can change.
+fn has_same_files(before: &Wanted, now: &Wanted) -> bool {
+    before.sections == now.sections && before.ranges == now.ranges
 }
 
 impl Loaded {

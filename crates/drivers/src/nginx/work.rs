@@ -157,6 +157,8 @@ impl Program for Proxy {
     const REUSES_PORTS: bool = false;
     const CARRIES_UDP: bool = true;
     type Wanted = Wanted;
+    /// A change is a reload, so nothing can be told while one is under way.
+    type Loading = ();
 
     fn render(&self, desired: &Desired, excluded: &Excluded) -> Result<Rendered, BadText> {
         render::render(desired, excluded, &self.settings)
@@ -230,6 +232,7 @@ impl Program for Proxy {
     async fn tell(&mut self, common: &mut Common, update: Option<&Update>) -> Result<(), Error> {
         if update.is_some_and(|update| update.complete || !update.is_empty()) {
             common.reload = Some("the plan has changed".to_owned());
+            common.ask_for_reload();
         }
         Ok(())
     }
@@ -281,6 +284,10 @@ impl Program for Proxy {
         tracing::info!(mark, why = common.reload, "nginx reloaded");
         self.running = Some(Running { master, mark: Some(mark) });
         Ok(())
+    }
+
+    async fn has_loaded(&mut self, _common: &mut Common, (): &mut ()) -> Result<bool, Error> {
+        Ok(true)
     }
 
     async fn old(&self, _common: &Common) -> Option<Vec<Vec<u32>>> {

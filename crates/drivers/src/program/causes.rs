@@ -41,6 +41,22 @@ pub(super) fn namespaces(before: &Desired, update: &Update, after: &Desired) -> 
     found
 }
 
+/// The same of an update that changes members alone: the namespaces of their pools.
+pub(super) fn of_members(update: &Update, desired: &Desired) -> Namespaces {
+    let pools = update.members.iter().filter_map(|it| desired.pools.get(&it.pool));
+    pools.map(|pool| pool.service.namespace.clone()).collect()
+}
+
+/// Whether an update changes members alone.
+pub(crate) fn is_of_members(update: &Update) -> bool {
+    !update.complete
+        && update.certificates.is_empty()
+        && update.cookie_secret.is_none()
+        && update.pools.is_empty()
+        && update.sites.is_empty()
+        && update.listeners.is_empty()
+}
+
 /// Whether more than one namespace has something here.
 pub(super) fn is_shared(desired: &Desired) -> bool {
     let mut all = desired.pools.values().map(|it| &it.service.namespace);

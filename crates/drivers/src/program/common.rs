@@ -2,10 +2,11 @@
 //! process. It writes files that the program accepts, finds out which addresses can be bound, and says when the
 //! program may be loaded or started again; it sends the program nothing.
 
+use super::causes;
 use super::counters::Counters;
 use super::folder::Folder;
 use super::pace::{Limits, Pace};
-use super::search::Search;
+use super::search::{Accepted, Search};
 use super::sieve::Rendered;
 use super::suspects::{self, Excluded, Suspect};
 use super::work::Program;
@@ -18,8 +19,9 @@ use bowline_core::plan::Transport;
 use bowline_core::update::{ListenerKey, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpSocket;
 use tokio::process::Child;
@@ -53,9 +55,13 @@ pub(crate) struct Common<P: Program> {
     /// What is refused is being looked for.
     pub(super) search: Option<Search>,
     pub(crate) wanted: P::Wanted,
+    /// What the program listens at when it has that.
+    listens: BTreeSet<ListenerKey>,
     pub(crate) refused: Vec<Refusal>,
     /// What the program listens at.
     pub(crate) held: BTreeSet<ListenerKey>,
+    /// The namespaces with changes in the update that is being told.
+    pub(super) changed: BTreeSet<Arc<str>>,
     /// Why it is to be loaded anew.
     pub(crate) reload: Option<String>,
     /// When that was over the last time.
@@ -86,8 +92,10 @@ impl<P: Program> Common<P> {
             accepted: Desired::default(),
             search: None,
             wanted: P::Wanted::default(),
+            listens: BTreeSet::new(),
             refused: Vec::new(),
             held: BTreeSet::new(),
+            changed: BTreeSet::new(),
             reload: None,
             reloaded: None,
             child: None,
@@ -128,11 +136,33 @@ impl<P: Program> Common<P> {
         Ok(())
     }
 
-    /// Renders what is desired, without what is left out.
-    pub(crate) fn render(&mut self, program: &P) -> Result<(), Error> {
+    /// Renders what is desired, without what is left out. Returns what was wanted before.
+    pub(crate) fn render(&mut self, program: &P) -> Result<P::Wanted, Error> {
         let Rendered { wanted, refused } = trial(program, &self.desired, &self.excluded)?;
-        (self.wanted, self.refused) = (wanted, refused);
+        self.refused = refused;
+        self.listens = listens(&self.desired, &self.excluded);
+        Ok(std::mem::replace(&mut self.wanted, wanted))
+    }
+
+    /// The same of what a search has shown to be accepted, with the members of now.
+    pub(super) fn render_accepted(
+        &mut self,
+        program: &P,
+        Accepted { desired, excluded }: &mut Accepted,
+    ) -> Result<(), Error> {
+        let members =
+            desired.pools.keys().filter_map(|pool| self.desired.members.get_key_value(pool));
+        desired.members = members.map(|(pool, members)| (pool.clone(), members.clone())).collect();
+        excluded.listeners.clone_from(&self.excluded.listeners);
+        self.wanted = trial(program, desired, excluded)?.wanted;
+        self.listens = listens(desired, excluded);
         Ok(())
+    }
+
+    /// What was taken in last needs a reload: the namespaces that it is of wait for one.
+    pub(crate) fn ask_for_reload(&mut self) {
+        let changed = std::mem::take(&mut self.changed);
+        self.pace.ask(changed, causes::is_shared(&self.desired));
     }
 
     /// Those that the program refused get another try when they ask for something else.
@@ -161,8 +191,7 @@ impl<P: Program> Common<P> {
 
     /// The program has loaded what is wanted now.
     pub(crate) fn has_loaded(&mut self) {
-        let held = |key: &&ListenerKey| !self.excluded.listeners.contains_key(*key);
-        self.held = self.desired.listeners.keys().filter(held).copied().collect();
+        self.held.clone_from(&self.listens);
     }
 
     /// Puts files in place, which the program has been told of by other ways.
@@ -171,33 +200,47 @@ impl<P: Program> Common<P> {
         self.install(&set)
     }
 
-    fn write(&mut self, wanted: &P::Wanted) -> Result<PathBuf, Error> {
+    pub(super) fn write(&mut self, wanted: &P::Wanted) -> Result<PathBuf, Error> {
         let written = self.folder.write(&P::files(wanted));
         written.map_err(|cause| trouble(format!("writing {}'s files", P::NAME), cause))
     }
 
-    fn install(&self, set: &std::path::Path) -> Result<(), Error> {
+    fn install(&self, set: &Path) -> Result<(), Error> {
         let installed = self.folder.install(set);
         installed.map_err(|cause| trouble(format!("putting {}'s files in place", P::NAME), cause))
     }
 
-    /// Puts files in place if the program accepts them. False: it does not, and what it refuses is looked for.
-    pub(super) async fn checked(&mut self) -> Result<bool, Error> {
-        let wanted = self.wanted.clone();
-        let Some(why) = self.refuses(&wanted, true).await? else {
-            self.search = None;
-            self.accepted = self.desired.clone();
-            return Ok(true);
-        };
+    /// What the check of these files has said against them. If it has said nothing, and the files are to be kept, they
+    /// are in place now.
+    pub(super) fn judge(
+        &self,
+        set: &Path,
+        said: io::Result<Option<String>>,
+        keep: bool,
+    ) -> Result<Option<String>, Error> {
+        if keep && matches!(said, Ok(None)) {
+            return self.install(set).map(|()| None);
+        }
+        self.folder.discard(set);
+        let said = said.map_err(|cause| trouble(format!("checking {}'s files", P::NAME), cause))?;
+        Ok(said.map(|said| P::complaint(&said).chars().take(300).collect()))
+    }
+
+    /// The program accepts what was desired then, but what is left out.
+    pub(super) fn accepts(&mut self, desired: Desired) {
+        self.accepted = desired;
+    }
+
+    /// The program refuses what was desired then; what it refuses is looked for.
+    pub(super) fn refuses(&mut self, desired: Desired, why: String) {
         match &mut self.search {
-            Some(search) => search.refused(&self.desired),
+            Some(search) => search.refused(&desired),
             None => {
                 tracing::warn!(why, "{} refuses its files; what it refuses is looked for", P::NAME);
-                let (desired, excluded) = (self.desired.clone(), self.excluded.clone());
+                let excluded = self.excluded.clone();
                 self.search = Some(Search::new(desired, excluded, &self.accepted, why));
             }
         }
-        Ok(false)
     }
 
     /// Whether what is desired is refused, and it is not known yet why.
@@ -205,17 +248,8 @@ impl<P: Program> Common<P> {
         self.search.as_ref().is_some_and(|search| search.covers(&self.desired))
     }
 
-    /// Takes the next step of the search. True: it is over, and what was found is left out from now on.
-    pub(super) async fn search_on(&mut self, program: &P) -> Result<bool, Error> {
-        let Some(mut search) = self.search.take() else { return Ok(true) };
-        if let Some(excluded) = search.next() {
-            let some = trial(program, &search.desired, &excluded)?;
-            let said = self.refuses(&some.wanted, false).await?;
-            let answered = search.answer(said);
-            answered.map_err(|why| trouble(format!("checking {}'s files", P::NAME), why))?;
-            self.search = Some(search);
-            return Ok(false);
-        }
+    /// The search is over: what it has found is left out from now on.
+    pub(super) fn leave_out(&mut self, search: &Search) {
         for (suspect, why) in search.found() {
             tracing::warn!(?suspect, why, "left out");
             suspects::leave_out(&mut self.excluded, suspect, why.clone());
@@ -224,23 +258,16 @@ impl<P: Program> Common<P> {
                 self.asked.insert(consumer.clone(), asked);
             }
         }
-        Ok(true)
-    }
-
-    /// What the program has against this; if nothing and it is to be kept, it is in place.
-    async fn refuses(&mut self, wanted: &P::Wanted, keep: bool) -> Result<Option<String>, Error> {
-        let set = self.write(wanted)?;
-        let said = process::check(&self.setup.program, P::CHECK, &set.join(P::CONFIG)).await;
-        if keep && matches!(said, Ok(None)) {
-            return self.install(&set).map(|()| None);
-        }
-        self.folder.discard(&set);
-        let said = said.map_err(|cause| trouble(format!("checking {}'s files", P::NAME), cause))?;
-        Ok(said.map(|said| P::complaint(&said).chars().take(300).collect()))
     }
 }
 
-fn trial<P: Program>(
+/// What a program listens at when it has this.
+fn listens(desired: &Desired, excluded: &Excluded) -> BTreeSet<ListenerKey> {
+    let can_be_bound = |key: &&ListenerKey| !excluded.listeners.contains_key(*key);
+    desired.listeners.keys().filter(can_be_bound).copied().collect()
+}
+
+pub(super) fn trial<P: Program>(
     program: &P,
     desired: &Desired,
     excluded: &Excluded,

@@ -33,7 +33,7 @@ impl Driven {
         let (requests, waiting) = mpsc::channel(1);
         let (reports, report) = watch::channel(Report::default());
         let most_listeners = program.most_listeners();
-        tokio::spawn(Worker::new(common, program, reports).run(waiting));
+        tokio::spawn(Worker::new(common, program, waiting, reports).run());
         Self { name: P::NAME, most_listeners, requests, report }
     }
 

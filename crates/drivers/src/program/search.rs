@@ -25,6 +25,15 @@ pub(super) struct Search {
     found: Vec<(Suspect, String)>,
 }
 
+/// What a search has shown that the program accepts.
+#[derive(Debug)]
+pub(super) struct Accepted {
+    /// What was desired when the search began.
+    pub(super) desired: Desired,
+    /// What was left out then, and what the search has found.
+    pub(super) excluded: Excluded,
+}
+
 /// What is tried next.
 #[derive(Debug)]
 enum Stage {
@@ -104,6 +113,15 @@ impl Search {
             self.found.push((alone.clone(), self.why.clone()));
         }
         self.stage = Stage::Halves(Sift::beside(good, others));
+    }
+
+    /// What the program accepts, now that the search is over.
+    pub(super) fn accepted(self) -> Accepted {
+        let Self { desired, mut excluded, found, .. } = self;
+        for (suspect, why) in found {
+            suspects::leave_out(&mut excluded, &suspect, why);
+        }
+        Accepted { desired, excluded }
     }
 
     /// Those that are refused, each with the reason.

@@ -1,6 +1,8 @@
 //! The task that keeps a program in step: takes updates, loads it when it must and may, looks after the process,
 //! and asks what it has. Clocks and the order of things are here; what a program is and can is its [`Program`].
 
+mod check;
+mod meanwhile;
 mod old;
 
 use super::common::Common;
@@ -15,7 +17,7 @@ use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// How often a program is asked whether it is still the same.
@@ -90,8 +92,14 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
         common: &mut Common<Self>,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
+    /// Whether the one that runs can be told of this change by [`Self::tell`] while it loads its files, or while they
+    /// are checked.
+    fn is_told_at_once(&self, _common: &Common<Self>, _update: &Update) -> bool {
+        false
+    }
+
     /// Tells the one that runs what it can be told of a change, or of whatever there is; what it cannot be told
-    /// makes a reload due.
+    /// makes a reload due, for which the namespaces of the change wait ([`Common::ask_for_reload`]).
     fn tell(
         &mut self,
         common: &mut Common<Self>,
@@ -108,9 +116,21 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
         false
     }
 
-    /// Makes the one that runs load the files that are in place, or starts it with them, and waits for it.
-    fn load(&mut self, common: &mut Common<Self>)
-    -> impl Future<Output = Result<(), Error>> + Send;
+    /// What is known of a load that is under way.
+    type Loading: Send;
+
+    /// Makes the one that runs load the files that are in place, or starts it with them.
+    fn load(
+        &mut self,
+        common: &mut Common<Self>,
+    ) -> impl Future<Output = Result<Self::Loading, Error>> + Send;
+
+    /// Whether it has loaded them. An error: it never will.
+    fn has_loaded(
+        &mut self,
+        common: &mut Common<Self>,
+        loading: &mut Self::Loading,
+    ) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// Whether it is there and has what it was given. An error: it is there no more.
     fn look(
@@ -124,11 +144,6 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
 
     /// Ends such processes, whatever connections they have.
     fn end(&self, common: &Common<Self>, pids: &[u32]) -> impl Future<Output = ()> + Send;
-
-    /// Whether what this update changes may need a reload.
-    fn may_reload(_update: &Update) -> bool {
-        true
-    }
 
     /// When it wants to be tended.
     fn tend_at(&self, _common: &Common<Self>) -> Option<Instant> {
@@ -163,13 +178,23 @@ pub(super) struct Worker<P: Program> {
     trouble: Option<String>,
     /// Whether it was said that changes wait because of what earlier ones left behind.
     told_of_wait: bool,
+    requests: mpsc::Receiver<Request>,
+    /// A request that waits until a load or a check is over.
+    postponed: Option<Request>,
+    /// Whether updates came while the program loaded its files: those have older members.
+    is_behind: bool,
     reports: watch::Sender<Report>,
     look_at: Instant,
     bind_at: Instant,
 }
 
 impl<P: Program> Worker<P> {
-    pub(super) fn new(common: Common<P>, program: P, reports: watch::Sender<Report>) -> Self {
+    pub(super) fn new(
+        common: Common<P>,
+        program: P,
+        requests: mpsc::Receiver<Request>,
+        reports: watch::Sender<Report>,
+    ) -> Self {
         let now = Instant::now();
         Self {
             common,
@@ -177,41 +202,47 @@ impl<P: Program> Worker<P> {
             begun: false,
             trouble: None,
             told_of_wait: false,
+            requests,
+            postponed: None,
+            is_behind: false,
             reports,
             look_at: now,
             bind_at: now,
         }
     }
 
-    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+    pub(super) async fn run(mut self) {
         // Who knows what is wanted may be away for long.
         if let Err(error) = self.resume().await {
             tracing::warn!(%error, "{} waits until it is known what is wanted", P::NAME);
         }
+        // Whether the last thing that was done was a request: then what is due comes before the next one, or requests
+        // without end would keep it from being done.
+        let mut asked = false;
         loop {
             let next = self.next();
-            let searches = self.common.search.is_some() && Instant::now() < next;
+            let is_due = next <= Instant::now();
+            let searches = self.common.search.is_some() && !is_due;
             let ended = async {
                 match &mut self.common.child {
                     Some(child) => child.wait().await,
                     None => std::future::pending().await,
                 }
             };
+            let request = async {
+                match self.postponed.take() {
+                    Some(request) => Some(request),
+                    None => self.requests.recv().await,
+                }
+            };
             tokio::select! {
                 biased;
-                request = requests.recv() => match request {
-                    Some(Request::Apply(update, answer)) => {
-                        let result = self.apply(&update).await;
-                        if let Ok(report) = &result {
-                            self.reports.send_replace(report.clone());
+                request = request, if !(asked && (searches || is_due)) => match request {
+                    Some(request) => {
+                        asked = true;
+                        if !self.answer(request).await {
+                            return;
                         }
-                        // Who asked may be gone.
-                        let _ = answer.send(result);
-                    }
-                    Some(Request::Drain(grace, answer)) => {
-                        self.drain(grace).await;
-                        let _ = answer.send(());
-                        return;
                     }
                     None => return,
                 },
@@ -223,15 +254,48 @@ impl<P: Program> Worker<P> {
                 }
                 // Whoever asks something waits for one check at most.
                 () = std::future::ready(()), if searches => {
+                    asked = false;
                     let searched = self.search_on().await;
                     self.acted(searched);
                 }
                 () = sleep_until(next) => {
+                    asked = false;
                     let ticked = self.tick().await;
                     self.acted(ticked);
                 }
             }
         }
+    }
+
+    /// Does what is asked. False: it was the last request.
+    async fn answer(&mut self, request: Request) -> bool {
+        match request {
+            Request::Apply(update, answer) => {
+                let result = self.apply(&update).await;
+                self.tell_result(result, answer);
+                // What comes next need not wait for it.
+                let loaded = self.load_if_due().await;
+                self.acted(loaded);
+                true
+            }
+            Request::Drain(grace, answer) => {
+                self.drain(grace).await;
+                let _ = answer.send(());
+                false
+            }
+        }
+    }
+
+    fn tell_result(
+        &self,
+        result: Result<Report, Error>,
+        answer: oneshot::Sender<Result<Report, Error>>,
+    ) {
+        if let Ok(report) = &result {
+            self.reports.send_replace(report.clone());
+        }
+        // Who asked may be gone.
+        let _ = answer.send(result);
     }
 
     /// Something was done by itself.
@@ -280,15 +344,19 @@ impl<P: Program> Worker<P> {
         self.take_in(update);
         self.begun = true;
         self.common.forget_exclusions();
-        self.bring(Some(update)).await?;
+        if self.program.runs() {
+            self.program.tell(&mut self.common, Some(update)).await?;
+        } else {
+            self.bring().await?;
+        }
         self.tell_of_wait();
         Ok(self.report())
     }
 
     /// Brings what is desired into force, as far as that may be now.
-    async fn bring(&mut self, update: Option<&Update>) -> Result<(), Error> {
+    async fn bring(&mut self) -> Result<(), Error> {
         if self.program.runs() {
-            self.step(update).await
+            self.step().await
         } else if self.common.restart_at.is_none() {
             self.arrive().await
         } else {
@@ -296,38 +364,9 @@ impl<P: Program> Worker<P> {
         }
     }
 
-    /// Goes on with the search for what is refused; when it is over, the rest goes into force.
-    async fn search_on(&mut self) -> Result<(), Error> {
-        match self.common.search_on(&self.program).await {
-            Ok(false) => Ok(()),
-            Ok(true) => self.bring_the_rest().await,
-            Err(error) => {
-                self.common.counters.failed_reloads.inc();
-                self.common.reloaded = Some(Instant::now());
-                if !self.program.runs() {
-                    self.common.restart_later();
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// What was found stays out of this one load, whatever it asks for by now: who changes all the time does not
-    /// keep the others waiting. Then it gets another try.
-    async fn bring_the_rest(&mut self) -> Result<(), Error> {
-        self.common.reloaded = None;
-        let brought = self.bring(None).await;
-        if !self.program.runs() && self.common.search.is_none() {
-            self.common.restart_later();
-        }
-        brought?;
-        self.common.forget_exclusions();
-        self.bring(None).await
-    }
-
-    /// Tells the one that runs what is new, and loads it anew if that is due and may be.
-    async fn step(&mut self, update: Option<&Update>) -> Result<(), Error> {
-        self.program.tell(&mut self.common, update).await?;
+    /// Tells the one that runs what it lacks, and loads it anew if that is due and may be.
+    async fn step(&mut self) -> Result<(), Error> {
+        self.program.tell(&mut self.common, None).await?;
         self.load_if_due().await
     }
 
@@ -353,7 +392,7 @@ impl<P: Program> Worker<P> {
             self.common.restart_at = None;
             self.see_old().await;
             self.common.pace.need();
-            return self.step(None).await;
+            return self.step().await;
         }
         if self.common.is_searched() {
             return self.resume().await;
@@ -372,16 +411,6 @@ impl<P: Program> Worker<P> {
             self.resume().await?;
         }
         loaded
-    }
-
-    /// Puts files in place if the program accepts them, and says what is in the way if it does not.
-    async fn check(&mut self) -> Result<bool, Error> {
-        let accepted = self.common.checked().await?;
-        if !accepted {
-            let what = format!("{} refuses its files; what it refuses is looked for", P::NAME);
-            self.trouble = Some(what);
-        }
-        Ok(accepted)
     }
 
     /// Starts the program with the files that are in place, the last that it accepted: while it is not known what
@@ -421,7 +450,7 @@ impl<P: Program> Worker<P> {
             if before != self.common.excluded.listeners {
                 self.common.reload.get_or_insert_with(|| "addresses can be bound".to_owned());
                 self.common.pace.need();
-                self.step(None).await?;
+                self.step().await?;
             }
         }
         self.load_if_due().await?;
@@ -441,7 +470,7 @@ impl<P: Program> Worker<P> {
             Seen::Nobody => {}
             Seen::Astray => {
                 self.common.pace.need();
-                self.step(None).await?;
+                self.step().await?;
             }
             Seen::Deaf if self.common.soonest_reload() <= Instant::now() => self.load().await?,
             Seen::Deaf => {}
@@ -474,13 +503,22 @@ impl<P: Program> Worker<P> {
             if !self.check().await? {
                 return Ok(());
             }
-            self.program.load(&mut self.common).await?;
-            self.left_behind().await;
+            self.load_files().await?;
         }
         self.common.pace.rest();
         self.common.search = None;
         self.common.has_loaded();
         self.common.reload = None;
+        self.catch_up().await
+    }
+
+    /// Lets the program load the files that are in place.
+    async fn load_files(&mut self) -> Result<(), Error> {
+        let mut loading = self.program.load(&mut self.common).await?;
+        while !self.program.has_loaded(&mut self.common, &mut loading).await? {
+            self.meanwhile(sleep(SOON)).await;
+        }
+        self.left_behind().await;
         Ok(())
     }
 

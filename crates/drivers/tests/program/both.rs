@@ -346,6 +346,24 @@ async fn one_that_is_refused_and_changes_all_the_time_keeps_nobody_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn new_ones_that_are_refused_all_the_time_keep_nobody_waiting() {
+    let folder = Folder::new();
+    let (checks, mut driver, port, _) = searching(folder.path()).await;
+    checks.allow(u32::MAX.into());
+    // When one is found, the next is there.
+    let flood = async {
+        for n in 0.. {
+            driver.apply(&refused(&format!("bad{n}"))).await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = answers(port, "h0.example", "/", 200, "a") => {}
+        () = flood => {}
+    }
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_dies_is_started_again_while_what_it_refuses_is_looked_for() {
     let folder = Folder::new();
     let (checks, mut driver, port, before) = searching(folder.path()).await;

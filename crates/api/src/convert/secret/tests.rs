@@ -75,6 +75,7 @@ fn what_cannot_be_used_is_refused_with_what_is_wrong() {
     let other = pair();
     let (chain, key) = (chain.as_bytes(), key.as_bytes());
     let garbage = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let rest = [chain, garbage].concat();
     let unknown = b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     let no_key = "tls.key has no readable section BEGIN PRIVATE KEY, BEGIN RSA PRIVATE KEY or BEGIN \
                   EC PRIVATE KEY";
@@ -92,6 +93,7 @@ fn what_cannot_be_used_is_refused_with_what_is_wrong() {
         (tls(chain, chain), no_key),
         (tls(chain, unknown), "tls.key is not an RSA, ECDSA (P-256, P-384) or Ed25519 key"),
         (tls(garbage, key), "the first certificate of tls.crt cannot be read as X.509"),
+        (tls(&rest, key), "certificate 2 of tls.crt cannot be read as X.509"),
         (
             tls(chain, other.1.as_bytes()),
             "tls.key does not belong to the first certificate of tls.crt",

@@ -4,42 +4,81 @@ use super::{Common, MASTER, Proxy, trouble};
 use crate::Error;
 use crate::haproxy::readback::{self, Processes};
 use crate::haproxy::socket::Socket;
-use crate::program::work::{LOADING, Program as _, SOON};
-use tokio::time::{Instant, sleep};
+use crate::program::work::{LOADING, Program as _};
+use std::io;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// How many sessions are ended in one go: changes wait meanwhile.
 const SESSIONS: usize = 1000;
 
+/// A load that is under way.
+pub(in crate::haproxy) struct Loading {
+    /// What HAProxy says when it has loaded the files.
+    mark: String,
+    /// What ran until then; none where HAProxy was started.
+    before: Option<Processes>,
+    /// The question to its master, until that has answered.
+    asked: Option<JoinHandle<io::Result<String>>>,
+    /// What its master said.
+    said: String,
+    /// Since when a worker runs that cannot be asked.
+    silent: Option<Instant>,
+    until: Instant,
+}
+
+impl Loading {
+    /// Notes what the master has answered, if it has.
+    async fn hear(&mut self) -> Result<(), Error> {
+        let Some(asked) = self.asked.take_if(|it| it.is_finished()) else { return Ok(()) };
+        let said = asked.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        self.said = said.map_err(|cause| trouble("asking HAProxy's master to reload", cause))?;
+        Ok(())
+    }
+
+    /// Waits for that answer: it says why HAProxy refuses.
+    async fn hear_out(&mut self) {
+        if let Some(asked) = self.asked.take() {
+            let said = tokio::time::timeout(MASTER, asked).await;
+            self.said = said.ok().and_then(Result::ok).and_then(Result::ok).unwrap_or_default();
+        }
+    }
+}
+
 impl Proxy {
     /// What its master says. One that has just reloaded is away for a moment.
-    pub(super) async fn processes(&self, common: &Common) -> std::io::Result<Processes> {
+    pub(super) async fn processes(&self, common: &Common) -> io::Result<Processes> {
         let there = common.child.is_some() || self.pid != 0;
         let answer = self.master.ask_patiently("show proc\n", there, MASTER).await?;
         Ok(readback::processes(&answer))
     }
 
     /// Makes HAProxy load the files that are in place, by a reload or by starting it.
-    pub(super) async fn reload_or_start(&mut self, common: &mut Common) -> Result<(), Error> {
+    pub(super) async fn reload_or_start(&mut self, common: &mut Common) -> Result<Loading, Error> {
         self.log.begin();
-        match self.processes(common).await {
+        let (before, asked) = match self.processes(common).await {
             Ok(before) => {
-                let said = self.master.ask("reload\n").await;
-                let said =
-                    said.map_err(|cause| trouble("asking HAProxy's master to reload", cause))?;
-                self.await_mark(common, Some(before), &said).await?;
-                common.counters.reloads.inc();
-                let why = common.reload.as_deref().unwrap_or("asked");
-                tracing::info!(why, "HAProxy reloaded");
-                Ok(())
+                // From 2.7 on the master answers when it is over.
+                let master = self.master.clone();
+                let asked = tokio::spawn(async move { master.ask_for("reload\n", LOADING).await });
+                (Some(before), Some(asked))
             }
             Err(_) if common.setup.exec => {
                 if common.child.is_none() {
                     self.start(common).await?;
                 }
-                self.await_mark(common, None, "").await
+                (None, None)
             }
-            Err(cause) => Err(trouble("asking HAProxy's master", cause)),
-        }
+            Err(cause) => return Err(trouble("asking HAProxy's master", cause)),
+        };
+        Ok(Loading {
+            mark: common.wanted.mark(),
+            before,
+            asked,
+            said: String::new(),
+            silent: None,
+            until: Instant::now() + LOADING,
+        })
     }
 
     /// Why HAProxy did not load what it was given: what its master said to that, which it does from 2.7 on, else
@@ -73,52 +112,52 @@ impl Proxy {
         }
     }
 
-    /// Waits until HAProxy says that it has loaded what is wanted, and the workers from before take nothing any
-    /// more; on a reload, `before` is what ran until then, and `said` is what its master said to it.
-    async fn await_mark(
+    /// Whether HAProxy says that it has loaded what is wanted, and the workers from before take nothing any more.
+    pub(super) async fn has_mark(
         &mut self,
         common: &mut Common,
-        before: Option<Processes>,
-        said: &str,
-    ) -> Result<(), Error> {
-        let mark = common.wanted.mark();
-        let until = Instant::now() + LOADING;
-        let mut silent = None;
-        let cause = loop {
-            let answer = self.admin.ask("show info\n").await;
-            // The one before it may have had the same files.
-            let is_new = |info: readback::Info| {
-                info.mark == mark
-                    && before.as_ref().is_none_or(|it| !it.workers.contains(&info.pid))
-            };
-            if answer.as_deref().is_ok_and(|answer| is_new(readback::info(answer)))
-                && self.have_stopped(before.as_ref()).await
-            {
-                return Ok(());
+        loading: &mut Loading,
+    ) -> Result<bool, Error> {
+        loading.hear().await?;
+        let Loading { mark, before, .. } = &*loading;
+        let answer = self.admin.ask("show info\n").await;
+        // The one before it may have had the same files.
+        let is_new = |info: readback::Info| {
+            info.mark == *mark && before.as_ref().is_none_or(|it| !it.workers.contains(&info.pid))
+        };
+        if answer.as_deref().is_ok_and(|answer| is_new(readback::info(answer)))
+            && self.have_stopped(before.as_ref()).await
+        {
+            if before.is_some() {
+                common.counters.reloads.inc();
+                let why = common.reload.as_deref().unwrap_or("asked");
+                tracing::info!(why, "HAProxy reloaded");
             }
-            let refused = match &before {
-                Some(before) => {
-                    let now = self.master.ask("show proc\n").await.unwrap_or_default();
-                    let now = readback::processes(&now);
-                    let alone =
-                        answer.is_err() && !now.workers.is_empty() && now.workers != before.workers;
-                    silent = alone.then(|| silent.unwrap_or_else(Instant::now));
-                    now.failed > before.failed || common.has_ended()
-                }
-                None => common.has_ended(),
-            };
-            if refused {
-                let why = self.why(said);
-                break why.unwrap_or_else(|| "it refuses; its log says why".to_owned());
+            return Ok(true);
+        }
+        let refused = match before {
+            Some(before) => {
+                let now = self.master.ask("show proc\n").await.unwrap_or_default();
+                let now = readback::processes(&now);
+                let alone =
+                    answer.is_err() && !now.workers.is_empty() && now.workers != before.workers;
+                let refused = now.failed > before.failed;
+                loading.silent = alone.then(|| loading.silent.unwrap_or_else(Instant::now));
+                refused || common.has_ended()
             }
+            None => common.has_ended(),
+        };
+        let cause = if refused {
+            loading.hear_out().await;
+            let why = self.why(&loading.said);
+            why.unwrap_or_else(|| "it refuses; its log says why".to_owned())
+        } else if loading.silent.is_some_and(|since| since.elapsed() >= MASTER) {
             // Somebody has removed it meanwhile: a worker takes it over and does not make it anew.
-            if silent.is_some_and(|since: Instant| since.elapsed() >= MASTER) {
-                break "its socket is gone".to_owned();
-            }
-            if Instant::now() >= until {
-                break "it takes too long".to_owned();
-            }
-            sleep(SOON).await;
+            "its socket is gone".to_owned()
+        } else if Instant::now() >= loading.until {
+            "it takes too long".to_owned()
+        } else {
+            return Ok(false);
         };
         Err(trouble("loading HAProxy's files", cause))
     }

@@ -5,18 +5,23 @@ use super::{Program, Worker};
 use crate::program::causes;
 use crate::program::pace::Surplus;
 use bowline_core::update::Update;
+use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 impl<P: Program> Worker<P> {
-    /// Takes an update in, and notes the namespaces whose changes may need a reload.
+    /// Takes an update in, and notes the namespaces that have changes in it: they wait, if these need a reload.
     pub(super) fn take_in(&mut self, update: &Update) {
-        let before = P::may_reload(update).then(|| self.common.desired.clone());
-        self.common.desired.apply(update);
-        let Some(before) = before else { return };
-        let desired = &self.common.desired;
+        let desired = &mut self.common.desired;
+        let changed = if causes::is_of_members(update) {
+            desired.apply(update);
+            causes::of_members(update, desired)
+        } else {
+            let before = desired.clone();
+            desired.apply(update);
+            causes::namespaces(&before, update, desired)
+        };
         // At the beginning everything is new, and no namespace has changed anything.
-        let changed = self.begun.then(|| causes::namespaces(&before, update, desired));
-        self.common.pace.ask(changed.unwrap_or_default(), causes::is_shared(desired));
+        self.common.changed = if self.begun { changed } else { BTreeSet::new() };
     }
 
     /// Says once that changes wait because of what earlier ones left behind.
