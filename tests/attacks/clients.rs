@@ -9,6 +9,7 @@ use bowline_testing::objects::{self, Endpoint};
 use bowline_testing::{Backend, Dial, Line, eventually, net};
 use serde_json::json;
 use std::net::IpAddr;
+use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 
 /// More than the program has, whatever it counts.
@@ -140,6 +141,48 @@ fn one_client_asks_for_much_at_once(program: Program) {
         })
         .await;
     });
+}
+
+/// Datagrams, each from another port: a session each, which takes connections of nginx.
+#[test]
+fn sessions_of_datagrams_leave_connections_for_others_on_nginx() {
+    let program = Program::Nginx;
+    program.play(async |stage| {
+        begin(program, stage).await;
+        // First: a session keeps the process of an earlier load for a minute.
+        let _shop = shop(stage).await;
+        let evil = Evil::new(stage).await;
+        let theirs = Backend::udp("evil", net::pod4(), TARGET).await;
+        evil.apply(stage, objects::udp_service("datagrams", &stage.lb, 6001, TARGET)).await;
+        let at = [Endpoint::ready(theirs.at.ip())];
+        evil.apply(stage, objects::slice("datagrams", ("", TARGET, "UDP"), &at)).await;
+        let dial = stage.dial(6001);
+        eventually("datagrams are carried", || async { dial.datagram("x").await.map(drop) }).await;
+        settled(program, stage).await;
+        let from = net::client4();
+        unharmed(&stage.dial(80).from(net::client4()), async {
+            let mut sockets = Vec::new();
+            for _ in 0..ATTEMPTS {
+                let socket = dial.clone().from(from).udp().await.expect("a socket");
+                socket.send(b"x").await.expect("sent");
+                sockets.push(socket);
+            }
+            // Sessions of a client have no more than a client's connections have.
+            few_are_answered(&sockets, most(program)).await;
+        })
+        .await;
+    });
+}
+
+/// Waits for answers, and sees that so many sockets have one at most.
+async fn few_are_answered(sockets: &[UdpSocket], most: usize) {
+    let answered = eventually("some are answered", || async {
+        let has = |it: &&UdpSocket| it.try_recv(&mut [0; 64]).is_ok();
+        let answered = sockets.iter().filter(has).count();
+        if answered >= 16 { Ok(answered) } else { Err(answered.to_string()) }
+    })
+    .await;
+    assert!(answered <= most, "{answered} answered, {most} at most");
 }
 
 #[test]
