@@ -12,10 +12,10 @@ use std::os::unix::fs::PermissionsExt as _;
 
 /// So many files may the agent open: the built-in proxy has 64 listeners with that, HAProxy and nginx 128. A namespace
 /// may have a quarter of them.
-const FILES: u64 = 512;
+pub(crate) const FILES: u64 = 512;
 
 /// Starts the agent anew, with few files.
-async fn start_with_few_files(stage: &mut Stage, args: &[String]) {
+pub(crate) async fn start_with_few_files(stage: &mut Stage, args: &[String]) {
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("bowline");
     let text = format!("#!/bin/sh\nulimit -n {FILES} && exec {PROGRAM} \"$@\"\n");

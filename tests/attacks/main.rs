@@ -10,6 +10,7 @@
 
 mod attack;
 mod changes;
+mod clients;
 mod flood;
 mod generations;
 mod listeners;

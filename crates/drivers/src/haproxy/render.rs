@@ -2,6 +2,7 @@
 //! files. What cannot be expressed is left out and told on the object that asked for it.
 
 mod backend;
+mod clients;
 mod frontend;
 mod routes;
 
@@ -133,7 +134,8 @@ impl Render<'_> {
             self.wanted.sections.insert(Section::Peers, peers.into());
         }
         let nobody = Body { text: nobody.to_owned(), ..Body::default() };
-        self.insert_proxy(Section::Backend(Word::section(NOBODY)?), nobody)
+        self.insert_proxy(Section::Backend(Word::section(NOBODY)?), nobody)?;
+        self.tables_of_clients()
     }
 
     /// A backend; one of a kind says nothing itself where HAProxy can be told of another like it.
@@ -278,7 +280,7 @@ impl Render<'_> {
             self.refuse(&resolved.consumer, Reason::BackendNotFound, message, extent);
             return;
         };
-        let text = frontend::tcp(key, config, &name, self.settings.access_log);
+        let text = frontend::tcp(key, config, &name, self.settings);
         // An address is always a name.
         let _ = Word::section(&format!("tcp:{}", Word::named(key.socket())))
             .and_then(|name| self.insert_proxy(Section::Frontend(name), text.into()));

@@ -1,6 +1,7 @@
 //! From all that is desired to nginx's file. A pure function: the same plan gives the same file. What
 //! nginx cannot do is left out and told on the object that asked for it.
 
+mod clients;
 mod everywhere;
 mod pool;
 mod routes;
@@ -15,6 +16,7 @@ use bowline_core::key::ConsumerRef;
 use bowline_core::outcome::{Reason, quote};
 use bowline_core::plan::{ListenerProtocol, Pool, Serves, Transport};
 use bowline_core::update::{Extent, ListenerKey, ResolvedListener};
+use clients::Clients;
 pub(super) use everywhere::LOG;
 use pool::Upstreams;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,23 +82,29 @@ pub fn render(
         zones: BTreeSet::new(),
     };
     render.certificates = render.sieve.certificates();
-    let (http, stream) = render.listeners();
-    let mut tail = everywhere::after_mark(settings)?;
-    tail.push_str(&render.http.text());
+    let (servers, passed_through) = render.listeners();
+    let mut http = render.http.text();
     for (name, map) in &render.keys {
         // Writing into a String cannot fail.
-        let _ = write!(tail, "\n    # {name}\n{map}");
+        let _ = write!(http, "\n    # {name}\n{map}");
     }
-    tail.extend(render.zones.iter().map(String::as_str));
+    http.extend(render.zones.iter().map(String::as_str));
+    http.push_str(&servers);
+    let streams = !passed_through.is_empty();
+    let stream = if streams { render.stream.text() + &passed_through } else { String::new() };
+    let file = short_hash(&[http.as_bytes(), stream.as_bytes()]);
+    let clients = Clients::new(settings, desired.listeners.len(), file);
+    let mut tail = everywhere::after_mark(settings)?;
+    tail.push_str(&clients.http()?);
     tail.push_str(&http);
     tail.push_str("}\n");
-    if !stream.is_empty() {
+    if streams {
         tail.push_str(&everywhere::stream(settings)?);
-        tail.push_str(&render.stream.text());
+        tail.push_str(&clients.stream()?);
         tail.push_str(&stream);
         tail.push_str("}\n");
     }
-    let head = everywhere::before_mark(settings, !stream.is_empty())?;
+    let head = everywhere::before_mark(settings, streams)?;
     let wanted = Wanted { head, tail, certificates: render.certificates };
     Ok(render.sieve.rendered(wanted))
 }

@@ -4,7 +4,7 @@
 use super::super::text::Word;
 use super::super::wanted::{Section, certificate_file};
 use super::routes::{NOT_FOUND, Routes, crt_list, map_file};
-use super::{NOBODY, Render, ranges_file};
+use super::{NOBODY, Render, Settings, clients, ranges_file};
 use bowline_core::plan::{Pool, Redirect};
 use bowline_core::update::{ListenerKey, ResolvedListener};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ const SAID: &str = "http-request del-header '^(forwarded|x[-_]forwarded[-_](host
                     x[-_]real[-_]ip|x_forwarded[-_]for|x-forwarded_for)$' -m reg";
 
 /// A listener whose connections are passed through.
-pub(super) fn tcp(key: &ListenerKey, pool: &Pool, backend: &Word, log: bool) -> String {
+pub(super) fn tcp(key: &ListenerKey, pool: &Pool, backend: &Word, settings: &Settings) -> String {
     let mut lines = vec![
         "mode tcp".to_owned(),
         format!("bind {}", Word::socket(key.socket())),
         "option clitcpka".to_owned(),
     ];
-    if log {
+    if settings.access_log {
         lines.push(TCP_LOG.to_owned());
     }
     match pool.timeouts.backend_ms {
@@ -34,6 +34,7 @@ pub(super) fn tcp(key: &ListenerKey, pool: &Pool, backend: &Word, log: bool) -> 
         let ranges = ranges_file(pool);
         lines.push(format!("tcp-request connection reject unless {{ src -f {ranges} }}"));
     }
+    lines.extend(clients::connections(clients::most(settings.descriptors)));
     lines.push(format!("default_backend {backend}"));
     indented(&lines)
 }
@@ -82,6 +83,9 @@ impl Render<'_> {
         if self.settings.access_log {
             lines.push(WEB_LOG.to_owned());
         }
+        let most = clients::most(self.settings.descriptors);
+        lines.extend(clients::connections(most));
+        lines.extend(clients::requests(most));
         find(&mut lines, name, routes);
         if secure {
             match_certificate(&mut lines, name);

@@ -20,7 +20,7 @@ fn program() -> &'static str {
     if Path::new("/usr/sbin/nginx").exists() { "/usr/sbin/nginx" } else { "nginx" }
 }
 
-fn settings(folder: &Path) -> Settings {
+pub(super) fn settings(folder: &Path) -> Settings {
     let module = Path::new("/usr/lib/nginx/modules/ngx_stream_module.so");
     Settings {
         folder: folder.into(),
@@ -36,7 +36,7 @@ fn settings(folder: &Path) -> Settings {
     }
 }
 
-fn rendered(desired: &Desired) -> Rendered {
+pub(super) fn rendered(desired: &Desired) -> Rendered {
     let module = "/usr/lib/nginx/modules/ngx_stream_module.so".into();
     let settings =
         Settings { stream: Stream::Module(module), ..settings(Path::new("/run/bowline")) };
@@ -67,7 +67,7 @@ fn nginx_says(desired: &Desired) -> Result<(), String> {
 }
 
 /// Something of everything, at ports that everybody may bind.
-fn sample() -> Desired {
+pub(super) fn sample() -> Desired {
     let mut desired = everything();
     let dns = consumer(ConsumerKind::Service, "dns");
     desired.listeners.retain(|_, it| it.protocol() != ListenerProtocol::Udp);
@@ -350,8 +350,12 @@ fn plan(written: &Written<'_>) -> Desired {
     desired
 }
 
+/// The file without what stands for all of it: its mark, and the hash in the names of zones.
 fn unmarked(rendered: &Rendered) -> String {
-    format!("{}mark{}", rendered.wanted.head, rendered.wanted.tail)
+    let tail = &rendered.wanted.tail;
+    let (_, zone) = tail.split_once("zone=requests-").expect("requests are counted");
+    let (file, _) = zone.split_once(':').expect("a zone has a size");
+    format!("{}mark{}", rendered.wanted.head, tail.replace(file, "file"))
 }
 
 proptest! {
