@@ -76,7 +76,8 @@ pub(super) struct Needed<'a> {
 impl Default for Certificates {
     fn default() -> Self {
         Self {
-            // A certificate does not say whose it is. Those that wait longest come first.
+            // A hash does not name a namespace: `want` says to which each certificate belongs. Certificates that
+            // no object has needed since this leader began take turns as one more namespace.
             packed: Packed::new(Shards::new(vault::SECRET), |_| "".into()),
             fetched: Fetched::new(),
             turns: Turns::default(),
@@ -341,11 +342,12 @@ impl Certificates {
     }
 
     fn want(&mut self, needed: &NeededCertificates, may_remove: bool) {
-        let mut wanted = Vec::new();
+        let (mut wanted, mut owned) = (Vec::new(), Vec::new());
         for (hash, it) in
             needed.iter().filter(|(hash, _)| self.vault.withholds(hash).is_none() && self.has(hash))
         {
             let stamp = Stamp { hash: self.vault.room(hash), size: it.size() };
+            owned.extend(it.secrets().first().map(|secret| (hash, &secret.namespace)));
             if self.packed.wanted().get(hash) != Some(&stamp) {
                 wanted.push((Arc::clone(hash), Some(stamp)));
             }
@@ -360,6 +362,9 @@ impl Certificates {
             let kept =
                 seen.filter(|seen| !may_remove || self.vault.reserves(hash, seen.hash, held));
             wanted.push((Arc::clone(hash), kept));
+        }
+        for (hash, namespace) in owned {
+            self.packed.belongs(hash, namespace);
         }
         for (hash, stamp) in wanted {
             self.packed.want(hash, stamp);
