@@ -132,6 +132,11 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
         self.shards.get(key) != self.wanted.get(key)
     }
 
+    /// Whether items of a tenant wait for a write.
+    pub fn waits(&self, tenant: &Arc<str>) -> bool {
+        self.waiting.waiting(tenant) > 0
+    }
+
     /// Whether all is as wanted.
     pub fn is_settled(&self) -> bool {
         self.waiting.is_empty() && self.shards.is_tidy()

@@ -213,7 +213,8 @@ impl Certificates {
     /// once no Plan refers to it, which the caller knows. At rest nothing is gone through.
     ///
     /// What was read is written before more is read, and after a round of writes more is read: neither certificates
-    /// that change before they can be read, nor certificates that change all the time, hold up those of others.
+    /// that change before they can be read, nor certificates that change all the time, hold up those of others. A
+    /// namespace that waits for no write is read after the next write: it does not wait for the writes of others.
     pub(super) fn next(
         &mut self,
         load_balancer: &str,
@@ -233,6 +234,13 @@ impl Certificates {
         });
         self.want(needed, may_remove);
         let absent = self.absent(needed, now);
+        if self.writes > 0 {
+            let idle = |(namespace, _): &&(Arc<str>, Sought)| !self.packed.waits(namespace);
+            let early: Vec<_> = absent.iter().filter(idle).cloned().collect();
+            if !early.is_empty() {
+                return Some(Next::Fetch(self.turns.take(early, BATCH)));
+            }
+        }
         let write = match absent.is_empty() || self.writes < MOST_WRITES {
             true => self.next_write(uid, now),
             false => None,

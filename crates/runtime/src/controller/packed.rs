@@ -132,6 +132,11 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
         self.rewrite.is_open(key)
     }
 
+    /// Whether items of a tenant wait for a write.
+    pub(super) fn waits(&self, tenant: &Arc<str>) -> bool {
+        self.rewrite.waits(tenant)
+    }
+
     /// Whether nothing is there and nothing is wanted.
     pub(super) fn is_empty(&self) -> bool {
         self.versions.is_empty() && self.wanted().is_empty()

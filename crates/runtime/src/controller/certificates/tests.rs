@@ -378,3 +378,31 @@ fn a_certificate_waits_for_one_write_of_a_tenant_that_changes_a_hundred() {
     }
     assert_eq!(written, [false, true]);
 }
+
+#[test]
+fn a_certificate_is_read_after_one_write_of_a_tenant_that_changes_a_hundred() {
+    let (mut cluster, mut needed) = (Cluster::default(), NeededCertificates::new());
+    largest(&mut needed, "evil", 100, 0);
+    let (mut leader, now) = (cluster.leader(), Instant::now());
+    leader.fetched(needed.keys().map(|hash| content(hash)).collect(), Vec::new(), now);
+    let mut steps = Vec::new();
+    while !steps.contains(&"shop is written") {
+        let next = leader.next("lb", Some("uid"), as_needed(&needed), true, now);
+        steps.push(match next {
+            Some(Next::Fetch(wanted)) => {
+                let read = wanted.iter().map(|(hash, _)| content(hash));
+                leader.fetched(read.collect(), Vec::new(), now);
+                "read"
+            }
+            Some(Next::Write(write)) => {
+                let shops = write.added.keys().any(|hash| hash.starts_with("shop"));
+                cluster.write(&mut leader, write);
+                if shops { "shop is written" } else { "evil is written" }
+            }
+            next => panic!("{next:?}"),
+        });
+        // Evil's have been written in part when shop's comes.
+        largest(&mut needed, "shop", 1, 0);
+    }
+    assert_eq!(steps, ["evil is written", "read", "evil is written", "shop is written"]);
+}
