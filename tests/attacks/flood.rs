@@ -2,7 +2,7 @@
 //! what it has. Nothing of shop's may fail, its address stays in its status, and its changes go live. How fast
 //! beside quiet runs is printed here and measured by `make bench`.
 
-use crate::attack::{attack, prepare};
+use crate::attack::{Attacker, prepare};
 use crate::changes::{Changes, Kind, Run};
 use crate::programs::Program;
 use crate::stage::Stage;
@@ -59,8 +59,10 @@ pub(crate) async fn measure(stage: &Stage, extent: &Extent) -> Measured {
         over.store(true, Ordering::Relaxed);
         run
     };
+    let attacker = Attacker::new(stage, &evil, &over);
     let attacked = unharmed(&dial, async {
-        let attack = attack(stage, &evil, &over);
+        attacker.want_too_much().await;
+        let attack = attacker.attack();
         let (run, (), ()) = tokio::join!(shops, attack, keeps_its_address(stage, &over));
         run
     });
@@ -86,10 +88,11 @@ fn flooded(program: Program) {
     program.play(async |stage| {
         let measured = measure(stage, &Extent { changes: 2, quiet: 1, crowd: 100 }).await;
         for kind in Kind::ALL {
+            let (quiet, attacked) = (measured.quiet(kind)[0], median(&measured.attacked[&kind]));
             eprintln!(
-                "{program:?}: a change of {kind:?} goes live in {:.0} ms, attacked in {:.0} ms",
-                measured.quiet(kind)[0],
-                median(&measured.attacked[&kind])
+                "{program:?}: a change of {kind:?} goes live in {quiet:.0} ms, attacked in {attacked:.0} ms \
+                 ({:.1} times as long)",
+                attacked / quiet
             );
         }
     });

@@ -8,6 +8,7 @@
 //! ```
 
 mod contend;
+mod crowd;
 pub mod foreign;
 pub mod held;
 pub mod text;
@@ -116,8 +117,8 @@ pub struct Exposed {
     epochs: [u32; 3],
     listed: BTreeSet<Kind>,
     dirty: bool,
-    /// What the last view had of ports with too many endpoints.
-    crowds: view::Crowds,
+    /// The endpoints that the last view had.
+    crowds: crowd::Crowds,
     /// What Services have in the last files.
     held: Held,
 }

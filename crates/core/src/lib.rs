@@ -47,6 +47,7 @@ pub mod planner;
 pub mod point;
 pub mod programmed;
 pub mod provision;
+pub mod quota;
 pub mod recall;
 pub mod replicas;
 pub mod report;

@@ -170,9 +170,11 @@ impl Room {
         }
     }
 
-    /// The object would be too large.
-    pub fn refused(&mut self) {
+    /// The object would be too large. False: there is no room left to give up, so the next report is no smaller.
+    pub fn refused(&mut self) -> bool {
+        let shrinks = self.cut(self.all) > 0;
         (self.halved, self.good) = ((self.halved + 1).min(NOTHING), 0);
+        shrinks
     }
 
     /// The bytes for the refusals of this agent alone.

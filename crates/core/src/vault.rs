@@ -5,11 +5,8 @@
 //! decision waits for no reading. The room is recorded beside each certificate, so a new leader knows which certificate
 //! succeeds which. Pure: the leader's writer says which certificates are needed.
 //!
-//! ```text
-//!  all that may be needed at once ─┬─ half: every namespace has SHARE of its own
-//!  (a quarter more is kept free    └─ half: what namespaces have beyond that, each a quarter of all at most
-//!   for successors)
-//! ```
+//! How much a namespace may have is [`crate::quota`]'s to say, of all that may be needed at once. A quarter of the room
+//! is kept free for successors.
 
 mod room;
 mod turns;
@@ -22,6 +19,7 @@ pub use turns::Turns;
 
 use crate::key::ObjectKey;
 use crate::objects::Timestamp;
+use crate::quota::{Full, Quota, Taken};
 use room::Rooms;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -40,10 +38,8 @@ pub const ROOM: usize = SECRETS as usize * (SECRET - LARGEST);
 const MOST: usize = ROOM / 4 * 3;
 /// What every namespace has to itself: about twenty certificates.
 const SHARE: usize = 128 * 1024;
-/// What all namespaces together have beyond that.
-const COMMON: usize = MOST / 2;
-/// What one namespace has at most, where others may come.
-const QUOTA: usize = MOST / 4;
+/// What each may have of that.
+const QUOTA: Quota = Quota::of(MOST, SHARE);
 /// The most bytes of a successor that takes the place of one of this size: names and signatures vary.
 const fn alike(size: usize) -> usize {
     size + size / 8
@@ -74,7 +70,9 @@ pub enum Withheld {
     /// Its namespace has as many bytes as it may have.
     NamespaceFull(Arc<str>),
     /// What namespaces share beyond their own is used up.
-    Full(Arc<str>),
+    CommonFull(Arc<str>),
+    /// There is no room at all.
+    Full,
 }
 
 impl fmt::Display for Withheld {
@@ -90,13 +88,18 @@ impl fmt::Display for Withheld {
             Self::NamespaceFull(namespace) => write!(
                 f,
                 "namespace {namespace} has {} KiB of certificates on this load balancer, the limit per namespace",
-                QUOTA / KIB
+                QUOTA.each / KIB
             ),
-            Self::Full(namespace) => write!(
+            Self::CommonFull(namespace) => write!(
                 f,
                 "namespace {namespace} uses its {} reserved KiB, and the room that all namespaces share \
                  is used up",
-                SHARE / KIB
+                QUOTA.own / KIB
+            ),
+            Self::Full => write!(
+                f,
+                "all {} KiB of certificates that the load balancer has room for are in use",
+                QUOTA.most / KIB
             ),
         }
     }
@@ -109,45 +112,35 @@ pub struct Vault {
     withheld: BTreeMap<Arc<str>, Withheld>,
 }
 
-/// What namespaces have.
+/// The bytes that namespaces have.
 #[derive(Debug, Default)]
 struct Used {
     by: BTreeMap<Arc<str>, usize>,
-    total: usize,
-    /// What they have beyond their own.
-    common: usize,
+    taken: Taken,
 }
 
 impl Used {
     fn add(&mut self, namespace: &Arc<str>, size: usize) {
         let used = self.by.entry(namespace.clone()).or_default();
-        let beyond = |used: usize| used.saturating_sub(SHARE);
-        self.common += beyond(*used + size) - beyond(*used);
-        self.total += size;
+        self.taken.change(&QUOTA, *used, *used + size);
         *used += size;
     }
 
     fn remove(&mut self, namespace: &Arc<str>, size: usize) {
         let Some(used) = self.by.get_mut(namespace) else { return };
-        let beyond = |used: usize| used.saturating_sub(SHARE);
-        self.common -= beyond(*used) - beyond(*used - size);
-        self.total -= size;
+        self.taken.change(&QUOTA, *used, *used - size);
         *used -= size;
     }
 
     /// Why a namespace may not have so much more. `alone`: no other namespace may come.
     fn refuse(&self, namespace: &Arc<str>, size: usize, alone: bool) -> Option<Withheld> {
         let used = self.by.get(namespace).copied().unwrap_or(0);
-        let beyond = (used + size).saturating_sub(SHARE);
-        let more = beyond - used.saturating_sub(SHARE);
-        let (quota, common) = if alone { (MOST, MOST) } else { (QUOTA, COMMON) };
-        if beyond > 0 && used + size > quota {
-            Some(Withheld::NamespaceFull(namespace.clone()))
-        } else if more > 0 && self.common + more > common || self.total + size > MOST {
-            Some(Withheld::Full(namespace.clone()))
-        } else {
-            None
-        }
+        let full = QUOTA.refuse(&self.taken, used, size, alone)?;
+        Some(match full {
+            Full::All(_) => Withheld::Full,
+            Full::Namespace(_) => Withheld::NamespaceFull(namespace.clone()),
+            Full::Common(_) => Withheld::CommonFull(namespace.clone()),
+        })
     }
 }
 
@@ -282,7 +275,7 @@ impl Vault {
                 refused => why = why.or(refused),
             }
         }
-        Err(why.unwrap_or_else(|| Withheld::Full("".into())))
+        Err(why.unwrap_or(Withheld::Full))
     }
 
     /// The room of a certificate that is handed out.

@@ -1,9 +1,15 @@
 //! Certificates for TLS tests: an authority of the test's own, what it signs, and what trusts it.
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use std::sync::Arc;
+
+/// An extension that nobody knows: of an enterprise number for examples (RFC 5612).
+const PADDING: &[u64] = &[1, 3, 6, 1, 4, 1, 32473, 1];
 
 /// Signs certificates for the hosts of one test.
 pub struct Authority {
@@ -40,8 +46,17 @@ impl Authority {
 
     /// A certificate for these hosts; each call makes another one.
     pub fn issue(&self, hosts: &[&str]) -> Issued {
+        self.issue_padded(hosts, 0)
+    }
+
+    /// The same with so many bytes in the signed part that mean nothing to anybody.
+    pub fn issue_padded(&self, hosts: &[&str], bytes: usize) -> Issued {
         let hosts: Vec<_> = hosts.iter().map(|&host| host.to_owned()).collect();
-        let params = CertificateParams::new(hosts).expect("host names");
+        let mut params = CertificateParams::new(hosts).expect("host names");
+        if bytes > 0 {
+            let padding = CustomExtension::from_oid_content(PADDING, vec![0; bytes]);
+            params.custom_extensions.push(padding);
+        }
         let key = KeyPair::generate().expect("generate a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("sign a certificate");
         Issued { certificate: certificate.pem(), key: key.serialize_pem() }

@@ -2,11 +2,12 @@
 //! of the objects and the settings: in whatever order they were told, it is the same, sorted.
 
 use super::contend::{Asked, Contended, contend, overlap};
+use super::crowd::{Addresses, Crowds};
 use super::held::Held;
 use super::text::{ServerName, is_name};
 use super::{Exposed, Port, Service};
-use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
-use crate::members::{LeftOut, MOST_MEMBERS, MemberRules, Unfit};
+use crate::key::{ConsumerKind, ConsumerRef};
+use crate::members::{LeftOut, MOST_MEMBERS, MOST_OF_NAMESPACE, MemberRules, Unfit};
 use crate::objects::{Endpoint as SliceEndpoint, Family, Slice};
 use crate::outcome::{Problem, Reason, quote};
 use crate::plan::Transport;
@@ -257,7 +258,6 @@ impl Exposed {
         let mut told = Vec::new();
         let mut asked = Vec::new();
         let guard = Guard::new(self, settings);
-        let mut crowds = Crowds::new();
         for (_, service) in self.services.values() {
             let consumer = consumer(service);
             let mut tell =
@@ -273,18 +273,14 @@ impl Exposed {
             let served = unfit.is_none() && slices.iter().any(|slice| !slice.endpoints.is_empty());
             unfit.into_iter().for_each(&mut tell);
             for port in &service.ports {
-                let place = (service.key.clone(), port.number, port.transport);
-                let before = self.crowds.get(&place);
+                let mut entry = entry(service, port, &consumer, settings);
+                let before = self.crowds.had(&consumer, &entry.port);
                 let (endpoints, unnamed) = endpoints(service, port, &slices, &guard, before);
                 unnamed.into_iter().for_each(&mut tell);
-                if endpoints.len() == MOST_MEMBERS {
-                    crowds.insert(place, endpoints.iter().map(|it| (it.ip, it.port)).collect());
-                }
-                let entry = entry(service, port, &consumer, endpoints, settings);
+                entry.endpoints = endpoints;
                 asked.push(Asked { created: service.created, served, entry });
             }
         }
-        self.crowds = crowds;
         let Contended { entries: mut services, mut expressions, held } =
             contend(asked, &self.held, generated, &mut told);
         services.retain(|entry| match settings.machine.has_taken(&entry.port) {
@@ -294,6 +290,8 @@ impl Exposed {
             }
             None => true,
         });
+        self.crowds.bound(&mut services, MOST_OF_NAMESPACE, &mut told);
+        self.crowds = Crowds::of(&services);
         let served: BTreeSet<_> = services.iter().map(|it| (&it.consumer, &it.port)).collect();
         expressions.retain(|it| served.contains(&(&it.consumer, &it.port)));
         told.sort();
@@ -371,13 +369,8 @@ fn unfit(service: &Service, settings: &Settings) -> Option<Problem> {
     settings.machine.lacks(service.address?)
 }
 
-fn entry(
-    service: &Service,
-    port: &Port,
-    consumer: &ConsumerRef,
-    endpoints: Vec<Endpoint>,
-    settings: &Settings,
-) -> Entry {
+/// The entry of a port, without endpoints.
+fn entry(service: &Service, port: &Port, consumer: &ConsumerRef, settings: &Settings) -> Entry {
     Entry {
         consumer: consumer.clone(),
         port: PortSpec {
@@ -386,16 +379,13 @@ fn entry(
             transport: port.transport,
             mode: port.mode.as_ref().unwrap_or(&settings.default_mode).clone(),
         },
-        endpoints,
+        endpoints: Vec::new(),
         node_port: port.node_port.unwrap_or_default(),
         external: service.external.clone(),
         timeout_ms: port.timeout_ms.unwrap_or_default(),
         source_ranges: service.source_ranges.clone(),
     }
 }
-
-/// The endpoints of ports that have as many as they may, so that these keep them.
-pub(super) type Crowds = BTreeMap<(ObjectKey, u16, Transport), BTreeSet<(IpAddr, u16)>>;
 
 /// Which endpoints are left out: those that the rules refuse, and addresses of the load balancer's machine at
 /// which a Service is to be reached, which would be a loop. Services may ask for any address: one that the
@@ -428,7 +418,7 @@ fn endpoints(
     port: &Port,
     slices: &[&Slice],
     guard: &Guard<'_>,
-    before: Option<&BTreeSet<(IpAddr, u16)>>,
+    before: Option<&Addresses>,
 ) -> (Vec<Endpoint>, Vec<Problem>) {
     let mut refused = BTreeMap::new();
     let mut ready: BTreeMap<(IpAddr, u16), Option<&Arc<str>>> = BTreeMap::new();

@@ -4,7 +4,7 @@
 use super::pieces::Pieces;
 use super::pools::Pools;
 use super::shards::Part;
-use super::shares::Shares;
+use super::shares::{self, Shares};
 use super::{Contested, Unserved};
 use crate::key::ConsumerRef;
 use crate::outcome::{Problem, Reason};
@@ -172,7 +172,8 @@ impl Listeners {
     pub(super) fn left_out(&self) -> impl Iterator<Item = Refusal> {
         self.shares.waiting().filter_map(|(key, namespace, full)| {
             let waiting = self.listeners.get(key)?.waiting.as_ref()?;
-            let problem = Problem::new(Reason::TooManyListeners, full.message(key, namespace));
+            let problem =
+                Problem::new(Reason::TooManyListeners, shares::message(full, key, namespace));
             let (consumer, extent) = (waiting.consumer.clone(), Extent::Listener(*key));
             Some(Refusal { consumer, problem, extent })
         })

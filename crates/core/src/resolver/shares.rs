@@ -3,15 +3,11 @@
 //! room waits, its consumer is told, and it is opened as soon as there is room: of the namespace with the fewest open
 //! listeners first. The listeners that Ingresses share belong to no namespace and never wait. Pure: `listeners` asks.
 //!
-//! ```text
-//!  all that the agent can open ─┬─ half: every namespace has a 64th of all to itself
-//!                               └─ half: what namespaces have beyond that, each a quarter of all at most
-//! ```
-//!
-//! These are bounds on what is open, not on the order in which it was opened: where every listener has room, every
+//! How many a namespace may have is [`crate::quota`]'s to say; each has a 64th of all to itself. These are bounds on what is open, not on the order in which it was opened: where every listener has room, every
 //! one has room again after a restart of the agent, in whatever order the listeners come.
 
 use crate::outcome::quote;
+use crate::quota::{Full, Quota, Taken};
 use crate::update::ListenerKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,8 +15,8 @@ use std::sync::Arc;
 /// What is open, and what waits.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// How many the agent can open. None: no bound is known.
-    most: Option<usize>,
+    /// How many the agent can open, and each namespace.
+    quota: Quota,
     tenants: BTreeMap<Arc<str>, Tenant>,
     /// The namespaces with listeners that wait, in the order in which they are served.
     queue: BTreeSet<Rank>,
@@ -28,10 +24,8 @@ pub(super) struct Shares {
     kept: BTreeMap<ListenerKey, Arc<str>>,
     /// Those of them that are wanted.
     returning: BTreeSet<ListenerKey>,
-    /// All that are open, those that Ingresses share included.
-    open: usize,
-    /// How many are open beyond what namespaces have to themselves.
-    common: usize,
+    /// How many are open, those that Ingresses share included.
+    taken: Taken,
     /// Whether [`Self::waiting`] may say something else than when it was last asked.
     changed: bool,
 }
@@ -54,74 +48,33 @@ impl Tenant {
     }
 }
 
-/// Why a listener waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Full {
-    /// The agent has as many open as it can open.
-    All(usize),
-    /// Its namespace has as many open as one namespace may have.
-    Namespace(usize),
-    /// Its namespace has those that it has to itself, and those that all share are used up.
-    Common(usize),
-}
-
-impl Full {
-    /// What the owner of a listener is told.
-    pub(super) fn message(self, key: &ListenerKey, namespace: &str) -> String {
-        let (socket, namespace) = (key.socket(), quote(namespace));
-        match self {
-            Self::All(most) => {
-                format!(
-                    "{socket} is not open: all {most} listeners that the agent can open are in use"
-                )
-            }
-            Self::Namespace(quota) => format!(
-                "{socket} is not open: namespace {namespace} has {quota} listeners here, the limit per namespace on \
-                 a load balancer that namespaces share"
-            ),
-            Self::Common(own) => format!(
-                "{socket} is not open: namespace {namespace} uses its {own} reserved listeners, and the listeners \
-                 that all namespaces share are used up"
-            ),
+/// What the owner of a listener is told that waits.
+pub(super) fn message(full: Full, key: &ListenerKey, namespace: &str) -> String {
+    let (socket, namespace) = (key.socket(), quote(namespace));
+    match full {
+        Full::All(most) => {
+            format!("{socket} is not open: all {most} listeners that the agent can open are in use")
         }
-    }
-}
-
-/// How many of `most` each may have.
-#[derive(Clone, Copy)]
-struct Bounds {
-    most: usize,
-    /// What every namespace has to itself.
-    own: usize,
-    /// What one namespace may have.
-    quota: usize,
-    /// What all namespaces together may have beyond their own.
-    common: usize,
-}
-
-impl Bounds {
-    fn of(most: usize) -> Self {
-        Self { most, own: (most / 64).max(1), quota: (most / 4).max(1), common: most / 2 }
-    }
-
-    fn beyond(&self, open: usize) -> usize {
-        open.saturating_sub(self.own)
+        Full::Namespace(quota) => format!(
+            "{socket} is not open: namespace {namespace} has {quota} listeners here, the limit per namespace on \
+             a load balancer that namespaces share"
+        ),
+        Full::Common(own) => format!(
+            "{socket} is not open: namespace {namespace} uses its {own} reserved listeners, and the listeners \
+             that all namespaces share are used up"
+        ),
     }
 }
 
 impl Shares {
-    /// From now on the agent can open so many. Said before anything is open.
+    /// From now on the agent can open so many; None: no bound is known. Said before anything is open.
     pub(super) fn bound(&mut self, most: Option<usize>) {
-        self.most = most;
+        self.quota = most.map_or_else(Quota::default, |most| Quota::of(most, (most / 64).max(1)));
     }
 
     /// This listener was open for a namespace before the agent started. Said before anything is open.
     pub(super) fn keep(&mut self, key: ListenerKey, namespace: Arc<str>) {
         self.kept.insert(key, namespace);
-    }
-
-    fn bounds(&self) -> Option<Bounds> {
-        self.most.map(Bounds::of)
     }
 
     /// Changes what a namespace has. An empty namespace stands for the listeners that Ingresses share.
@@ -140,9 +93,9 @@ impl Shares {
             }
             self.queue.extend(then);
         }
-        self.open = self.open + now - open;
-        if let Some(bounds) = self.bounds().filter(|_| !namespace.is_empty()) {
-            self.common = self.common + bounds.beyond(now) - bounds.beyond(open);
+        match namespace.is_empty() {
+            true => self.taken.change_of_none(open, now),
+            false => self.taken.change(&self.quota, open, now),
         }
     }
 
@@ -198,8 +151,11 @@ impl Shares {
     }
 
     fn returns(&self) -> Option<(ListenerKey, Arc<str>)> {
-        let key = self.returning.first().filter(|_| self.most.is_none_or(|most| self.open < most));
-        key.and_then(|key| Some((*key, self.kept.get(key)?.clone())))
+        let room = self.taken.all() < self.quota.most;
+        self.returning
+            .first()
+            .filter(|_| room)
+            .and_then(|key| Some((*key, self.kept.get(key)?.clone())))
     }
 
     /// The first in the queue. Where it has no room, no other has: those after it have as many open, or more.
@@ -211,16 +167,7 @@ impl Shares {
 
     /// Why a namespace may not open another listener. None: it may.
     fn full(&self, tenant: &Tenant) -> Option<Full> {
-        let bounds = self.bounds()?;
-        if self.open >= bounds.most {
-            Some(Full::All(bounds.most))
-        } else if tenant.claimed || tenant.open < bounds.own {
-            None
-        } else if tenant.open >= bounds.quota {
-            Some(Full::Namespace(bounds.quota))
-        } else {
-            (self.common >= bounds.common).then_some(Full::Common(bounds.own))
-        }
+        self.quota.refuse(&self.taken, tenant.open, 1, tenant.claimed)
     }
 
     /// The listeners that wait, and why.
@@ -241,6 +188,6 @@ impl Shares {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.tenants.is_empty() && self.queue.is_empty() && (self.open, self.common) == (0, 0)
+        self.tenants.is_empty() && self.queue.is_empty() && self.taken == Taken::default()
     }
 }

@@ -18,7 +18,10 @@ use std::sync::Arc;
 pub struct Rewrite<K, H> {
     shards: Shards<K, H>,
     wanted: Items<K, H>,
+    /// The tenant of an item for which [`Self::belongs`] was not called.
     tenant: fn(&K) -> Arc<str>,
+    /// The tenants of items, as [`Self::belongs`] said.
+    tenants: BTreeMap<K, Arc<str>>,
     /// Items that are not there as they should be, or in more than one shard.
     waiting: Queue<Arc<str>, K>,
     /// The writes that are left.
@@ -32,18 +35,35 @@ pub struct Rewrite<K, H> {
 }
 
 impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
-    /// Nothing is wanted yet. `tenant` says whose an item is.
+    /// Nothing is wanted yet. `tenant` gives the tenant of an item as far as its key says it.
     pub fn new(shards: Shards<K, H>, tenant: fn(&K) -> Arc<str>) -> Self {
         Self {
             shards,
             wanted: Items::new(),
             tenant,
+            tenants: BTreeMap::new(),
             waiting: Queue::default(),
             writes: BTreeMap::new(),
             homes: BTreeMap::new(),
             stale: false,
             chosen: None,
         }
+    }
+
+    /// An item belongs to this tenant, until it is neither wanted nor there. For items whose key does not say it.
+    pub fn belongs(&mut self, key: &K, tenant: &Arc<str>) {
+        let before = self.tenant(key);
+        if before == *tenant {
+            return;
+        }
+        self.tenants.insert(key.clone(), Arc::clone(tenant));
+        if self.waiting.remove(&before, key) {
+            self.waiting.insert(tenant, 0, key.clone());
+        }
+    }
+
+    fn tenant(&self, key: &K) -> Arc<str> {
+        self.tenants.get(key).map_or_else(|| (self.tenant)(key), Arc::clone)
     }
 
     /// An item should be so, or not be there.
@@ -86,7 +106,10 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
 
     /// Notes whether an item waits for a write.
     fn check(&mut self, key: K) {
-        let tenant = (self.tenant)(&key);
+        let tenant = self.tenant(&key);
+        if self.shards.get(&key).is_none() && !self.wanted.contains_key(&key) {
+            self.tenants.remove(&key);
+        }
         if self.is_open(&key) || self.shards.repeated.contains(&key) {
             self.waiting.insert(&tenant, 0, key);
         } else {
@@ -107,6 +130,11 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
     /// Whether an item is not there as it should be.
     pub fn is_open(&self, key: &K) -> bool {
         self.shards.get(key) != self.wanted.get(key)
+    }
+
+    /// Whether items of a tenant wait for a write.
+    pub fn waits(&self, tenant: &Arc<str>) -> bool {
+        self.waiting.waiting(tenant) > 0
     }
 
     /// Whether all is as wanted.

@@ -58,7 +58,10 @@ fn one_namespace_cannot_use_up_what_others_need() {
 fn a_namespace_has_its_quota_and_one_that_is_alone_has_everything() {
     let more_than_before = many("shop", 1_100, ORDINARY);
     let all = many("shop", 6_000, ORDINARY);
-    for (alone, fits) in [(false, QUOTA / ORDINARY), (true, MOST / ORDINARY)] {
+    for (alone, fits, said) in [
+        (false, QUOTA.each / ORDINARY, "namespace shop has 6720 KiB "),
+        (true, MOST / ORDINARY, "all 26880 KiB "),
+    ] {
         let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
         admit(&mut vault, &more_than_before, &mut held, alone);
         assert!(refused(&vault, &more_than_before).is_empty());
@@ -66,7 +69,7 @@ fn a_namespace_has_its_quota_and_one_that_is_alone_has_everything() {
         assert_eq!(held.len(), fits);
         let why = &refused(&vault, &all)[0].hash;
         let why = vault.withholds(why).unwrap().to_string();
-        assert!(why.starts_with("namespace shop has "), "{why}");
+        assert!(why.starts_with(said), "{why}");
     }
 }
 
@@ -95,7 +98,7 @@ fn what_is_handed_out_stays_and_so_does_its_successor() {
 #[test]
 fn a_successor_that_is_far_larger_has_to_find_room_and_sizes_do_not_creep_up() {
     let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
-    let mut all = many("shop", QUOTA / ORDINARY, ORDINARY);
+    let mut all = many("shop", QUOTA.each / ORDINARY, ORDINARY);
     admit(&mut vault, &all, &mut held, false);
     assert!(refused(&vault, &all).is_empty());
     for step in 1..=10 {
@@ -106,7 +109,7 @@ fn a_successor_that_is_far_larger_has_to_find_room_and_sizes_do_not_creep_up() {
         admit(&mut vault, &all, &mut held, false);
     }
     let used: usize = all.iter().filter(|it| held.contains(&it.hash)).map(|it| it.size).sum();
-    assert!(used <= alike(QUOTA), "{used}");
+    assert!(used <= alike(QUOTA.each), "{used}");
 }
 
 #[test]

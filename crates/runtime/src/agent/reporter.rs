@@ -64,10 +64,11 @@ impl Reporter {
                         () = tokio::time::sleep(RENEW) => {}
                     }
                 }
+                // A smaller report may fit, and the API is well: nothing is gained by waiting.
+                Err(error) if is_too_large(&error) && room.refused() => {
+                    tracing::debug!(lease = self.name, %error, "the report is made smaller");
+                }
                 Err(error) => {
-                    if is_too_large(&error) {
-                        room.refused();
-                    }
                     let wait = backoff.failed(random::number());
                     // At a start the namespace may still be on its way: that is no error.
                     if backoff.failures() > 2 {
@@ -109,7 +110,7 @@ impl Reporter {
             let patch =
                 lease::entry_patch(last, &self.identity, Timestamp::now(), room, Some(left));
             match self.api.patch(&self.name, &params(), &Patch::Merge(&patch)).await {
-                Err(error) if is_too_large(&error) && room.own() > 0 => room.refused(),
+                Err(error) if is_too_large(&error) && room.refused() => {}
                 written => return written,
             }
         }
@@ -167,4 +168,49 @@ fn is_too_large(error: &Error) -> bool {
 
 fn params() -> PatchParams {
     PatchParams { field_manager: Some(names::MANAGER_AGENT.into()), ..PatchParams::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_that_is_too_large_is_made_smaller_at_once_and_tried_later_where_it_cannot_be()
+    {
+        let written: Arc<Mutex<Vec<Duration>>> = Arc::default();
+        let (begun, times) = (Instant::now(), Arc::clone(&written));
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            times.lock().push(begun.elapsed());
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid",
+                "message": "annotations: Too long", "code": 422,
+            });
+            let response = http::Response::builder().status(422);
+            std::future::ready(response.body(Body::from(status.to_string().into_bytes())))
+        });
+        let client = Client::new(service, "bowline-system");
+        let reporter = Reporter::new(
+            client,
+            "bowline-system",
+            "edge",
+            "vm1_a".to_owned(),
+            Metrics::default(),
+            Contact::default(),
+        );
+        let (said, report) = watch::channel(Said::default());
+        let run = tokio::spawn(reporter.run(report, Works::of_nobody()));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        drop(said);
+        run.await.unwrap();
+        let times = written.lock().clone();
+        let at_once = times.iter().take_while(|at| at.is_zero()).count();
+        // 160 KiB can be halved 18 times.
+        assert_eq!(at_once, 19, "{times:?}");
+        let waits = times[at_once - 1..].windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(times.len() > at_once && waits.clone().all(|wait| wait >= GAP / 2), "{times:?}");
+    }
 }

@@ -76,7 +76,8 @@ pub(super) struct Needed<'a> {
 impl Default for Certificates {
     fn default() -> Self {
         Self {
-            // A certificate does not say whose it is. Those that wait longest come first.
+            // A hash does not name a namespace: `want` says to which each certificate belongs. Certificates that
+            // no object has needed since this leader began take turns as one more namespace.
             packed: Packed::new(Shards::new(vault::SECRET), |_| "".into()),
             fetched: Fetched::new(),
             turns: Turns::default(),
@@ -212,7 +213,8 @@ impl Certificates {
     /// once no Plan refers to it, which the caller knows. At rest nothing is gone through.
     ///
     /// What was read is written before more is read, and after a round of writes more is read: neither certificates
-    /// that change before they can be read, nor certificates that change all the time, hold up those of others.
+    /// that change before they can be read, nor certificates that change all the time, hold up those of others. A
+    /// namespace that waits for no write is read after the next write: it does not wait for the writes of others.
     pub(super) fn next(
         &mut self,
         load_balancer: &str,
@@ -232,6 +234,13 @@ impl Certificates {
         });
         self.want(needed, may_remove);
         let absent = self.absent(needed, now);
+        if self.writes > 0 {
+            let idle = |(namespace, _): &&(Arc<str>, Sought)| !self.packed.waits(namespace);
+            let early: Vec<_> = absent.iter().filter(idle).cloned().collect();
+            if !early.is_empty() {
+                return Some(Next::Fetch(self.turns.take(early, BATCH)));
+            }
+        }
         let write = match absent.is_empty() || self.writes < MOST_WRITES {
             true => self.next_write(uid, now),
             false => None,
@@ -341,11 +350,12 @@ impl Certificates {
     }
 
     fn want(&mut self, needed: &NeededCertificates, may_remove: bool) {
-        let mut wanted = Vec::new();
+        let (mut wanted, mut owned) = (Vec::new(), Vec::new());
         for (hash, it) in
             needed.iter().filter(|(hash, _)| self.vault.withholds(hash).is_none() && self.has(hash))
         {
             let stamp = Stamp { hash: self.vault.room(hash), size: it.size() };
+            owned.extend(it.secrets().first().map(|secret| (hash, &secret.namespace)));
             if self.packed.wanted().get(hash) != Some(&stamp) {
                 wanted.push((Arc::clone(hash), Some(stamp)));
             }
@@ -360,6 +370,9 @@ impl Certificates {
             let kept =
                 seen.filter(|seen| !may_remove || self.vault.reserves(hash, seen.hash, held));
             wanted.push((Arc::clone(hash), kept));
+        }
+        for (hash, namespace) in owned {
+            self.packed.belongs(hash, namespace);
         }
         for (hash, stamp) in wanted {
             self.packed.want(hash, stamp);

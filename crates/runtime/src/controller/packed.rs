@@ -20,7 +20,7 @@ pub(super) struct Packed<K, H> {
 }
 
 impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
-    /// Objects as these shards, nothing is wanted; `tenant` says whose an item is.
+    /// Objects as these shards, nothing is wanted; `tenant` gives the tenant of an item as far as its key says it.
     pub(super) fn new(shards: Shards<K, H>, tenant: fn(&K) -> Arc<str>) -> Self {
         Self {
             rewrite: Rewrite::new(shards, tenant),
@@ -28,6 +28,11 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
             owners: BTreeMap::new(),
             refused: BTreeMap::new(),
         }
+    }
+
+    /// An item whose key does not name its tenant belongs to this one: tenants take turns.
+    pub(super) fn belongs(&mut self, key: &K, tenant: &Arc<str>) {
+        self.rewrite.belongs(key, tenant);
     }
 
     /// An item should be so, or not be there.
@@ -125,6 +130,11 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
     /// Whether an item is not there as it should be.
     pub(super) fn is_open(&self, key: &K) -> bool {
         self.rewrite.is_open(key)
+    }
+
+    /// Whether items of a tenant wait for a write.
+    pub(super) fn waits(&self, tenant: &Arc<str>) -> bool {
+        self.rewrite.waits(tenant)
     }
 
     /// Whether nothing is there and nothing is wanted.

@@ -45,6 +45,67 @@ fn of_too_many_endpoints_those_stay_that_the_last_view_had() {
 }
 
 #[test]
+fn a_port_that_comes_to_have_too_many_endpoints_keeps_those_that_it_had() {
+    let mut exposed = told([Object::Service(service("a/web"))]);
+    let numbers = |range: std::ops::Range<usize>| -> Vec<String> {
+        range.map(|n| format!("10.1.{}.{}", n / 250, n % 250)).collect()
+    };
+    let (first, _) = members(&mut exposed, &settings(), &numbers(500..600));
+    let (then, _) = members(&mut exposed, &settings(), &numbers(0..600 + MOST_MEMBERS));
+    assert_eq!(then.len(), MOST_MEMBERS);
+    assert!(first.iter().all(|it| then.contains(it)));
+}
+
+/// How many endpoints each entry has, and who is told of too many.
+fn crowd(exposed: &mut Exposed) -> (Vec<(String, usize)>, Vec<String>) {
+    let View { cluster, told, .. } = view(exposed, &settings());
+    let entries = cluster.services.iter().map(|it| {
+        (format!("{}/{}:{}", it.namespace(), it.name(), it.port.port), it.endpoints.len())
+    });
+    let told = told.iter().filter(|it| it.problem.reason == Reason::TooManyMembers);
+    (entries.collect(), told.map(|it| it.problem.message.to_string()).collect())
+}
+
+#[test]
+fn the_ports_of_a_namespace_share_its_endpoints_and_keep_those_that_they_have() {
+    let endpoints = || -> Vec<_> {
+        let address = |n: usize| format!("10.1.{}.{}", n / 250, n % 250);
+        (0..MOST_MEMBERS).map(|n| endpoint(&address(n), None)).collect()
+    };
+    let many = |name: &str, numbers: std::ops::Range<u16>| {
+        let ports = numbers.map(|number| port("http", number)).collect();
+        Object::Service(Service { ports, ..service(name) })
+    };
+    let full = |name: &str, number: u16| (format!("{name}:{number}"), MOST_MEMBERS);
+    // Ten ports with 2,000 endpoints each are all that a namespace may have.
+    let mut exposed = told([
+        many("evil/web", 8_000..8_010),
+        Object::Slice(slice("evil/web", endpoints())),
+        Object::Service(service("shop/web")),
+        Object::Slice(slice("shop/web", endpoints())),
+    ]);
+    let evil: Vec<_> = (8_000..8_010).map(|number| full("evil/web", number)).collect();
+    let whole = [evil.clone(), vec![full("shop/web", 80)]].concat();
+    assert_eq!(crowd(&mut exposed), (whole, vec![]));
+    // Further ones get what is left, also those that come first by name; another namespace has its own.
+    exposed.handle(Event::Apply(many("evil/early", 7_000..7_002)));
+    exposed.handle(Event::Apply(Object::Slice(slice("evil/early", endpoints()))));
+    let early =
+        |first| vec![("evil/early:7000".to_owned(), first), ("evil/early:7001".to_owned(), 0)];
+    let message = |number| {
+        format!(
+            "{number} members of Service evil/early get no traffic: a namespace has 20000 at all its ports at most"
+        )
+    };
+    let then = [early(0), evil.clone(), vec![full("shop/web", 80)]].concat();
+    assert_eq!(crowd(&mut exposed), (then, vec![message(4_000)]));
+    // What a port lets go of goes to those that wait.
+    exposed.handle(Event::Apply(many("evil/web", 8_000..8_009)));
+    let then = [early(MOST_MEMBERS), evil[..9].to_vec(), vec![full("shop/web", 80)]].concat();
+    assert_eq!(crowd(&mut exposed), (then, vec![message(2_000)]));
+}
+
+#[test]
 fn a_service_without_pods_has_no_entry_and_one_whose_pods_are_not_ready_has() {
     let absent = Endpoint { ready: false, serving: false, ..endpoint("10.0.0.9", None) };
     let mut exposed = told([

@@ -59,6 +59,37 @@ fn a_tenant_that_changes_all_its_items_before_every_write_delays_another_by_one_
 }
 
 #[test]
+fn items_whose_keys_name_no_tenant_take_turns_by_the_tenant_that_was_said() {
+    let mut rewrite = Rewrite::new(Shards::new(10), |_: &u32| Arc::from(""));
+    let (evil, shop) = (Arc::from("evil"), Arc::from("shop"));
+    let next = |rewrite: &mut Rewrite<u32, u8>| {
+        let write = rewrite.next(|_| true).unwrap();
+        rewrite.happened(write.clone());
+        write.index()
+    };
+    for item in 0..5 {
+        rewrite.belongs(&item, if item == 4 { &shop } else { &evil });
+        rewrite.want(item, Some(stamp(0, 10)));
+    }
+    assert_eq!([(); 5].map(|()| next(&mut rewrite)), [0, 4, 1, 2, 3]);
+    // An item that is to go is still its tenant's, and one that is gone is nobody's.
+    (0..5).for_each(|item| rewrite.want(item, None));
+    assert_eq!([(); 5].map(|()| next(&mut rewrite)), [0, 4, 1, 2, 3]);
+    assert!(rewrite.is_settled() && rewrite.tenants.is_empty());
+}
+
+#[test]
+fn an_item_that_waits_goes_over_to_the_tenant_to_which_it_belongs_now() {
+    let mut rewrite = rewrite(10);
+    for number in 0..3 {
+        rewrite.want(("evil", number), Some(stamp(0, 10)));
+    }
+    rewrite.belongs(&("evil", 2), &Arc::from("shop"));
+    assert_eq!(settle(&mut rewrite), [0, 2, 1]);
+    assert!(rewrite.is_settled());
+}
+
+#[test]
 fn who_looks_takes_no_turn() {
     let mut rewrite = crowded();
     rewrite.want(("evil", 0), Some(stamp(1, 1)));

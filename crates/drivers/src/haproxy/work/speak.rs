@@ -6,12 +6,16 @@ use crate::Error;
 use crate::desired::Desired;
 use crate::haproxy::command::{self, Command};
 use crate::haproxy::diff::diff;
+use crate::haproxy::socket::Socket;
 use crate::haproxy::text::Word;
 use crate::haproxy::wanted::{Body, Section};
 use crate::program::work::Program as _;
 use std::ops::Bound;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// So many removals of servers have an answer of their own.
+const TOLD_APART: usize = 50;
 
 impl Proxy {
     /// Sends commands. What HAProxy does not take is told once more, as it is after what HAProxy says that it
@@ -153,13 +157,23 @@ impl Proxy {
     /// Cuts connections, and tries removals; which of them were done.
     async fn remove(&self, cuts: &[Command], removals: &[Command]) -> std::io::Result<Vec<bool>> {
         self.send(command::messages(cuts)).await?;
-        let mut answer = String::new();
-        for message in command::messages(removals) {
-            answer.push_str(&self.admin.ask(&message).await?);
-        }
-        // Where nobody can tell, they are tried again with the next sweep.
-        Ok(command::removed(removals.len(), &answer).unwrap_or_else(|| vec![false; removals.len()]))
+        removed(removals, &self.admin).await
     }
+}
+
+/// Asks HAProxy for removals of servers, some at a time; which of them were done. Where an answer does not tell, the
+/// removals that it is for are tried again with the next sweep, and only those.
+async fn removed(removals: &[Command], admin: &Socket) -> std::io::Result<Vec<bool>> {
+    let mut removed = Vec::with_capacity(removals.len());
+    for part in removals.chunks(TOLD_APART) {
+        let mut answer = String::new();
+        for message in command::messages(part) {
+            answer.push_str(&admin.ask(&message).await?);
+        }
+        let done = command::removed(part.len(), &answer);
+        removed.extend(done.unwrap_or_else(|| vec![false; part.len()]));
+    }
+    Ok(removed)
 }
 
 fn drain_time(desired: &Desired, backend: &Word) -> Duration {
@@ -169,4 +183,41 @@ fn drain_time(desired: &Desired, backend: &Word) -> Duration {
 
 fn is_replace(command: &Command) -> bool {
     matches!(command, Command::Replace { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::UnixListener;
+
+    #[tokio::test]
+    async fn an_answer_that_does_not_tell_keeps_only_the_servers_that_it_is_for() {
+        let remove = |n: u16| Command::RemoveServer {
+            backend: Word::key("pool").unwrap(),
+            address: ([10, 0, 0, 1], n).into(),
+        };
+        let removals: Vec<_> = (0..1_000).map(remove).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("admin.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        // Answers as HAProxy does, except for one server.
+        let haproxy = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut message = String::new();
+                stream.read_to_string(&mut message).await.unwrap();
+                let each = message.trim().split(';').map(|line| match line.ends_with(":7") {
+                    true => "Something\nthat has two lines.\n\n",
+                    false => "Server deleted.\n\n",
+                });
+                stream.write_all(each.collect::<String>().as_bytes()).await.unwrap();
+            }
+        });
+        let removed = removed(&removals, &Socket::new(&path)).await.unwrap();
+        haproxy.abort();
+        let kept = removed.iter().filter(|removed| !**removed).count();
+        assert_eq!((removed.len(), kept), (1_000, TOLD_APART));
+        assert!(!removed[7]);
+    }
 }

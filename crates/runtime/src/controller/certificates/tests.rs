@@ -361,3 +361,48 @@ fn certificates_that_change_faster_than_they_are_read_hold_up_no_other_tenants()
         assert!(steps <= 6, "{steps} steps with {number} certificates, readable: {readable}");
     }
 }
+
+#[test]
+fn a_certificate_waits_for_one_write_of_a_tenant_that_changes_a_hundred() {
+    let (mut cluster, mut needed) = (Cluster::default(), NeededCertificates::new());
+    largest(&mut needed, "evil", 100, 0);
+    largest(&mut needed, "shop", 1, 0);
+    let mut leader = cluster.leader();
+    leader.fetched(needed.keys().map(|hash| content(hash)).collect(), Vec::new(), Instant::now());
+    let mut written = Vec::new();
+    for _ in 0..2 {
+        let next = leader.next("lb", Some("uid"), as_needed(&needed), true, Instant::now());
+        let Some(Next::Write(write)) = next else { panic!("{next:?}") };
+        written.push(write.added.keys().any(|hash| hash.starts_with("shop")));
+        cluster.write(&mut leader, write);
+    }
+    assert_eq!(written, [false, true]);
+}
+
+#[test]
+fn a_certificate_is_read_after_one_write_of_a_tenant_that_changes_a_hundred() {
+    let (mut cluster, mut needed) = (Cluster::default(), NeededCertificates::new());
+    largest(&mut needed, "evil", 100, 0);
+    let (mut leader, now) = (cluster.leader(), Instant::now());
+    leader.fetched(needed.keys().map(|hash| content(hash)).collect(), Vec::new(), now);
+    let mut steps = Vec::new();
+    while !steps.contains(&"shop is written") {
+        let next = leader.next("lb", Some("uid"), as_needed(&needed), true, now);
+        steps.push(match next {
+            Some(Next::Fetch(wanted)) => {
+                let read = wanted.iter().map(|(hash, _)| content(hash));
+                leader.fetched(read.collect(), Vec::new(), now);
+                "read"
+            }
+            Some(Next::Write(write)) => {
+                let shops = write.added.keys().any(|hash| hash.starts_with("shop"));
+                cluster.write(&mut leader, write);
+                if shops { "shop is written" } else { "evil is written" }
+            }
+            next => panic!("{next:?}"),
+        });
+        // Evil's have been written in part when shop's comes.
+        largest(&mut needed, "shop", 1, 0);
+    }
+    assert_eq!(steps, ["evil is written", "read", "evil is written", "shop is written"]);
+}
