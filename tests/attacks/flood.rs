@@ -86,7 +86,7 @@ async fn keeps_its_address(stage: &Stage, over: &AtomicBool) {
 
 fn flooded(program: Program) {
     program.play(async |stage| {
-        let measured = measure(stage, &Extent { changes: 2, quiet: 1, crowd: 100 }).await;
+        let measured = measure(stage, &Extent { changes: 1, quiet: 1, crowd: 100 }).await;
         for kind in Kind::ALL {
             let (quiet, attacked) = (measured.quiet(kind)[0], median(&measured.attacked[&kind]));
             eprintln!(
