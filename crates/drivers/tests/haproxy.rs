@@ -23,9 +23,8 @@ use bowline_drivers::Driver as _;
 use bowline_drivers::haproxy::{Counters, Options, drive};
 use common::{
     Folder, answers, backend, consumer, eventually, exact, first, get, meanwhile, members, plain,
-    pool, put, settled, site, site_at, slow,
+    pool, put, settled, site, site_at,
 };
-use generations::{hold, setting};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -251,38 +250,6 @@ async fn members_change_while_files_are_checked_and_while_haproxy_loads_them() {
         assert_eq!(get(port, "a.example", "/").await, Ok((200, "c".to_owned())));
     }
     driver.drain(Duration::from_secs(5)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_change_that_haproxy_can_be_told_brings_no_reload_for_which_another_namespace_waits() {
-    let folder = Folder::new();
-    let (mine, theirs) = (slow("mine").await, slow("theirs").await);
-    let (port, mut update) = first(&[mine.at]).await;
-    update.pools.push(setting("e", "evil", 1).pools.remove(0));
-    update.members.push(members("e", &[theirs.at]));
-    update.sites.push(foreign("evil", "e"));
-    let options = Options {
-        min_reload_interval: Duration::from_millis(100),
-        shutdown_timeout: Duration::from_secs(3600),
-        ..options(folder.path())
-    };
-    let (mut driver, _) = start(options, &update).await;
-    let mut held = Vec::new();
-    // Nine generations: the next change of evil waits for 3.2 s.
-    for round in 0..9 {
-        held.push(hold(port, "e.evil.example", &theirs).await);
-        let report = driver.apply(&setting("e", "evil", round)).await.unwrap();
-        settled(&mut driver, report).await;
-    }
-    held.push(hold(port, "e.evil.example", &theirs).await);
-    let report = driver.apply(&setting("e", "evil", 9)).await.unwrap();
-    assert!(report.waiting);
-    let host = site(exact("other.example"), "/", "p", "other");
-    let report = driver.apply(&Update { sites: vec![host], ..Update::default() }).await.unwrap();
-    answers(port, "other.example", "/", 200, "mine").await;
-    let loaded = tokio::time::timeout(Duration::from_secs(1), settled(&mut driver, report)).await;
-    loaded.expect_err("HAProxy was loaded anew");
-    driver.drain(Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -142,9 +142,9 @@ async fn serve<D: Driver>(
     let ((), released) = tokio::join!(agent.driver.drain(options.grace), release);
     // With a folder the next start may serve the same again, before it hears of anything else. While the API
     // does not answer, a container that starts again in the same Pod needs what is kept.
-    let forgets = options.state_ends_with_pod && released == Ok(true);
-    let keeps = options.state.is_some() && !(forgets && agent.memory.forget());
-    if !agent.driver.serves_on() && !keeps {
+    let told_to_end = worked.is_ok() && released == Ok(true) && options.state_ends_with_pod;
+    let keeps = || options.state.is_some() && !(told_to_end && agent.memory.forget());
+    if !agent.driver.serves_on() && !keeps() {
         let _ = tokio::time::timeout(RELEASE, reporter.ended(&last)).await;
     }
     worked

@@ -62,6 +62,8 @@ pub(super) struct Proxy {
     observed: Option<Observed>,
     loaded: Loaded,
     pid: u32,
+    /// Whether a load is under way: then another worker is none that was started by itself.
+    loads: bool,
     /// Whether it runs and its socket is gone.
     deaf: bool,
     /// Servers that were retired, and until when their connections may live.
@@ -94,6 +96,7 @@ impl Proxy {
             observed: None,
             loaded: Loaded::default(),
             pid: 0,
+            loads: false,
             deaf: false,
             leaving: BTreeMap::new(),
             swept: None,
@@ -227,10 +230,11 @@ impl Program for Proxy {
             }
             _ => {
                 let waited = common.reload.is_some();
-                let before = common.render(self)?;
+                common.render(self)?;
                 self.step(common).await;
-                // A change that HAProxy can be told waits for no reload, though another one may.
-                if common.reload.is_some() && !(waited && has_same_files(&before, &common.wanted)) {
+                // A change of members needs none that is due already.
+                let needs = !(waited && update.is_some_and(is_of_members));
+                if common.reload.is_some() && needs {
                     common.ask_for_reload();
                 }
                 Ok(())
@@ -244,9 +248,16 @@ impl Program for Proxy {
         }
     }
 
+    fn needs_load(&self, wanted: &Wanted) -> bool {
+        self.observed.as_ref().is_none_or(|observed| diff(observed, wanted).reload.is_some())
+    }
+
     async fn load(&mut self, common: &mut Common) -> Result<Loading, Error> {
         self.unsaved = None;
-        self.reload_or_start(common).await
+        self.loads = true;
+        let begun = self.reload_or_start(common).await;
+        self.loads = begun.is_ok();
+        begun
     }
 
     async fn has_loaded(
@@ -254,10 +265,13 @@ impl Program for Proxy {
         common: &mut Common,
         loading: &mut Loading,
     ) -> Result<bool, Error> {
-        if !self.has_mark(common, loading).await? {
+        let has = self.has_mark(common, loading).await;
+        if matches!(has, Ok(false)) {
             return Ok(false);
         }
-        self.loaded = Loaded::of(&common.wanted);
+        self.loads = false;
+        has?;
+        self.loaded = std::mem::take(&mut loading.loaded);
         self.leaving.clear();
         self.pid = 0;
         self.observe(common).await?;
@@ -354,11 +368,6 @@ fn has_to_share(wanted: &Wanted, update: &Update) -> bool {
     let Some(room) = most.checked_sub(checks) else { return true };
     let more = room.min(lacking);
     ends || comes && room > 0 || budget::is_worth_a_load(more, room - more, most)
-}
-
-/// Whether the two differ in nothing that only a reload can change.
-fn has_same_files(before: &Wanted, now: &Wanted) -> bool {
-    before.sections == now.sections && before.ranges == now.ranges
 }
 
 impl Loaded {

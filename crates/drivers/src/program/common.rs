@@ -55,7 +55,7 @@ pub(crate) struct Common<P: Program> {
     /// What is refused is being looked for.
     pub(super) search: Option<Search>,
     pub(crate) wanted: P::Wanted,
-    /// What the program listens at when it has that.
+    /// What the program listens at when it has what is wanted.
     listens: BTreeSet<ListenerKey>,
     pub(crate) refused: Vec<Refusal>,
     /// What the program listens at.
@@ -66,6 +66,8 @@ pub(crate) struct Common<P: Program> {
     pub(crate) reload: Option<String>,
     /// When that was over the last time.
     pub(crate) reloaded: Option<Instant>,
+    /// When the program had loaded files the last time.
+    pub(super) loaded_at: Option<Instant>,
     /// Decides when each namespace may reload; tracks old generations.
     pub(crate) pace: Pace,
     /// The one that we started.
@@ -98,6 +100,7 @@ impl<P: Program> Common<P> {
             changed: BTreeSet::new(),
             reload: None,
             reloaded: None,
+            loaded_at: None,
             child: None,
             restart: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
             restart_at: None,
@@ -153,7 +156,9 @@ impl<P: Program> Common<P> {
         let members =
             desired.pools.keys().filter_map(|pool| self.desired.members.get_key_value(pool));
         desired.members = members.map(|(pool, members)| (pool.clone(), members.clone())).collect();
-        excluded.listeners.clone_from(&self.excluded.listeners);
+        // Which of those can be bound that are not desired any more is known from before.
+        excluded.listeners.retain(|key, _| !self.desired.listeners.contains_key(key));
+        excluded.listeners.extend(self.excluded.listeners.clone());
         self.wanted = trial(program, desired, excluded)?.wanted;
         self.listens = listens(desired, excluded);
         Ok(())
@@ -165,14 +170,16 @@ impl<P: Program> Common<P> {
         self.pace.ask(changed, causes::is_shared(&self.desired));
     }
 
-    /// Those that the program refused get another try when they ask for something else.
-    pub(super) fn forget_exclusions(&mut self) {
+    /// Those that the program refused get another try when they ask for something else. Returns whether there are any.
+    pub(super) fn forget_exclusions(&mut self) -> bool {
         let desired = &self.desired;
+        let before = self.excluded.consumers.len() + self.excluded.certificates.len();
         self.asked.retain(|consumer, asked| suspects::asks(desired, consumer) == *asked);
         let asked = &self.asked;
         self.excluded.consumers.retain(|consumer, _| asked.contains_key(consumer));
         self.excluded.certificates.retain(|hash, _| desired.certificates.contains_key(hash));
         self.excluded.listeners.retain(|key, _| desired.listeners.contains_key(key));
+        before > self.excluded.consumers.len() + self.excluded.certificates.len()
     }
 
     /// Finds out which listeners can be bound that the program does not hold yet. Binding without listening takes
@@ -232,7 +239,7 @@ impl<P: Program> Common<P> {
     }
 
     /// The program refuses what was desired then; what it refuses is looked for.
-    pub(super) fn refuses(&mut self, desired: Desired, why: String) {
+    pub(super) fn search_for(&mut self, desired: Desired, why: String) {
         match &mut self.search {
             Some(search) => search.refused(&desired),
             None => {

@@ -116,6 +116,11 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
         false
     }
 
+    /// Whether only a load can bring it to have all that is wanted.
+    fn needs_load(&self, wanted: &Self::Wanted) -> bool {
+        !self.has(wanted)
+    }
+
     /// What is known of a load that is under way.
     type Loading: Send;
 
@@ -345,8 +350,9 @@ impl<P: Program> Worker<P> {
         self.begun = true;
         self.common.forget_exclusions();
         if self.program.runs() {
-            self.program.tell(&mut self.common, Some(update)).await?;
+            self.tell_update(update).await?;
         } else {
+            self.common.changed.clear();
             self.bring().await?;
         }
         self.tell_of_wait();
@@ -518,6 +524,7 @@ impl<P: Program> Worker<P> {
         while !self.program.has_loaded(&mut self.common, &mut loading).await? {
             self.meanwhile(sleep(SOON)).await;
         }
+        self.common.loaded_at = Some(Instant::now());
         self.left_behind().await;
         Ok(())
     }

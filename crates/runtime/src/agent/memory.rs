@@ -56,6 +56,8 @@ pub(super) struct Memory {
     effects: Vec<Effect>,
     saving: Option<JoinHandle<(io::Result<()>, Duration)>>,
     failing: bool,
+    /// Whether the last write had not ended when the agent did.
+    is_late: bool,
     metrics: Metrics,
     contact: Contact,
 }
@@ -248,8 +250,11 @@ impl Memory {
         }
     }
 
-    /// After the end: deletes what is kept. False: it is still there.
+    /// After the end: deletes what is kept. False: it is still there, or a write may bring it back.
     pub(super) fn forget(&self) -> bool {
+        if self.is_late {
+            return false;
+        }
         let forgotten = self.folder.as_ref().map_or(Ok(()), |folder| folder.forget());
         if let Err(error) = &forgotten {
             tracing::warn!(%error, "--state: cannot remove what was kept");
@@ -271,6 +276,7 @@ impl Memory {
             }
         };
         if tokio::time::timeout(LAST, last).await.is_err() {
+            self.is_late = true;
             tracing::warn!("--state: the last changes could not be kept in time");
         }
     }

@@ -1,6 +1,6 @@
 //! HAProxy as a process: told by its master's socket to load its files, or started, and waited for.
 
-use super::{Common, MASTER, Proxy, trouble};
+use super::{Common, Loaded, MASTER, Proxy, trouble};
 use crate::Error;
 use crate::haproxy::readback::{self, Processes};
 use crate::haproxy::socket::Socket;
@@ -14,8 +14,8 @@ const SESSIONS: usize = 1000;
 
 /// A load that is under way.
 pub(in crate::haproxy) struct Loading {
-    /// What HAProxy says when it has loaded the files.
-    mark: String,
+    /// What HAProxy has when it has loaded the files.
+    pub(super) loaded: Loaded,
     /// What ran until then; none where HAProxy was started.
     before: Option<Processes>,
     /// The question to its master, until that has answered.
@@ -72,7 +72,7 @@ impl Proxy {
             Err(cause) => return Err(trouble("asking HAProxy's master", cause)),
         };
         Ok(Loading {
-            mark: common.wanted.mark(),
+            loaded: Loaded::of(&common.wanted),
             before,
             asked,
             said: String::new(),
@@ -119,11 +119,12 @@ impl Proxy {
         loading: &mut Loading,
     ) -> Result<bool, Error> {
         loading.hear().await?;
-        let Loading { mark, before, .. } = &*loading;
+        let Loading { loaded, before, .. } = &*loading;
         let answer = self.admin.ask("show info\n").await;
         // The one before it may have had the same files.
         let is_new = |info: readback::Info| {
-            info.mark == *mark && before.as_ref().is_none_or(|it| !it.workers.contains(&info.pid))
+            info.mark == loaded.mark
+                && before.as_ref().is_none_or(|it| !it.workers.contains(&info.pid))
         };
         if answer.as_deref().is_ok_and(|answer| is_new(readback::info(answer)))
             && self.have_stopped(before.as_ref()).await

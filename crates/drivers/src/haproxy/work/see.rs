@@ -18,7 +18,7 @@ impl Proxy {
         }
         match self.read_back(&common.wanted).await {
             Ok((info, observed)) => {
-                if self.pid != info.pid && self.pid != 0 {
+                if self.pid != info.pid && self.pid != 0 && !self.loads {
                     common.counters.restarts.inc();
                     self.leaving.clear();
                 }

@@ -21,7 +21,7 @@ impl<P: Program> Worker<P> {
                 Ok(true)
             }
             Some(why) => {
-                self.common.refuses(tried, why);
+                self.common.search_for(tried, why);
                 let what = format!("{} refuses its files; what it refuses is looked for", P::NAME);
                 self.trouble = Some(what);
                 Ok(false)
@@ -69,10 +69,10 @@ impl<P: Program> Worker<P> {
         Ok(Some(search.accepted()))
     }
 
-    /// What was found stays out of this one load, whatever it asks for by now: who changes all the time does not
-    /// keep the others waiting. Then it gets another try. Where something else has come that is refused, and another
-    /// search begins, what this one has shown to be accepted is loaded meanwhile: so each search brings all others
-    /// a step further, however many follow.
+    /// What the search has found stays out of this one load, also where it asks for something else by now: a consumer that
+    /// changes all the time keeps no other waiting. Then it is tried again. Where something else has come that is
+    /// refused, and another search begins, what this one has shown to be accepted is loaded meanwhile: so each search
+    /// brings all others a step further, however many follow.
     async fn bring_the_rest(&mut self, accepted: Accepted) -> Result<(), Error> {
         self.common.reloaded = None;
         let brought = self.bring().await;
@@ -80,17 +80,25 @@ impl<P: Program> Worker<P> {
             self.common.restart_later();
         }
         brought?;
-        if self.common.search.is_some() {
-            self.load_accepted(accepted).await?;
+        let loaded = match self.common.search.is_some() {
+            true => self.load_accepted(accepted).await,
+            false => Ok(()),
+        };
+        if self.common.forget_exclusions() && self.common.search.is_none() {
+            self.common.reload.get_or_insert_with(|| "what was refused has changed".to_owned());
         }
-        self.common.forget_exclusions();
-        self.bring().await
+        loaded.and(self.bring().await)
     }
 
     /// Loads what a search has shown to be accepted, while what is newer is refused.
     async fn load_accepted(&mut self, mut accepted: Accepted) -> Result<(), Error> {
         // One that was just started with the files of before is found first.
         if !self.program.runs() && self.common.child.is_some() {
+            return Ok(());
+        }
+        // Too soon after the last load: there is another search, and at its end another try.
+        let rest = self.common.pace.min();
+        if self.common.loaded_at.is_some_and(|at| at.elapsed() < rest) {
             return Ok(());
         }
         let search = self.common.search.take();
@@ -104,15 +112,18 @@ impl<P: Program> Worker<P> {
         self.common.ask_for_reload();
         self.common.render(&self.program)?;
         self.is_behind = false;
-        loaded?;
-        self.program.tell(&mut self.common, None).await
+        let told = match self.program.runs() {
+            true => self.program.tell(&mut self.common, None).await,
+            false => Ok(()),
+        };
+        loaded.and(told)
     }
 
     async fn try_load_accepted(&mut self, accepted: &mut Accepted) -> Result<(), Error> {
         self.common.render_accepted(&self.program, accepted)?;
         let wanted = self.common.wanted.clone();
         // Members of now may be refused, too.
-        if self.program.has(&wanted) || self.refuses(&wanted, true).await?.is_some() {
+        if !self.program.needs_load(&wanted) || self.refuses(&wanted, true).await?.is_some() {
             return Ok(());
         }
         self.common.accepts(accepted.desired.clone());

@@ -33,10 +33,17 @@ impl<P: Program> Worker<P> {
     async fn tell_at_once(&mut self, update: &Update) -> Report {
         self.take_in(update);
         self.is_behind = true;
-        if let Err(error) = self.program.tell(&mut self.common, Some(update)).await {
+        if let Err(error) = self.tell_update(update).await {
             tracing::debug!(%error, "{} is told after it has loaded its files", P::NAME);
         }
         self.report()
+    }
+
+    /// Tells the program of an update that was taken in.
+    pub(super) async fn tell_update(&mut self, update: &Update) -> Result<(), Error> {
+        let told = self.program.tell(&mut self.common, Some(update)).await;
+        self.common.changed.clear();
+        told
     }
 
     /// Tells the program, which has loaded its files, of what came while it did.
