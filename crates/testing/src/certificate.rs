@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use std::sync::Arc;
 
-/// An extension that nobody knows: of an enterprise number for examples (RFC 5612).
+/// An extension that no client knows, under an enterprise number for examples (RFC 5612).
 const PADDING: &[u64] = &[1, 3, 6, 1, 4, 1, 32473, 1];
 
 /// Signs certificates for the hosts of one test.

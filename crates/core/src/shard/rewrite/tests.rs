@@ -72,7 +72,7 @@ fn items_whose_keys_name_no_tenant_take_turns_by_the_tenant_that_was_said() {
         rewrite.want(item, Some(stamp(0, 10)));
     }
     assert_eq!([(); 5].map(|()| next(&mut rewrite)), [0, 4, 1, 2, 3]);
-    // An item that is to go is still its tenant's, and one that is gone is nobody's.
+    // An item that is to be removed still belongs to its tenant; a removed item belongs to none.
     (0..5).for_each(|item| rewrite.want(item, None));
     assert_eq!([(); 5].map(|()| next(&mut rewrite)), [0, 4, 1, 2, 3]);
     assert!(rewrite.is_settled() && rewrite.tenants.is_empty());
