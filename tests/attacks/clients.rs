@@ -9,6 +9,7 @@ use bowline_testing::objects::{self, Endpoint};
 use bowline_testing::{Backend, Dial, Line, eventually, net};
 use serde_json::json;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 
@@ -71,8 +72,10 @@ fn clients(family: &str) -> (Vec<IpAddr>, IpAddr) {
     if family == "IPv4" {
         return (vec![net::client4()], net::client4());
     }
-    // Several addresses of one /64 are one client.
-    let other = IpAddr::from([0x2001, 2, 0, 1, 0, 0, 0, 1]);
+    // Several addresses of one /64 are one client. Tests of one process share a network, so each has another one here.
+    static NETWORKS: AtomicU16 = AtomicU16::new(1);
+    let network = NETWORKS.fetch_add(1, Ordering::Relaxed);
+    let other = IpAddr::from([0x2001, 2, 0, network, 0, 0, 0, 1]);
     net::add(other);
     ((0..3).map(|_| net::client6()).collect(), other)
 }
