@@ -50,7 +50,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
         }
     }
 
-    /// An item belongs to this tenant, until it is neither wanted nor there. For items whose key does not say it.
+    /// Assigns an item to a tenant until the item is neither wanted nor recorded; for items with a key that names no tenant.
     pub fn belongs(&mut self, key: &K, tenant: &Arc<str>) {
         let before = self.tenant(key);
         if before == *tenant {

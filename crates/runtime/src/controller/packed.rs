@@ -30,7 +30,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
         }
     }
 
-    /// An item whose key does not name its tenant belongs to this one: tenants take turns.
+    /// Assigns an item with a key that names no tenant to this tenant; tenants take turns.
     pub(super) fn belongs(&mut self, key: &K, tenant: &Arc<str>) {
         self.rewrite.belongs(key, tenant);
     }
