@@ -64,7 +64,10 @@ async fn says(client: &Client, expected: &[(&str, Extent)]) {
     let expected: Vec<_> =
         expected.iter().map(|(name, it)| ((*name).to_owned(), it.clone())).collect();
     eventually(&format!("the agent says {expected:?}"), || async {
-        let all = entries(&leases.get("bowline-agent-edge").await.unwrap());
+        let Some(lease) = leases.get_opt("bowline-agent-edge").await.unwrap() else {
+            return Err("the agent has written no Lease yet".to_owned());
+        };
+        let all = entries(&lease);
         let live = all.iter().filter(|it| it.left.is_none());
         let told = live.flat_map(|it| &it.said.refused);
         let told = told.filter(|it| it.problem.reason.to_string() == "PlanUnread");
