@@ -12,6 +12,7 @@ mod budget;
 pub mod command;
 pub mod diff;
 mod driver;
+mod lagging;
 mod log;
 pub mod readback;
 pub mod render;

@@ -217,22 +217,31 @@ async fn members_change_while_files_are_checked_and_while_haproxy_loads_them() {
     let (mut driver, _) = start(options, &update).await;
     let before = checks.begun();
     checks.allow(before);
-    let mut other = plain("q");
-    other.service.namespace = "evil".into();
-    let mut report = driver
-        .apply(&Update {
-            pools: vec![put(other)],
-            members: vec![members("q", &[a])],
-            sites: vec![foreign("evil", "q")],
+    let of_evil = |name: &str| {
+        let mut pool = plain(name);
+        pool.service.namespace = "evil".into();
+        // One of its own kind is a load for every HAProxy.
+        pool.source_ranges = vec!["0.0.0.0/0".parse().unwrap()];
+        Update {
+            pools: vec![put(pool)],
+            members: vec![members(name, &[a])],
+            sites: vec![foreign("evil", name)],
             ..Update::default()
-        })
-        .await
-        .unwrap();
+        }
+    };
+    let mut report = driver.apply(&of_evil("q")).await.unwrap();
     assert!(report.waiting);
     checks.one_after(before).await;
     driver.apply(&Update { members: vec![members("p", &[b])], ..Update::default() }).await.unwrap();
     answers(port, "a.example", "/", 200, "b").await;
     assert_ne!(get(port, "q.evil.example", "/").await.unwrap().0, 200, "the check is not over");
+    // Also where they come in one update with what needs another load.
+    let mut both = of_evil("r");
+    both.members.push(members("p", &[c]));
+    let answered = tokio::time::timeout(Duration::from_secs(10), driver.apply(&both)).await;
+    assert!(answered.expect("the update waits for the check").unwrap().waiting);
+    answers(port, "a.example", "/", 200, "c").await;
+    assert_ne!(get(port, "r.evil.example", "/").await.unwrap().0, 200, "the check is not over");
 
     // They go on changing until HAProxy has loaded what was checked.
     checks.allow(u32::MAX.into());
@@ -245,10 +254,98 @@ async fn members_change_while_files_are_checked_and_while_haproxy_loads_them() {
     }
     assert_eq!(report, Report::default());
     answers(port, "q.evil.example", "/", 200, "a").await;
+    answers(port, "r.evil.example", "/", 200, "a").await;
     driver.apply(&Update { members: vec![members("p", &[c])], ..Update::default() }).await.unwrap();
     for _ in 0..10 {
         assert_eq!(get(port, "a.example", "/").await, Ok((200, "c".to_owned())));
     }
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_go_after_the_rule_that_leads_to_them_also_while_files_are_checked() {
+    let folder = Folder::new();
+    let checks = Checks::new();
+    let (blue, green) = (backend("blue").await, backend("green").await);
+    let (port, mut update) = first(&[blue]).await;
+    update.pools.push(pool("g"));
+    update.members.push(members("g", &[green]));
+    update.sites.push(site(exact("g.example"), "/", "g", "g"));
+    update.sites.push(site(exact("p.example"), "/", "p", "p"));
+    let options = Options { program: checks.program.clone(), ..options(folder.path()) };
+    let (mut driver, _) = start(options, &update).await;
+    let before = checks.begun();
+    checks.allow(before);
+    // One of its own kind is a load for every HAProxy.
+    let ranges = vec!["0.0.0.0/0".parse().unwrap()];
+    let evil = Update {
+        pools: vec![put(Pool { source_ranges: ranges, ..plain("q") })],
+        members: vec![members("q", &[blue])],
+        sites: vec![foreign("evil", "q")],
+        ..Update::default()
+    };
+    assert!(driver.apply(&evil).await.unwrap().waiting);
+    checks.one_after(before).await;
+    // The host is led elsewhere, which waits for the check, and the members that it had go.
+    let elsewhere =
+        Update { sites: vec![site(exact("a.example"), "/", "g", "a")], ..Update::default() };
+    driver.apply(&elsewhere).await.unwrap();
+    driver.apply(&Update { members: vec![members("p", &[])], ..Update::default() }).await.unwrap();
+    assert_eq!(get(port, "a.example", "/").await, Ok((200, "blue".to_owned())));
+    let moved = eventually("the host is led elsewhere", async || {
+        checks.allow(u32::MAX.into());
+        match get(port, "a.example", "/").await {
+            Ok((200, name)) if name == "green" => Ok(Ok(())),
+            Ok((200, name)) => Err(name),
+            other => Ok(Err(other)),
+        }
+    });
+    assert_eq!(moved.await, Ok(()), "no request fails");
+    eventually("the members are gone", async || match get(port, "p.example", "/").await {
+        Ok((503, _)) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    driver.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_has_servers_before_a_host_is_led_to_it_however_many_others_lag() {
+    let folder = Folder::new();
+    let (blue, green) = (backend("blue").await, backend("green").await);
+    let (port, mut update) = first(&[blue]).await;
+    let crowds: Vec<_> = ["c1", "c2", "c3", "c4"].map(|name| crowd(name, 400)).into();
+    update.pools.extend(crowds.iter().map(|(pool, _)| pool.clone()));
+    update.members.extend(crowds.into_iter().map(|(_, members)| members));
+    update.pools.push(pool("g"));
+    update.members.push(members("g", &[green]));
+    update.sites.push(site(exact("g.example"), "/", "g", "g"));
+    update.sites.extend(["c1", "c2", "c3", "c4"].map(|name| foreign(name, name)));
+    let (mut driver, _) = start(options(folder.path()), &update).await;
+    let socket = folder.path().join("admin.sock");
+    let ((), good, bad) = meanwhile(port, "a.example", "/x", async {
+        for (round, to) in ["g", "p"].into_iter().cycle().enumerate().take(10) {
+            let none = |name: &str| members(name, &[]);
+            let crowds = ["c1", "c2", "c3", "c4"].map(|name| match round % 2 {
+                0 => none(name),
+                _ => crowd(name, 400).1,
+            });
+            let lead = Update {
+                members: crowds.into(),
+                sites: vec![site(exact("a.example"), "/", to, "a")],
+                ..Update::default()
+            };
+            let report = driver.apply(&lead).await.unwrap();
+            settled(&mut driver, report).await;
+            let name = if to == "g" { "green" } else { "blue" };
+            answers(port, "a.example", "/", 200, name).await;
+            if to == "g" {
+                has_servers(&socket, "p", 0).await;
+            }
+        }
+    })
+    .await;
+    assert!(bad.is_empty(), "{} of {} failed: {:?}", bad.len(), good + bad.len(), bad.first());
     driver.drain(Duration::from_secs(5)).await;
 }
 
@@ -480,6 +577,26 @@ fn foreign(namespace: &str, name: &str) -> Change<SiteKey, std::sync::Arc<Resolv
     Change::Put(key, std::sync::Arc::new(it))
 }
 
+/// Waits until so many servers of a backend take traffic.
+async fn has_servers(socket: &Path, name: &str, expected: usize) {
+    eventually("servers", async || {
+        let answer = ask(socket, &format!("show servers state {name}")).await;
+        let answer = answer.map_err(|it| it.to_string())?;
+        let stay = answer.lines().filter(|line| line.split(' ').nth(6) == Some("0")).count();
+        if stay == expected { Ok(()) } else { Err(format!("{stay} instead of {expected}")) }
+    })
+    .await;
+}
+
+/// Waits until so many servers of `p` and of `c1` are checked: HAProxy is told of many servers a part at a time.
+async fn are_checked(socket: &Path, expected: [usize; 2]) {
+    eventually("checks", async || {
+        let now = [checked(socket, "p").await, checked(socket, "c1").await];
+        if now == expected { Ok(()) } else { Err(format!("{now:?} instead of {expected:?}")) }
+    })
+    .await;
+}
+
 /// Which namespaces are told that there are too few files; nothing else is told.
 fn short_of_files(report: &Report) -> BTreeSet<&str> {
     let refused = report.refused.iter();
@@ -576,18 +693,19 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     let report = driver.apply(&Update { members: vec![shop], ..Update::default() }).await.unwrap();
     let report = settled(&mut driver, report).await;
     assert_eq!(short_of_files(&report), BTreeSet::from(["evil", &*mine, "worse"]));
-    assert_eq!([checked(&socket, "p").await, checked(&socket, "c1").await], [457, 457]);
+    are_checked(&socket, [457, 457]).await;
     assert_eq!(down(&socket, "c1").await, (457, 0), "a member without a check is up");
     // A pool that grows where everything is taken keeps the checks that it has.
     let shop = crowd("p", 901).1;
     let report = driver.apply(&Update { members: vec![shop], ..Update::default() }).await.unwrap();
     settled(&mut driver, report).await;
-    assert_eq!([checked(&socket, "p").await, checked(&socket, "c1").await], [457, 457]);
+    has_servers(&socket, "p", 901).await;
+    are_checked(&socket, [457, 457]).await;
     let shop = crowd("p", 10).1;
     let report = driver.apply(&Update { members: vec![shop], ..Update::default() }).await.unwrap();
     let report = settled(&mut driver, report).await;
     assert_eq!(short_of_files(&report), BTreeSet::from(["evil", "worse"]));
-    assert_eq!([checked(&socket, "p").await, checked(&socket, "c1").await], [10, 681]);
+    are_checked(&socket, [10, 681]).await;
     assert_eq!(worker(&socket).await, pid, "nothing of this needs a reload");
 
     // Checks come back as soon as there is room, without any change but of members.

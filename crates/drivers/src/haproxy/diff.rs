@@ -169,8 +169,10 @@ pub fn diff(observed: &Observed, wanted: &Wanted) -> Diff {
     commands.extend(paused.map(|(name, _)| Command::Open { frontend: name.clone() }));
     commands.append(&mut maps.commands);
     commands.append(&mut going);
-    if reload.is_none() {
-        commands.append(&mut unshown(observed, wanted));
+    match reload {
+        None => commands.append(&mut unshown(observed, wanted)),
+        // HAProxy shows the certificate that it has had for longest, so the one before a renewal has to go.
+        Some(_) => commands.append(&mut replaced(observed, wanted)),
     }
     Diff { reload, commands }
 }
@@ -333,6 +335,35 @@ fn certificates(observed: &Observed, wanted: &Wanted) -> Vec<Command> {
 
 fn names(line: &Line) -> impl Iterator<Item = (&str, &str)> {
     line.hosts.iter().map(|host| (&*line.file, &**host))
+}
+
+/// Names that are no longer shown with a certificate because another one, which HAProxy has or is told of, is shown for
+/// them.
+fn replaced(observed: &Observed, wanted: &Wanted) -> Vec<Command> {
+    let mut commands = Vec::new();
+    let has = |hash: &str| {
+        let pem = wanted.certificates.get(hash);
+        pem.is_some_and(|pem| !is_too_long(observed, hash, pem))
+    };
+    for (list, lines) in &observed.crt_lists {
+        let Some(shown) = wanted.crt_lists.get(list) else { continue };
+        let now: BTreeSet<(&str, String)> = shown
+            .iter()
+            .filter(|(hash, _)| has(hash))
+            .map(|(hash, host)| (host.as_str(), certificate_file(hash)))
+            .collect();
+        let is_replaced = |(file, host): (&str, &str)| {
+            let shown = now.range((host, String::new())..).next();
+            shown.is_some_and(|(of, _)| *of == host) && !now.contains(&(host, file.to_owned()))
+        };
+        let lines = lines.iter().filter(|line| names(line).all(is_replaced));
+        commands.extend(lines.map(|line| Command::Hide {
+            list: list.clone(),
+            file: line.file.clone(),
+            line: line.number,
+        }));
+    }
+    commands
 }
 
 /// Names that are no longer shown, and certificates that go with them.

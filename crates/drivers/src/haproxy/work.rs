@@ -6,8 +6,10 @@ mod see;
 mod speak;
 
 use super::budget::{self, Held};
-use super::diff::{Observed, diff, diff_servers};
+use super::command::Command;
+use super::diff::{Observed, diff};
 use super::driver::Options;
+use super::lagging::{Lagging, SMALL, Split, Stay, led_to};
 use super::log::Log;
 use super::render::{self, Rendered, Settings};
 use super::socket::Socket;
@@ -23,8 +25,9 @@ use bowline_core::update::{MemberChange, Update};
 use life::Loading;
 use nix::sys::signal::Signal;
 use prometheus_client::metrics::counter::Counter;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -64,8 +67,14 @@ pub(super) struct Proxy {
     pid: u32,
     /// Whether a load is under way: then another worker is none that was started by itself.
     loads: bool,
+    /// Whether HAProxy did not take something that it was told during a load.
+    doubts: bool,
     /// Whether it runs and its socket is gone.
     deaf: bool,
+    /// Backends with servers that HAProxy is not told of yet.
+    lagging: Lagging,
+    /// Backends that nothing leads to any more: they are to have no servers.
+    gone: BTreeSet<Word>,
     /// Servers that were retired, and until when their connections may live.
     leaving: BTreeMap<(Word, SocketAddr), Instant>,
     /// The last one that a sweep tried to remove, where there are more behind it.
@@ -97,7 +106,10 @@ impl Proxy {
             loaded: Loaded::default(),
             pid: 0,
             loads: false,
+            doubts: false,
             deaf: false,
+            lagging: Lagging::default(),
+            gone: BTreeSet::new(),
             leaving: BTreeMap::new(),
             swept: None,
             unsaved: None,
@@ -112,33 +124,66 @@ impl Proxy {
         self.observed.as_ref().map_or(&NOTHING, |observed| &observed.servers)
     }
 
-    /// Members alone cost as much as there are of them, whatever else there is.
-    async fn tell_members(&mut self, common: &mut Common, update: &Update) -> Result<(), Error> {
-        let (mut coming, mut going) = (Vec::new(), Vec::new());
-        for change in &update.members {
+    /// HAProxy is to have these members. They cost as much as there are of them, whatever else there is. Those for which
+    /// health checks have to be shared out again are left; true: there are none.
+    fn take_members(&mut self, common: &mut Common, changes: &[MemberChange]) -> bool {
+        let (mut lagging, mut all) = (Vec::new(), true);
+        for change in changes {
             let Some((name, servers)) = servers_after(&common.wanted, change) else { continue };
+            if has_to_share(&common.wanted, &name, &servers) {
+                all = false;
+                continue;
+            }
             let Some(now) = common.wanted.servers.get_mut(&name) else { continue };
-            let section = Section::Backend(name.clone());
             common.wanted.checks = common.wanted.checks + servers.checks() - now.checks();
             *now = servers;
-            let Some(observed) = &self.observed else { continue };
-            if let (Some(running), Some(body)) =
-                (observed.servers.get(&name), observed.sections.get(&section))
-            {
-                diff_servers(&name, body, running, now, &mut coming, &mut going);
-            }
+            lagging.push(name);
         }
-        coming.append(&mut going);
-        self.send_all(common, coming).await
+        self.lag(common, lagging);
+        all
     }
 
-    /// Tells HAProxy whatever differs from what is wanted.
+    /// Tells HAProxy whatever differs from what is wanted; of servers the next part.
     async fn step(&mut self, common: &mut Common) {
         let Some(observed) = &self.observed else { return };
         let found = diff(observed, &common.wanted);
-        let told = self.send_all(common, found.commands).await;
+        let told = self.tell_difference(common, found.commands).await;
         // What a command could not bring, a reload brings.
         common.reload = found.reload.or_else(|| told.err().map(|error| error.to_string()));
+    }
+
+    async fn tell_difference(
+        &mut self,
+        common: &mut Common,
+        commands: Vec<Command>,
+    ) -> Result<(), Error> {
+        let Split { structure, changed, gone } = Split::of(commands, &common.wanted);
+        // Something may lead to them again until the structure is told.
+        self.gone.retain(|backend| gone.contains(backend));
+        let leads = led_to(&structure);
+        let empty: Vec<_> =
+            changed.iter().filter(|it| leads.contains(it) && self.is_empty(it)).cloned().collect();
+        self.lag(common, changed);
+        let come = self.tell_first(common, empty).await;
+        let come = come.and(self.tell_servers(common, Stay::All, usize::MAX).await);
+        let told = self.send_all(common, structure).await;
+        self.lag(common, gone.iter().cloned());
+        self.gone = gone;
+        let go = self.tell_servers(common, Stay::None, usize::MAX).await;
+        come.and(told).and(go.map(drop))
+    }
+
+    /// Whether no server of a backend takes traffic.
+    fn is_empty(&self, backend: &Word) -> bool {
+        let servers = self.observed.as_ref().and_then(|it| it.servers.get(backend));
+        !servers.is_some_and(|it| it.values().any(|it| !it.retired && !it.drains))
+    }
+
+    /// What a command could not bring, a reload brings.
+    fn bring_by_reload(common: &mut Common, error: &Error) {
+        tracing::warn!(%error, "HAProxy does not take what it is told; it is loaded anew");
+        common.reload.get_or_insert_with(|| error.to_string());
+        common.pace.need();
     }
 
     /// Compares all that runs with all that is wanted, and counts what was otherwise.
@@ -150,7 +195,12 @@ impl Proxy {
         if found.reload.is_some() && !due {
             common.pace.need();
         }
-        let drift = found.commands.len() + usize::from(found.reload.is_some() && !due);
+        let reloads = usize::from(found.reload.is_some() && !due);
+        let split = Split::of(found.commands, &common.wanted);
+        // What HAProxy is not told of yet is no drift.
+        let servers =
+            if self.lagging.is_empty() { split.changed.len() + split.gone.len() } else { 0 };
+        let drift = split.structure.len() + servers + reloads;
         if drift > 0 {
             tracing::warn!(drift, reload = ?found.reload, "HAProxy had something else than it was told");
             common.counters.drift.inc_by(drift as u64);
@@ -176,6 +226,7 @@ impl Program for Proxy {
     const FINISH: Signal = Signal::SIGUSR1;
     const REUSES_PORTS: bool = true;
     const CARRIES_UDP: bool = false;
+    const IS_TOLD_MEMBERS: bool = true;
     type Wanted = Wanted;
     type Loading = Loading;
 
@@ -219,27 +270,50 @@ impl Program for Proxy {
         common.start(&["-W", "-S", &socket, "-f"], self.log.stdio())
     }
 
-    fn is_told_at_once(&self, common: &Common, update: &Update) -> bool {
-        is_of_members(update) && !has_to_share(&common.wanted, update)
+    async fn tell_members(
+        &mut self,
+        common: &mut Common,
+        changes: &[MemberChange],
+        untold: &BTreeSet<Arc<str>>,
+    ) -> Result<bool, Error> {
+        let all = self.take_members(common, changes);
+        self.tell_servers(common, Stay::Of(untold), SMALL).await.map(|_| all)
+    }
+
+    async fn tell_on(
+        &mut self,
+        common: &mut Common,
+        untold: &BTreeSet<Arc<str>>,
+    ) -> Result<bool, Error> {
+        self.tell_servers(common, Stay::Of(untold), SMALL).await
     }
 
     async fn tell(&mut self, common: &mut Common, update: Option<&Update>) -> Result<(), Error> {
-        match update {
-            Some(update) if self.is_told_at_once(common, update) => {
-                self.tell_members(common, update).await
+        let members = update.is_some_and(is_of_members);
+        let mut refused = None;
+        if let Some(update) = update {
+            let untold = if members { BTreeSet::new() } else { common.changed.clone() };
+            let all = self.take_members(common, &update.members);
+            // Members need not wait until everything is rendered.
+            refused = self.tell_servers(common, Stay::Of(&untold), usize::MAX).await.err();
+            if let Some(error) = refused.take_if(|_| self.observed.is_none()) {
+                return Err(error);
             }
-            _ => {
-                let waited = common.reload.is_some();
-                common.render(self)?;
-                self.step(common).await;
-                // A change of members needs none that is due already.
-                let needs = !(waited && update.is_some_and(is_of_members));
-                if common.reload.is_some() && needs {
-                    common.ask_for_reload();
-                }
-                Ok(())
+            if all && members && refused.is_none() {
+                return Ok(());
             }
         }
+        let waited = common.reload.is_some();
+        common.render(self)?;
+        self.step(common).await;
+        // A change of members needs none that is due already.
+        if common.reload.is_some() && !(waited && members) {
+            common.ask_for_reload();
+        }
+        if let Some(error) = refused {
+            Self::bring_by_reload(common, &error);
+        }
+        Ok(())
     }
 
     async fn prepare(&mut self, _common: &mut Common) {
@@ -270,7 +344,13 @@ impl Program for Proxy {
             return Ok(false);
         }
         self.loads = false;
-        has?;
+        if let Err(error) = has {
+            if std::mem::take(&mut self.doubts) && self.observed.is_some() {
+                self.observe(common).await?;
+            }
+            return Err(error);
+        }
+        self.doubts = false;
         self.loaded = std::mem::take(&mut loading.loaded);
         self.leaving.clear();
         self.pid = 0;
@@ -301,10 +381,19 @@ impl Program for Proxy {
     fn tend_at(&self, common: &Common) -> Option<Instant> {
         let sweep_at = (!self.leaving.is_empty()).then_some(self.sweep_at);
         let save_at = self.unsaved.filter(|_| common.reload.is_none()).map(|since| since + SAVE);
-        [Some(self.compare_at), sweep_at, save_at].into_iter().flatten().min()
+        let lagging_at = (!self.lagging.is_empty()).then(Instant::now);
+        [Some(self.compare_at), sweep_at, save_at, lagging_at].into_iter().flatten().min()
     }
 
     async fn tend(&mut self, common: &mut Common) -> Result<(), Error> {
+        if !self.lagging.is_empty()
+            && let Err(error) = self.tell_servers(common, Stay::None, usize::MAX).await
+        {
+            if self.observed.is_none() {
+                return Err(error);
+            }
+            Self::bring_by_reload(common, &error);
+        }
         let now = Instant::now();
         if self.sweep_at <= now && !self.leaving.is_empty() {
             self.sweep_at = now + SWEEP;
@@ -323,6 +412,7 @@ impl Program for Proxy {
 
     fn lost(&mut self, common: &mut Common) {
         self.observed = None;
+        self.lagging.clear();
         self.leaving.clear();
         // Addresses that it had may be gone with it.
         common.held.clear();
@@ -349,25 +439,20 @@ fn servers_after(wanted: &Wanted, change: &MemberChange) -> Option<(Word, Server
     Some((name, servers))
 }
 
-/// Whether this change requires that health checks are shared out again: there would be more than HAProxy has files
-/// for, or there are files for members without a check.
-fn has_to_share(wanted: &Wanted, update: &Update) -> bool {
+/// Whether a backend cannot have these servers before health checks are shared out again: there would be more than
+/// HAProxy has files for, or there are files for members without a check.
+fn has_to_share(wanted: &Wanted, name: &Word, after: &Servers) -> bool {
+    let Some(before) = wanted.servers.get(name) else { return false };
     let named = wanted.unchecked.iter().filter_map(|name| wanted.servers.get(name));
-    let mut lacking: usize = named.map(|it| it.unchecked.len()).sum();
-    let (mut checks, mut comes, mut ends) = (wanted.checks, false, false);
-    for change in &update.members {
-        let Some((name, after)) = servers_after(wanted, change) else { continue };
-        let Some(before) = wanted.servers.get(&name) else { continue };
-        let [was, is] = [before, &after].map(|it| it.unchecked.len());
-        checks = checks + after.checks() - before.checks();
-        lacking = lacking + is - was;
-        comes |= is > was;
-        ends |= was > 0 && is == 0;
-    }
+    let lacking: usize = named.map(|it| it.unchecked.len()).sum();
+    let [was, is] = [before, after].map(|it| it.unchecked.len());
+    let lacking = lacking + is - was;
+    let checks = wanted.checks + after.checks() - before.checks();
     let most = wanted.most_checks;
     let Some(room) = most.checked_sub(checks) else { return true };
     let more = room.min(lacking);
-    ends || comes && room > 0 || budget::is_worth_a_load(more, room - more, most)
+    let ends = was > 0 && is == 0;
+    ends || is > was && room > 0 || budget::is_worth_a_load(more, room - more, most)
 }
 
 impl Loaded {

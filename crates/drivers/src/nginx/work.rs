@@ -156,6 +156,7 @@ impl Program for Proxy {
     const FINISH: Signal = Signal::SIGQUIT;
     const REUSES_PORTS: bool = false;
     const CARRIES_UDP: bool = true;
+    const IS_TOLD_MEMBERS: bool = false;
     type Wanted = Wanted;
     /// A change is a reload, so nothing can be told while one is under way.
     type Loading = ();

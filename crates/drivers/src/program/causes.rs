@@ -1,5 +1,6 @@
 //! Which namespaces an update changes something for: their changes wait for a reload. Pure.
 
+use super::pace::Sizes;
 use crate::desired::Desired;
 use bowline_core::update::{Change, ResolvedSite, Update};
 use std::collections::BTreeSet;
@@ -62,6 +63,17 @@ pub(super) fn is_shared(desired: &Desired) -> bool {
     let mut all = desired.pools.values().map(|it| &it.service.namespace);
     let first = all.next();
     all.any(|it| Some(it) != first)
+}
+
+/// How many pools and members each namespace has.
+pub(super) fn sizes(desired: &Desired) -> Sizes {
+    let mut sizes = Sizes::new();
+    for (name, pool) in &desired.pools {
+        let size = u32::try_from(1 + desired.members(name).len()).unwrap_or(u32::MAX);
+        let of = sizes.entry(pool.service.namespace.clone()).or_default();
+        *of = of.saturating_add(size);
+    }
+    sizes
 }
 
 fn keys<'a, K: Ord + Clone + 'a, V>(
@@ -178,6 +190,7 @@ mod tests {
         let with = Update { listeners, ..setting };
         assert_eq!(told(&desired, &with), ["evil"]);
         assert!(is_shared(&desired));
+        assert_eq!(sizes(&desired), [("evil".into(), 2), ("shop".into(), 2)].into());
         assert!(!is_shared(&Desired::default()));
     }
 }

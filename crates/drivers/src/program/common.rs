@@ -61,7 +61,7 @@ pub(crate) struct Common<P: Program> {
     /// What the program listens at.
     pub(crate) held: BTreeSet<ListenerKey>,
     /// The namespaces with changes in the update that is being told.
-    pub(super) changed: BTreeSet<Arc<str>>,
+    pub(crate) changed: BTreeSet<Arc<str>>,
     /// Why it is to be loaded anew.
     pub(crate) reload: Option<String>,
     /// When that was over the last time.
@@ -168,6 +168,11 @@ impl<P: Program> Common<P> {
     pub(crate) fn ask_for_reload(&mut self) {
         let changed = std::mem::take(&mut self.changed);
         self.pace.ask(changed, causes::is_shared(&self.desired));
+    }
+
+    /// Files are about to be checked and loaded.
+    pub(super) fn begins_to_load(&mut self) {
+        self.pace.begins(Instant::now(), causes::sizes(&self.desired));
     }
 
     /// Those that the program refused get another try when they ask for something else. Returns whether there are any.

@@ -5,6 +5,9 @@
 //! Each namespace waits for its own. A quarter of the generations that there may be is free, so that an ordinary rollout waits for
 //! nothing; with `k` more that its changes left behind, its next change comes `min · 2^k` after the last one, up to a
 //! bound of the program's. The change of another namespace waits for `min` alone, and takes along what waits.
+//!
+//! While files are loaded, hosts and certificates of all wait. So on a load balancer that namespaces share, the loads for one
+//! namespace take a quarter of the time at most, as far as it is this namespace's own pools and members that make them long.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,6 +20,9 @@ pub const MAX_OLD_GENERATIONS: usize = 16;
 /// How long changes wait at most that must not be late: those of members, and those of a namespace that has the load balancer
 /// to itself, which can cut no connections but its own.
 pub(crate) const SHORT: Duration = Duration::from_secs(30);
+
+/// How many times as long as its part of its last load took a namespace waits for the next one.
+const YIELD: u32 = 3;
 
 /// What bounds reloads and old generations.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +51,9 @@ impl Limits {
         }
     }
 }
+
+/// How much of the files is of each namespace.
+pub(super) type Sizes = BTreeMap<Arc<str>, u32>;
 
 /// Processes from before a load that have connections yet.
 #[derive(Clone, Debug)]
@@ -82,6 +91,10 @@ pub(crate) struct Pace {
     shared: bool,
     /// Since when the present generation takes connections.
     since: Option<Instant>,
+    /// When the load began that is under way, and how large namespaces are in it.
+    begun: Option<(Instant, Sizes)>,
+    /// Until when namespaces leave the time to others because of their last loads.
+    yields: BTreeMap<Arc<str>, Instant>,
 }
 
 impl Pace {
@@ -93,6 +106,8 @@ impl Pace {
             needed: false,
             shared: false,
             since: None,
+            begun: None,
+            yields: BTreeMap::new(),
         }
     }
 
@@ -125,10 +140,12 @@ impl Pace {
         }
         let due = |namespace| {
             let own = || self.old.iter().filter(|it| it.by.contains(namespace));
-            let last = own().map(|it| it.at).max()?;
-            Some(last + self.limits.interval(own().count(), self.shared))
+            let last = own().map(|it| it.at).max();
+            let spaced = last.map(|last| last + self.limits.interval(own().count(), self.shared));
+            let yields = self.yields.get(namespace).filter(|_| self.shared).copied();
+            spaced.max(yields)
         };
-        // A namespace without old generations may reload at once.
+        // A namespace without old generations and loads may reload at once.
         self.asking.iter().map(due).min().flatten()
     }
 
@@ -137,10 +154,25 @@ impl Pace {
         &self.asking
     }
 
+    /// Files are about to be checked and loaded.
+    pub(super) fn begins(&mut self, now: Instant, sizes: Sizes) {
+        self.begun = Some((now, sizes));
+    }
+
     /// The program was loaded anew, and has these old processes now, a list for each generation; none: that is not
     /// known.
     pub(super) fn loaded(&mut self, old: Option<Vec<Vec<u32>>>, now: Instant) {
         let by = std::mem::take(&mut self.asking);
+        self.yields.retain(|_, until| *until > now);
+        if let Some((begun, sizes)) = self.begun.take()
+            && !self.limits.min.is_zero()
+        {
+            let all: u32 = sizes.values().sum();
+            let of = |namespace| sizes.get(namespace).copied().unwrap_or(0);
+            let part = |namespace| (now - begun) * YIELD * of(namespace) / all.max(1);
+            let until = |namespace| now + part(namespace).min(SHORT);
+            self.yields.extend(by.iter().map(|it| (it.clone(), until(it))));
+        }
         let served = self.since.replace(now).map(|since| now - since);
         if let Some(old) = old {
             self.take(old, &by, served, now);
@@ -331,6 +363,30 @@ mod tests {
         play.pass(MIN);
         assert!(play.tick());
         assert!(play.pace.asking().is_empty(), "nothing waits any more");
+    }
+
+    #[test]
+    fn loads_for_one_namespace_leave_three_quarters_of_the_time_to_others() {
+        let mut pace = Pace::new(USUAL);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let sizes = || Sizes::from([("evil".into(), 900), ("shop".into(), 100)]);
+        pace.ask(namespaces(&["evil", "shop"]), true);
+        pace.begins(at(0), sizes());
+        pace.loaded(Some(Vec::new()), at(10));
+        pace.ask(namespaces(&["evil"]), true);
+        assert_eq!(pace.due(), Some(at(10 + 27)));
+        pace.ask(namespaces(&["shop"]), true);
+        assert_eq!(pace.due(), Some(at(10 + 3)), "one that is small waits for its part alone");
+        pace.ask(namespaces(&["other"]), true);
+        assert_eq!(pace.due(), None, "another waits for the least time alone");
+        pace.ask(namespaces(&["evil"]), true);
+        pace.begins(at(20), sizes());
+        pace.loaded(Some(Vec::new()), at(120));
+        pace.ask(namespaces(&["evil"]), true);
+        assert_eq!(pace.due(), Some(at(120) + SHORT), "not without end");
+        pace.ask(namespaces(&["evil"]), false);
+        assert_eq!(pace.due(), None, "one that has the load balancer to itself waits for nothing");
     }
 
     #[test]

@@ -12,10 +12,12 @@ use crate::Error;
 use crate::desired::Desired;
 use crate::program::text::BadText;
 use crate::program::{Excluded, Rendered};
-use bowline_core::update::{Report, Update};
+use bowline_core::update::{MemberChange, Report, Update};
+use meanwhile::TakesIn;
 use nix::sys::signal::Signal;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -58,6 +60,8 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
     const REUSES_PORTS: bool;
     /// Whether it carries UDP.
     const CARRIES_UDP: bool;
+    /// Whether it can be told of members without a load ([`Self::tell_members`]).
+    const IS_TOLD_MEMBERS: bool;
     /// All that it is to have.
     type Wanted: Clone + Debug + Default + Send + Sync;
 
@@ -92,10 +96,25 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
         common: &mut Common<Self>,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Whether the one that runs can be told of this change by [`Self::tell`] while it loads its files, or while they
-    /// are checked.
-    fn is_told_at_once(&self, _common: &Common<Self>, _update: &Update) -> bool {
-        false
+    /// Tells the one that runs of changes of members, also while it loads its files, or while they are checked. Members
+    /// of namespaces of which something else is not told yet do not go before that is. True: it was told of all.
+    fn tell_members(
+        &mut self,
+        _common: &mut Common<Self>,
+        _changes: &[MemberChange],
+        _untold: &BTreeSet<Arc<str>>,
+    ) -> impl Future<Output = Result<bool, Error>> + Send {
+        std::future::ready(Ok(false))
+    }
+
+    /// Tells the one that runs of more members, while something that takes long goes on. False: there is nothing that it
+    /// can be told now.
+    fn tell_on(
+        &mut self,
+        _common: &mut Common<Self>,
+        _untold: &BTreeSet<Arc<str>>,
+    ) -> impl Future<Output = Result<bool, Error>> + Send {
+        std::future::ready(Ok(false))
     }
 
     /// Tells the one that runs what it can be told of a change, or of whatever there is; what it cannot be told
@@ -173,6 +192,15 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
     fn master(&self, common: &Common<Self>) -> impl Future<Output = Option<u32>> + Send;
 }
 
+/// What the task did last. A request, what is due and a step of a search take turns, in this order: none of them without
+/// end keeps another from being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Request,
+    Timer,
+    Search,
+}
+
 #[derive(Debug)]
 pub(super) struct Worker<P: Program> {
     common: Common<P>,
@@ -186,8 +214,9 @@ pub(super) struct Worker<P: Program> {
     requests: mpsc::Receiver<Request>,
     /// A request that waits until a load or a check is over.
     postponed: Option<Request>,
-    /// Whether updates came while the program loaded its files: those have older members.
-    is_behind: bool,
+    /// The namespaces with changes in updates that came while the program checked or loaded its files, and of which it
+    /// was not told yet; none where no update came, and the files have the members of now.
+    behind: Option<BTreeSet<Arc<str>>>,
     reports: watch::Sender<Report>,
     look_at: Instant,
     bind_at: Instant,
@@ -209,7 +238,7 @@ impl<P: Program> Worker<P> {
             told_of_wait: false,
             requests,
             postponed: None,
-            is_behind: false,
+            behind: None,
             reports,
             look_at: now,
             bind_at: now,
@@ -221,13 +250,16 @@ impl<P: Program> Worker<P> {
         if let Err(error) = self.resume().await {
             tracing::warn!(%error, "{} waits until it is known what is wanted", P::NAME);
         }
-        // Whether the last thing that was done was a request: then what is due comes before the next one, or requests
-        // without end would keep it from being done.
-        let mut asked = false;
+        let mut last = Turn::Request;
         loop {
             let next = self.next();
             let is_due = next <= Instant::now();
-            let searches = self.common.search.is_some() && !is_due;
+            let searches = self.common.search.is_some() && (!is_due || last == Turn::Timer);
+            let listens = match last {
+                Turn::Request => !(searches || is_due),
+                Turn::Timer => !searches,
+                Turn::Search => true,
+            };
             let ended = async {
                 match &mut self.common.child {
                     Some(child) => child.wait().await,
@@ -242,9 +274,9 @@ impl<P: Program> Worker<P> {
             };
             tokio::select! {
                 biased;
-                request = request, if !(asked && (searches || is_due)) => match request {
+                request = request, if listens => match request {
                     Some(request) => {
-                        asked = true;
+                        last = Turn::Request;
                         if !self.answer(request).await {
                             return;
                         }
@@ -259,12 +291,12 @@ impl<P: Program> Worker<P> {
                 }
                 // Whoever asks something waits for one check at most.
                 () = std::future::ready(()), if searches => {
-                    asked = false;
+                    last = Turn::Search;
                     let searched = self.search_on().await;
                     self.acted(searched);
                 }
                 () = sleep_until(next) => {
-                    asked = false;
+                    last = Turn::Timer;
                     let ticked = self.tick().await;
                     self.acted(ticked);
                 }
@@ -330,7 +362,7 @@ impl<P: Program> Worker<P> {
     }
 
     fn report(&self) -> Report {
-        let waiting = self.common.reload.is_some() || !self.program.runs();
+        let waiting = self.common.reload.is_some() || self.behind.is_some() || !self.program.runs();
         let trouble = self.trouble.clone().filter(|_| waiting);
         Report { refused: self.common.refused.clone(), waiting, trouble }
     }
@@ -490,13 +522,14 @@ impl<P: Program> Worker<P> {
 
     /// Writes, checks, puts in place, and loads: by a reload, or by starting the program.
     async fn load(&mut self) -> Result<(), Error> {
+        self.common.begins_to_load();
         let loaded = self.try_load().await;
         // One that takes longer than the interval would follow another without a rest.
         self.common.reloaded = Some(Instant::now());
         if loaded.is_err() {
             self.common.counters.failed_reloads.inc();
         }
-        loaded
+        loaded.and(self.catch_up().await)
     }
 
     async fn try_load(&mut self) -> Result<(), Error> {
@@ -515,14 +548,14 @@ impl<P: Program> Worker<P> {
         self.common.search = None;
         self.common.has_loaded();
         self.common.reload = None;
-        self.catch_up().await
+        Ok(())
     }
 
     /// Lets the program load the files that are in place.
     async fn load_files(&mut self) -> Result<(), Error> {
         let mut loading = self.program.load(&mut self.common).await?;
         while !self.program.has_loaded(&mut self.common, &mut loading).await? {
-            self.meanwhile(sleep(SOON)).await;
+            self.meanwhile(TakesIn::All, sleep(SOON)).await;
         }
         self.common.loaded_at = Some(Instant::now());
         self.left_behind().await;

@@ -114,6 +114,38 @@ fn a_pool_that_nothing_leads_to_is_emptied_and_not_reloaded_for() {
 }
 
 #[test]
+fn a_renewed_certificate_is_shown_in_place_of_the_one_before_though_a_reload_is_due() {
+    let desired = everything();
+    let mut before = wanted(&desired);
+    let observed = Observed::loaded(&before);
+    let (list, shown) = before.crt_lists.iter().next().expect("a list");
+    let (list, (old, host)) = (list.clone(), shown.first().expect("a line").clone());
+    let renew = |wanted: &mut Wanted, pem: &str| {
+        wanted.certificates.remove(&old);
+        wanted.certificates.insert("renewed".into(), pem.into());
+        let shown = wanted.crt_lists.get_mut(&list).expect("a list");
+        shown.retain(|(hash, _)| *hash != old);
+        shown.insert(("renewed".into(), host.clone()));
+        let other = Section::Frontend(Word::name("other").expect("a name"));
+        wanted.sections.insert(other, Body::default());
+    };
+    let mut too_long = before.clone();
+    renew(&mut before, "a chain and its key");
+    let found = diff(&observed, &before);
+    assert!(found.reload.is_some(), "another frontend is new");
+    let hidden = |found: &Diff| {
+        let hides = found.commands.iter().filter_map(|it| match it {
+            Command::Hide { file, .. } => Some(file.clone()),
+            _ => None,
+        });
+        hides.collect::<Vec<_>>()
+    };
+    assert_eq!(hidden(&found), [certificate_file(&old)]);
+    renew(&mut too_long, &"x".repeat(20_000));
+    assert_eq!(hidden(&diff(&observed, &too_long)), [""; 0], "the reload brings the next one");
+}
+
+#[test]
 fn a_check_is_given_up_without_a_reload_and_comes_back_without_one_while_haproxy_knows_it() {
     let (mut desired, backend) = (everything(), Word::pool(POOL).expect("a name"));
     desired.put_pool(pool(POOL), &[member(1), member(2)]);

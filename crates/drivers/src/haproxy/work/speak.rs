@@ -5,11 +5,13 @@ use super::{Common, DRAIN, Proxy, SWEEP, SWEPT, trouble};
 use crate::Error;
 use crate::desired::Desired;
 use crate::haproxy::command::{self, Command};
-use crate::haproxy::diff::diff;
+use crate::haproxy::diff::{Observed, diff, diff_servers};
+use crate::haproxy::lagging::{Lacks, Lagging, Part, Split, Stay, of_server};
 use crate::haproxy::socket::Socket;
 use crate::haproxy::text::Word;
-use crate::haproxy::wanted::{Body, Section};
+use crate::haproxy::wanted::{Body, Section, Servers, Wanted};
 use crate::program::work::Program as _;
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -18,7 +20,7 @@ use tokio::time::Instant;
 const TOLD_APART: usize = 50;
 
 impl Proxy {
-    /// Sends commands. What HAProxy does not take is told once more, as it is after what HAProxy says that it
+    /// Sends all but servers. What HAProxy does not take is told once more, as it is after what HAProxy says that it
     /// has: we may have been wrong about it.
     pub(super) async fn send_all(
         &mut self,
@@ -29,12 +31,92 @@ impl Proxy {
             return Ok(());
         }
         let Some(observed) = &self.observed else { return Ok(()) };
-        let rest = diff(observed, &common.wanted).commands;
-        let complaints = self.send_once(common, rest).await?;
+        let rest = Split::of(diff(observed, &common.wanted).commands, &common.wanted);
+        self.lag(common, rest.changed);
+        let complaints = self.send_once(common, rest.structure).await?;
         let Some(observed) = &self.observed else { return Ok(()) };
-        match complaints.is_empty() || diff(observed, &common.wanted).commands.is_empty() {
+        let rest = || Split::of(diff(observed, &common.wanted).commands, &common.wanted);
+        match complaints.is_empty() || rest().structure.is_empty() {
             true => Ok(()),
             false => Err(trouble("telling HAProxy", complaints.join("; "))),
+        }
+    }
+
+    /// These backends have servers that HAProxy is not told of yet.
+    pub(super) fn lag(&mut self, common: &Common, backends: impl IntoIterator<Item = Word>) {
+        for backend in backends {
+            let pool = common.desired.pools.get(&*backend.pool_name());
+            let namespace = pool.map_or_else(|| "".into(), |it| it.service.namespace.clone());
+            self.lagging.insert(&namespace, backend);
+        }
+    }
+
+    /// Tells HAProxy the next part of servers that it lacks; of backends that lack more than `most` lines nothing. What it
+    /// does not take is told once more, as above. True: something was told.
+    pub(super) async fn tell_servers(
+        &mut self,
+        common: &mut Common,
+        stay: Stay<'_>,
+        most: usize,
+    ) -> Result<bool, Error> {
+        let Some(observed) = &self.observed else { return Ok(false) };
+        let lacks_of = |backend: &Word| lacks(observed, &common.wanted, &self.gone, backend);
+        let parts = self.lagging.next(stay, most, lacks_of);
+        for part in parts.iter().filter(|it| it.more) {
+            self.lagging.insert(&part.namespace, part.backend.clone());
+        }
+        let told = parts.iter().any(|it| !it.commands.is_empty());
+        self.tell_parts(common, parts).await.map(|()| told)
+    }
+
+    /// Tells HAProxy of the first servers of these backends, which have none that takes traffic: rules are about to lead
+    /// to them.
+    pub(super) async fn tell_first(
+        &mut self,
+        common: &mut Common,
+        backends: impl IntoIterator<Item = Word>,
+    ) -> Result<(), Error> {
+        let mut turn = Lagging::default();
+        backends.into_iter().for_each(|backend| turn.insert(&"".into(), backend));
+        while !turn.is_empty() {
+            let Some(observed) = &self.observed else { return Ok(()) };
+            let lacks_of = |backend: &Word| lacks(observed, &common.wanted, &self.gone, backend);
+            let parts = turn.next(Stay::All, usize::MAX, lacks_of);
+            self.tell_parts(common, parts).await?;
+        }
+        Ok(())
+    }
+
+    async fn tell_parts(&mut self, common: &mut Common, parts: Vec<Part>) -> Result<(), Error> {
+        let commands = parts.iter().flat_map(|it| it.commands.clone()).collect();
+        let complaints = self.send_once(common, commands).await?;
+        if complaints.is_empty() || self.loads {
+            return Ok(());
+        }
+        // HAProxy has something else than we believed, perhaps also elsewhere.
+        let Some(observed) = &self.observed else { return Ok(()) };
+        let rest = Split::of(diff(observed, &common.wanted).commands, &common.wanted);
+        let (changed, structure) = (rest.changed, rest.structure);
+        let refused: BTreeSet<_> = parts.into_iter().flat_map(|it| it.commands).collect();
+        let again = changed.iter().flat_map(|backend| {
+            let Lacks { coming, going } = lacks(observed, &common.wanted, &self.gone, backend);
+            coming.into_iter().chain(going).filter(|it| refused.contains(it))
+        });
+        let again: Vec<_> = again.collect();
+        self.lag(common, changed);
+        let complaints = self.send_once(common, again.clone()).await?;
+        self.send_all(common, structure).await?;
+        let Some(observed) = &self.observed else { return Ok(()) };
+        let is_lacking = |command: &Command| {
+            let backend = of_server(command);
+            backend.is_some_and(|backend| {
+                let Lacks { coming, going } = lacks(observed, &common.wanted, &self.gone, backend);
+                coming.contains(command) || going.contains(command)
+            })
+        };
+        match complaints.is_empty() || !again.iter().any(is_lacking) {
+            true => Ok(()),
+            false => Err(trouble("telling HAProxy of servers", complaints.join("; "))),
         }
     }
 
@@ -81,7 +163,9 @@ impl Proxy {
                 self.loaded.sections.insert(Section::Backend(backend.clone()), body);
             }
         }
-        if !complaints.is_empty() {
+        // While a load is under way another process may have answered; when it is over all is read back.
+        self.doubts |= !complaints.is_empty() && self.loads;
+        if !complaints.is_empty() && !self.loads {
             tracing::warn!(
                 ?complaints,
                 "HAProxy does not take what it is told; what it has is read back"
@@ -174,6 +258,22 @@ async fn removed(removals: &[Command], admin: &Socket) -> std::io::Result<Vec<bo
         removed.extend(done.unwrap_or_else(|| vec![false; part.len()]));
     }
     Ok(removed)
+}
+
+/// What HAProxy lacks of the servers of a backend that runs. Of one that nothing leads to any more all go; one that is
+/// not wanted and that something leads to until a reload stays as it is.
+fn lacks(observed: &Observed, wanted: &Wanted, gone: &BTreeSet<Word>, backend: &Word) -> Lacks {
+    let none = Servers::default();
+    let servers = wanted.servers.get(backend);
+    let servers = servers.or_else(|| gone.contains(backend).then_some(&none));
+    let (Some(running), Some(servers)) = (observed.servers.get(backend), servers) else {
+        return Lacks::default();
+    };
+    let nothing = Body::default();
+    let body = observed.sections.get(&Section::Backend(backend.clone())).unwrap_or(&nothing);
+    let Lacks { mut coming, mut going } = Lacks::default();
+    diff_servers(backend, body, running, servers, &mut coming, &mut going);
+    Lacks { coming, going }
 }
 
 fn drain_time(desired: &Desired, backend: &Word) -> Duration {

@@ -1,6 +1,7 @@
 //! What the task does to find out what the program refuses: it lets the program check files, and searches for what is
 //! refused a check at a time. What is tried next is decided by the search.
 
+use super::meanwhile::TakesIn;
 use super::{Program, Worker};
 use crate::Error;
 use crate::program::common::trial;
@@ -33,13 +34,14 @@ impl<P: Program> Worker<P> {
     async fn refuses(&mut self, wanted: &P::Wanted, keep: bool) -> Result<Option<String>, Error> {
         let set = self.common.write(wanted)?;
         let (program, config) = (self.common.setup.program.clone(), set.join(P::CONFIG));
-        let said = self.meanwhile(process::check(&program, P::CHECK, &config)).await;
+        let takes_in = if keep { TakesIn::All } else { TakesIn::Members };
+        let said = self.meanwhile(takes_in, process::check(&program, P::CHECK, &config)).await;
         self.common.judge(&set, said, keep)
     }
 
     /// Goes on with the search for what is refused; when it is over, the rest goes into force.
     pub(super) async fn search_on(&mut self) -> Result<(), Error> {
-        match self.try_next().await {
+        let searched = match self.try_next().await {
             Ok(None) => Ok(()),
             Ok(Some(accepted)) => self.bring_the_rest(accepted).await,
             Err(error) => {
@@ -50,7 +52,8 @@ impl<P: Program> Worker<P> {
                 }
                 Err(error)
             }
-        }
+        };
+        searched.and(self.catch_up().await)
     }
 
     /// Takes the next step of the search. When it is over, what was found is left out from now on, and this is
@@ -102,6 +105,7 @@ impl<P: Program> Worker<P> {
             return Ok(());
         }
         let search = self.common.search.take();
+        self.common.begins_to_load();
         let loaded = self.try_load_accepted(&mut accepted).await;
         self.common.search = search;
         self.common.reloaded = Some(Instant::now());
@@ -111,7 +115,7 @@ impl<P: Program> Worker<P> {
         self.common.changed = causes::namespaces(&accepted.desired, &all, newest);
         self.common.ask_for_reload();
         self.common.render(&self.program)?;
-        self.is_behind = false;
+        self.behind = None;
         let told = match self.program.runs() {
             true => self.program.tell(&mut self.common, None).await,
             false => Ok(()),

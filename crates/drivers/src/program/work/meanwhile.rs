@@ -1,40 +1,74 @@
-//! What the task does while the program checks or loads its files, which takes a second where there is much of it. A change
-//! of members, where the program can be told of it, does not wait for that: it may be another tenant's.
+//! What the task does while the program checks or loads its files, which takes a second where there is much of it. Where the
+//! program can be told of members, no update waits for a load, since it may be another tenant's: the program is told of
+//! members at once, and of the rest as soon as the load is over.
 
 use super::{Program, Worker};
 use crate::Error;
+use crate::program::causes::is_of_members;
 use crate::program::driven::Request;
 use bowline_core::update::{Report, Update};
 
+/// Which updates are taken in while something takes long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TakesIn {
+    All,
+    /// Those of members alone. The first other update waits, and what comes after it becomes one update with the agent:
+    /// so a tenant that makes refused objects without end makes one update of them for each check of a search.
+    Members,
+}
+
 impl<P: Program> Worker<P> {
-    /// Waits for something that takes long. Updates that the program can be told at once are told; the first other
-    /// request waits until it is over, and what comes after it waits with it.
-    pub(super) async fn meanwhile<T>(&mut self, doing: impl Future<Output = T>) -> T {
+    /// Waits for something that takes long, and takes updates in meanwhile where the program can be told of some of
+    /// them. The first other request waits until it is over.
+    pub(super) async fn meanwhile<T>(
+        &mut self,
+        takes_in: TakesIn,
+        doing: impl Future<Output = T>,
+    ) -> T {
+        let is_taken_in = |update: &Update| {
+            P::IS_TOLD_MEMBERS && (takes_in == TakesIn::All || is_of_members(update))
+        };
         let mut doing = std::pin::pin!(doing);
+        // Whether there may be members of which the program is not told yet.
+        let mut lags = true;
         loop {
             let listens = self.postponed.is_none() && self.program.runs();
             tokio::select! {
                 biased;
                 done = &mut doing => return done,
                 Some(request) = self.requests.recv(), if listens => match request {
-                    Request::Apply(update, answer)
-                        if self.program.is_told_at_once(&self.common, &update) =>
-                    {
-                        let report = self.tell_at_once(&update).await;
+                    Request::Apply(update, answer) if is_taken_in(&update) => {
+                        let report = self.tell_meanwhile(&update).await;
                         self.tell_result(Ok(report), answer);
+                        lags = true;
                     }
                     other => self.postponed = Some(other),
+                },
+                () = std::future::ready(()), if lags && self.program.runs() => {
+                    let untold = self.behind.clone().unwrap_or_default();
+                    let told = self.program.tell_on(&mut self.common, &untold).await;
+                    lags = told.unwrap_or(false);
                 }
             }
         }
     }
 
-    /// Tells the program of a change. What it does not take, it is told when it has loaded its files.
-    async fn tell_at_once(&mut self, update: &Update) -> Report {
+    /// Takes an update in, and tells the program of its members. What it cannot be told, or does not take, it is told
+    /// when it has loaded its files; those have the members of before.
+    async fn tell_meanwhile(&mut self, update: &Update) -> Report {
         self.take_in(update);
-        self.is_behind = true;
-        if let Err(error) = self.tell_update(update).await {
+        let mut changed = std::mem::take(&mut self.common.changed);
+        let behind = self.behind.get_or_insert_default();
+        if !is_of_members(update) {
+            behind.append(&mut changed);
+        }
+        let told = self.program.tell_members(&mut self.common, &update.members, behind).await;
+        let told = told.unwrap_or_else(|error| {
             tracing::debug!(%error, "{} is told after it has loaded its files", P::NAME);
+            false
+        });
+        if !told {
+            behind.append(&mut changed);
         }
         self.report()
     }
@@ -46,11 +80,13 @@ impl<P: Program> Worker<P> {
         told
     }
 
-    /// Tells the program, which has loaded its files, of what came while it did.
+    /// Tells the program of what came while it checked or loaded its files.
     pub(super) async fn catch_up(&mut self) -> Result<(), Error> {
-        if !std::mem::take(&mut self.is_behind) {
-            return Ok(());
-        }
-        self.program.tell(&mut self.common, None).await
+        let Some(changed) = self.behind.take() else { return Ok(()) };
+        self.common.forget_exclusions();
+        self.common.changed = changed;
+        let told = self.program.tell(&mut self.common, None).await;
+        self.common.changed.clear();
+        told
     }
 }

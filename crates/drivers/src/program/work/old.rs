@@ -29,7 +29,8 @@ impl<P: Program> Worker<P> {
         let pace = &self.common.pace;
         let soonest = self.common.soonest_reload();
         let wait = pace.due().map(|due| due.saturating_duration_since(soonest));
-        let wait = wait.filter(|it| !it.is_zero() && self.common.reload.is_some());
+        let waits = self.common.reload.is_some() && pace.old() > 0;
+        let wait = wait.filter(|it| !it.is_zero() && waits);
         if let (Some(wait), false) = (wait, self.told_of_wait) {
             tracing::info!(
                 namespaces = ?pace.asking(),
