@@ -141,6 +141,6 @@ async fn live<F: Future<Output = Result<(), String>>>(what: &str, mut probe: imp
             begun.elapsed() < Duration::from_secs(60),
             "{what}: not within a minute; last: {why}"
         );
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::stage::{Stage, TARGET, http, serves};
 use bowline_testing::objects::{self, Endpoint};
-use bowline_testing::{Backend, Dial, unique};
+use bowline_testing::{Backend, Dial, net, unique};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -61,8 +61,16 @@ pub(crate) async fn unharmed<T>(dial: &Dial, something: impl Future<Output = T>)
     let over = AtomicBool::new(false);
     let (mut good, mut bad) = (0, Vec::new());
     let client = async {
-        while !over.load(Ordering::Relaxed) {
-            match dial.get(SHOP, "/").await.and_then(|answer| answer.echo()) {
+        let mut from = net::client4();
+        for round in 1.. {
+            if over.load(Ordering::Relaxed) {
+                break;
+            }
+            // An address has no port left after 28,000 connections within a minute.
+            if round % 10_000 == 0 {
+                from = net::client4();
+            }
+            match dial.clone().from(from).get(SHOP, "/").await.and_then(|answer| answer.echo()) {
                 Ok(echo) if echo.name == "shop" => good += 1,
                 Ok(echo) => bad.push(format!("answered by {}", echo.name)),
                 Err(why) => bad.push(why),
