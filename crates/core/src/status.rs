@@ -11,6 +11,7 @@ use crate::update::{Extent, ListenerKey, Refusal};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Consumers that a load balancer's status lists.
 pub const MOST_CONSUMERS: usize = 1000;
@@ -18,6 +19,8 @@ pub const MOST_CONSUMERS: usize = 1000;
 pub const MOST_REFUSED: usize = 20;
 /// Addresses that a load balancer's status lists.
 pub const MOST_ADDRESSES: usize = 16;
+/// So long agents may be behind a plan before a status says so: a change on its way is not worth two writes.
+pub const BEHIND: Duration = Duration::from_secs(2);
 /// Problems that one message names.
 const MOST_NAMED: usize = 3;
 

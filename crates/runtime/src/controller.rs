@@ -1,65 +1,60 @@
-//! The controller: hears of everything, lets the planner decide, and while it leads records what was
-//! decided: addresses, what cookies are signed with, certificates, Plans, then, once the agent's Lease
-//! proves it, status. `bowline controller` and `bowline up` start it. A controller that does not lead hears
-//! the same and writes nothing.
+//! The controller: observes everything, decides, and while it leads records what was decided: addresses, keys that sign
+//! cookies, certificates, Plans, then, once the agents' Leases prove it, status. `bowline controller` and `bowline up`
+//! start it. A controller that does not lead observes the same and writes nothing. This file starts and ends its tasks;
+//! what it does is `turn`.
 //!
 //! ```text
-//!  watches ─▶ state: planner, what Plans and statuses say ─▶ targets that differ ─▶ writes ─▶ API
-//!                ▲                                                                    │
-//!                └────────────────────────── answers ◀────────────────────────────────┘
+//!  watches ─▶ turn: state.observe ─▶ state.decide ─▶ state.next ─▶ writer ─▶ API
+//!                        ▲                                           │
+//!                        └────────────── state.wrote ◀───────────────┘
 //! ```
 
-mod binding;
+mod addresses;
+mod agents;
+mod bindings;
+mod certificate_book;
 mod certificates;
-mod inputs;
+mod consumers;
+mod observed;
+mod outbox;
 mod packed;
+mod plan_book;
 mod plans;
-mod provision;
-mod record;
+mod provisions;
 mod render;
+mod seats;
 mod shown;
 mod state;
+mod statuses;
+mod target;
+#[cfg(test)]
+mod testing;
+mod turn;
+mod watches;
 mod work;
-mod writes;
+mod writer;
 
-use crate::announcer::{self, Announcements};
+use crate::announcer;
 use crate::dns::{self, Dns, DnsOptions};
 use crate::elect::{self, Leadership, Settings};
 use crate::keep::Alarm;
-use crate::metrics::Phase;
-use crate::observe::Change;
-use crate::random;
 use crate::roles::{Context, ControllerOptions, RoleError};
 use bowline_api::convert::Ground;
 use bowline_api::source::{BareMetalType, LoadBalancerSource};
-use bowline_core::backoff::Backoff;
-use bowline_core::dns::{Event as NameEvent, Name, Report};
 use bowline_core::planner::Config;
-use futures::StreamExt as _;
-use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
-use inputs::Heard;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
 use kube::{Client, Error};
 use serde_json::json;
-use state::{Next, State, Target, Tried};
-use std::collections::HashMap;
+use state::State;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::mpsc;
-use work::{Lane, Waiting, Work};
-use writes::{Failure, Writer, Written};
+use turn::Turn;
+use writer::Writer;
 
 /// What the process waits for before it is ready.
 const FIRST_PLAN: &str = "the first plan to be written";
-/// The most events that are taken in before they are planned.
-const BURST: usize = 16_384;
-/// How often Leases are checked for their end.
-const TICK: Duration = Duration::from_millis(500);
-/// After a conflict the watch shows what happened; should it not, we look again.
-const CONFLICT: Duration = Duration::from_secs(2);
 
 /// Whether this build can drive load balancers of this source.
 pub fn has_driver(source: &LoadBalancerSource) -> bool {
@@ -80,10 +75,10 @@ pub fn run(
     context: Context,
 ) -> impl Future<Output = Result<(), RoleError>> + Send {
     context.readiness.awaits(FIRST_PLAN);
-    decide(client, options, context)
+    lead(client, options, context)
 }
 
-async fn decide(
+async fn lead(
     client: Client,
     options: ControllerOptions,
     context: Context,
@@ -92,8 +87,8 @@ async fn decide(
         () = context.stopped() => return Ok(()),
         ensured = ensure_namespace(&client, &options.namespace) => ensured?,
     }
-    let (sender, heard) = mpsc::channel(4096);
-    let mut watches = inputs::follow(&client, &options, &context, &sender);
+    let (sender, observed) = mpsc::channel(4096);
+    let mut watches = watches::follow(&client, &options, &context, &sender);
     drop(sender);
     let shutdown = context.shutdown.clone();
     let settings = Settings::of(&options);
@@ -136,24 +131,18 @@ async fn decide(
         Some((http_port, https_port)) => Ground::Machine { http_port, https_port },
         None => Ground::Cluster { namespace: options.namespace.clone() },
     };
-    let controller = Controller {
-        state: State::new(config, addresses).on(ground, options.images, options.deny_members),
-        writer: Writer { client, namespace: options.namespace },
+    let turn = Turn::new(
+        State::new(config, addresses).on(ground, options.images, options.deny_members),
+        Writer { client, namespace: options.namespace },
         leadership,
         announcements,
         names,
         context,
-        writing: FuturesUnordered::new(),
-        busy: HashMap::new(),
-        work: Work::default(),
-        waiting: Waiting::default(),
-        backoffs: HashMap::new(),
-        led: false,
-    };
-    // A task that ends by itself has failed in a way that nobody foresaw. A controller without it would
-    // be blind or mute and still look alive; it serves nothing, and another one may lead.
+    );
+    // A task that ends by itself has failed in an unforeseen way. A controller without it would be blind or mute and
+    // still look alive. It serves nothing, and another one may lead: so it ends.
     let failed = tokio::select! {
-        () = controller.work(heard, found) => None,
+        () = turn.run(observed, found) => None,
         what = alarm.rings() => Some(what),
         Some(ended) = watches.join_next() => {
             tracing::error!(?ended, "a watch has ended");
@@ -187,250 +176,3 @@ async fn ensure_namespace(client: &Client, name: &str) -> Result<(), RoleError> 
         Err(error) => Err(refused(error)),
     }
 }
-
-type Ended = (Target, Result<Written, Failure>);
-
-struct Controller {
-    state: State,
-    writer: Writer,
-    leadership: Leadership,
-    announcements: Announcements,
-    /// Where names are sent that are to be looked up.
-    names: mpsc::UnboundedSender<NameEvent>,
-    context: Context,
-    writing: FuturesUnordered<BoxFuture<'static, Ended>>,
-    /// Targets with a write under way, and the version that it replaces.
-    busy: HashMap<Target, Tried>,
-    /// Targets to be looked at.
-    work: Work,
-    /// Targets that wait for a time, or after a conflict or an error.
-    waiting: Waiting,
-    /// By target and, where it has several, by object.
-    backoffs: HashMap<(Target, String), Backoff>,
-    /// Whether we led when we last looked.
-    led: bool,
-}
-
-impl Controller {
-    async fn work(
-        mut self,
-        mut heard: mpsc::Receiver<Heard>,
-        mut found: mpsc::Receiver<(Name, Report)>,
-    ) {
-        let context = self.context.clone();
-        let mut batch = Vec::new();
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            let due = self.waiting.next();
-            let timer = async {
-                match due {
-                    Some(at) => tokio::time::sleep_until(at.into()).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = context.stopped() => return,
-                heard = heard.recv_many(&mut batch, BURST) => if heard == 0 { return },
-                Some(ended) = self.writing.next() => self.ended(ended),
-                Some((name, report)) = found.recv() => self.state.found(name, report),
-                () = self.leadership.changed() => {}
-                _ = tick.tick() => self.state.tick(Instant::now()),
-                () = timer => {}
-            }
-            self.lead();
-            let now = Instant::now();
-            let begun = (!batch.is_empty()).then_some(now);
-            for heard in batch.drain(..) {
-                if heard.is_unreadable() {
-                    self.context.metrics.error("Unreadable");
-                }
-                self.release(&heard);
-                self.state.hear(heard, now);
-            }
-            while let Some(target) = self.waiting.due(now) {
-                self.state.dirty.insert(target);
-            }
-            if !self.state.is_complete() {
-                continue;
-            }
-            self.state.at(Timestamp::now(), self.led);
-            self.state.settle(now);
-            if let Some(begun) = begun {
-                self.context.metrics.took(Phase::Plan, begun.elapsed());
-            }
-            for event in self.state.look() {
-                // Who is gone looks nothing up; what is assigned stays.
-                let _ = self.names.send(event);
-            }
-            self.announce();
-            self.write(now);
-        }
-    }
-
-    /// Notes whether we lead. Who ceases to lead drops what is under way; who begins looks at everything.
-    fn lead(&mut self) {
-        let leads = self.leadership.leads();
-        if leads == self.led {
-            return;
-        }
-        self.led = leads;
-        self.context.metrics.leads(leads);
-        self.announcements.speak(leads);
-        self.context.changes.tell(Change::Leading(leads));
-        tracing::info!(leads, "leadership");
-        if leads {
-            self.state.begin();
-        } else {
-            self.writing = FuturesUnordered::new();
-            self.busy.clear();
-        }
-    }
-
-    /// What the watch shows ends the waiting after a conflict.
-    fn release(&mut self, heard: &Heard) {
-        if !self.waiting.holds_any() {
-            return;
-        }
-        if let Some(target) = heard.target()
-            && self.waiting.release(&target)
-        {
-            self.backoffs.retain(|(it, _), _| *it != target);
-            self.state.dirty.insert(target);
-        }
-    }
-
-    fn announce(&mut self) {
-        for (reason, count) in &self.state.refused {
-            // All controllers plan alike; one of them tells.
-            let count = if self.led { *count } else { 0 };
-            self.context.metrics.refused(reason.to_string(), count);
-        }
-        for change in self.state.told.drain(..) {
-            self.context.changes.tell(change);
-        }
-        for announcement in self.state.said.drain(..) {
-            if self.led {
-                self.announcements.say(announcement);
-            }
-        }
-    }
-
-    fn write(&mut self, now: Instant) {
-        if !self.led {
-            // What is to be done is found out again by whoever begins to lead.
-            self.state.dirty.clear();
-            self.work = Work::default();
-            if self.leadership.follows() {
-                self.context.readiness.reached(FIRST_PLAN);
-            }
-            return;
-        }
-        let mut skipped = Vec::new();
-        while let Some((lane, target)) = self.next_target() {
-            if self.waiting.is_held(&target) {
-                // It is looked at when it has waited, or the watch shows something.
-                continue;
-            }
-            let twin = target.twin().is_some_and(|twin| self.busy.contains_key(&twin));
-            if twin || self.busy.contains_key(&target) {
-                skipped.push((lane, target));
-                continue;
-            }
-            match self.state.next(&target, now, Timestamp::now()) {
-                Next::Nothing => {}
-                Next::Later(at) => self.waiting.until(at, target),
-                Next::Write(write, tried) => {
-                    if !self.leadership.leads() {
-                        skipped.push((lane, target));
-                        break;
-                    }
-                    self.state.sends(&target, &write);
-                    self.busy.insert(target.clone(), tried);
-                    let writer = self.writer.clone();
-                    self.writing.push(Box::pin(async move {
-                        let result = writer.perform(write).await;
-                        (target, result)
-                    }));
-                }
-            }
-        }
-        for (lane, target) in skipped {
-            self.work.insert(&lane, target);
-        }
-        let busy = self.busy.keys().any(work::is_awaited);
-        if !busy && !self.work.is_awaited() && !self.waiting.is_awaited() {
-            self.context.readiness.reached(FIRST_PLAN);
-        }
-        self.context.metrics.queue("controller", self.work.len() + self.busy.len());
-    }
-
-    /// The target whose turn it is, if one more may be under way.
-    fn next_target(&mut self) -> Option<(Lane, Target)> {
-        for target in std::mem::take(&mut self.state.dirty) {
-            let lane = self.state.lane(&target);
-            self.work.insert(&lane, target);
-        }
-        self.work.pop(self.busy.keys())
-    }
-
-    fn ended(&mut self, (target, result): Ended) {
-        let tried = self.busy.remove(&target).unwrap_or_default();
-        if let Err(failure) = &result
-            && failure.is_refusal()
-        {
-            self.state.unwritten(&target, &tried);
-        }
-        match result {
-            Ok(written) => {
-                self.backoffs.remove(&(target.clone(), tried.name));
-                if let Some(change) = self.state.wrote(&target, written, Instant::now()) {
-                    self.context.changes.tell(change);
-                }
-            }
-            // What was to be made cannot be gone: where it belongs is not there.
-            Err(Failure::Gone) if tried.creates() => {
-                self.failed(target, &tried, &"there is no such namespace");
-            }
-            Err(Failure::Gone) => {}
-            Err(Failure::Taken) => {
-                self.state.taken(&target, &tried);
-                self.failed(target, &tried, &"a Secret of another type has this name");
-            }
-            Err(Failure::Conflict) => {
-                self.context.metrics.error("Conflict");
-                if self.state.is_at(&target, &tried) {
-                    self.hold(target, CONFLICT);
-                } else {
-                    self.state.dirty.insert(target);
-                }
-            }
-            Err(Failure::Other(error)) => self.failed(target, &tried, &error),
-        }
-    }
-
-    /// A write failed: it is tried again ever less often, and nothing else waits for it.
-    fn failed(&mut self, target: Target, tried: &Tried, error: &dyn std::fmt::Display) {
-        self.context.metrics.error("Write");
-        let object = (target.clone(), tried.name.clone());
-        let backoff = self
-            .backoffs
-            .entry(object)
-            .or_insert_with(|| Backoff::new(Duration::from_millis(100), Duration::from_secs(60)));
-        let wait = backoff.failed(random::number());
-        tracing::warn!(?target, object = tried.name, %error, ?wait, "cannot write");
-        let until = Instant::now() + wait;
-        if self.state.refused_write(&target, tried, until) {
-            self.waiting.until(until, target);
-        } else {
-            self.hold(target, wait);
-        }
-    }
-
-    fn hold(&mut self, target: Target, wait: Duration) {
-        self.waiting.hold(Instant::now() + wait, target);
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -54,6 +54,16 @@ impl<K> Seen<K> {
             Self::Done => Seen::Done,
         }
     }
+
+    /// The same, borrowed.
+    pub fn as_ref(&self) -> Seen<&K> {
+        match self {
+            Self::Begin => Seen::Begin,
+            Self::Apply(object) => Seen::Apply(object),
+            Self::Delete(object) => Seen::Delete(object),
+            Self::Done => Seen::Done,
+        }
+    }
 }
 
 /// What a watch is about, for those who read the log and the metrics.

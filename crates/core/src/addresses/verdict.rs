@@ -4,9 +4,11 @@
 
 use super::claim::Claim;
 use super::pool::Unfit;
-use super::record::{HolderRef, Port};
+use super::record::{HolderKind, HolderRef, Port};
 use super::share::Clash;
 use super::waiters::Wait;
+use crate::announce::{Announcement, Severity};
+use crate::key::{ConsumerKind, ConsumerRef};
 use crate::objects::{Family, Timestamp};
 use crate::outcome::quote;
 use std::fmt;
@@ -136,6 +138,30 @@ pub struct Notice {
     pub kind: NoticeKind,
     /// In a sentence.
     pub message: String,
+}
+
+impl Notice {
+    /// The Event. None: an ExternalIP is told by its conditions.
+    pub fn announcement(self) -> Option<Announcement> {
+        let HolderRef { key, kind, uid } = self.holder;
+        let kind = match kind {
+            HolderKind::Service => ConsumerKind::Service,
+            HolderKind::LoadBalancer => ConsumerKind::LoadBalancer,
+            HolderKind::ExternalIp => return None,
+        };
+        let severity = match self.kind {
+            NoticeKind::AddressAssigned | NoticeKind::AddressReleased => Severity::Normal,
+            NoticeKind::AddressChanged | NoticeKind::AddressLost | NoticeKind::AddressIgnored => {
+                Severity::Warning
+            }
+        };
+        Some(Announcement {
+            object: ConsumerRef { kind, namespace: key.namespace, name: key.name, uid }.into(),
+            severity,
+            reason: format!("{:?}", self.kind).into(),
+            message: self.message.into(),
+        })
+    }
 }
 
 /// What there is to tell; each is the reason of an Event.

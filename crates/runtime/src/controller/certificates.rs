@@ -2,7 +2,7 @@
 //! should hold, and the next write. Keys pass through on their way from the user's Secret to ours; they
 //! are kept only until they are written.
 
-use super::inputs::CertificatesSeen;
+use super::observed::CertificatesSeen;
 use super::packed::Packed;
 use bowline_api::{convert, names};
 use bowline_core::key::ObjectKey;

@@ -249,7 +249,7 @@ pub(super) fn load_balancer_patch(status: &LoadBalancerStatus, version: &str) ->
             "phase": status.phase,
             "message": status.message,
             "ingress": none_if_empty(&status.ingress),
-            "allocated": super::state::amounts(status.allocated.clone()),
+            "allocated": super::bindings::amounts(status.allocated.clone()),
             "used": status.used.as_ref().map(|it| json!({
                 "network-bandwidth": it.network_bandwidth, "network-iops": it.network_iops,
             })),

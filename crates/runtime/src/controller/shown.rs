@@ -8,7 +8,6 @@ use bowline_api::load_balancer::LoadBalancerStatus;
 use bowline_api::proxies::Made;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClaimStatus, convert};
 use bowline_core::addresses::Claim;
-use bowline_core::key::ObjectKey;
 use bowline_core::{admission, binder};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
@@ -208,12 +207,6 @@ impl<K: Hash + Eq, S> Board<K, S> {
         let epoch = self.epoch;
         self.shown.retain(|_, (seen, _)| *seen == epoch);
     }
-}
-
-/// Namespace and name of an object.
-pub(super) fn key(metadata: &ObjectMeta) -> ObjectKey {
-    let text = |text: &Option<String>| text.as_deref().unwrap_or_default().to_owned();
-    ObjectKey::new(text(&metadata.namespace), text(&metadata.name))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The order of the leader's writes: what agents need has most places, what people read has places of its own, and
 //! in both namespaces take turns. Also what waits for a time. It decides nothing about what is written.
 
-use super::state::Target;
+use super::target::Target;
 use bowline_core::fair::Queue;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

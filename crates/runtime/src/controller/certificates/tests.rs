@@ -160,7 +160,7 @@ fn a_secret_that_belongs_to_a_deleted_load_balancer_is_given_to_the_new_one() {
     let now = Instant::now();
     let next = certificates.next("lb", Some("new"), as_needed(&needed), true, now);
     let Some(Next::Write(write)) = next else { panic!("{next:?}") };
-    let owned = super::super::writes::owned(&write.name, "lb", "new");
+    let owned = super::super::writer::owned(&write.name, "lb", "new");
     let patch = write.patch("1", &owned);
     assert_eq!(
         patch,
@@ -310,7 +310,7 @@ fn the_next_leader_reads_the_rooms_that_a_write_records() {
     certificates.fetched([content("a"), content("b")].into(), Vec::new(), now);
     let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
     let Some(Next::Write(write)) = next else { panic!("{next:?}") };
-    let mut metadata = super::super::writes::owned(&write.name, "lb", "uid");
+    let mut metadata = super::super::writer::owned(&write.name, "lb", "uid");
     metadata.annotations = Some(write.annotations());
     let seen = CertificatesSeen::of(&Secret { metadata, ..Secret::default() });
     let rooms = ["a", "b"].map(|it| (it.into(), room("shop", &format!("tls-{it}"), 10)));

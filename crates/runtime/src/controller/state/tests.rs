@@ -1,20 +1,25 @@
+mod addresses;
+mod bindings;
 mod contended;
+mod provisions;
 
+use super::load_balancer::GAP;
 use super::*;
-use crate::controller::inputs::CookiesSeen;
-use crate::controller::shown::Shown;
-use bowline_api::{LoadBalancer, convert};
+use crate::controller::observed::{CookiesSeen, LeaseSeen, Observed};
+use crate::controller::shown::{LoadBalancerShown, Shown};
+use crate::controller::target::Next;
+use crate::controller::testing;
+use crate::controller::writer::{Status, Write, Written};
+use crate::watch::Seen;
+use bowline_api::names;
 use bowline_core::replicas::{Entry, Said};
+use bowline_core::status;
 use serde_json::{Value, json};
 
-fn load_balancer(version: u32, status: &Value) -> LoadBalancer {
+fn load_balancer(version: u32, status: &Value) -> Value {
     let metadata = json!({"name": "edge", "uid": "u", "resourceVersion": version.to_string()});
     let spec = json!({"builtin": {}, "addresses": ["192.0.2.1"]});
-    let object = json!({
-        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer",
-        "metadata": metadata, "spec": spec, "status": status,
-    });
-    serde_json::from_value(object).unwrap()
+    json!({"metadata": metadata, "spec": spec, "status": status})
 }
 
 /// The status that a merge patch leads to where there was none.
@@ -23,17 +28,15 @@ fn merged(patch: &Value) -> Value {
     fields.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-fn shown(it: &LoadBalancer) -> Status {
-    Status::LoadBalancer(Box::new(Shown::<LoadBalancerShown>::of(it)))
+fn shown(object: Value) -> Shown<LoadBalancerShown> {
+    testing::seen_load_balancer(object).shown
 }
 
 /// A state that knows the load balancer, at this time.
 fn with_load_balancer(now: Instant) -> State {
-    let (mut state, new) =
-        (State::new(Config::default(), Default::default()), load_balancer(1, &json!({})));
-    let object = Box::new(Object::LoadBalancer(convert::load_balancer(&new)));
-    state.hear(Heard::Planner(Event::Apply(object), Some(shown(&new))), now);
-    state.settle(now);
+    let mut state = State::new(Config::default(), Default::default());
+    state.observe(testing::load_balancer(load_balancer(1, &json!({}))), now);
+    state.decide(now);
     state
 }
 
@@ -65,23 +68,24 @@ fn cookies_write(state: &mut State, now: Instant) -> Option<(Option<String>, boo
 fn what_cookies_are_signed_with_is_made_once_and_anew_only_where_it_is_lost() {
     let now = Instant::now();
     let mut state = with_load_balancer(now);
-    assert!(state.dirty.contains(&Target::Cookies("edge".into())));
+    assert!(state.outbox.has(&Target::Cookies("edge".into())));
     assert_eq!(cookies_write(&mut state, now), Some((None, true)));
     let good = json!({"secret": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="});
     let short = json!({"secret": "AAAA"});
-    let apply = |version, owner, data| Heard::Cookies(Seen::Apply(cookies(version, owner, data)));
-    state.hear(apply(1, "u", &good), now);
+    let apply =
+        |version, owner, data| Observed::Cookies(Seen::Apply(cookies(version, owner, data)));
+    state.observe(apply(1, "u", &good), now);
     assert_eq!(cookies_write(&mut state, now), None);
     // It belonged to another load balancer of this name: clients keep their cookies.
-    state.hear(apply(2, "before", &good), now);
+    state.observe(apply(2, "before", &good), now);
     assert_eq!(cookies_write(&mut state, now), Some((Some("2".to_owned()), false)));
-    state.hear(apply(3, "u", &short), now);
+    state.observe(apply(3, "u", &short), now);
     assert_eq!(cookies_write(&mut state, now), Some((Some("3".to_owned()), true)));
-    state.hear(apply(4, "u", &good), now);
-    state.dirty.clear();
-    state.hear(Heard::Cookies(Seen::Begin), now);
-    state.hear(Heard::Cookies(Seen::Done), now);
-    assert!(state.dirty.contains(&Target::Cookies("edge".into())));
+    state.observe(apply(4, "u", &good), now);
+    _ = state.outbox.take_targets();
+    state.observe(Observed::Cookies(Seen::Begin), now);
+    state.observe(Observed::Cookies(Seen::Done), now);
+    assert!(state.outbox.has(&Target::Cookies("edge".into())));
     assert_eq!(cookies_write(&mut state, now), Some((None, true)));
 }
 
@@ -103,19 +107,19 @@ fn an_agent_whose_lease_went_while_nobody_watched_is_forgotten_with_the_next_lis
     let now = Instant::now();
     let mut state = with_load_balancer(now);
     let list = |state: &mut State, leases: Vec<LeaseSeen>| {
-        state.hear(Heard::Lease(Seen::Begin), now);
-        leases.into_iter().for_each(|it| state.hear(Heard::Lease(Seen::Apply(it)), now));
-        state.dirty.clear();
-        state.hear(Heard::Lease(Seen::Done), now);
+        state.observe(Observed::Lease(Seen::Begin), now);
+        leases.into_iter().for_each(|it| state.observe(Observed::Lease(Seen::Apply(it)), now));
+        _ = state.outbox.take_targets();
+        state.observe(Observed::Lease(Seen::Done), now);
     };
     let verdict = |state: &State| state.verdict(&"edge".into(), now).unwrap();
     list(&mut state, vec![lease("bowline-agent-edge", true), lease("bowline-agent-other", true)]);
     let with = verdict(&state);
-    assert_eq!(state.dirty, BTreeSet::new());
+    assert_eq!(state.outbox.take_targets(), BTreeSet::new());
     list(&mut state, vec![lease("bowline-agent-other", true)]);
     assert_ne!(verdict(&state), with);
-    assert_eq!(state.dirty, [Target::LoadBalancer("edge".into())].into());
-    assert_eq!(state.agents.keys().collect::<Vec<_>>(), ["bowline-agent-other"]);
+    assert_eq!(state.outbox.take_targets(), [Target::LoadBalancer("edge".into())].into());
+    assert_eq!(state.agents.leases().collect::<Vec<_>>(), ["bowline-agent-other"]);
 }
 
 #[test]
@@ -123,13 +127,12 @@ fn the_agent_of_a_load_balancer_that_we_make_is_heard_whether_answer_or_watch_is
     let now = Instant::now();
     let (mut state, new) =
         (State::new(Config::default(), Default::default()), load_balancer(1, &json!({})));
-    state.put_balancer(&"edge".into(), Shown::<LoadBalancerShown>::of(&new));
-    let object = Box::new(Object::LoadBalancer(convert::load_balancer(&new)));
-    state.hear(Heard::Planner(Event::Apply(object), Some(shown(&new))), now);
-    state.settle(now);
-    state.dirty.clear();
-    state.hear(Heard::Lease(Seen::Apply(lease("bowline-agent-edge", true))), now);
-    assert_eq!(state.dirty, [Target::LoadBalancer("edge".into())].into());
+    state.put_load_balancer(&"edge".into(), shown(new.clone()));
+    state.observe(testing::load_balancer(new), now);
+    state.decide(now);
+    _ = state.outbox.take_targets();
+    state.observe(Observed::Lease(Seen::Apply(lease("bowline-agent-edge", true))), now);
+    assert_eq!(state.outbox.take_targets(), [Target::LoadBalancer("edge".into())].into());
     assert_eq!(status::waiting(state.verdict(&"edge".into(), now).as_ref()), None);
 }
 
@@ -137,21 +140,20 @@ fn the_agent_of_a_load_balancer_that_we_make_is_heard_whether_answer_or_watch_is
 fn between_two_writes_of_a_status_the_consumers_are_not_gone_through() {
     let (mut state, now) = (State::new(Config::default(), Default::default()), Instant::now());
     let target = Target::LoadBalancer("edge".into());
-    let new = load_balancer(1, &json!({}));
-    let object = Box::new(Object::LoadBalancer(convert::load_balancer(&new)));
-    state.hear(Heard::Planner(Event::Apply(object), Some(shown(&new))), now);
-    state.settle(now);
+    state.observe(testing::load_balancer(load_balancer(1, &json!({}))), now);
+    state.decide(now);
     let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
     let Next::Write(Write::LoadBalancer(_, patch), _) = next else { panic!("{next:?}") };
-    state.wrote(&target, Written::Status(shown(&load_balancer(2, &merged(&patch)))), now);
+    let after = Box::new(shown(load_balancer(2, &merged(&patch))));
+    state.wrote(&target, Written::Status(Status::LoadBalancer(after)), now);
     for _ in 0..3 {
         let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
         assert!(matches!(next, Next::Later(at) if at == now + GAP), "{next:?}");
     }
-    assert_eq!(state.walks, 1);
+    assert_eq!(state.pace.walks, 1);
     let next = state.next(&target, now + GAP, Timestamp::UNIX_EPOCH);
     assert!(matches!(next, Next::Nothing), "{next:?}");
-    assert_eq!(state.walks, 2);
+    assert_eq!(state.pace.walks, 2);
 }
 
 #[test]
@@ -159,9 +161,9 @@ fn the_answer_to_a_write_brings_no_load_balancer_back_that_was_told_gone() {
     let now = Instant::now();
     let mut state = with_load_balancer(now);
     let old = load_balancer(2, &json!({}));
-    let gone = Event::Delete(bowline_core::planner::Kind::LoadBalancer, ObjectKey::new("", "edge"));
-    state.hear(Heard::Planner(gone, Some(shown(&old))), now);
+    state.observe(testing::deleted_load_balancer(old.clone()), now);
     let target = Target::LoadBalancer("edge".into());
-    state.wrote(&target, Written::Status(shown(&old)), now);
-    assert_eq!(state.balancers.get(&"edge".into()), None);
+    let answer = Written::Status(Status::LoadBalancer(Box::new(shown(old))));
+    state.wrote(&target, answer, now);
+    assert_eq!(state.statuses.load_balancers.get(&"edge".into()), None);
 }

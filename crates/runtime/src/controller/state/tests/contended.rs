@@ -2,29 +2,24 @@
 //! is decided.
 
 use super::*;
-use crate::controller::inputs::PlanSeen;
+use crate::controller::observed::PlanSeen;
+use bowline_core::key::ConsumerRef;
 use bowline_core::outcome::Problem;
 use bowline_core::plan::Transport;
-use bowline_core::planner::Kind;
 use bowline_core::replicas::Left;
 use bowline_core::report::Unlisted;
-use bowline_core::update::Extent;
-use k8s_openapi::api::core::v1::Service;
+use bowline_core::update::{Extent, ListenerKey, Refusal};
 
-fn balancer() -> Heard {
-    let object: LoadBalancer = serde_json::from_value(json!({
-        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer",
+fn balancer() -> Value {
+    json!({
         "metadata": {"name": "edge", "uid": "u", "resourceVersion": "1"},
         "spec": {"builtin": {}, "addresses": ["192.0.2.1"], "allowedNamespaces": {"from": "All"}},
-    }))
-    .unwrap();
-    let known = Box::new(Object::LoadBalancer(convert::load_balancer(&object)));
-    Heard::Planner(Event::Apply(known), Some(shown(&object)))
+    })
 }
 
 /// A Service of this namespace with port 80, made in this year.
-fn service(namespace: &str, year: u32) -> Heard {
-    let service: Service = serde_json::from_value(json!({
+fn service(namespace: &str, year: u32) -> Observed {
+    testing::service(json!({
         "metadata": {
             "name": "web", "namespace": namespace, "uid": namespace, "resourceVersion": "1",
             "creationTimestamp": format!("{year}-01-01T00:00:00Z"),
@@ -36,15 +31,11 @@ fn service(namespace: &str, year: u32) -> Heard {
             "ipFamilies": ["IPv4"], "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
         },
     }))
-    .unwrap();
-    let status = Status::Service(Shown::<ServiceShown>::of(&service));
-    let object = Box::new(Object::Service(convert::service(&service)));
-    Heard::Planner(Event::Apply(object), Some(status))
 }
 
-fn hear(state: &mut State, heard: impl IntoIterator<Item = Heard>, now: Instant) {
-    heard.into_iter().for_each(|it| state.hear(it, now));
-    state.settle(now);
+fn observe(state: &mut State, all: impl IntoIterator<Item = Observed>, now: Instant) {
+    all.into_iter().for_each(|it| state.observe(it, now));
+    state.decide(now);
 }
 
 /// The namespaces whose Service has the port.
@@ -61,7 +52,7 @@ fn key_of() -> ListenerKey {
 }
 
 /// A report by which an agent serves the port, and not for this namespace.
-fn unserved(renewed: &str, namespace: &str) -> Heard {
+fn unserved(renewed: &str, namespace: &str) -> Observed {
     let consumer = ConsumerRef {
         kind: ConsumerKind::Service,
         namespace: namespace.into(),
@@ -73,36 +64,36 @@ fn unserved(renewed: &str, namespace: &str) -> Heard {
     let mut lease = lease("bowline-agent-edge", true);
     lease.entries[0].renewed = renewed.into();
     lease.entries[0].said.refused = vec![Refusal { consumer, problem, extent }];
-    Heard::Lease(Seen::Apply(lease))
+    Observed::Lease(Seen::Apply(lease))
 }
 
 #[test]
 fn a_plan_that_is_being_written_counts_as_written_until_the_api_has_refused_it() {
     let (mut state, now) = (State::new(Config::default(), Default::default()), Instant::now());
-    hear(&mut state, [balancer(), service("shop", 2024)], now);
+    observe(&mut state, [testing::load_balancer(balancer()), service("shop", 2024)], now);
     let target = Target::Plans("edge".into());
     let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
     let Next::Write(write, tried) = next else { panic!("{next:?}") };
     state.sends(&target, &write);
     // An older Service asks for the port while the answer is on its way.
-    hear(&mut state, [service("evil", 2020)], now);
+    observe(&mut state, [service("evil", 2020)], now);
     assert_eq!(holders(&state), ["shop"]);
     state.unwritten(&target, &tried);
-    state.settle(now);
+    state.decide(now);
     assert_eq!(holders(&state), ["evil"], "nothing is recorded, and it is older");
 }
 
 #[test]
 fn a_leader_that_begins_counts_no_write_of_its_earlier_turn() {
     let (mut state, now) = (State::new(Config::default(), Default::default()), Instant::now());
-    hear(&mut state, [balancer(), service("shop", 2024)], now);
+    observe(&mut state, [testing::load_balancer(balancer()), service("shop", 2024)], now);
     let target = Target::Plans("edge".into());
     let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
     let Next::Write(write, _) = next else { panic!("{next:?}") };
     state.sends(&target, &write);
-    hear(&mut state, [service("evil", 2020)], now);
+    observe(&mut state, [service("evil", 2020)], now);
     state.begin();
-    state.settle(now);
+    state.decide(now);
     assert_eq!(holders(&state), ["evil"]);
 }
 
@@ -113,7 +104,7 @@ fn both_recorded(now: Instant) -> State {
     for (index, namespace) in ["evil", "shop"].into_iter().enumerate() {
         let (mut other, key) =
             (State::new(Config::default(), Default::default()), ObjectKey::new(namespace, "web"));
-        hear(&mut other, [balancer(), service(namespace, 2024)], now);
+        observe(&mut other, [testing::load_balancer(balancer()), service(namespace, 2024)], now);
         let parts = other.planner.parts(ConsumerKind::Service, &key);
         let fragments: Vec<_> = parts.iter().map(|it| (**it).clone()).collect();
         let hash = bowline_core::hash::PlanHash::of(&fragments[0]);
@@ -128,9 +119,10 @@ fn both_recorded(now: Instant) -> State {
             unreadable: false,
         });
     }
-    let plans = plans.into_iter().map(|it| Heard::Plan(Seen::Apply(it)));
-    let objects = [balancer(), service("evil", 2020), service("shop", 2024)];
-    hear(&mut state, objects.into_iter().chain(plans), now);
+    let plans = plans.into_iter().map(|it| Observed::Plan(Seen::Apply(it)));
+    let objects =
+        [testing::load_balancer(balancer()), service("evil", 2020), service("shop", 2024)];
+    observe(&mut state, objects.into_iter().chain(plans), now);
     state
 }
 
@@ -139,7 +131,7 @@ fn of_two_recorded_holders_the_report_of_an_agent_decides_and_not_their_age() {
     let now = Instant::now();
     let mut state = both_recorded(now);
     assert_eq!(holders(&state), ["evil", "shop"], "no agent has said which it serves");
-    hear(&mut state, [unserved("1", "evil")], now);
+    observe(&mut state, [unserved("1", "evil")], now);
     assert_eq!(holders(&state), ["shop"]);
 }
 
@@ -147,11 +139,10 @@ fn of_two_recorded_holders_the_report_of_an_agent_decides_and_not_their_age() {
 fn what_agents_of_a_deleted_load_balancer_said_decides_nothing_for_the_next_of_its_name() {
     let now = Instant::now();
     let mut state = both_recorded(now);
-    hear(&mut state, [unserved("1", "evil")], now);
-    let gone = Event::Delete(Kind::LoadBalancer, ObjectKey::new("", "edge"));
-    hear(&mut state, [Heard::Planner(gone, None)], now);
-    state.hear(Heard::Lease(Seen::Delete(lease("bowline-agent-edge", true))), now);
-    hear(&mut state, [balancer()], now);
+    observe(&mut state, [unserved("1", "evil")], now);
+    observe(&mut state, [testing::deleted_load_balancer(balancer())], now);
+    state.observe(Observed::Lease(Seen::Delete(lease("bowline-agent-edge", true))), now);
+    observe(&mut state, [testing::load_balancer(balancer())], now);
     assert_eq!(holders(&state), ["evil", "shop"]);
 }
 
@@ -159,11 +150,11 @@ fn what_agents_of_a_deleted_load_balancer_said_decides_nothing_for_the_next_of_i
 fn a_namespace_without_refusals_is_not_in_doubt_where_another_has_more_than_can_be_named() {
     let now = Instant::now();
     let mut state = State::new(Config::default(), Default::default());
-    hear(&mut state, [balancer(), service("shop", 2024)], now);
+    observe(&mut state, [testing::load_balancer(balancer()), service("shop", 2024)], now);
     let doubt = |state: &mut State, unlisted: Unlisted| {
         let mut lease = lease("bowline-agent-edge", true);
         lease.entries[0].said.unlisted = unlisted;
-        hear(state, [Heard::Lease(Seen::Apply(lease))], now);
+        observe(state, [Observed::Lease(Seen::Apply(lease))], now);
         let consumer = state.planner.consumers("edge").next().unwrap().clone();
         state.undone(&"edge".into(), &consumer).1
     };
@@ -177,13 +168,12 @@ fn a_namespace_without_refusals_is_not_in_doubt_where_another_has_more_than_can_
 fn an_agent_that_left_with_its_proxy_is_waited_for_by_no_address() {
     let now = Instant::now();
     let mut state = State::new(Config::default(), Default::default());
-    hear(&mut state, [balancer(), service("shop", 2024)], now);
+    observe(&mut state, [testing::load_balancer(balancer()), service("shop", 2024)], now);
     let mut serves = |left| {
         let mut lease = lease("bowline-agent-edge", true);
         lease.entries[0].left = Some(left);
-        hear(&mut state, [Heard::Lease(Seen::Apply(lease))], now);
-        let claims = state.claims("edge", now);
-        state.history.may_serve("edge", Some(true), &claims, state.change + 1)
+        observe(&mut state, [Observed::Lease(Seen::Apply(lease))], now);
+        state.agents.may_serve("edge", Some(true), state.plans.change() + 1, now)
     };
     assert!(serves(Left::ProxyRuns) && !serves(Left::ProxyEnded));
 }

@@ -1,89 +1,91 @@
-//! What the controller hears: one watch per kind, each object read into what the planner knows of it and
-//! what its status says, all into one channel.
+//! What the controller observes: one variant for each watched kind, each object converted once into what the
+//! machines and the statuses need of it. `watches` fills it; `state::observe` hands it out.
 
 use super::shown::{
     ClaimShown, CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown, Shown,
-    key,
 };
-use super::state::Target;
+use super::target::Target;
 use crate::lease;
-use crate::roles::{Context, ControllerOptions};
-use crate::watch::{self, Seen, Selection};
-use bowline_api::address::Address;
+use crate::watch::Seen;
 use bowline_api::address_pool::AddressPool;
-use bowline_api::external_ip::ExternalIP;
 use bowline_api::plan::Unread;
-use bowline_api::{
-    LoadBalancer, LoadBalancerClaim, LoadBalancerClass, LoadBalancerClassSpec, Plan, convert, names,
-};
+use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClassSpec, Plan, convert, names};
 use bowline_core::addresses::{self, Record};
 use bowline_core::binder::Class;
 use bowline_core::hash::PlanHash;
-use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::key::ConsumerKind;
+use bowline_core::objects;
 use bowline_core::plan::Fragment;
-use bowline_core::planner::{Event, Kind, Object};
 use bowline_core::replicas::Entry;
 use bowline_core::vault::Room;
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
-use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressLoadBalancerIngress};
+use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::Api;
+use kube::ResourceExt as _;
 use kube::core::DeserializeGuard;
-use kube::{Client, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
-/// Something that the controller hears.
+/// An event of a watch.
 #[derive(Debug)]
-pub(super) enum Heard {
-    /// Something about an object that the planner knows; for those whose status we write, with it.
-    Planner(Event, Option<Status>),
-    /// Plans of ours.
+pub(super) enum Observed {
+    /// Services.
+    Service(Seen<Box<ServiceSeen>>),
+    /// Ingresses.
+    Ingress(Seen<Box<IngressSeen>>),
+    /// IngressClasses.
+    IngressClass(Seen<objects::IngressClass>),
+    /// Secrets of type kubernetes.io/tls.
+    TlsSecret(Seen<objects::TlsSecret>),
+    /// Namespaces.
+    Namespace(Seen<objects::Namespace>),
+    /// LoadBalancers.
+    LoadBalancer(Seen<Box<LoadBalancerSeen>>),
+    /// LoadBalancerClaims.
+    Claim(Seen<Box<ClaimSeen>>),
+    /// LoadBalancerClasses, and the spec of each.
+    Class(Seen<(Class, Arc<LoadBalancerClassSpec>)>),
+    /// Plans in our namespace.
     Plan(Seen<PlanSeen>),
-    /// Secrets of ours with certificates.
+    /// Secrets in our namespace with certificates.
     Certificates(Seen<CertificatesSeen>),
-    /// Secrets of ours with what cookies are signed with.
+    /// Secrets in our namespace with keys that sign cookies.
     Cookies(Seen<CookiesSeen>),
     /// Leases of agents.
     Lease(Seen<LeaseSeen>),
     /// AddressPools.
     Pool(Seen<PoolSeen>),
-    /// Address objects. None: one that stands for no address.
+    /// Address objects. None: its name is not an address.
     Address(Seen<Option<Record>>),
     /// ExternalIPs.
     ExternalIp(Seen<Box<Shown<ExternalIpShown>>>),
-    /// LoadBalancerClasses, and what each makes.
-    Class(Seen<(Class, Arc<LoadBalancerClassSpec>)>),
     /// Deployments of proxies, by the load balancer that they serve.
     Proxies(Seen<Arc<str>>),
     /// Nodes with their addresses.
     Node(Seen<(Arc<str>, Vec<IpAddr>)>),
 }
 
-impl Heard {
-    /// Whether this is an object of ours that cannot be read, or not wholly.
+impl Observed {
+    /// Whether this is a Plan that cannot be read, or not wholly.
     pub(super) fn is_unreadable(&self) -> bool {
         matches!(self, Self::Plan(Seen::Apply(plan)) if plan.unreadable || !plan.unread.is_empty())
     }
 
-    /// What this is news of.
+    /// The target whose write after a conflict waits for this event.
     pub(super) fn target(&self) -> Option<Target> {
-        let consumer = |kind, key: &ObjectKey| Some(Target::Consumer(kind, key.clone()));
         match self {
-            Self::Planner(Event::Apply(object), _) => match &**object {
-                Object::Service(it) => consumer(ConsumerKind::Service, &it.key),
-                Object::Ingress(it) => consumer(ConsumerKind::Ingress, &it.key),
-                Object::LoadBalancer(it) => Some(Target::LoadBalancer(Arc::clone(&it.name))),
-                Object::Claim(it) => Some(Target::Claim(it.key.clone())),
-                _ => None,
-            },
+            Self::Service(Seen::Apply(it)) => {
+                Some(Target::Consumer(ConsumerKind::Service, it.planned.key.clone()))
+            }
+            Self::Ingress(Seen::Apply(it)) => {
+                Some(Target::Consumer(ConsumerKind::Ingress, it.planned.key.clone()))
+            }
+            Self::LoadBalancer(Seen::Apply(it)) => {
+                Some(Target::LoadBalancer(Arc::clone(&it.planned.name)))
+            }
+            Self::Claim(Seen::Apply(it)) => Some(Target::Claim(it.planned.key.clone())),
             Self::Pool(Seen::Apply(pool) | Seen::Delete(pool)) => {
                 Some(Target::Pool(Arc::clone(&pool.pool.name)))
             }
@@ -104,13 +106,58 @@ impl Heard {
     }
 }
 
-/// What a status says.
+/// A Service: what the planner needs of it, and its status.
 #[derive(Debug)]
-pub(super) enum Status {
-    Service(Shown<ServiceShown>),
-    Ingress(Shown<Vec<IngressLoadBalancerIngress>>),
-    LoadBalancer(Box<Shown<LoadBalancerShown>>),
-    Claim(Box<Shown<ClaimShown>>),
+pub(super) struct ServiceSeen {
+    pub(super) planned: objects::Service,
+    pub(super) shown: Shown<ServiceShown>,
+}
+
+impl ServiceSeen {
+    pub(super) fn of(service: &Service) -> Self {
+        Self { planned: convert::service(service), shown: Shown::<ServiceShown>::of(service) }
+    }
+}
+
+/// An Ingress: what the planner needs of it, and its status.
+#[derive(Debug)]
+pub(super) struct IngressSeen {
+    pub(super) planned: objects::Ingress,
+    pub(super) shown: Shown<Vec<IngressLoadBalancerIngress>>,
+}
+
+impl IngressSeen {
+    pub(super) fn of(ingress: &Ingress) -> Self {
+        let shown = Shown::<Vec<IngressLoadBalancerIngress>>::of(ingress);
+        Self { planned: convert::ingress(ingress), shown }
+    }
+}
+
+/// A LoadBalancer: what the planner needs of it, and what binder, admission and statuses do.
+#[derive(Debug)]
+pub(super) struct LoadBalancerSeen {
+    pub(super) planned: objects::LoadBalancer,
+    pub(super) shown: Shown<LoadBalancerShown>,
+}
+
+impl LoadBalancerSeen {
+    pub(super) fn of(load_balancer: &LoadBalancer) -> Self {
+        let shown = Shown::<LoadBalancerShown>::of(load_balancer);
+        Self { planned: convert::load_balancer(load_balancer), shown }
+    }
+}
+
+/// A LoadBalancerClaim: what the planner needs of it, and what the binder and its status do.
+#[derive(Debug)]
+pub(super) struct ClaimSeen {
+    pub(super) planned: objects::LoadBalancerClaim,
+    pub(super) shown: Shown<ClaimShown>,
+}
+
+impl ClaimSeen {
+    pub(super) fn of(claim: &LoadBalancerClaim) -> Self {
+        Self { planned: convert::claimed(claim), shown: Shown::<ClaimShown>::of(claim) }
+    }
 }
 
 /// A Plan object.
@@ -277,184 +324,9 @@ pub(super) struct LeaseSeen {
 }
 
 impl LeaseSeen {
-    fn of(lease: &Lease) -> Self {
+    pub(super) fn of(lease: &Lease) -> Self {
         Self { name: lease.name_any(), entries: lease::entries(lease) }
     }
-}
-
-/// Starts all watches.
-pub(super) fn follow(
-    client: &Client,
-    options: &ControllerOptions,
-    context: &Context,
-    listener: &mpsc::Sender<Heard>,
-) -> JoinSet<()> {
-    let mut inputs = Inputs {
-        client,
-        context,
-        listener,
-        watches: JoinSet::new(),
-        namespace: &options.namespace,
-    };
-    inputs.planned(Kind::Service, "Service", Selection::default(), |it: &Service| {
-        let status = Status::Service(Shown::<ServiceShown>::of(it));
-        (Object::Service(convert::service(it)), Some(status))
-    });
-    inputs.planned(Kind::Ingress, "Ingress", Selection::default(), |it: &Ingress| {
-        let status = Status::Ingress(Shown::<Vec<IngressLoadBalancerIngress>>::of(it));
-        (Object::Ingress(convert::ingress(it)), Some(status))
-    });
-    inputs.planned(
-        Kind::IngressClass,
-        "IngressClass",
-        Selection::default(),
-        |it: &IngressClass| (Object::IngressClass(convert::ingress_class(it)), None),
-    );
-    let tls = Selection::fields(format!("type={}", convert::TYPE_TLS));
-    inputs.planned(Kind::TlsSecret, "Secret", tls, |it: &Secret| {
-        (Object::TlsSecret(convert::tls_secret(it).0), None)
-    });
-    inputs.planned(Kind::Namespace, "Namespace", Selection::default(), |it: &Namespace| {
-        (Object::Namespace(convert::namespace(it)), None)
-    });
-    inputs.planned(
-        Kind::LoadBalancer,
-        "LoadBalancer",
-        Selection::default(),
-        |it: &LoadBalancer| {
-            let status = Status::LoadBalancer(Box::new(Shown::<LoadBalancerShown>::of(it)));
-            (Object::LoadBalancer(convert::load_balancer(it)), Some(status))
-        },
-    );
-    inputs.planned(
-        Kind::Claim,
-        "LoadBalancerClaim",
-        Selection::default(),
-        |it: &LoadBalancerClaim| {
-            let status = Status::Claim(Box::new(Shown::<ClaimShown>::of(it)));
-            (Object::Claim(convert::claimed(it)), Some(status))
-        },
-    );
-    inputs.everywhere("LoadBalancerClass", |seen: Seen<LoadBalancerClass>| {
-        Heard::Class(seen.map(|it| (convert::class(&it), Arc::new(it.spec))))
-    });
-    inputs.ours("Plan", Selection::default(), |seen: Seen<DeserializeGuard<Plan>>| {
-        Heard::Plan(seen.map(PlanSeen::of))
-    });
-    let ours = Selection::fields(format!("type={}", names::SECRET_TYPE_CERTIFICATES));
-    inputs.ours("certificates", ours, |seen: Seen<Secret>| {
-        Heard::Certificates(seen.map(|secret| CertificatesSeen::of(&secret)))
-    });
-    let ours = Selection::fields(format!("type={}", names::SECRET_TYPE_COOKIES));
-    inputs.ours("cookies", ours, |seen: Seen<Secret>| {
-        Heard::Cookies(seen.map(|secret| CookiesSeen::of(&secret)))
-    });
-    inputs.ours("Lease", Selection::default(), |seen: Seen<Lease>| {
-        Heard::Lease(seen.map(|lease| LeaseSeen::of(&lease)))
-    });
-    inputs.everywhere("AddressPool", |seen: Seen<AddressPool>| {
-        Heard::Pool(seen.map(|pool| PoolSeen::of(&pool)))
-    });
-    inputs.everywhere("Address", |seen: Seen<Address>| {
-        Heard::Address(seen.map(|address| convert::record(&address)))
-    });
-    inputs.everywhere("ExternalIP", |seen: Seen<ExternalIP>| {
-        Heard::ExternalIp(seen.map(|it| Box::new(Shown::<ExternalIpShown>::of(&it))))
-    });
-    if options.local_ports.is_none() {
-        let ours = Selection::labels(names::LABEL_LOAD_BALANCER.to_owned());
-        let api: Api<Deployment> = Api::all(client.clone());
-        inputs.start(api, "Deployment", ours, |seen: Seen<Deployment>| {
-            Some(Heard::Proxies(seen.map(|it| served_by(&it.metadata))))
-        });
-    }
-    inputs.everywhere("Node", |seen: Seen<Node>| {
-        Heard::Node(seen.map(|node| (node.name_any().into(), convert::node_addresses(&node))))
-    });
-    inputs.watches
-}
-
-/// The load balancer that an object of ours serves; empty where it says none.
-fn served_by(meta: &ObjectMeta) -> Arc<str> {
-    let kind = LoadBalancer::kind(&());
-    let owner = meta.owner_references.iter().flatten().find(|it| it.kind == kind);
-    owner.map_or("", |it| it.name.as_str()).into()
-}
-
-struct Inputs<'a> {
-    client: &'a Client,
-    context: &'a Context,
-    listener: &'a mpsc::Sender<Heard>,
-    watches: JoinSet<()>,
-    namespace: &'a str,
-}
-
-impl Inputs<'_> {
-    /// Follows a kind that the planner knows, in all namespaces.
-    fn planned<K>(
-        &mut self,
-        kind: Kind,
-        what: &'static str,
-        selection: Selection,
-        read: fn(&K) -> (Object, Option<Status>),
-    ) where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-    {
-        let read = move |seen: Seen<K>| {
-            let (event, status) = match seen {
-                Seen::Begin => (Event::Begin(kind), None),
-                Seen::Apply(object) => {
-                    let (object, status) = read(&object);
-                    (Event::Apply(Box::new(object)), status)
-                }
-                Seen::Delete(object) => (Event::Delete(kind, named(&object)), read(&object).1),
-                Seen::Done => (Event::Done(kind), None),
-            };
-            Some(Heard::Planner(event, status))
-        };
-        self.start(Api::all(self.client.clone()), what, selection, read);
-    }
-
-    /// Follows a kind of the whole cluster.
-    fn everywhere<K>(&mut self, what: &'static str, read: fn(Seen<K>) -> Heard)
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-    {
-        let api = Api::all(self.client.clone());
-        self.start(api, what, Selection::default(), move |seen| Some(read(seen)));
-    }
-
-    /// Follows what is in our own namespace.
-    fn ours<K>(&mut self, what: &'static str, selection: Selection, read: fn(Seen<K>) -> Heard)
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-            + Clone
-            + DeserializeOwned
-            + Debug
-            + Send
-            + Sync
-            + 'static,
-    {
-        let api = Api::namespaced(self.client.clone(), self.namespace);
-        self.start(api, what, selection, move |seen| Some(read(seen)));
-    }
-
-    fn start<K>(
-        &mut self,
-        api: Api<K>,
-        what: &'static str,
-        selection: Selection,
-        read: impl FnMut(Seen<K>) -> Option<Heard> + Send + 'static,
-    ) where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-    {
-        let (metrics, listener) = (self.context.metrics.clone(), self.listener.clone());
-        self.watches.spawn(watch::follow(api, selection, what, metrics, listener, read));
-    }
-}
-
-fn named<K: Resource>(object: &K) -> ObjectKey {
-    key(object.meta())
 }
 
 #[cfg(test)]

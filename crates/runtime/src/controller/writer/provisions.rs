@@ -2,7 +2,7 @@
 //! `bowline_api::proxies`, which says what each object should be, and `bowline_drivers::provision`, which goes
 //! from one step to the next. Creates are exclusive, changes and deletions are under a version or a uid.
 
-use super::writes::{Writer, Written, params, patch_params};
+use super::{Writer, Written, params, patch_params};
 use crate::patience::answer;
 use bowline_api::proxies::{Made, Part, Wish, covers, rollout};
 use bowline_core::binder;
@@ -17,16 +17,16 @@ use std::collections::BTreeMap;
 
 /// How what was made for a load balancer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Provisioned {
+pub(in crate::controller) struct Provisioned {
     /// Whether it serves.
-    pub(super) standing: Standing,
+    pub(in crate::controller) standing: Standing,
     /// Where clients reach it. None: that could not be read.
-    pub(super) reach: Option<Reach>,
+    pub(in crate::controller) reach: Option<Reach>,
 }
 
 impl Writer {
     /// Makes what is missing, mends what is different, and looks how it is.
-    pub(super) async fn provision(&self, wish: Wish) -> Written {
+    pub(in crate::controller) async fn provision(&self, wish: Wish) -> Written {
         let objects = Objects::new(self, wish.made.clone(), Some(wish));
         let standing = match make(&objects).await {
             Ok(Progress::Done) => objects.standing(),
@@ -45,7 +45,7 @@ impl Writer {
     }
 
     /// Removes all of it. False: it is on its way.
-    pub(super) async fn deprovision(&self, id: binder::Id, made: Made) -> Written {
+    pub(in crate::controller) async fn deprovision(&self, id: binder::Id, made: Made) -> Written {
         let objects = Objects::new(self, made, None);
         let result = match remove(&objects).await {
             Ok(Progress::Done) => Ok(true),

@@ -2,8 +2,8 @@
 //! an AddressPool or an ExternalIP is told. Each write is exclusive or under a version; what is there after a conflict is
 //! read and reported, never overruled.
 
-use super::shown::{ExternalIpShown, PoolShown, Shown};
-use super::writes::{Amend, Failure, Writer, Written, params, patch_params};
+use super::super::shown::{ExternalIpShown, PoolShown, Shown};
+use super::{Amend, Failure, Writer, Written, params, patch_params};
 use crate::patience::answer;
 use bowline_api::address::{Address, address_name};
 use bowline_api::address_pool::AddressPool;
@@ -21,7 +21,7 @@ use std::net::IpAddr;
 
 impl Writer {
     /// Writes an Address object, and says how that ended.
-    pub(super) async fn address(&self, write: addresses::Write) -> Written {
+    pub(in crate::controller) async fn address(&self, write: addresses::Write) -> Written {
         let result = match self.write_address(&write).await {
             Ok(written) => written,
             // Who creates is told of a conflict only; else the kind itself is not there.
@@ -99,7 +99,7 @@ impl Writer {
     }
 
     /// Whether somebody of whom an Address speaks is there.
-    pub(super) async fn exists(&self, holder: &HolderRef) -> Result<bool, Error> {
+    pub(in crate::controller) async fn exists(&self, holder: &HolderRef) -> Result<bool, Error> {
         let (namespace, name) = (&*holder.key.namespace, &*holder.key.name);
         let client = self.client.clone();
         let uid = match holder.kind {
@@ -119,13 +119,17 @@ impl Writer {
         Ok(uid.as_deref() == Some(&*holder.uid))
     }
 
-    pub(super) async fn pool(&self, name: &str, write: Amend) -> Result<Written, Failure> {
+    pub(in crate::controller) async fn pool(
+        &self,
+        name: &str,
+        write: Amend,
+    ) -> Result<Written, Failure> {
         let api: Api<AddressPool> = Api::all(self.client.clone());
         let after = amend(&api, name, write).await?;
         Ok(Written::Pool(Box::new(Shown::<PoolShown>::of(&after))))
     }
 
-    pub(super) async fn external_ip(
+    pub(in crate::controller) async fn external_ip(
         &self,
         key: &ObjectKey,
         write: Amend,

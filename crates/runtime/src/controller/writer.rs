@@ -1,20 +1,26 @@
 //! Carries out single writes and says how they ended. Every write names the version that it replaces, or
 //! is an exclusive create, so that a second leader can do no harm; nothing is tried twice here.
 
-use super::binding::{Answer, Step};
+pub(super) mod bindings;
+pub(super) mod provisions;
+
+mod addresses;
+
 use super::certificates::{CertificatesWrite, Fetched};
-use super::inputs::{CookiesSeen, Status};
+use super::observed::CookiesSeen;
 use super::plans::PlanWrite;
-use super::provision::Provisioned;
 use super::shown::{
     ClaimShown, CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown, Shown,
 };
 use crate::lease;
 use crate::patience::answer;
 use crate::random;
+use bindings::{Answer, Step};
 use bowline_api::proxies::{Made, Wish};
 use bowline_api::{LoadBalancer, Plan, convert, names};
-use bowline_core::addresses::{self, HolderRef};
+use bowline_core::addresses::{
+    HolderRef, Write as AddressWrite, WriteId, Written as AddressWritten,
+};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::planner::Read;
 use bowline_core::update::CookieSecret;
@@ -26,6 +32,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{PartialObjectMeta, Request};
 use kube::{Client, Error, Resource};
+use provisions::Provisioned;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -43,7 +50,7 @@ pub(super) enum Write {
     /// The Secret with what cookies are signed with.
     Cookies(CookiesWrite),
     /// An Address object.
-    Address(addresses::Write),
+    Address(AddressWrite),
     /// Whether a holder of an address exists.
     Confirm(HolderRef),
     /// The status or the finalizers of an AddressPool.
@@ -104,7 +111,7 @@ pub(super) enum Written {
     /// The Secret with what cookies are signed with is now so.
     Cookies(Shown<CookiesShown>),
     /// How the write of an Address ended.
-    Address(addresses::WriteId, addresses::Written),
+    Address(WriteId, AddressWritten),
     /// Whether a holder exists.
     Confirmed(HolderRef, bool),
     /// An AddressPool is so now.
@@ -129,6 +136,14 @@ pub(super) enum Written {
     Deprovisioned(binder::Id, Result<bool, String>),
     /// Certificates that were found, and those that were not.
     Fetched(Fetched, Vec<(Arc<str>, Vec<ObjectKey>)>),
+}
+
+/// The status of an object after a write.
+#[derive(Debug)]
+pub(super) enum Status {
+    Service(Shown<ServiceShown>),
+    Ingress(Shown<Vec<IngressLoadBalancerIngress>>),
+    LoadBalancer(Box<Shown<LoadBalancerShown>>),
 }
 
 /// Why a write did not happen.

@@ -1,59 +1,43 @@
-//! ExternalIPs as holders: they ask the machine for addresses, are told what they have, and go when
-//! nothing is recorded for them any more. Where the traffic to their addresses goes is not decided here.
+//! ExternalIPs as holders: they ask the machine for addresses, are told what they have, and are deleted when nothing is
+//! recorded for them any more. Where the traffic to their addresses goes is not decided here.
 
-use super::*;
-use crate::controller::shown::Shown;
-use crate::controller::writes::Amend;
+use super::super::render;
+use super::super::shown::{ExternalIpShown, Shown};
+use super::super::target::{Next, Tried};
+use super::super::writer::{Amend, Write};
+use super::AddressShell;
+use crate::watch::Seen;
 use bowline_api::external_ip::{ExternalIPPhase, ExternalIPStatus};
-use bowline_core::addresses::{Decision, ExternalIpPhase, ExternalIpStatus, Guard};
+use bowline_api::names;
+use bowline_core::addresses::{
+    Claim, Decision, Event, ExternalIpPhase, ExternalIpStatus, Guard, Kind, Object,
+};
+use bowline_core::key::ObjectKey;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
-impl State {
-    pub(in crate::controller::state) fn hear_external_ip(
-        &mut self,
-        seen: Seen<Box<Shown<ExternalIpShown>>>,
-    ) {
-        match seen {
-            Seen::Begin => {
-                self.pooled.external_ips.begin();
-                self.pooled.tell(Told::Begin(Class::ExternalIp));
-            }
-            Seen::Apply(seen) => self.put_external_ip(*seen),
-            Seen::Delete(seen) => {
-                let key = seen.status.claim.holder.key;
-                self.pooled.external_ips.remove(&key);
-                self.pooled.tell(Told::Delete(Class::ExternalIp, key));
-            }
-            Seen::Done => {
-                self.pooled.external_ips.done();
-                self.pooled.tell(Told::Done(Class::ExternalIp));
-                self.listed.insert("ExternalIP");
-            }
-        }
+impl AddressShell {
+    /// Observes an ExternalIP.
+    pub(in crate::controller) fn observe_external_ip(&mut self, seen: Seen<Claim>) {
+        self.tell(match seen {
+            Seen::Begin => Event::Begin(Kind::ExternalIp),
+            Seen::Apply(claim) => Event::Apply(Box::new(Object::Claim(claim))),
+            Seen::Delete(claim) => Event::Delete(Kind::ExternalIp, claim.holder.key),
+            Seen::Done => Event::Done(Kind::ExternalIp),
+        });
     }
 
-    /// An ExternalIP as it is now. A watch may be behind the answer to a write: then the newer one is told
-    /// again, or the end of a list would mean that it is gone.
-    pub(in crate::controller::state) fn put_external_ip(&mut self, shown: Shown<ExternalIpShown>) {
-        let key = shown.status.claim.holder.key.clone();
-        self.pooled.external_ips.put(key.clone(), shown);
-        if let Some(known) = self.pooled.external_ips.get(&key) {
-            let claim = known.status.claim.clone();
-            self.pooled.tell(Told::Apply(Box::new(Thing::Claim(claim))));
-        }
-        self.dirty.insert(Target::ExternalIp(key));
-    }
-
-    pub(in crate::controller::state) fn next_external_ip(
+    pub(in crate::controller) fn next_external_ip(
         &mut self,
         key: &ObjectKey,
+        shown: Option<&Shown<ExternalIpShown>>,
         clock: Timestamp,
     ) -> Next {
-        let Some(shown) = self.pooled.external_ips.get(key) else { return Next::Nothing };
+        let Some(shown) = shown else { return Next::Nothing };
         let holder = shown.status.claim.holder.clone();
         let tried = Tried::at(&shown.version);
         let write = |amend| Next::Write(Write::ExternalIp(key.clone(), amend), tried);
-        let status = status(self.pooled.machine.decision(&holder), shown, clock);
+        let status = status(self.machine.decision(&holder), shown, clock);
         if status != shown.status.status {
             return write(Amend::Status(json!({
                 "metadata": {"resourceVersion": &*shown.version},
@@ -66,12 +50,12 @@ impl State {
         }
         // What is not shown may be released.
         let addresses = status.ips;
-        let held = !self.pooled.machine.addresses_of(&holder).is_empty();
+        let held = !self.machine.addresses_of(&holder).is_empty();
         let ours = |it: &String| it == names::FINALIZER_CLEANUP;
         let mut finalizers = shown.status.finalizers.clone();
         match Guard::of_holder(held, finalizers.iter().any(ours), shown.status.deleting) {
             Guard::Keep => {
-                self.pooled.tell(Told::Shown { holder, addresses });
+                self.tell(Event::Shown { holder, addresses });
                 return Next::Nothing;
             }
             Guard::Add => finalizers.push(names::FINALIZER_CLEANUP.to_owned()),

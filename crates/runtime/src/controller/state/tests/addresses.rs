@@ -1,32 +1,24 @@
+//! Services, load balancers and ExternalIPs with addresses of a pool.
+
 use super::*;
-use crate::controller::inputs::PoolSeen;
-use crate::controller::shown::Shown;
-use bowline_api::address::Address;
-use bowline_api::address_pool::AddressPool;
+use crate::controller::consumers::problems;
+use crate::controller::shown::ExternalIpShown;
 use bowline_api::external_ip::ExternalIP;
-use bowline_api::{LoadBalancer, convert};
-use bowline_core::dns::{Answers, Failure, FailureKind, Found};
+use bowline_core::addresses::Written as Answer;
+use bowline_core::announce::Severity;
+use bowline_core::dns::{Answers, Failure, FailureKind, Found, Name, Report};
 use bowline_core::objects::{Family, Version};
-use bowline_core::planner::Kind;
-use k8s_openapi::api::core::v1::Service;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use std::net::IpAddr;
 
-fn read<T: DeserializeOwned>(object: Value) -> T {
-    serde_json::from_value(object).unwrap()
-}
-
-fn pool(addresses: &str) -> Heard {
-    let pool: AddressPool = read(json!({
-        "apiVersion": "bowline.dev/v1alpha1", "kind": "AddressPool",
+fn pool(addresses: &str) -> Observed {
+    testing::pool(json!({
         "metadata": {"name": "public", "uid": "p", "resourceVersion": "1"},
         "spec": {"addresses": [addresses]},
-    }));
-    Heard::Pool(Seen::Apply(PoolSeen::of(&pool)))
+    }))
 }
 
-fn service(name: &str, annotations: Value) -> Heard {
-    let service: Service = read(json!({
+fn service(name: &str, annotations: Value) -> Observed {
+    testing::service(json!({
         "metadata": {
             "name": name, "namespace": "shop", "uid": name, "resourceVersion": "1",
             "annotations": annotations,
@@ -35,126 +27,98 @@ fn service(name: &str, annotations: Value) -> Heard {
             "type": "LoadBalancer", "ports": [{"port": 80, "protocol": "TCP"}],
             "ipFamilies": ["IPv4"], "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
         },
-    }));
-    let shown = Status::Service(Shown::<ServiceShown>::of(&service));
-    let object = Box::new(Object::Service(convert::service(&service)));
-    Heard::Planner(Event::Apply(object), Some(shown))
+    }))
 }
 
 /// A load balancer with addresses of the pool.
-fn load_balancer() -> Heard {
-    let object: LoadBalancer = read(json!({
-        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer",
+fn load_balancer() -> Observed {
+    testing::load_balancer(json!({
         "metadata": {"name": "edge", "uid": "edge", "resourceVersion": "1"},
         "spec": {
             "builtin": {}, "addressPool": "public", "allowedNamespaces": {"from": "All"},
         },
-    }));
-    let shown = Status::LoadBalancer(Box::new(Shown::<LoadBalancerShown>::of(&object)));
-    let object = Box::new(Object::LoadBalancer(convert::load_balancer(&object)));
-    Heard::Planner(Event::Apply(object), Some(shown))
+    }))
 }
 
 /// An address that the load balancer has.
-fn address(name: &str) -> Heard {
+fn address(name: &str) -> Observed {
     let holder = json!({"kind": "LoadBalancer", "name": "edge", "uid": "edge"});
-    let address: Address = read(json!({
-        "apiVersion": "bowline.dev/v1alpha1", "kind": "Address",
+    testing::address(json!({
         "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
         "spec": {"pool": "public", "holders": [holder]},
-    }));
-    Heard::Address(Seen::Apply(convert::record(&address)))
+    }))
 }
 
 /// An ExternalIP that may have addresses, at this version.
 fn external_ip(version: &str) -> Box<Shown<ExternalIpShown>> {
-    let object: ExternalIP = read(json!({
-        "apiVersion": "bowline.dev/v1alpha1", "kind": "ExternalIP",
+    let object = json!({
         "metadata": {
             "name": "game-0", "namespace": "shop", "uid": "u", "resourceVersion": version,
             "finalizers": [names::FINALIZER_CLEANUP],
         },
         "spec": {"serviceName": "game", "podName": "game-0", "addressPool": "public"},
-    }));
+    });
+    let object: ExternalIP = testing::read("ExternalIP", object);
     Box::new(Shown::<ExternalIpShown>::of(&object))
 }
 
-/// A state that has heard this, and that there is no more.
-fn heard(all: impl IntoIterator<Item = Heard>, leads: bool) -> (State, Instant) {
+/// A state that has observed this, and that there is no more.
+fn observed(all: impl IntoIterator<Item = Observed>, leads: bool) -> (State, Instant) {
     let now = Instant::now();
-    let config = bowline_core::planner::Config {
-        default_class: true,
-        ..bowline_core::planner::Config::default()
-    };
+    let config = Config { default_class: true, ..Config::default() };
     let mut state = State::new(config, Default::default());
-    all.into_iter().for_each(|it| state.hear(it, now));
-    let kinds = [
-        Kind::Service,
-        Kind::Ingress,
-        Kind::IngressClass,
-        Kind::TlsSecret,
-        Kind::Namespace,
-        Kind::LoadBalancer,
-        Kind::Claim,
-    ];
-    for kind in kinds {
-        state.hear(Heard::Planner(Event::Done(kind), None), now);
-    }
-    state.hear(Heard::Plan(Seen::Done), now);
-    state.hear(Heard::Certificates(Seen::Done), now);
-    state.hear(Heard::Cookies(Seen::Done), now);
-    state.hear(Heard::Lease(Seen::Done), now);
-    state.hear(Heard::Pool(Seen::Done), now);
-    state.hear(Heard::Address(Seen::Done), now);
-    state.hear(Heard::ExternalIp(Seen::Done), now);
-    state.hear(Heard::Node(Seen::Done), now);
-    state.hear(Heard::Class(Seen::Done), now);
+    all.into_iter().for_each(|it| state.observe(it, now));
+    testing::listed().into_iter().for_each(|it| state.observe(it, now));
     assert!(state.is_complete());
     state.at(Timestamp::UNIX_EPOCH, leads);
-    state.settle(now);
+    state.decide(now);
     (state, now)
 }
 
 /// The warnings since it was last asked: of whom, why, and what.
 fn warnings(state: &mut State) -> Vec<(String, String, String)> {
-    let said = std::mem::take(&mut state.said).into_iter();
+    let said = state.outbox.take_events().into_iter();
     let said = said.filter(|it| matches!(it.severity, Severity::Warning));
     said.map(|it| (it.object.name().to_string(), it.reason.to_string(), it.message.to_string()))
         .collect()
 }
 
 fn refused(state: &State) -> usize {
-    state.refused.values().sum()
+    state.refused().values().sum()
 }
 
 #[test]
 fn a_service_alone_that_gets_no_address_is_told_so_once_and_counted() {
     let taken = || service("web", json!({"bowline.dev/vip": "198.51.100.1"}));
-    let (mut state, now) = heard([pool("192.0.2.0/24"), taken()], true);
+    let (mut state, now) = observed([pool("192.0.2.0/24"), taken()], true);
     let told = warnings(&mut state);
     let message = "198.51.100.1 is in no pool";
     assert!(matches!(&told[..], [(web, _, text)] if web == "web" && text.starts_with(message)));
     assert_eq!(refused(&state), 1);
-    state.hear(taken(), now);
-    state.settle(now);
+    state.observe(taken(), now);
+    state.decide(now);
     assert_eq!((warnings(&mut state), refused(&state)), (vec![], 1));
     state.begin();
-    state.settle(now);
+    state.decide(now);
     assert_eq!(warnings(&mut state), told, "who begins to lead says it again");
-    state.hear(service("web", json!({})), now);
-    state.settle(now);
-    let (address, write) = state.pooled.writes.pop_first().unwrap();
-    state.wrote_address(address, write.id, Answer::Ok(Version("1".into())));
-    state.settle(now);
+    state.observe(service("web", json!({})), now);
+    state.decide(now);
+    write_address(&mut state, "1");
+    state.decide(now);
     assert_eq!((warnings(&mut state), refused(&state)), (vec![], 0));
+}
+
+/// Carries out a write of an Address, which is at this version then.
+fn write_address(state: &mut State, version: &str) -> Option<IpAddr> {
+    let write = state.addresses.writes().next()?.clone();
+    state.addresses.wrote(write.address, write.id, Answer::Ok(Version(version.into())));
+    Some(write.address)
 }
 
 /// Carries out the writes of Addresses.
 fn record(state: &mut State, now: Instant) {
-    while let Some((address, write)) = state.pooled.writes.pop_first() {
-        state.wrote_address(address, write.id, Answer::Ok(Version("1".into())));
-    }
-    state.settle(now);
+    while write_address(state, "1").is_some() {}
+    state.decide(now);
 }
 
 #[test]
@@ -162,7 +126,7 @@ fn an_address_that_is_being_recorded_is_no_news_on_a_load_balancer() {
     for wish in [("bowline.dev/address-pool", "public"), ("bowline.dev/vip", "192.0.2.9")] {
         let asks = service("web", json!({"bowline.dev/load-balancer": "edge", wish.0: wish.1}));
         let all = [pool("192.0.2.0/24"), load_balancer(), address("192.0.2.7"), asks];
-        let (mut state, now) = heard(all, true);
+        let (mut state, now) = observed(all, true);
         assert_eq!((warnings(&mut state), refused(&state)), (vec![], 0), "{wish:?}");
         let target = Target::Consumer(ConsumerKind::Service, ObjectKey::new("shop", "web"));
         let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
@@ -176,7 +140,7 @@ fn an_address_that_is_being_recorded_is_no_news_on_a_load_balancer() {
 
 #[test]
 fn a_service_alone_is_told_that_there_is_no_pool_by_one_reason() {
-    let (mut state, now) = heard([service("web", json!({}))], true);
+    let (mut state, now) = observed([service("web", json!({}))], true);
     let told = warnings(&mut state);
     let [(_, reason, message)] = &told[..] else { panic!("{told:?}") };
     let target = Target::Consumer(ConsumerKind::Service, ObjectKey::new("shop", "web"));
@@ -191,7 +155,7 @@ fn a_service_alone_is_told_that_there_is_no_pool_by_one_reason() {
 fn who_begins_to_lead_does_not_warn_of_addresses_that_are_recorded() {
     let on_edge = service("web", json!({"bowline.dev/load-balancer": "edge"}));
     let all = [pool("192.0.2.0/24"), load_balancer(), address("192.0.2.7"), on_edge];
-    let (mut state, now) = heard(all, false);
+    let (mut state, now) = observed(all, false);
     let key = ObjectKey::new("shop", "web");
     let problems = |state: &State| {
         let outcome = state.planner.outcome(ConsumerKind::Service, &key);
@@ -201,29 +165,29 @@ fn who_begins_to_lead_does_not_warn_of_addresses_that_are_recorded() {
     warnings(&mut state);
     state.begin();
     state.at(Timestamp::UNIX_EPOCH, true);
-    state.settle(now);
+    state.decide(now);
     assert_eq!((warnings(&mut state), problems(&state)), (vec![], 0));
-    assert!(state.dirty.contains(&Target::Consumer(ConsumerKind::Service, key)));
+    assert!(state.outbox.has(&Target::Consumer(ConsumerKind::Service, key)));
 }
 
 #[test]
 fn a_look_up_concerns_a_service_only_where_it_says_something_else() {
     let named = service("web", json!({"bowline.dev/assign-from-fqdn": "web.example.com"}));
-    let (mut state, _) = heard([pool("192.0.2.0/24"), named], true);
+    let (mut state, _) = observed([pool("192.0.2.0/24"), named], true);
     let name: Name = "web.example.com".parse().unwrap();
-    assert_eq!(state.pooled.named.values().collect::<Vec<_>>(), [&name]);
+    assert_eq!(state.addresses.names(), [&name]);
     let ok = |address: &str, ttl| {
         let ttl = Duration::from_secs(ttl);
         Found::new(Family::V4, [address.parse().unwrap()], ttl)
     };
     let failed = |text: &str| Err(Failure::new(FailureKind::ServFail, text));
     let mut look = |answer, next_check| {
-        state.dirty.clear();
+        _ = state.outbox.take_targets();
         let answers = Answers { v4: Some(answer), v6: None };
         let next_check = Duration::from_secs(next_check);
         state.found(name.clone(), Report { answers, next_check, retried_within: next_check });
         let target = Target::Consumer(ConsumerKind::Service, ObjectKey::new("shop", "web"));
-        state.dirty.contains(&target)
+        state.outbox.has(&target)
     };
     assert!(look(ok("192.0.2.7", 300), 309));
     assert!(!look(ok("192.0.2.7", 17), 18));
@@ -234,14 +198,14 @@ fn a_look_up_concerns_a_service_only_where_it_says_something_else() {
 }
 
 /// A Service that has its address from a DNS name, as a former leader left it, and its Address.
-fn from_name() -> [Heard; 2] {
+fn from_name() -> [Observed; 2] {
     let condition = |type_: &str, reason: &str, message: &str| {
         json!({
             "type": type_, "status": "True", "reason": reason, "message": message,
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         })
     };
-    let service: Service = read(json!({
+    let service = testing::service(json!({
         "metadata": {
             "name": "web", "namespace": "shop", "uid": "web", "resourceVersion": "1",
             "annotations": {"bowline.dev/assign-from-fqdn": "web.example.com"},
@@ -258,24 +222,18 @@ fn from_name() -> [Heard; 2] {
             ],
         },
     }));
-    let shown = Status::Service(Shown::<ServiceShown>::of(&service));
-    let object = Box::new(Object::Service(convert::service(&service)));
     let holder = json!({"kind": "Service", "namespace": "shop", "name": "web", "uid": "web"});
-    let address: Address = read(json!({
-        "apiVersion": "bowline.dev/v1alpha1", "kind": "Address",
+    let address = testing::address(json!({
         "metadata": {"name": "192.0.2.5", "uid": "a", "resourceVersion": "1"},
         "spec": {"pool": "public", "holders": [holder]},
     }));
-    [
-        Heard::Planner(Event::Apply(object), Some(shown)),
-        Heard::Address(Seen::Apply(convert::record(&address))),
-    ]
+    [service, address]
 }
 
 #[test]
 fn what_was_said_of_a_name_stays_until_a_new_leader_has_looked_it_up() {
     let [service, address] = from_name();
-    let (mut state, now) = heard([pool("192.0.2.0/24"), service, address], true);
+    let (mut state, now) = observed([pool("192.0.2.0/24"), service, address], true);
     let target = Target::Consumer(ConsumerKind::Service, ObjectKey::new("shop", "web"));
     let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
     assert!(matches!(next, Next::Nothing), "{next:?}");
@@ -285,7 +243,7 @@ fn what_was_said_of_a_name_stays_until_a_new_leader_has_looked_it_up() {
     let (next_check, retried_within) = (Duration::from_secs(5), Duration::from_secs(66));
     let report = Report { answers, next_check, retried_within };
     state.found("web.example.com".parse().unwrap(), report);
-    state.settle(now);
+    state.decide(now);
     let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
     let Next::Write(Write::Consumer(_, _, patch), _) = next else { panic!("{next:?}") };
     let conditions = patch["status"]["conditions"].as_array().unwrap();
@@ -295,19 +253,18 @@ fn what_was_said_of_a_name_stays_until_a_new_leader_has_looked_it_up() {
 
 #[test]
 fn a_list_that_is_behind_a_write_takes_nothing_from_an_external_ip() {
-    let seen = |version| Heard::ExternalIp(Seen::Apply(external_ip(version)));
-    let (mut state, now) = heard([pool("192.0.2.0/24"), seen("1")], true);
+    let seen = |version| Observed::ExternalIp(Seen::Apply(external_ip(version)));
+    let (mut state, now) = observed([pool("192.0.2.0/24"), seen("1")], true);
     let holder = external_ip("1").status.claim.holder;
-    let (address, write) = state.pooled.writes.pop_first().unwrap();
-    state.wrote_address(address, write.id, Answer::Ok(Version("2".into())));
-    state.settle(now);
-    assert_eq!(state.pooled.machine.addresses_of(&holder), [address]);
+    let address = write_address(&mut state, "2").unwrap();
+    state.decide(now);
+    assert_eq!(state.addresses.recorded(&holder), [address]);
     // The answer to a write of its status.
     state.put_external_ip(*external_ip("3"));
-    state.hear(Heard::ExternalIp(Seen::Begin), now);
-    state.hear(seen("1"), now);
-    state.hear(Heard::ExternalIp(Seen::Done), now);
-    state.settle(now);
-    assert_eq!(state.pooled.machine.addresses_of(&holder), [address]);
-    assert!(state.pooled.writes.is_empty());
+    state.observe(Observed::ExternalIp(Seen::Begin), now);
+    state.observe(seen("1"), now);
+    state.observe(Observed::ExternalIp(Seen::Done), now);
+    state.decide(now);
+    assert_eq!(state.addresses.recorded(&holder), [address]);
+    assert_eq!(state.addresses.writes().count(), 0);
 }

@@ -1,7 +1,8 @@
+//! A load balancer with a claim, at an API that answers every write.
+
 use super::*;
-use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClass};
-use bowline_core::planner::Kind as Planned;
-use k8s_openapi::api::core::v1::Service;
+use crate::controller::observed::{ClaimSeen, LoadBalancerSeen};
+use crate::controller::writer::bindings::{Answer, Found, Step};
 
 /// An API that has one load balancer, one claim that has it, and a leader's state.
 struct Site {
@@ -40,7 +41,6 @@ impl Site {
     fn new() -> Self {
         let capacity = json!({"network-bandwidth": "10G", "network-iops": "10k"});
         let lb = json!({
-            "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer",
             "metadata": {
                 "name": "lbc-c1", "uid": "l1", "resourceVersion": "1",
                 "finalizers": [names::FINALIZER_IN_USE, names::FINALIZER_CLEANUP],
@@ -57,7 +57,6 @@ impl Site {
             ]},
         });
         let claim = json!({
-            "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancerClaim",
             "metadata": {
                 "name": "web", "namespace": "shop", "uid": "c1", "resourceVersion": "1",
                 "finalizers": [names::FINALIZER_IN_USE],
@@ -78,71 +77,39 @@ impl Site {
             claim,
             writes: Vec::new(),
         };
-        let class: LoadBalancerClass = serde_json::from_value(json!({
-            "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancerClass",
+        let class = json!({
             "metadata": {"name": "bronze"}, "spec": {"builtin": {}, "idleTimeout": "1h"},
-        }))
-        .unwrap();
-        let known = (convert::class(&class), Arc::new(class.spec.clone()));
-        site.hear(Heard::Class(Seen::Apply(known)));
+        });
+        site.observe(testing::class(class));
         site.show();
-        for kind in [
-            Planned::Service,
-            Planned::Ingress,
-            Planned::IngressClass,
-            Planned::TlsSecret,
-            Planned::Namespace,
-            Planned::LoadBalancer,
-            Planned::Claim,
-        ] {
-            site.hear(Heard::Planner(Event::Done(kind), None));
-        }
-        site.hear(Heard::Plan(Seen::Done));
-        site.hear(Heard::Certificates(Seen::Done));
-        site.hear(Heard::Cookies(Seen::Done));
-        site.hear(Heard::Lease(Seen::Done));
-        site.hear(Heard::Pool(Seen::Done));
-        site.hear(Heard::Address(Seen::Done));
-        site.hear(Heard::ExternalIp(Seen::Done));
-        site.hear(Heard::Node(Seen::Done));
-        site.hear(Heard::Class(Seen::Done));
+        testing::listed().into_iter().for_each(|it| site.observe(it));
         assert!(site.state.is_complete());
         site.run();
         assert_eq!(site.writes, Vec::<&str>::new());
         site
     }
 
-    fn hear(&mut self, heard: Heard) {
-        self.state.hear(heard, self.now);
+    fn observe(&mut self, observed: Observed) {
+        self.state.observe(observed, self.now);
     }
 
-    fn shown_lb(&self) -> (LoadBalancer, Shown<LoadBalancerShown>) {
-        let lb: LoadBalancer = serde_json::from_value(self.lb.clone()).unwrap();
-        let shown = Shown::<LoadBalancerShown>::of(&lb);
-        (lb, shown)
+    fn shown_lb(&self) -> LoadBalancerSeen {
+        testing::seen_load_balancer(self.lb.clone())
     }
 
-    fn shown_claim(&self) -> (LoadBalancerClaim, Shown<ClaimShown>) {
-        let claim: LoadBalancerClaim = serde_json::from_value(self.claim.clone()).unwrap();
-        let shown = Shown::<ClaimShown>::of(&claim);
-        (claim, shown)
+    fn shown_claim(&self) -> ClaimSeen {
+        testing::seen_claim(self.claim.clone())
     }
 
-    /// The watch tells of both.
+    /// The watches deliver both.
     fn show(&mut self) {
-        let (lb, shown) = self.shown_lb();
-        let object = Box::new(Object::LoadBalancer(convert::load_balancer(&lb)));
-        let shown = Some(Status::LoadBalancer(Box::new(shown)));
-        self.hear(Heard::Planner(Event::Apply(object), shown));
-        let (claim, shown) = self.shown_claim();
-        let object = Box::new(Object::Claim(convert::claimed(&claim)));
-        let shown = Some(Status::Claim(Box::new(shown)));
-        self.hear(Heard::Planner(Event::Apply(object), shown));
+        self.observe(Observed::LoadBalancer(Seen::Apply(Box::new(self.shown_lb()))));
+        self.observe(Observed::Claim(Seen::Apply(Box::new(self.shown_claim()))));
     }
 
     /// A Service that names the claim.
     fn consumer(&mut self, name: &str) {
-        let service: Service = serde_json::from_value(json!({
+        let service = testing::service(json!({
             "metadata": {
                 "name": name, "namespace": "shop", "uid": name, "resourceVersion": "1",
                 "annotations": {
@@ -154,11 +121,8 @@ impl Site {
                 "type": "LoadBalancer", "ports": [{"port": 80, "protocol": "TCP"}],
                 "ipFamilies": ["IPv4"], "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
             },
-        }))
-        .unwrap();
-        let shown = Status::Service(Shown::<ServiceShown>::of(&service));
-        let object = Box::new(Object::Service(convert::service(&service)));
-        self.hear(Heard::Planner(Event::Apply(object), Some(shown)));
+        }));
+        self.observe(service);
     }
 
     /// An administrator edits the load balancer.
@@ -171,9 +135,9 @@ impl Site {
         self.show();
     }
 
-    fn settle(&mut self) {
+    fn decide(&mut self) {
         self.state.at(Timestamp::from_second(self.clock).unwrap(), true);
-        self.state.settle(self.now);
+        self.state.decide(self.now);
     }
 
     /// What is to be written of the load balancer or the claim.
@@ -182,7 +146,7 @@ impl Site {
         match self.state.next(target, self.now, clock) {
             Next::Nothing => None,
             Next::Later(_) => {
-                self.state.dirty.insert(target.clone());
+                self.state.outbox.enqueue(target.clone());
                 None
             }
             Next::Write(write, _) => Some(write),
@@ -209,19 +173,19 @@ impl Site {
             Write::Binding(id, _, step) => {
                 self.writes.push("binding");
                 Self::amend(&mut self.lb, step, &mut self.version);
-                let found = Found::LoadBalancer(Box::new(self.shown_lb().1));
+                let found = Found::LoadBalancer(Box::new(self.shown_lb().shown));
                 Written::Binding(id, Answer::Ok(Some(found)))
             }
             Write::Seats(id, _, step) => {
                 self.writes.push("seats");
                 Self::amend(&mut self.lb, step, &mut self.version);
-                let found = Found::LoadBalancer(Box::new(self.shown_lb().1));
+                let found = Found::LoadBalancer(Box::new(self.shown_lb().shown));
                 Written::Seats(id, Answer::Ok(Some(found)))
             }
             Write::BindClaim(id, _, step) => {
                 self.writes.push("claim");
                 Self::amend(&mut self.claim, step, &mut self.version);
-                let found = Found::Claim(Box::new(self.shown_claim().1));
+                let found = Found::Claim(Box::new(self.shown_claim().shown));
                 Written::Binding(id, Answer::Ok(Some(found)))
             }
             other => panic!("{other:?}"),
@@ -232,10 +196,10 @@ impl Site {
     /// Everything that concerns the load balancer and the claim is written and answered.
     fn run(&mut self) {
         for _ in 0..30 {
-            self.settle();
-            let dirty = std::mem::take(&mut self.state.dirty);
+            self.decide();
+            let targets = self.state.outbox.take_targets();
             let ours = |it: &Target| matches!(it, Target::Binding(_) | Target::Claim(_));
-            let ours: Vec<_> = dirty.into_iter().filter(ours).collect();
+            let ours: Vec<_> = targets.into_iter().filter(ours).collect();
             if ours.is_empty() {
                 return;
             }
@@ -258,8 +222,8 @@ impl Site {
 fn a_seat_and_a_binding_that_are_decided_at_once_are_both_written() {
     let mut site = Site::new();
     site.consumer("first");
-    site.settle();
-    assert!(!site.state.bindings.on_balancers.is_empty(), "it is no longer idle");
+    site.decide();
+    assert!(site.state.bindings.has_write(&"lbc-c1".into()), "it is no longer idle");
     assert!(site.state.seats.has_write(&"lbc-c1".into()), "and has a seat to record");
     site.run();
     assert_eq!(site.seats(), ["first"]);
@@ -271,14 +235,13 @@ fn a_binding_that_is_decided_while_a_seat_is_being_written_is_written_then() {
     site.consumer("first");
     site.run();
     site.consumer("second");
-    site.settle();
+    site.decide();
     let target = Target::Binding("lbc-c1".into());
-    assert!(site.state.dirty.remove(&target));
+    assert!(site.state.outbox.take_targets().contains(&target));
     let write = site.next(&target).expect("the seat");
-    let gone = Event::Delete(Planned::Claim, ObjectKey::new("shop", "web"));
-    let shown = Status::Claim(Box::new(site.shown_claim().1));
-    site.hear(Heard::Planner(gone, Some(shown)));
-    site.settle();
+    let gone = site.shown_claim();
+    site.observe(Observed::Claim(Seen::Delete(Box::new(gone))));
+    site.decide();
     site.perform(&target, write);
     site.run();
     assert_eq!(site.seats(), ["first", "second"]);

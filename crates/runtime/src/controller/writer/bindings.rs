@@ -2,8 +2,8 @@
 //! seems to say. Each write is exclusive or under a version; what is there after a conflict is read and
 //! reported, never overruled.
 
-use super::shown::{ClaimShown, LoadBalancerShown, Shown};
-use super::writes::{Failure, Writer, Written, params, patch_params};
+use super::super::shown::{ClaimShown, LoadBalancerShown, Shown};
+use super::{Failure, Writer, Written, params, patch_params};
 use crate::patience::answer;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, convert};
 use bowline_core::binder::{self, Id, Subject};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// What to do to a LoadBalancer or a claim.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(in crate::controller) enum Step {
     /// Make it; that there is one is a conflict.
     Create(Box<LoadBalancer>),
     /// Patch it.
@@ -40,14 +40,14 @@ pub(super) enum Step {
 
 /// A LoadBalancer or claim as it is.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(in crate::controller) enum Found {
     LoadBalancer(Box<Shown<LoadBalancerShown>>),
     Claim(Box<Shown<ClaimShown>>),
 }
 
 impl Found {
     /// The same, as the binder knows it.
-    pub(super) fn object(&self) -> Box<binder::Object> {
+    pub(in crate::controller) fn object(&self) -> Box<binder::Object> {
         Box::new(match self {
             Self::LoadBalancer(shown) => binder::Object::LoadBalancer(shown.status.known.clone()),
             Self::Claim(shown) => binder::Object::Claim(shown.status.known.clone()),
@@ -57,7 +57,7 @@ impl Found {
 
 /// How a step ended.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(in crate::controller) enum Answer {
     /// It was carried out; this is there now.
     Ok(Option<Found>),
     /// It was not, because this is there.
@@ -70,7 +70,7 @@ pub(super) enum Answer {
 
 impl Answer {
     /// The same, as the binder is told of it.
-    pub(super) fn written(&self) -> binder::Written {
+    pub(in crate::controller) fn written(&self) -> binder::Written {
         let object = |found: &Option<Found>| found.as_ref().map(Found::object);
         match self {
             Self::Ok(found) => binder::Written::Ok(object(found)),
@@ -83,7 +83,7 @@ impl Answer {
 
 impl Writer {
     /// Carries out a step on a LoadBalancer.
-    pub(super) async fn step(&self, name: &str, step: Step) -> Answer {
+    pub(in crate::controller) async fn step(&self, name: &str, step: Step) -> Answer {
         let api: Api<LoadBalancer> = Api::all(self.client.clone());
         let shown =
             |it: &LoadBalancer| Found::LoadBalancer(Box::new(Shown::<LoadBalancerShown>::of(it)));
@@ -94,7 +94,12 @@ impl Writer {
         settled(&api, name, done, shown).await
     }
 
-    pub(super) async fn bind_claim(&self, id: Id, key: &ObjectKey, step: Step) -> Written {
+    pub(in crate::controller) async fn bind_claim(
+        &self,
+        id: Id,
+        key: &ObjectKey,
+        step: Step,
+    ) -> Written {
         let api: Api<LoadBalancerClaim> = Api::namespaced(self.client.clone(), &key.namespace);
         let shown = |it: &LoadBalancerClaim| Found::Claim(Box::new(Shown::<ClaimShown>::of(it)));
         let done = amend(&api, &key.name, step).await;
@@ -102,7 +107,11 @@ impl Writer {
     }
 
     /// Patches the status of a claim.
-    pub(super) async fn claim(&self, key: &ObjectKey, patch: Value) -> Result<Written, Failure> {
+    pub(in crate::controller) async fn claim(
+        &self,
+        key: &ObjectKey,
+        patch: Value,
+    ) -> Result<Written, Failure> {
         let api: Api<LoadBalancerClaim> = Api::namespaced(self.client.clone(), &key.namespace);
         let after = amend(&api, &key.name, Step::Status(patch)).await?.ok_or(Failure::Gone)?;
         Ok(Written::Claim(Box::new(Shown::<ClaimShown>::of(&after))))
@@ -110,7 +119,7 @@ impl Writer {
 
     /// A Service or Ingress as it is, if it is still the same one, and all that says whether it belongs on a
     /// load balancer that names this claim.
-    pub(super) async fn leaver(
+    pub(in crate::controller) async fn leaver(
         &self,
         consumer: ConsumerRef,
         lb: Arc<str>,
@@ -161,7 +170,10 @@ impl Writer {
     }
 
     /// What the API says of something that seems to be gone.
-    pub(super) async fn look_for(&self, subject: Subject) -> Result<Written, Failure> {
+    pub(in crate::controller) async fn look_for(
+        &self,
+        subject: Subject,
+    ) -> Result<Written, Failure> {
         let version = match &subject {
             Subject::Claim { key, uid, .. } => {
                 let api: Api<LoadBalancerClaim> =

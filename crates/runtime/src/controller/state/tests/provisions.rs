@@ -1,16 +1,15 @@
 //! Where a load balancer that a class made is reached, as what was read of its Service says.
 
 use super::*;
-use crate::controller::shown::Shown;
-use bowline_api::{LoadBalancer, LoadBalancerClass, convert};
-use k8s_openapi::api::core::v1::Service;
-use serde_json::{Value, json};
+use crate::controller::writer::provisions::Provisioned;
+use bowline_core::outcome::State as Place;
+use bowline_core::provision::{Reach, Standing};
+use std::net::IpAddr;
 
 const LB: &str = "lbc-1";
 
-fn load_balancer(ingress: &Value) -> Heard {
-    let object: LoadBalancer = serde_json::from_value(json!({
-        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer",
+fn load_balancer(ingress: &Value) -> Observed {
+    testing::load_balancer(json!({
         "metadata": {
             "name": LB, "uid": "u", "resourceVersion": "1",
             "annotations": {
@@ -21,24 +20,15 @@ fn load_balancer(ingress: &Value) -> Heard {
         "spec": {"builtin": {}, "className": "bronze", "allowedNamespaces": {"from": "All"}},
         "status": {"ingress": ingress},
     }))
-    .unwrap();
-    let shown = Status::LoadBalancer(Box::new(Shown::<LoadBalancerShown>::of(&object)));
-    let object = Box::new(Object::LoadBalancer(convert::load_balancer(&object)));
-    Heard::Planner(Event::Apply(object), Some(shown))
 }
 
 /// A state that knows the load balancer, its class, and a Service on it; its status shows this.
 fn state(ingress: &Value, now: Instant) -> State {
     let mut state = State::new(Config::default(), Default::default());
-    let class: LoadBalancerClass = serde_json::from_value(json!({
-        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancerClass",
-        "metadata": {"name": "bronze"}, "spec": {"builtin": {}},
-    }))
-    .unwrap();
-    let known = (convert::class(&class), Arc::new(class.spec.clone()));
-    state.hear(Heard::Class(Seen::Apply(known)), now);
-    state.hear(load_balancer(ingress), now);
-    let service: Service = serde_json::from_value(json!({
+    let class = json!({"metadata": {"name": "bronze"}, "spec": {"builtin": {}}});
+    state.observe(testing::class(class), now);
+    state.observe(load_balancer(ingress), now);
+    let service = testing::service(json!({
         "metadata": {
             "name": "x", "namespace": "shop", "uid": "x", "resourceVersion": "1",
             "annotations": {"bowline.dev/load-balancer": LB},
@@ -47,12 +37,9 @@ fn state(ingress: &Value, now: Instant) -> State {
             "type": "LoadBalancer", "loadBalancerClass": "bowline.dev/lb",
             "ports": [{"port": 80, "protocol": "TCP"}], "ipFamilies": ["IPv6"],
         },
-    }))
-    .unwrap();
-    let shown = Status::Service(Shown::<ServiceShown>::of(&service));
-    let object = Box::new(Object::Service(convert::service(&service)));
-    state.hear(Heard::Planner(Event::Apply(object), Some(shown)), now);
-    state.settle(now);
+    }));
+    state.observe(service, now);
+    state.decide(now);
     let looks = state.next(&Target::Provision(LB.into()), now, Timestamp::UNIX_EPOCH);
     assert!(matches!(looks, Next::Write(Write::Provision(_), _)), "{looks:?}");
     state
@@ -60,8 +47,8 @@ fn state(ingress: &Value, now: Instant) -> State {
 
 /// It was looked at, and is reached so.
 fn look(state: &mut State, reach: Option<Reach>, now: Instant) {
-    state.provisioned(&LB.into(), Provisioned { standing: Standing::Ready, reach }, now);
-    state.settle(now);
+    state.provisioned(&LB.into(), &Provisioned { standing: Standing::Ready, reach }, now);
+    state.decide(now);
 }
 
 /// Where it is shown to be reached.
@@ -108,9 +95,9 @@ fn it_is_reached_by_the_host_name_of_its_service_where_that_has_no_address() {
     look(&mut state, Some(named("a.cloud.example")), now);
     assert_eq!(served(&state), Some(vec![bowline_core::plan::BY_NAME]));
     let consumer = Target::Consumer(ConsumerKind::Service, ObjectKey::new("shop", "x"));
-    state.dirty.clear();
+    _ = state.outbox.take_targets();
     look(&mut state, Some(named("b.cloud.example")), now);
-    assert!(state.dirty.contains(&consumer), "it shows another name");
+    assert!(state.outbox.has(&consumer), "it shows another name");
     assert_eq!(shows(&mut state, now), json!([{"hostname": "b.cloud.example"}]));
 }
 

@@ -1,0 +1,265 @@
+//! The shell of the address machine (`bowline_core::addresses`): feeds it, keeps the writes that it wants until they
+//! are answered, and renders what AddressPools and ExternalIPs are told. It decides nothing. While another process
+//! leads, the machine is fed and not asked.
+//!
+//! ```text
+//!  observed, requests ─▶ machine ─▶ take: writes of Addresses, reads that confirm, grants, notices, pool reports
+//!                           ▲                  │
+//!                           └──── answers ◀────┘
+//! ```
+
+mod external_ips;
+mod names;
+mod pools;
+mod serving;
+
+use super::target::{Next, Tried};
+use super::writer::Write;
+use crate::watch::Seen;
+use bowline_core::addresses::{
+    self, Addresses, Changes, Claim, Config, Decision, Event, HolderKind, HolderRef, Kind, Object,
+    PoolReport, Record, Serving, WriteId, Written,
+};
+use bowline_core::dns::{Name, Report, Wants};
+use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::objects::Namespace;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+pub(super) use serving::consumer_of;
+
+/// See the module.
+pub(super) struct AddressShell {
+    machine: Addresses,
+    /// What pools report, as their status is to show it.
+    reports: BTreeMap<Arc<str>, PoolReport>,
+    /// Consumers that the machine knows.
+    known: BTreeSet<(ConsumerKind, ObjectKey)>,
+    /// Consumers whose request has to be recomputed.
+    stale: BTreeSet<(ConsumerKind, ObjectKey)>,
+    writes: BTreeMap<IpAddr, addresses::Write>,
+    confirm: BTreeSet<HolderRef>,
+    serving: Serving,
+    /// Whether `serving` includes what a former leader planned.
+    inherited: bool,
+    lookups: Lookups,
+    /// Whether the machine has been told of all consumers once.
+    synced: bool,
+    leads: bool,
+    /// Seconds since 1970.
+    clock: i64,
+}
+
+/// DNS names that Services ask for; see `names`.
+#[derive(Default)]
+struct Lookups {
+    wants: Wants,
+    by_service: BTreeMap<ObjectKey, Name>,
+    found: BTreeMap<Name, Report>,
+    /// Names to be looked up from now on, or no longer.
+    events: Vec<bowline_core::dns::Event>,
+}
+
+impl AddressShell {
+    pub(super) fn new(config: Config) -> Self {
+        Self {
+            machine: Addresses::new(config),
+            reports: BTreeMap::new(),
+            known: BTreeSet::new(),
+            stale: BTreeSet::new(),
+            writes: BTreeMap::new(),
+            confirm: BTreeSet::new(),
+            serving: Serving::default(),
+            inherited: false,
+            lookups: Lookups::default(),
+            synced: false,
+            leads: true,
+            clock: 0,
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.machine.handle(event, self.clock);
+    }
+
+    /// The time is this, and this process leads or does not. One that ceases to lead does not learn how its writes
+    /// ended.
+    pub(super) fn at(&mut self, clock: i64, leads: bool) {
+        self.clock = clock;
+        if self.leads && !leads {
+            for write in std::mem::take(&mut self.writes).into_values() {
+                self.tell(Event::Written { id: write.id, result: Written::Failed });
+            }
+            self.confirm.clear();
+        }
+        self.leads = leads;
+        self.inherited &= leads;
+    }
+
+    /// Observes a Namespace.
+    pub(super) fn observe_namespace(&mut self, seen: &Seen<Namespace>) {
+        self.tell(match seen {
+            Seen::Begin => Event::Begin(Kind::Namespace),
+            Seen::Apply(namespace) => Event::Apply(Box::new(Object::Namespace(namespace.clone()))),
+            Seen::Delete(namespace) => {
+                Event::Delete(Kind::Namespace, ObjectKey::new("", Arc::clone(&namespace.name)))
+            }
+            Seen::Done => Event::Done(Kind::Namespace),
+        });
+    }
+
+    /// Observes an Address object.
+    pub(super) fn observe_address(&mut self, seen: Seen<Option<Record>>) {
+        self.tell(match seen {
+            Seen::Begin => Event::Begin(Kind::Address),
+            Seen::Apply(Some(record)) => Event::Recorded(record),
+            Seen::Delete(Some(Record { address, version, .. })) => {
+                Event::Unrecorded { address, version: Some(version) }
+            }
+            Seen::Apply(None) | Seen::Delete(None) => return,
+            Seen::Done => Event::Done(Kind::Address),
+        });
+    }
+
+    /// Observes a Node.
+    pub(super) fn observe_node(&mut self, seen: Seen<(Arc<str>, Vec<IpAddr>)>) {
+        self.tell(match seen {
+            Seen::Begin => Event::Begin(Kind::Node),
+            Seen::Apply((name, addresses)) => {
+                Event::Apply(Box::new(Object::Node { name, addresses }))
+            }
+            Seen::Delete((name, _)) => Event::Delete(Kind::Node, ObjectKey::new("", name)),
+            Seen::Done => Event::Done(Kind::Node),
+        });
+    }
+
+    /// Marks the request of a consumer for recomputation.
+    pub(super) fn touch(&mut self, kind: ConsumerKind, key: &ObjectKey) {
+        self.stale.insert((kind, key.clone()));
+    }
+
+    /// A relist of Services or LoadBalancers has ended: consumers that it did not show are deleted.
+    pub(super) fn relisted(&mut self, kind: ConsumerKind) {
+        let known = self.known.iter().filter(|(it, _)| *it == kind).cloned();
+        let known: Vec<_> = known.collect();
+        self.stale.extend(known);
+    }
+
+    /// Whether requests have to be recomputed.
+    pub(super) fn has_stale(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
+    /// Takes the consumers whose request has to be recomputed.
+    pub(super) fn take_stale(&mut self) -> BTreeSet<(ConsumerKind, ObjectKey)> {
+        std::mem::take(&mut self.stale)
+    }
+
+    /// What a consumer asks for. None: it is gone, or asks for nothing any more.
+    pub(super) fn request(&mut self, kind: ConsumerKind, key: ObjectKey, claim: Option<Claim>) {
+        if kind == ConsumerKind::Service {
+            self.name(&key, claim.as_ref());
+        }
+        let consumer = (kind, key);
+        match claim {
+            Some(claim) if claim.is_news() || self.known.contains(&consumer) => {
+                self.tell(Event::Apply(Box::new(Object::Claim(claim))));
+                self.known.insert(consumer);
+            }
+            Some(_) => {}
+            None if self.known.remove(&consumer) => {
+                let kind = match kind {
+                    ConsumerKind::LoadBalancer => Kind::LoadBalancer,
+                    _ => Kind::Service,
+                };
+                self.tell(Event::Delete(kind, consumer.1));
+            }
+            None => {}
+        }
+    }
+
+    /// All consumers have been told once. No holder is gone before that.
+    pub(super) fn sync(&mut self) {
+        if !std::mem::replace(&mut self.synced, true) {
+            for kind in [Kind::Service, Kind::LoadBalancer] {
+                self.tell(Event::Done(kind));
+            }
+        }
+    }
+
+    /// Takes what the machine decided. None: another process leads.
+    pub(super) fn take(&mut self) -> Option<Changes> {
+        let changes = self.leads.then(|| self.machine.take(self.clock))?;
+        self.writes.extend(changes.writes.iter().map(|write| (write.address, write.clone())));
+        self.confirm.extend(changes.confirm.iter().cloned());
+        Some(changes)
+    }
+
+    /// What the machine decided for a holder.
+    pub(super) fn decision(&self, holder: &HolderRef) -> Option<&Decision> {
+        self.machine.decision(holder)
+    }
+
+    /// The addresses that are recorded for a holder.
+    pub(super) fn recorded(&self, holder: &HolderRef) -> Vec<IpAddr> {
+        self.machine.addresses_of(holder)
+    }
+
+    /// The namespace for which an Address is to be written; empty where there is none.
+    pub(super) fn namespace_of(&self, address: IpAddr) -> Arc<str> {
+        let write = self.writes.get(&address);
+        write.and_then(|write| write.op.namespace()).cloned().unwrap_or_else(|| "".into())
+    }
+
+    /// The status of a consumer shows these addresses: all others of it may be released.
+    pub(super) fn acknowledge(&mut self, holder: HolderRef, addresses: Vec<IpAddr>) {
+        let consumer = kind_of(holder.kind).map(|kind| (kind, holder.key.clone()));
+        if consumer.is_some_and(|consumer| self.known.contains(&consumer)) {
+            self.tell(Event::Shown { holder, addresses });
+        }
+    }
+
+    pub(super) fn next_address(&self, address: IpAddr) -> Next {
+        match self.writes.get(&address) {
+            Some(write) => Next::Write(Write::Address(write.clone()), Tried::default()),
+            None => Next::Nothing,
+        }
+    }
+
+    pub(super) fn next_holder(&self, holder: &HolderRef) -> Next {
+        match self.confirm.contains(holder) {
+            true => Next::Write(Write::Confirm(holder.clone()), Tried::default()),
+            false => Next::Nothing,
+        }
+    }
+
+    /// The writes of Addresses that are wanted.
+    #[cfg(test)]
+    pub(super) fn writes(&self) -> impl Iterator<Item = &addresses::Write> {
+        self.writes.values()
+    }
+
+    /// A write of an Address was answered.
+    pub(super) fn wrote(&mut self, address: IpAddr, id: WriteId, result: Written) {
+        if self.writes.get(&address).is_some_and(|write| write.id == id) {
+            self.writes.remove(&address);
+        }
+        self.tell(Event::Written { id, result });
+    }
+
+    /// Whether a holder exists, as a read of it says.
+    pub(super) fn confirmed(&mut self, holder: HolderRef, exists: bool) {
+        self.confirm.remove(&holder);
+        self.tell(Event::Confirmed { holder, exists });
+    }
+}
+
+/// The kind of consumer that a holder is. None: an ExternalIP, which is none.
+pub(super) fn kind_of(kind: HolderKind) -> Option<ConsumerKind> {
+    match kind {
+        HolderKind::Service => Some(ConsumerKind::Service),
+        HolderKind::LoadBalancer => Some(ConsumerKind::LoadBalancer),
+        HolderKind::ExternalIp => None,
+    }
+}

@@ -1,0 +1,205 @@
+//! The agents of all load balancers: what their Leases report, which of them are live, and which plans they have
+//! proved to run. A Lease may be seen before its load balancer, so agents are kept by the name of their Lease.
+//! What follows from a report is for the caller: this hands out [`News`].
+
+use super::observed::LeaseSeen;
+use crate::watch::Seen;
+use bowline_api::names;
+use bowline_core::hash::PlanHash;
+use bowline_core::programmed::{Claim, History, Verdict};
+use bowline_core::replicas::{Joint, Replicas};
+use bowline_core::update::Refusal;
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Agents {
+    replicas: HashMap<String, Replicas>,
+    /// Load balancers by the name of their agents' Lease.
+    load_balancers: HashMap<String, Arc<str>>,
+    history: History,
+    /// Leases that the relist under way has not shown.
+    unseen: BTreeSet<String>,
+    /// Whether Leases have been listed once: only then a new renewal proves that an agent is live.
+    listed: bool,
+}
+
+/// The agents of a load balancer report something else together, or other agents are live.
+#[derive(Debug)]
+pub(super) struct News {
+    pub(super) load_balancer: Arc<str>,
+    pub(super) before: Joint,
+    pub(super) after: Joint,
+}
+
+impl News {
+    /// Refusals that are new.
+    pub(super) fn refused(&self) -> impl Iterator<Item = &Refusal> {
+        self.after.refused.iter().filter(|it| !self.before.refused.contains(it))
+    }
+
+    /// Refusals that have ended.
+    pub(super) fn ended(&self) -> impl Iterator<Item = &Refusal> {
+        self.before.refused.iter().filter(|it| !self.after.refused.contains(it))
+    }
+
+    /// The addresses that agents report now, where those are others. An agent that stops, or whose Lease is
+    /// deleted, takes no address back.
+    pub(super) fn addresses(&self) -> Option<&[IpAddr]> {
+        let (before, after) = (&self.before.addresses, &self.after.addresses);
+        (before != after && !after.is_empty()).then_some(after.as_slice())
+    }
+}
+
+impl Agents {
+    /// Observes a Lease.
+    pub(super) fn observe(&mut self, seen: Seen<LeaseSeen>, now: Instant) -> Vec<News> {
+        match seen {
+            Seen::Begin => {
+                self.unseen = self.replicas.keys().cloned().collect();
+                Vec::new()
+            }
+            Seen::Apply(lease) => self.apply(lease, now).into_iter().collect(),
+            Seen::Delete(lease) => self.delete(&lease.name).into_iter().collect(),
+            Seen::Done => {
+                self.listed = true;
+                let gone = std::mem::take(&mut self.unseen);
+                gone.iter().filter_map(|name| self.delete(name)).collect()
+            }
+        }
+    }
+
+    fn apply(&mut self, lease: LeaseSeen, now: Instant) -> Option<News> {
+        self.unseen.remove(&lease.name);
+        let load_balancer = self.load_balancers.get(&lease.name);
+        let writes = load_balancer.map_or(0, |lb| self.history.writes(lb));
+        let replicas = self.replicas.entry(lease.name.clone()).or_default();
+        let before = replicas.joint().clone();
+        let news = replicas.show(lease.entries, self.listed, writes, now);
+        news.then(|| self.news(&lease.name, before)).flatten()
+    }
+
+    fn delete(&mut self, lease: &str) -> Option<News> {
+        let before = self.replicas.remove(lease)?.joint().clone();
+        self.news(lease, before)
+    }
+
+    fn news(&self, lease: &str, before: Joint) -> Option<News> {
+        let load_balancer = Arc::clone(self.load_balancers.get(lease)?);
+        let after = self.replicas.get(lease).map(|it| it.joint().clone()).unwrap_or_default();
+        Some(News { load_balancer, before, after })
+    }
+
+    /// Time has passed: renewals may have expired.
+    pub(super) fn tick(&mut self, now: Instant) -> Vec<News> {
+        let mut changed = Vec::new();
+        for (lease, replicas) in &mut self.replicas {
+            let before = replicas.joint().clone();
+            if replicas.tick(now) {
+                changed.push((lease.clone(), before));
+            }
+        }
+        changed.into_iter().filter_map(|(lease, before)| self.news(&lease, before)).collect()
+    }
+
+    /// A load balancer exists from now on: the addresses that its agents report, if their Lease was seen before.
+    pub(super) fn meet(&mut self, lb: &Arc<str>) -> Vec<IpAddr> {
+        let lease = names::agent_lease(lb);
+        let reported = self.replicas.get(&lease).map(|it| it.joint().addresses.clone());
+        self.load_balancers.insert(lease, Arc::clone(lb));
+        reported.unwrap_or_default()
+    }
+
+    /// A load balancer is deleted. Its agents may serve the next one of its name, whose writes count anew.
+    pub(super) fn forget(&mut self, lb: &Arc<str>) {
+        let lease = names::agent_lease(lb);
+        self.load_balancers.remove(&lease);
+        self.history.forget(lb);
+        if let Some(replicas) = self.replicas.get_mut(&lease) {
+            replicas.count_anew();
+        }
+    }
+
+    /// Entries were removed from the Lease of a load balancer.
+    pub(super) fn removed(&mut self, lb: &Arc<str>, agents: &[Arc<str>]) -> Option<News> {
+        let lease = names::agent_lease(lb);
+        let replicas = self.replicas.get_mut(&lease)?;
+        let before = replicas.joint().clone();
+        replicas.forget(agents).then(|| self.news(&lease, before)).flatten()
+    }
+
+    fn of(&self, lb: &str) -> Option<&Replicas> {
+        self.replicas.get(&names::agent_lease(lb))
+    }
+
+    /// What all agents of a load balancer report together. None: it has no Lease.
+    pub(super) fn joint(&self, lb: &str) -> Option<&Joint> {
+        self.of(lb).map(Replicas::joint)
+    }
+
+    /// What agents of a load balancer refuse.
+    pub(super) fn refused(&self, lb: &str) -> &[Refusal] {
+        self.joint(lb).map_or(&[], |joint| joint.refused.as_slice())
+    }
+
+    /// Whether the agents of a load balancer may have died before this leader began to watch.
+    pub(super) fn are_unsure(&self, lb: &str) -> bool {
+        self.of(lb).is_some_and(Replicas::are_unsure)
+    }
+
+    /// Load balancers with agents, by name.
+    pub(super) fn load_balancers(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.replicas.keys().filter_map(|lease| self.load_balancers.get(lease))
+    }
+
+    /// Agents of a load balancer that are dead: their entries can be removed. `fronted`: clients reach the load
+    /// balancer through a Service.
+    pub(super) fn dead(&self, lb: &str, fronted: bool, now: Instant) -> Vec<Arc<str>> {
+        self.of(lb).map(|it| it.dead(fronted, now)).unwrap_or_default()
+    }
+
+    /// What the agents of a load balancer prove.
+    pub(super) fn verdict(&self, lb: &str, now: Instant) -> Verdict {
+        self.history.judge(lb, &self.reports(lb, now))
+    }
+
+    /// Whether a load balancer may still serve what a change took away. `driven`: whether this build drives it;
+    /// None: it does not exist.
+    pub(super) fn may_serve(
+        &self,
+        lb: &str,
+        driven: Option<bool>,
+        change: u64,
+        now: Instant,
+    ) -> bool {
+        self.history.may_serve(lb, driven, &self.reports(lb, now), change)
+    }
+
+    fn reports(&self, lb: &str, now: Instant) -> Vec<Claim> {
+        self.of(lb).map(|it| it.claims(now)).unwrap_or_default()
+    }
+
+    /// The plan of a load balancer has this hash from this change on.
+    pub(super) fn planned(&mut self, lb: &Arc<str>, hash: PlanHash, change: u64) {
+        self.history.record(lb, hash, change);
+    }
+
+    /// The Plan objects of a load balancer have this hash together.
+    pub(super) fn shown(&mut self, lb: &str, hash: PlanHash) {
+        self.history.record_shown(lb, hash);
+    }
+
+    /// The Plan objects of a load balancer are written with this hash, in which all changes up to this one are.
+    pub(super) fn written(&mut self, lb: &str, hash: PlanHash, change: u64) {
+        self.history.record_written(lb, hash, change);
+    }
+
+    /// The names of all Leases.
+    #[cfg(test)]
+    pub(super) fn leases(&self) -> impl Iterator<Item = &String> {
+        self.replicas.keys()
+    }
+}

@@ -1,0 +1,199 @@
+//! What the leader remembers of each consumer beside its plan: since which change its plan is as it is, where it
+//! was, and which problems its owner has been told. It does no I/O.
+
+use super::outbox::Outbox;
+use crate::observe::Change;
+use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use bowline_core::outcome::{Outcome, Problem, Reason, State as Place};
+use bowline_core::status;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What names a consumer: two kinds may have objects of one name.
+pub(super) type ConsumerKey = (ConsumerKind, ObjectKey);
+
+/// The key of a consumer, without its kind.
+pub(super) fn key(consumer: &ConsumerRef) -> ObjectKey {
+    ObjectKey { namespace: Arc::clone(&consumer.namespace), name: Arc::clone(&consumer.name) }
+}
+
+/// What names a consumer.
+pub(super) fn key_of(consumer: &ConsumerRef) -> ConsumerKey {
+    (consumer.kind, key(consumer))
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Consumers {
+    tracked: HashMap<ConsumerKey, Tracked>,
+    /// Consumers of each load balancer that its agents have not proved to serve.
+    unproven: HashMap<Arc<str>, BTreeSet<ConsumerKey>>,
+    /// How many problems there are now, by reason.
+    refused: BTreeMap<Reason, usize>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Tracked {
+    planned: Planned,
+    /// The load balancer that it was planned on last.
+    load_balancer: Option<Arc<str>>,
+    /// The load balancer that refused it while it stayed where it was.
+    refused_by: Option<Arc<str>>,
+    /// The addresses that it was planned at.
+    addresses: Vec<IpAddr>,
+    /// What its owner has been told.
+    problems: Vec<(ConsumerRef, Problem)>,
+}
+
+/// Since when the plan of a consumer is as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Planned {
+    /// The number of the change.
+    pub(super) change: u64,
+    /// When that was. None: unknown.
+    pub(super) since: Option<Instant>,
+}
+
+/// How a consumer's outcome differs from the one before.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    /// The load balancer that it left.
+    pub(super) left: Option<Arc<str>>,
+    /// Whether other addresses, or the same ones elsewhere, are in force only with another plan.
+    pub(super) elsewhere: bool,
+    /// Load balancers whose lists name the consumer, or did.
+    pub(super) concerned: Vec<Arc<str>>,
+}
+
+impl Consumers {
+    /// The plan of a consumer is another one from this change on.
+    pub(super) fn replan(&mut self, who: ConsumerKey, change: u64, now: Instant) {
+        self.tracked.entry(who).or_default().planned = Planned { change, since: Some(now) };
+    }
+
+    /// The addresses of a load balancer are others from this change on.
+    pub(super) fn readdress(&mut self, who: ConsumerKey, change: u64) {
+        self.tracked.entry(who).or_default().planned.change = change;
+    }
+
+    /// Since when the plan of a consumer is as it is.
+    pub(super) fn planned(&self, who: &ConsumerKey) -> Option<Planned> {
+        self.tracked.get(who).map(|tracked| tracked.planned)
+    }
+
+    /// Whether anything was ever planned for a consumer, or its owner told.
+    pub(super) fn is_known(&self, who: &ConsumerKey) -> bool {
+        self.tracked.contains_key(who)
+    }
+
+    /// Forgets a consumer that is not ours any more.
+    pub(super) fn forget(&mut self, who: &ConsumerKey) {
+        self.tracked.remove(who);
+    }
+
+    /// Notes what became of a consumer with this change. None: it is gone, or not ours any more.
+    pub(super) fn observe(
+        &mut self,
+        who: &ConsumerKey,
+        outcome: Option<&Outcome>,
+        change: u64,
+        now: Instant,
+    ) -> Moved {
+        let place = outcome.and_then(Outcome::load_balancer);
+        let refuses = outcome.and_then(refuses);
+        let tracked = self.tracked.entry(who.clone()).or_default();
+        let before = std::mem::replace(&mut tracked.load_balancer, place.cloned());
+        let refused = std::mem::replace(&mut tracked.refused_by, refuses.cloned());
+        let all = [before.as_ref(), place, refused.as_ref(), refuses];
+        let concerned = all.into_iter().flatten().cloned().collect();
+        if let Some(unproven) = before.as_ref().and_then(|lb| self.unproven.get_mut(lb)) {
+            unproven.remove(who);
+        }
+        let left = before.filter(|before| Some(before) != place);
+        let addresses = outcome.map_or(&[][..], addresses);
+        let elsewhere = tracked.addresses != addresses || left.is_some();
+        if elsewhere {
+            tracked.addresses = addresses.to_vec();
+            tracked.planned = Planned { change, since: Some(now) };
+        }
+        Moved { left, elsewhere, concerned }
+    }
+
+    /// The owner of a consumer is told these problems; what is new among them is announced.
+    pub(super) fn tell(
+        &mut self,
+        who: ConsumerKey,
+        problems: Vec<(ConsumerRef, Problem)>,
+        outbox: &mut Outbox,
+    ) {
+        let tracked = self.tracked.entry(who).or_default();
+        let known = std::mem::replace(&mut tracked.problems, problems.clone());
+        for (_, problem) in &known {
+            *self.refused.entry(problem.reason).or_default() -= 1;
+        }
+        for (_, problem) in &problems {
+            *self.refused.entry(problem.reason).or_default() += 1;
+        }
+        for (consumer, problem) in problems.into_iter().filter(|it| !known.contains(it)) {
+            outbox.warn(&consumer, &problem);
+            outbox.tell(Change::Refused { consumer, problem });
+        }
+    }
+
+    /// Announces all problems again: this leader begins, and nobody knows what the one before it announced.
+    pub(super) fn tell_all_again(&self, outbox: &mut Outbox) {
+        let said = outbox.events().iter().map(|it| (it.object.clone(), Arc::clone(&it.message)));
+        let said: BTreeSet<_> = said.collect();
+        for (consumer, problem) in self.tracked.values().flat_map(|tracked| &tracked.problems) {
+            if !said.contains(&(consumer.clone().into(), Arc::clone(&problem.message))) {
+                outbox.warn(consumer, problem);
+            }
+        }
+    }
+
+    /// How many problems there are now, by reason.
+    pub(super) fn refused(&self) -> &BTreeMap<Reason, usize> {
+        &self.refused
+    }
+
+    /// Whether the agents of a load balancer have yet to prove that they serve a consumer.
+    pub(super) fn prove(&mut self, lb: &Arc<str>, who: &ConsumerKey, proven: bool) {
+        let unproven = self.unproven.entry(Arc::clone(lb)).or_default();
+        match proven {
+            true => _ = unproven.remove(who),
+            false => _ = unproven.insert(who.clone()),
+        }
+    }
+
+    /// Consumers that the agents of a load balancer have not proved to serve.
+    pub(super) fn unproven(&self, lb: &str) -> impl Iterator<Item = &ConsumerKey> {
+        self.unproven.get(lb).into_iter().flatten()
+    }
+
+    /// A load balancer is deleted.
+    pub(super) fn forget_load_balancer(&mut self, lb: &str) {
+        self.unproven.remove(lb);
+    }
+}
+
+/// The load balancer that refuses a consumer, which stays where it is.
+fn refuses(outcome: &Outcome) -> Option<&Arc<str>> {
+    outcome.unmet.as_ref()?.load_balancer.as_ref()
+}
+
+/// Where a consumer can be reached, once its plan is in force.
+fn addresses(outcome: &Outcome) -> &[IpAddr] {
+    match &outcome.state {
+        Place::Planned { addresses, .. } => addresses,
+        Place::Refused { .. } => &[],
+    }
+}
+
+/// All that the owner of a consumer should be told.
+pub(super) fn problems(outcome: &Outcome) -> impl Iterator<Item = (ConsumerRef, Problem)> {
+    let warnings = outcome.problems.iter().filter(|problem| problem.reason.is_warning());
+    let warnings = warnings.map(|problem| (outcome.consumer.clone(), problem.clone()));
+    status::refusals(outcome).chain(warnings)
+}

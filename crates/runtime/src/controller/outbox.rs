@@ -1,0 +1,75 @@
+//! What a turn leaves behind for the shell: targets to enqueue, Events to announce, changes for people who look on.
+//! The parts of the state write into it; the turn empties it.
+
+use super::target::Target;
+use crate::observe::Change;
+use bowline_core::announce::{Announcement, Severity};
+use bowline_core::key::ConsumerRef;
+use bowline_core::outcome::Problem;
+use std::collections::BTreeSet;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    targets: BTreeSet<Target>,
+    events: Vec<Announcement>,
+    changes: Vec<Change>,
+}
+
+impl Outbox {
+    /// Enqueues a target: the turn looks whether it needs a write.
+    pub(super) fn enqueue(&mut self, target: Target) {
+        self.targets.insert(target);
+    }
+
+    /// Enqueues several targets.
+    pub(super) fn enqueue_all(&mut self, targets: impl IntoIterator<Item = Target>) {
+        self.targets.extend(targets);
+    }
+
+    /// Announces an Event.
+    pub(super) fn announce(&mut self, event: Announcement) {
+        self.events.push(event);
+    }
+
+    /// Announces a problem as a Warning on the object that it concerns.
+    pub(super) fn warn(&mut self, consumer: &ConsumerRef, problem: &Problem) {
+        self.events.push(Announcement {
+            object: consumer.clone().into(),
+            severity: Severity::Warning,
+            reason: problem.reason.to_string().into(),
+            message: problem.message.clone(),
+        });
+    }
+
+    /// Tells people who look on.
+    pub(super) fn tell(&mut self, change: Change) {
+        self.changes.push(change);
+    }
+
+    /// The Events that wait to be announced.
+    pub(super) fn events(&self) -> &[Announcement] {
+        &self.events
+    }
+
+    /// Takes the enqueued targets.
+    pub(super) fn take_targets(&mut self) -> BTreeSet<Target> {
+        std::mem::take(&mut self.targets)
+    }
+
+    /// Takes the Events.
+    pub(super) fn take_events(&mut self) -> Vec<Announcement> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Takes what people who look on are told.
+    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Whether a target is enqueued.
+    #[cfg(test)]
+    pub(super) fn has(&self, target: &Target) -> bool {
+        self.targets.contains(target)
+    }
+}

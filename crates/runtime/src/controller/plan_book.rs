@@ -1,0 +1,117 @@
+//! The Plans of all load balancers, and the number of the last change: every change of what is planned has a number, by
+//! which an agent's report is compared with what a consumer wants.
+
+use super::observed::PlanSeen;
+use super::plans::Plans;
+use bowline_api::names;
+use bowline_core::hash::PlanHash;
+use bowline_core::planner::Record;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct PlanBook {
+    plans: BTreeMap<Arc<str>, Plans>,
+    /// Plan objects that the relist under way has not shown.
+    unseen: BTreeSet<(Arc<str>, String)>,
+    change: u64,
+    /// Load balancers whose plan has a hash that the history of their agents does not have yet.
+    unnoted: BTreeSet<Arc<str>>,
+}
+
+impl PlanBook {
+    /// The number of the last change.
+    pub(super) fn change(&self) -> u64 {
+        self.change
+    }
+
+    /// Begins the next change: its number.
+    pub(super) fn begin_change(&mut self) -> u64 {
+        self.change += 1;
+        self.change
+    }
+
+    /// Load balancers that have Plans, or should have.
+    pub(super) fn load_balancers(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.plans.keys()
+    }
+
+    pub(super) fn get(&self, lb: &str) -> Option<&Plans> {
+        self.plans.get(lb)
+    }
+
+    pub(super) fn get_mut(&mut self, lb: &str) -> Option<&mut Plans> {
+        self.plans.get_mut(lb)
+    }
+
+    pub(super) fn entry(&mut self, lb: &Arc<str>) -> &mut Plans {
+        self.plans.entry(Arc::clone(lb)).or_default()
+    }
+
+    /// Whether nothing is planned for a load balancer, and no Plan of it exists.
+    pub(super) fn is_empty(&self, lb: &str) -> bool {
+        self.plans.get(lb).is_none_or(Plans::is_empty)
+    }
+
+    /// Whether all Plans of a load balancer are as they should be.
+    pub(super) fn is_settled(&self, lb: &str) -> bool {
+        self.plans.get(lb).is_none_or(Plans::is_settled)
+    }
+
+    /// The hash that all Plans of a load balancer will have, given the one of what is planned: fragments that this
+    /// version cannot read stay as they are.
+    pub(super) fn hash(&self, lb: &str, planned: PlanHash) -> PlanHash {
+        self.plans.get(lb).map_or(planned, |plans| plans.with_foreign(planned))
+    }
+
+    /// The hash that all Plans of a load balancer have together.
+    pub(super) fn shown(&self, lb: &str) -> PlanHash {
+        self.plans.get(lb).map(Plans::hash).unwrap_or_default()
+    }
+
+    /// The hash of a load balancer's plan may be another one.
+    pub(super) fn note(&mut self, lb: Arc<str>) {
+        self.unnoted.insert(lb);
+    }
+
+    /// Takes the load balancers whose plan may have another hash.
+    pub(super) fn take_unnoted(&mut self) -> BTreeSet<Arc<str>> {
+        std::mem::take(&mut self.unnoted)
+    }
+
+    /// A relist of Plans begins.
+    pub(super) fn begin(&mut self) {
+        let all = self.plans.iter().flat_map(|(lb, plans)| {
+            plans.names(lb).map(|name| (Arc::clone(lb), name)).collect::<Vec<_>>()
+        });
+        self.unseen = all.collect();
+    }
+
+    /// A relist of Plans has ended: the Plans that it did not show.
+    pub(super) fn done(&mut self) -> BTreeSet<(Arc<str>, String)> {
+        std::mem::take(&mut self.unseen)
+    }
+
+    /// A Plan was observed. False: it is the echo of a write that was answered before.
+    pub(super) fn is_news(&mut self, plan: &PlanSeen) -> bool {
+        self.unseen.remove(&(Arc::clone(&plan.load_balancer), plan.name.clone()));
+        self.entry(&plan.load_balancer).is_news(&plan.name, &plan.version)
+    }
+
+    /// A Plan is gone: what its consumers hold in it.
+    pub(super) fn gone(&mut self, lb: &Arc<str>, name: &str) -> Option<Record> {
+        if let Some(plans) = self.plans.get_mut(lb) {
+            plans.gone(name);
+        }
+        let index = names::plan_index(name)?;
+        Some(Record::new(Arc::clone(lb), index, std::iter::empty()))
+    }
+
+    /// Forgets a load balancer for which nothing is planned and of which no Plan exists.
+    pub(super) fn prune(&mut self, lb: &str) {
+        if self.is_empty(lb) {
+            self.plans.remove(lb);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Deciding: asks the machines, in this order, and hands what each decides to those that depend on it.
+//!
+//! ```text
+//!  requests ─▶ addresses ─▶ grants ─▶ ┐
+//!                                     ├─▶ planner ─▶ fragments, outcomes ─▶ Plans, statuses, Events
+//!  wants ────▶ admission ─▶ seats ──▶ ┘      │
+//!     ▲           ▲                          ├─▶ binder: claims that are wanted
+//!     └───────────┴── requests that changed ─┘
+//! ```
+//!
+//! A plan can change what a consumer asks for (a consumer that moves needs other addresses), and a grant the plan, so
+//! they take a few rounds. It enqueues; it writes nothing.
+
+use super::State;
+use crate::controller::addresses::{consumer_of, kind_of};
+use crate::controller::bindings;
+use crate::controller::consumers::{ConsumerKey, Moved, key, key_of, problems};
+use crate::controller::target::Target;
+use bowline_core::addresses::{self, Claim, Decision, HolderRef};
+use bowline_core::arrivals::{self, Moving};
+use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use bowline_core::outcome::{Outcome, Problem};
+use bowline_core::planner::{Event, FragmentChange, Grant};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Rounds of planner and address machine in a turn. What is left is decided in the next turn.
+const ROUNDS: usize = 3;
+
+impl State {
+    /// Decides what follows from all that was observed.
+    pub(in crate::controller) fn decide(&mut self, now: Instant) {
+        self.inherit_served();
+        self.end_served(now);
+        self.follow_moves(now);
+        for _ in 0..ROUNDS {
+            self.request_addresses();
+            self.allocate();
+            self.admit();
+            self.plan(now);
+            if !self.addresses.has_stale() {
+                break;
+            }
+        }
+        self.bind();
+        if std::mem::take(&mut self.begins) {
+            self.enqueue_everything();
+        }
+    }
+
+    /// What Plans and Addresses record may be served, whichever leader planned it: nothing of it is released before an
+    /// agent has applied the first plan of this one.
+    fn inherit_served(&mut self) {
+        if !self.is_complete() {
+            return;
+        }
+        let change = self.plans.change() + 1;
+        let recorded = self.planner.recorded();
+        let Some(inherited) = self.addresses.inherit(recorded, change) else { return };
+        for (lb, holders) in inherited.planned {
+            let consumers = holders.into_iter().filter_map(consumer_of).collect();
+            if let Some(plans) = self.plans.get_mut(&lb) {
+                plans.doubt(&consumers, change);
+            }
+        }
+        for (_, lb) in inherited.places {
+            if self.statuses.load_balancers.get(&lb).is_some() {
+                self.plans.note(lb);
+            }
+        }
+    }
+
+    /// What agents have proved not to serve any more may be released.
+    fn end_served(&mut self, now: Instant) {
+        let (agents, statuses) = (&self.agents, &self.statuses);
+        self.addresses
+            .end_served(|lb, change| agents.may_serve(lb, statuses.driven(lb), change, now));
+    }
+
+    /// Tells the planner which consumers have arrived on the load balancer that they move to.
+    fn follow_moves(&mut self, now: Instant) {
+        let moving = self.planner.moving().filter_map(|outcome| {
+            Some(Moving {
+                consumer: outcome.consumer.clone(),
+                load_balancer: outcome.load_balancer()?.clone(),
+                served: self.is_served(outcome, now),
+            })
+        });
+        let moving: Vec<_> = moving.collect();
+        for (consumer, lb) in self.arrivals.follow(moving, now) {
+            self.planner.handle(Event::Arrived(consumer, Some(lb)));
+        }
+    }
+
+    fn is_served(&self, outcome: &Outcome, now: Instant) -> bool {
+        let (kind, key) = key_of(&outcome.consumer);
+        let planned = self.consumers.planned(&(kind, key.clone())).unwrap_or_default();
+        let verdict = outcome.load_balancer().and_then(|lb| self.verdict(lb, now));
+        let shown = self.planner.has_status_address(kind, &key);
+        let shown = shown.then(|| self.statuses.points(kind, &key).unwrap_or_default());
+        let names = |lb: &str| self.provisions.hostnames(lb);
+        arrivals::is_served(outcome, verdict.as_ref(), planned.change, shown.as_deref(), names)
+    }
+
+    /// Tells the address machine what consumers ask for.
+    fn request_addresses(&mut self) {
+        for (kind, key) in self.addresses.take_stale() {
+            let claim = self.address_request(kind, &key);
+            self.addresses.request(kind, key, claim);
+        }
+        // No holder is gone before it is known what Plans hold for it.
+        if self.is_complete() {
+            self.addresses.sync();
+        }
+    }
+
+    pub(super) fn address_request(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Claim> {
+        let shown = self.statuses.addresses(kind, key)?;
+        match kind {
+            ConsumerKind::Service => self.planner.service_claim(key, shown),
+            ConsumerKind::LoadBalancer => self.planner.load_balancer_claim(&key.name, shown),
+            ConsumerKind::Ingress => None,
+        }
+    }
+
+    /// Takes what the address machine decided.
+    fn allocate(&mut self) {
+        let Some(changes) = self.addresses.take() else { return };
+        let addresses::Changes { writes, confirm, decisions, notices, pools } = changes;
+        self.outbox.enqueue_all(writes.iter().map(|write| Target::Address(write.address)));
+        self.outbox.enqueue_all(confirm.into_iter().map(Target::Holder));
+        for (holder, decision) in decisions {
+            let grant = decision.map(|decision| decision.grant()).unwrap_or_default();
+            match kind_of(holder.kind) {
+                Some(ConsumerKind::LoadBalancer) => self.grant_load_balancer(holder, grant),
+                Some(kind) => self.grant(kind, holder.key, grant),
+                None => self.outbox.enqueue(Target::ExternalIp(holder.key)),
+            }
+        }
+        for notice in notices {
+            if let Some(event) = notice.announcement() {
+                self.outbox.announce(event);
+            }
+        }
+        for (name, report) in pools {
+            let shown = self.statuses.pools.get(&name);
+            self.addresses.report_pool(name, report, shown, &mut self.outbox);
+        }
+    }
+
+    /// The addresses of a Service are these.
+    fn grant(&mut self, kind: ConsumerKind, key: ObjectKey, grant: Grant) {
+        self.planner.handle(Event::Granted(kind, key.clone(), grant));
+        if self.is_alone(kind, &key) {
+            let problems = self.problems_alone(&key);
+            self.consumers.tell((kind, key.clone()), problems, &mut self.outbox);
+        }
+        self.outbox.enqueue(Target::Consumer(kind, key));
+    }
+
+    /// The addresses of a load balancer are these; it serves all its consumers there, from the next change on.
+    fn grant_load_balancer(&mut self, holder: HolderRef, grant: Grant) {
+        let (lb, change) = (Arc::clone(&holder.key.name), self.plans.change() + 1);
+        let served = self.addresses.serve_holder(holder.clone(), &lb, grant.served(), change);
+        let key = holder.key.clone();
+        if served && self.statuses.load_balancers.get(&lb).is_some() {
+            self.plans.note(Arc::clone(&lb));
+            self.consumers.readdress((ConsumerKind::LoadBalancer, key.clone()), change);
+        }
+        if let Some(problem) = grant.problem.as_ref().filter(|it| !it.reason.is_passing())
+            && let Some(consumer) = consumer_of(holder)
+        {
+            self.outbox.warn(&consumer, problem);
+        }
+        self.planner.handle(Event::Granted(ConsumerKind::LoadBalancer, key, grant));
+        self.outbox.enqueue(Target::LoadBalancer(lb));
+    }
+
+    /// What the owner of a Service that has its address alone should be told.
+    fn problems_alone(&self, key: &ObjectKey) -> Vec<(ConsumerRef, Problem)> {
+        let Some(holder) = self.holder(ConsumerKind::Service, key) else { return Vec::new() };
+        let problem = self.addresses.decision(&holder).and_then(Decision::problem);
+        let problem = problem.filter(|it| !it.reason.is_passing());
+        consumer_of(holder).into_iter().zip(problem).collect()
+    }
+
+    /// Tells admission which consumers want seats, and the planner which have one.
+    fn admit(&mut self) {
+        self.seats.want(self.planner.wants());
+        let Some(changes) = self.seats.take(&mut self.outbox) else { return };
+        for (consumer, decision) in changes.decisions {
+            self.addresses.touch(consumer.kind, &key(&consumer));
+            self.planner.handle(Event::Admitted(consumer, decision));
+        }
+        for (consumer, lb, amounts) in changes.stays {
+            self.planner.handle(Event::Stays(consumer, lb, amounts));
+        }
+    }
+
+    /// Takes what the planner decided.
+    fn plan(&mut self, now: Instant) {
+        let changes = self.planner.take();
+        let change = self.plans.begin_change();
+        let mut load_balancers = BTreeSet::new();
+        for fragment in &changes.fragments {
+            self.plan_fragment(fragment, change, now);
+            load_balancers.insert(Arc::clone(&fragment.load_balancer));
+        }
+        for (consumer, outcome) in &changes.outcomes {
+            self.observe_outcome(consumer, outcome.as_ref(), change, now);
+        }
+        self.bindings.want(changes.wanted, changes.users);
+        for lb in load_balancers {
+            self.enqueue_load_balancer(&lb);
+            self.plans.note(lb);
+        }
+        for lb in self.plans.take_unnoted() {
+            let hash = self.plans.hash(&lb, self.planner.hash(&lb));
+            self.agents.planned(&lb, hash, change);
+            self.agents.shown(&lb, self.plans.shown(&lb));
+        }
+    }
+
+    /// A consumer wants something else on a load balancer.
+    fn plan_fragment(&mut self, fragment: &FragmentChange, change: u64, now: Instant) {
+        let FragmentChange { load_balancer: lb, consumer, parts } = fragment;
+        let certificates = &self.certificates;
+        let lacks = |hash: &Arc<str>| certificates.lacks(lb, hash);
+        self.plans.entry(lb).want_certified(consumer, parts, change, lacks);
+        let listeners = parts.iter().flat_map(|part| &part.listeners);
+        let addresses = listeners.map(|listener| listener.address).collect();
+        self.addresses.serve(consumer, lb, addresses, change);
+        let who = key_of(consumer);
+        // A fragment on a load balancer that the consumer leaves says nothing about the one that it moves to.
+        let goes = self.planner.outcome(who.0, &who.1).and_then(Outcome::load_balancer);
+        if goes.is_none_or(|goes| goes == lb) {
+            self.consumers.replan(who, change, now);
+        }
+    }
+
+    /// Something else became of a consumer.
+    fn observe_outcome(
+        &mut self,
+        consumer: &ConsumerRef,
+        outcome: Option<&Outcome>,
+        change: u64,
+        now: Instant,
+    ) {
+        let who: ConsumerKey = key_of(consumer);
+        let Moved { left, elsewhere, concerned } =
+            self.consumers.observe(&who, outcome, change, now);
+        if elsewhere && let Some(lb) = outcome.and_then(Outcome::load_balancer) {
+            self.plans.note(Arc::clone(lb));
+        }
+        if left.is_some() && self.arrivals.departed(consumer) {
+            self.planner.handle(Event::Arrived(consumer.clone(), None));
+        }
+        if who.0 == ConsumerKind::Service {
+            self.addresses.touch(who.0, &who.1);
+        }
+        let problems = match self.is_alone(who.0, &who.1) {
+            true => self.problems_alone(&who.1),
+            false => outcome.iter().copied().flat_map(problems).collect(),
+        };
+        self.consumers.tell(who.clone(), problems, &mut self.outbox);
+        self.outbox.enqueue_all(concerned.into_iter().map(Target::LoadBalancer));
+        self.outbox.enqueue(Target::Consumer(who.0, who.1));
+    }
+
+    /// Takes what the binder decided.
+    fn bind(&mut self) {
+        let statuses = &self.statuses;
+        let news = |op: &_| {
+            let key = bindings::target(op).map(|target| &target.key)?;
+            let claim = statuses.claims.get(key);
+            bindings::news(op, claim, statuses.load_balancers.get(&key.name))
+        };
+        self.bindings.decide(news, &mut self.outbox);
+    }
+
+    /// This process has begun to lead: every target is looked at, and every problem announced.
+    fn enqueue_everything(&mut self) {
+        self.consumers.tell_all_again(&mut self.outbox);
+        let (statuses, outbox) = (&self.statuses, &mut self.outbox);
+        let consumer = |kind| move |key: &ObjectKey| Target::Consumer(kind, key.clone());
+        outbox.enqueue_all(statuses.services.keys().map(consumer(ConsumerKind::Service)));
+        outbox.enqueue_all(statuses.ingresses.keys().map(consumer(ConsumerKind::Ingress)));
+        outbox.enqueue_all(statuses.pools.keys().cloned().map(Target::Pool));
+        outbox.enqueue_all(statuses.external_ips.keys().cloned().map(Target::ExternalIp));
+        outbox.enqueue_all(statuses.claims.keys().cloned().map(Target::Claim));
+        let load_balancers: BTreeSet<_> = statuses
+            .load_balancers
+            .keys()
+            .chain(self.plans.load_balancers())
+            .chain(self.certificates.load_balancers())
+            .cloned()
+            .collect();
+        for lb in load_balancers {
+            self.enqueue_load_balancer(&lb);
+        }
+        self.provisions.touch_all(&mut self.outbox);
+    }
+}

@@ -1,0 +1,170 @@
+//! The status of a LoadBalancer: what it should say, how often it is written, and the write that makes it so.
+
+use super::State;
+use crate::controller::render;
+use crate::controller::target::{Next, Target, Tried};
+use crate::controller::writer::Write;
+use bowline_api::load_balancer::LoadBalancerPhase;
+use bowline_api::names;
+use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::objects::LoadBalancer;
+use bowline_core::programmed::{Pending, Verdict};
+use bowline_core::status::{self, BEHIND, Condition, Known, Undone, Waiting};
+use bowline_core::update::{Extent, Refusal};
+use k8s_openapi::jiff::Timestamp;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The least time between two writes of a LoadBalancer's lists.
+pub(super) const GAP: Duration = Duration::from_millis(250);
+
+/// When the statuses of load balancers were written, and since when they are behind.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// Since when the agents of a load balancer are behind its plan.
+    behind: HashMap<Arc<str>, Instant>,
+    written: HashMap<Arc<str>, Instant>,
+    /// How often the consumers of a load balancer were gone through for its status.
+    #[cfg(test)]
+    pub(super) walks: usize,
+}
+
+impl Pace {
+    /// A load balancer is deleted.
+    pub(super) fn forget(&mut self, lb: &str) {
+        self.behind.remove(lb);
+        self.written.remove(lb);
+    }
+
+    /// The agents of a load balancer are behind its plan, or are not: until when its status does not say so. A change
+    /// on its way is not worth two writes.
+    fn behind(&mut self, lb: &Arc<str>, is_behind: bool, now: Instant) -> Option<Instant> {
+        if !is_behind {
+            self.behind.remove(lb);
+            return None;
+        }
+        let until = *self.behind.entry(Arc::clone(lb)).or_insert(now) + BEHIND;
+        (now < until).then_some(until)
+    }
+
+    /// When lists may be written again, if not now.
+    fn next(&self, lb: &str, now: Instant) -> Option<Instant> {
+        self.written.get(lb).map(|at| *at + GAP).filter(|at| now < *at)
+    }
+}
+
+impl State {
+    pub(super) fn next_load_balancer(
+        &mut self,
+        lb: &Arc<str>,
+        now: Instant,
+        clock: Timestamp,
+    ) -> Next {
+        let Some(shown) = self.statuses.load_balancers.get(lb) else { return Next::Nothing };
+        let Some(known) = self.planner.load_balancer(lb) else { return Next::Nothing };
+        let verdict = self.verdict(lb, now);
+        let before = &shown.status.status;
+        let running = before.phase == Some(LoadBalancerPhase::Running);
+        let mut waiting = status::waiting(verdict.as_ref());
+        let is_behind = waiting == Some(Waiting::Agent(Pending::AgentBehind)) && running;
+        let again = self.pace.behind(lb, is_behind, now);
+        if again.is_some() {
+            waiting = None;
+        }
+        // The Lease may be of agents that died before this leader watched: their end, or their next renewal, shows.
+        if self.agents.are_unsure(lb) && waiting.is_none() && !running {
+            return Next::Nothing;
+        }
+        // Lists that change often are written now and then, and not gone through in between.
+        if let Some(at) = self.pace.next(lb, now).filter(|_| running == waiting.is_none()) {
+            return Next::Later(at);
+        }
+        #[cfg(test)]
+        {
+            self.pace.walks += 1;
+        }
+        let made = self.provisions.condition(lb);
+        let said = render::condition_of(&before.conditions, names::CONDITION_ASSIGNED);
+        let assigned = self.assigned(lb, said);
+        let reported = self.agents.refused(lb).iter().chain(self.certificates.withheld(lb));
+        let undone: Vec<_> = reported.cloned().collect();
+        let want = status::load_balancer(Known {
+            name: lb,
+            verdict: verdict.as_ref(),
+            addresses: self.addresses_in_force(known, verdict.as_ref()),
+            consumers: self.planner.consumers(lb),
+            refused: self.planner.refused(lb),
+            undone: &undone,
+            catching_up: again.is_some(),
+            unreclaimed: render::unreclaimed(before),
+            made: made.as_ref(),
+            assigned: assigned.as_ref(),
+        });
+        let hostnames = self.provisions.hostnames(lb);
+        let mut rendered = render::load_balancer(want, hostnames, shown, clock);
+        if let Some(made) = made {
+            let (type_, before) = (names::CONDITION_PROVISIONED, &rendered.conditions);
+            rendered.conditions =
+                render::with_condition(before, type_, &made, shown.generation, clock);
+        }
+        let type_ = names::CONDITION_ASSIGNED;
+        match assigned {
+            None => rendered.conditions.retain(|it| it.type_ != type_),
+            Some(assigned) => {
+                let before = &rendered.conditions;
+                rendered.conditions =
+                    render::with_condition(before, type_, &assigned, shown.generation, clock);
+            }
+        }
+        if rendered == *before {
+            return again.map_or(Next::Nothing, Next::Later);
+        }
+        let tried = Tried::at(&shown.version);
+        let patch = render::load_balancer_patch(&rendered, &shown.version);
+        self.pace.written.insert(Arc::clone(lb), now);
+        if again.is_some() {
+            // Looked at again when the answer comes.
+            self.outbox.enqueue(Target::LoadBalancer(Arc::clone(lb)));
+        }
+        Next::Write(Write::LoadBalancer(Arc::clone(lb), patch), tried)
+    }
+
+    /// What the status of a load balancer is to say of its addresses, where it says this now.
+    fn assigned(&self, lb: &Arc<str>, before: Option<Condition>) -> Option<Condition> {
+        let (kind, key) = (ConsumerKind::LoadBalancer, ObjectKey::new("", Arc::clone(lb)));
+        self.address_request(kind, &key).filter(|claim| !claim.wants_nothing())?;
+        let holder = self.holder(kind, &key);
+        let decision = holder.and_then(|it| self.addresses.decision(&it));
+        bowline_core::addresses::assigned(decision, before)
+    }
+
+    /// The addresses that a load balancer shows: one of its pool when its agents have applied the plan that has it, and
+    /// until then what it showed before and still has.
+    fn addresses_in_force(&self, lb: &LoadBalancer, verdict: Option<&Verdict>) -> Vec<IpAddr> {
+        let (kind, key) = (ConsumerKind::LoadBalancer, ObjectKey::new("", Arc::clone(&lb.name)));
+        let addresses = self.planner.addresses(lb);
+        let of_pool = lb.addresses.is_empty() && lb.address_pool.is_some();
+        let shown = self.statuses.addresses(kind, &key).unwrap_or_default();
+        let planned = self.consumers.planned(&(kind, key)).filter(|_| of_pool);
+        let (Some(planned), Some(verdict)) = (planned, verdict) else { return addresses };
+        let draining = self.planner.draining(lb);
+        let (undone, unlisted) = match draining.is_empty() {
+            true => Default::default(),
+            false => self.closed(&lb.name),
+        };
+        let progress = status::progress(Some(verdict), planned.change, undone, unlisted);
+        status::in_force(&progress, &addresses, draining, &shown)
+    }
+
+    /// What agents could not open of all that is on a load balancer, and how many refusals are not named.
+    fn closed(&self, lb: &Arc<str>) -> (Undone, usize) {
+        let Some(joint) = self.agents.joint(lb) else { return Default::default() };
+        // What is served for another consumer is open.
+        let shut =
+            |it: &&Refusal| matches!(it.extent, Extent::Listener(_)) && it.unserved().is_none();
+        let refusals = joint.refused.iter().filter(shut);
+        (Undone::of(refusals, self.listeners_on(lb)), joint.unlisted.count)
+    }
+}

@@ -1,0 +1,282 @@
+//! Observing: hands each event of a watch to the parts that it concerns, and enqueues the targets that may need a write.
+//! It decides nothing; machines are asked in `decide`.
+
+mod agents;
+mod load_balancers;
+mod plans;
+
+use super::State;
+use crate::controller::observed::{
+    ClaimSeen, CookiesSeen, IngressSeen, Observed, PoolSeen, ServiceSeen,
+};
+use crate::controller::shown::{ClaimShown, ExternalIpShown, Shown};
+use crate::controller::target::Target;
+use crate::watch::Seen;
+use bowline_api::LoadBalancerClassSpec;
+use bowline_core::addresses::Record;
+use bowline_core::binder::Class;
+use bowline_core::dns::{Name, Report};
+use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::objects::Namespace;
+use bowline_core::planner::{Event, Kind, Object};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+impl State {
+    /// Takes in an event of a watch.
+    pub(in crate::controller) fn observe(&mut self, observed: Observed, now: Instant) {
+        match observed {
+            Observed::Service(seen) => self.observe_service(seen),
+            Observed::Ingress(seen) => self.observe_ingress(seen),
+            Observed::IngressClass(seen) => self.observe_planned(Kind::IngressClass, seen, |it| {
+                (ObjectKey::new("", Arc::clone(&it.name)), Object::IngressClass(it))
+            }),
+            Observed::TlsSecret(seen) => self.observe_planned(Kind::TlsSecret, seen, |it| {
+                (it.key.clone(), Object::TlsSecret(it))
+            }),
+            Observed::Namespace(seen) => self.observe_namespace(seen),
+            Observed::LoadBalancer(seen) => self.observe_load_balancer(seen),
+            Observed::Claim(seen) => self.observe_claim(seen),
+            Observed::Class(seen) => self.observe_class(seen),
+            Observed::Plan(seen) => self.observe_plan(seen),
+            Observed::Certificates(seen) => self.observe_certificates(seen),
+            Observed::Cookies(seen) => self.observe_cookies(seen),
+            Observed::Lease(seen) => {
+                if matches!(seen, Seen::Done) {
+                    self.listed.insert("Lease");
+                }
+                let news = self.agents.observe(seen, now);
+                news.iter().for_each(|news| self.agents_changed(news));
+            }
+            Observed::Pool(seen) => self.observe_pool(seen),
+            Observed::Address(seen) => self.observe_address(seen),
+            Observed::ExternalIp(seen) => self.observe_external_ip(seen),
+            Observed::Node(seen) => self.observe_node(seen),
+            Observed::Proxies(Seen::Apply(lb) | Seen::Delete(lb)) => {
+                self.provisions.touch(&lb, &mut self.outbox);
+            }
+            Observed::Proxies(Seen::Begin | Seen::Done) => {}
+        }
+    }
+
+    /// Time has passed: renewals of agents may have expired.
+    pub(in crate::controller) fn tick(&mut self, now: Instant) {
+        for news in self.agents.tick(now) {
+            self.agents_changed(&news);
+        }
+        let dead = self
+            .agents
+            .load_balancers()
+            .filter(|lb| !self.agents.dead(lb, self.provisions.is_reached(lb), now).is_empty());
+        self.outbox.enqueue_all(dead.map(|lb| Target::Agents(Arc::clone(lb))));
+    }
+
+    /// A DNS name was looked up.
+    pub(in crate::controller) fn found(&mut self, name: Name, report: Report) {
+        let services = self.addresses.found(name, report);
+        let services = services.into_iter().map(|key| Target::Consumer(ConsumerKind::Service, key));
+        self.outbox.enqueue_all(services);
+    }
+
+    /// Hands an object of a kind that concerns the planner alone.
+    fn observe_planned<T>(
+        &mut self,
+        kind: Kind,
+        seen: Seen<T>,
+        of: impl FnOnce(T) -> (ObjectKey, Object),
+    ) {
+        self.planner.handle(match seen {
+            Seen::Begin => Event::Begin(kind),
+            Seen::Apply(it) => Event::Apply(Box::new(of(it).1)),
+            Seen::Delete(it) => Event::Delete(kind, of(it).0),
+            Seen::Done => Event::Done(kind),
+        });
+    }
+
+    fn observe_service(&mut self, seen: Seen<Box<ServiceSeen>>) {
+        if let Seen::Apply(it) | Seen::Delete(it) = &seen {
+            self.provisions.touch_service(&it.planned.key, &mut self.outbox);
+            self.addresses.touch(ConsumerKind::Service, &it.planned.key);
+        }
+        let planned = match seen {
+            Seen::Begin => {
+                self.statuses.services.begin();
+                Seen::Begin
+            }
+            Seen::Apply(it) => {
+                let (ServiceSeen { planned, shown }, kind) = (*it, ConsumerKind::Service);
+                self.statuses.services.put(planned.key.clone(), shown);
+                self.outbox.enqueue(Target::Consumer(kind, planned.key.clone()));
+                Seen::Apply(planned)
+            }
+            Seen::Delete(it) => {
+                self.statuses.services.remove(&it.planned.key);
+                Seen::Delete(it.planned)
+            }
+            Seen::Done => {
+                self.statuses.services.done();
+                self.addresses.relisted(ConsumerKind::Service);
+                Seen::Done
+            }
+        };
+        self.observe_planned(Kind::Service, planned, |it| (it.key.clone(), Object::Service(it)));
+    }
+
+    fn observe_ingress(&mut self, seen: Seen<Box<IngressSeen>>) {
+        let planned = match seen {
+            Seen::Begin => {
+                self.statuses.ingresses.begin();
+                Seen::Begin
+            }
+            Seen::Apply(it) => {
+                let (IngressSeen { planned, shown }, kind) = (*it, ConsumerKind::Ingress);
+                self.statuses.ingresses.put(planned.key.clone(), shown);
+                self.outbox.enqueue(Target::Consumer(kind, planned.key.clone()));
+                Seen::Apply(planned)
+            }
+            Seen::Delete(it) => {
+                self.statuses.ingresses.remove(&it.planned.key);
+                Seen::Delete(it.planned)
+            }
+            Seen::Done => {
+                self.statuses.ingresses.done();
+                Seen::Done
+            }
+        };
+        self.observe_planned(Kind::Ingress, planned, |it| (it.key.clone(), Object::Ingress(it)));
+    }
+
+    fn observe_namespace(&mut self, seen: Seen<Namespace>) {
+        self.bindings.observe_namespace(&seen);
+        self.addresses.observe_namespace(&seen);
+        self.observe_planned(Kind::Namespace, seen, |it| {
+            (ObjectKey::new("", Arc::clone(&it.name)), Object::Namespace(it))
+        });
+    }
+
+    fn observe_claim(&mut self, seen: Seen<Box<ClaimSeen>>) {
+        self.bindings.observe_claim(seen.as_ref().map(|it| &it.shown.status.known));
+        let planned = match seen {
+            Seen::Begin => {
+                self.statuses.claims.begin();
+                Seen::Begin
+            }
+            Seen::Apply(it) => {
+                self.put_claim(it.shown);
+                Seen::Apply(it.planned)
+            }
+            Seen::Delete(it) => {
+                self.statuses.claims.remove(&it.planned.key);
+                Seen::Delete(it.planned)
+            }
+            Seen::Done => {
+                self.statuses.claims.done();
+                Seen::Done
+            }
+        };
+        self.observe_planned(Kind::Claim, planned, |it| (it.key.clone(), Object::Claim(it)));
+    }
+
+    /// The watch, or the answer to a write, shows a claim. It brings back none that was deleted meanwhile.
+    pub(super) fn put_claim(&mut self, shown: Shown<ClaimShown>) {
+        if self.bindings.is_buried(&shown.status.known.uid) {
+            return;
+        }
+        let key = shown.status.known.key.clone();
+        self.statuses.claims.put(key.clone(), shown);
+        self.outbox.enqueue(Target::Claim(key));
+    }
+
+    fn observe_class(&mut self, seen: Seen<(Class, Arc<LoadBalancerClassSpec>)>) {
+        let (applied, done) = (matches!(seen, Seen::Apply(_)), matches!(seen, Seen::Done));
+        self.bindings.observe_class(seen);
+        if applied {
+            self.provisions.touch_all(&mut self.outbox);
+        }
+        if done {
+            self.listed.insert("LoadBalancerClass");
+        }
+    }
+
+    fn observe_cookies(&mut self, seen: Seen<CookiesSeen>) {
+        match seen {
+            Seen::Apply(secret) | Seen::Delete(secret) if secret.load_balancer.is_empty() => {}
+            Seen::Begin => self.statuses.cookies.begin(),
+            Seen::Apply(secret) => {
+                self.outbox.enqueue(Target::Cookies(Arc::clone(&secret.load_balancer)));
+                self.statuses.cookies.put(secret.load_balancer, secret.shown);
+            }
+            Seen::Delete(secret) => {
+                self.statuses.cookies.remove(&secret.load_balancer);
+                self.outbox.enqueue(Target::Cookies(secret.load_balancer));
+            }
+            Seen::Done => {
+                self.listed.insert("cookies");
+                self.statuses.cookies.done();
+                let all = self.statuses.load_balancers.keys();
+                self.outbox.enqueue_all(all.map(|lb| Target::Cookies(Arc::clone(lb))));
+            }
+        }
+    }
+
+    fn observe_pool(&mut self, seen: Seen<PoolSeen>) {
+        match &seen {
+            Seen::Begin => self.statuses.pools.begin(),
+            Seen::Apply(PoolSeen { pool, shown }) => {
+                self.statuses.pools.put(Arc::clone(&pool.name), shown.clone());
+                self.outbox.enqueue(Target::Pool(Arc::clone(&pool.name)));
+            }
+            Seen::Delete(PoolSeen { pool, .. }) => self.statuses.pools.remove(&pool.name),
+            Seen::Done => {
+                self.statuses.pools.done();
+                self.listed.insert("AddressPool");
+            }
+        }
+        self.addresses.observe_pool(seen);
+    }
+
+    fn observe_address(&mut self, seen: Seen<Option<Record>>) {
+        if matches!(seen, Seen::Done) {
+            self.listed.insert("Address");
+        }
+        self.addresses.observe_address(seen);
+    }
+
+    fn observe_node(&mut self, seen: Seen<(Arc<str>, Vec<IpAddr>)>) {
+        if matches!(seen, Seen::Done) {
+            self.listed.insert("Node");
+        }
+        self.addresses.observe_node(seen);
+    }
+
+    fn observe_external_ip(&mut self, seen: Seen<Box<Shown<ExternalIpShown>>>) {
+        match seen {
+            Seen::Begin => {
+                self.statuses.external_ips.begin();
+                self.addresses.observe_external_ip(Seen::Begin);
+            }
+            Seen::Apply(shown) => self.put_external_ip(*shown),
+            Seen::Delete(shown) => {
+                self.statuses.external_ips.remove(&shown.status.claim.holder.key);
+                self.addresses.observe_external_ip(Seen::Delete(shown.status.claim));
+            }
+            Seen::Done => {
+                self.statuses.external_ips.done();
+                self.addresses.observe_external_ip(Seen::Done);
+                self.listed.insert("ExternalIP");
+            }
+        }
+    }
+
+    /// The watch, or the answer to a write, shows an ExternalIP. The watch may be behind the answer: then the newer
+    /// one is told again, or the end of a relist would mean that it is deleted.
+    pub(super) fn put_external_ip(&mut self, shown: Shown<ExternalIpShown>) {
+        let key = shown.status.claim.holder.key.clone();
+        self.statuses.external_ips.put(key.clone(), shown);
+        if let Some(known) = self.statuses.external_ips.get(&key) {
+            self.addresses.observe_external_ip(Seen::Apply(known.status.claim.clone()));
+        }
+        self.outbox.enqueue(Target::ExternalIp(key));
+    }
+}

@@ -1,0 +1,288 @@
+//! The answers to writes: each goes to the part that wanted the write, and enqueues what waits for it.
+
+use super::State;
+use crate::controller::plans::PlanWrite;
+use crate::controller::target::{Target, Tried};
+use crate::controller::writer::bindings::{Answer, Found};
+use crate::controller::writer::provisions::Provisioned;
+use crate::controller::writer::{Status, Write, Written};
+use crate::observe::Change;
+use crate::watch::Seen;
+use bowline_api::names;
+use bowline_core::announce::{Announcement, Severity};
+use bowline_core::binder;
+use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use bowline_core::planner::{Event, Read};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// So long a Plan of which the API drops fields is not written again.
+const OLD_KIND: Duration = Duration::from_secs(60);
+
+impl State {
+    /// A write is sent: from now on a Plan may hold what is written, whatever the watch shows of it.
+    pub(in crate::controller) fn sends(&mut self, target: &Target, write: &Write) {
+        if let (Target::Plans(lb), Write::Plan(plan, _)) = (target, write) {
+            debug_assert_eq!(plan.name, names::plan_name(lb, plan.write.index()));
+            self.planner.handle(Event::Writing(plan.record()));
+        }
+    }
+
+    /// The API refused a write: nothing of it is there.
+    pub(in crate::controller) fn unwritten(&mut self, target: &Target, tried: &Tried) {
+        if let (Target::Plans(lb), Some(index)) = (target, names::plan_index(&tried.name)) {
+            self.planner.handle(Event::WriteFailed(Arc::clone(lb), index));
+        }
+    }
+
+    /// A write has succeeded: the change of it that people may want to see.
+    pub(in crate::controller) fn wrote(
+        &mut self,
+        target: &Target,
+        written: Written,
+        now: Instant,
+    ) -> Option<Change> {
+        match (target, written) {
+            (Target::Consumer(kind, key), Written::Status(status)) => {
+                return self.wrote_consumer(*kind, key, status);
+            }
+            (Target::LoadBalancer(lb), Written::Status(Status::LoadBalancer(shown))) => {
+                self.put_load_balancer(lb, *shown);
+                let key = ObjectKey::new("", Arc::clone(lb));
+                self.addresses.touch(ConsumerKind::LoadBalancer, &key);
+                self.acknowledge(ConsumerKind::LoadBalancer, &key);
+            }
+            (target, Written::Binding(id, answer)) => {
+                self.bindings.answered(target, id, &answer, &mut self.outbox);
+                self.put_found(answer);
+            }
+            (Target::Binding(lb), Written::Seats(id, answer)) => {
+                self.seats.answered(lb, id, &answer);
+                self.put_found(answer);
+            }
+            (Target::Claim(_), Written::Claim(shown))
+                if !self.bindings.is_buried(&shown.status.known.uid) =>
+            {
+                self.bindings.observe_claim(Seen::Apply(&shown.status.known));
+                self.put_claim(*shown);
+            }
+            (Target::Provision(lb), Written::Provisioned(after)) => {
+                self.provisioned(lb, &after, now);
+            }
+            (Target::Job(lb), Written::Deprovisioned(id, result)) => {
+                if let Some(result) = self.provisions.removed(lb, result, now, &mut self.outbox) {
+                    self.bindings.finish_job(lb, id, result);
+                }
+            }
+            (_, Written::LookedFor(subject, version)) => {
+                self.bindings.looked_for(subject, version);
+            }
+            (_, Written::Leaver(consumer, lb, found)) => {
+                self.looked_at(consumer, lb, found.as_deref());
+            }
+            (Target::Plans(lb), Written::Plan(done, version)) => {
+                self.wrote_plan(lb, *done, version, now);
+            }
+            (Target::Certificates(lb), Written::Certificates(done, version)) => {
+                self.certificates.entry(lb).wrote(done.write, version);
+                self.outbox.enqueue(target.clone());
+                self.outbox.enqueue(Target::Plans(Arc::clone(lb)));
+            }
+            (Target::Certificates(lb), Written::Fetched(fetched, missed)) => {
+                self.certificates.entry(lb).fetched(fetched, missed, now);
+                self.outbox.enqueue(target.clone());
+            }
+            (Target::Address(address), Written::Address(id, result)) => {
+                self.addresses.wrote(*address, id, result);
+            }
+            (_, Written::Confirmed(holder, exists)) => self.addresses.confirmed(holder, exists),
+            (Target::Pool(name), Written::Pool(shown)) => {
+                self.statuses.pools.put(Arc::clone(name), *shown);
+                self.outbox.enqueue(target.clone());
+            }
+            (Target::ExternalIp(_), Written::ExternalIp(after)) => self.put_external_ip(*after),
+            (Target::Agents(lb), Written::Agents(removed)) => {
+                if let Some(news) = self.agents.removed(lb, &removed) {
+                    self.agents_changed(&news);
+                }
+            }
+            (Target::Cookies(lb), Written::Cookies(shown)) => {
+                self.statuses.cookies.put(Arc::clone(lb), shown);
+                self.outbox.enqueue(target.clone());
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// The status of a Service or Ingress was written: where it can be reached, if that is news.
+    fn wrote_consumer(
+        &mut self,
+        kind: ConsumerKind,
+        key: &ObjectKey,
+        status: Status,
+    ) -> Option<Change> {
+        let before = self.live(kind, key);
+        match status {
+            Status::Service(shown) => {
+                self.statuses.services.put(key.clone(), shown);
+                self.addresses.touch(kind, key);
+                self.acknowledge(kind, key);
+            }
+            Status::Ingress(shown) => self.statuses.ingresses.put(key.clone(), shown),
+            Status::LoadBalancer(_) => {}
+        }
+        self.live(kind, key).filter(|after| before.as_ref() != Some(after))
+    }
+
+    /// Where a consumer can be reached, as its status says now.
+    fn live(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Change> {
+        let points = self.statuses.points(kind, key)?;
+        let consumer = self.planner.outcome(kind, key)?.consumer.clone();
+        (!points.is_empty()).then_some(Change::Live { consumer, points })
+    }
+
+    /// The answer to a write shows a load balancer or claim.
+    fn put_found(&mut self, answer: Answer) {
+        let (Answer::Ok(Some(found)) | Answer::Conflict(Some(found))) = answer else { return };
+        match found {
+            Found::LoadBalancer(shown) => {
+                let lb = Arc::clone(&shown.status.known.name);
+                self.put_load_balancer(&lb, *shown);
+            }
+            Found::Claim(shown) => self.put_claim(*shown),
+        }
+    }
+
+    fn wrote_plan(
+        &mut self,
+        lb: &Arc<str>,
+        done: PlanWrite,
+        version: Option<String>,
+        now: Instant,
+    ) {
+        let plans = self.plans.entry(lb);
+        let news = version.as_deref().is_none_or(|version| plans.is_news(&done.name, version));
+        if news {
+            self.planner.handle(Event::Recorded(done.record()));
+        }
+        // The API has changed nothing, and what it has is not what was sent.
+        let kept = version.is_some() && version == done.version;
+        if kept && !news && plans.lacks(&done.write) {
+            tracing::warn!(
+                plan = done.name,
+                "the API drops fields of this Plan: its CustomResourceDefinition is older than this \
+                 controller. Apply deploy/crds"
+            );
+            plans.refused(&done.name, now + OLD_KIND);
+        }
+        plans.wrote(done.write, version);
+        let (first, hash) = (plans.first_unwritten(), plans.hash());
+        let all = first.map_or(self.plans.change(), |first| first.saturating_sub(1));
+        self.agents.written(lb, hash, all);
+        self.plans.prune(lb);
+        self.outbox.enqueue(Target::Plans(Arc::clone(lb)));
+        self.outbox.enqueue(Target::Certificates(Arc::clone(lb)));
+    }
+
+    /// The objects that serve a load balancer of a class were looked at.
+    pub(super) fn provisioned(&mut self, lb: &Arc<str>, after: &Provisioned, now: Instant) {
+        let uid = self.uid(lb);
+        let known = self.provisions.provisioned(lb, uid, after, now, &mut self.outbox);
+        if let Some(reach) = after.reach.as_ref().filter(|_| known) {
+            self.reached(lb, reach);
+        }
+    }
+
+    /// A consumer that seems to have left a load balancer, as a read shows it. None: it is deleted.
+    fn looked_at(&mut self, consumer: ConsumerRef, lb: Arc<str>, found: Option<&Read>) {
+        let claim = |it: &(ObjectKey, Option<Arc<str>>)| binder::ClaimRef {
+            key: it.0.clone(),
+            uid: it.1.clone(),
+        };
+        let planned = self.planner.load_balancer(&lb);
+        let planned = planned.map(|lb| lb.claim.as_ref().map(claim));
+        let shown = self.statuses.load_balancers.get(&lb);
+        let shown = shown.map(|shown| shown.status.known.tie.claim.clone());
+        // While the planner does not know the load balancer as it is, no consumer has left it.
+        let wants = found.is_some_and(|read| {
+            planned != shown
+                || self.planner.belongs(read, &lb)
+                || self.planner.keeps(&consumer, &lb)
+        });
+        self.seats.confirmed(consumer, lb, wants);
+    }
+
+    /// Whether the object that a write concerned is still at the version that the write replaces, as far as is known.
+    pub(in crate::controller) fn is_at(&self, target: &Target, tried: &Tried) -> bool {
+        let statuses = &self.statuses;
+        let known = match target {
+            Target::Consumer(ConsumerKind::Service, key) => {
+                statuses.services.get(key).map(|shown| &*shown.version)
+            }
+            Target::Consumer(_, key) => statuses.ingresses.get(key).map(|shown| &*shown.version),
+            Target::LoadBalancer(lb) => {
+                statuses.load_balancers.get(lb).map(|shown| &*shown.version)
+            }
+            Target::Plans(lb) => self.plans.get(lb).and_then(|plans| plans.version(&tried.name)),
+            Target::Certificates(lb) => {
+                self.certificates.get(lb).and_then(|it| it.version(&tried.name))
+            }
+            Target::Pool(name) => statuses.pools.get(name).map(|shown| &*shown.version),
+            Target::ExternalIp(key) => statuses.external_ips.get(key).map(|shown| &*shown.version),
+            Target::Claim(key) => statuses.claims.get(key).map(|shown| &*shown.version),
+            Target::Cookies(lb) => statuses.cookies.get(lb).map(|shown| &*shown.version),
+            Target::Address(_)
+            | Target::Holder(_)
+            | Target::Subject(_)
+            | Target::Leaver(..)
+            | Target::Binding(_)
+            | Target::Agents(_)
+            | Target::Provision(_)
+            | Target::Job(_) => None,
+        };
+        known == tried.version.as_deref()
+    }
+
+    /// An object could not be written: the others of its target go on until then. False: the target is one object.
+    pub(in crate::controller) fn refused_write(
+        &mut self,
+        target: &Target,
+        tried: &Tried,
+        until: Instant,
+    ) -> bool {
+        match target {
+            _ if tried.name.is_empty() => return false,
+            Target::Plans(lb) => {
+                if let Some(plans) = self.plans.get_mut(lb) {
+                    plans.refused(&tried.name, until);
+                }
+            }
+            Target::Certificates(lb) => {
+                if let Some(certificates) = self.certificates.get_mut(lb) {
+                    certificates.refused(&tried.name, until);
+                }
+            }
+            _ => return false,
+        }
+        self.outbox.enqueue(target.clone());
+        true
+    }
+
+    /// A Secret that is not ours has the name of one of ours: the load balancer's administrator is told.
+    pub(in crate::controller) fn taken(&mut self, target: &Target, tried: &Tried) {
+        let (Target::Cookies(lb) | Target::Certificates(lb)) = target else { return };
+        let Some(uid) = self.uid(lb) else { return };
+        let (kind, name) = (ConsumerKind::LoadBalancer, Arc::clone(lb));
+        let message = format!(
+            "Secret {} is of another type and in the way of Bowline's: delete it",
+            tried.name
+        );
+        self.outbox.announce(Announcement {
+            object: ConsumerRef { kind, namespace: "".into(), name, uid }.into(),
+            severity: Severity::Warning,
+            reason: "NameTaken".into(),
+            message: message.into(),
+        });
+    }
+}

@@ -1,0 +1,57 @@
+//! What the API shows of the objects whose status the leader writes: one board for each kind. Watches and the
+//! answers to writes fill them; the newer version counts.
+
+use super::render;
+use super::shown::{
+    Board, ClaimShown, CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown,
+};
+use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::point::Point;
+use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Statuses {
+    pub(super) services: Board<ObjectKey, ServiceShown>,
+    pub(super) ingresses: Board<ObjectKey, Vec<IngressLoadBalancerIngress>>,
+    pub(super) load_balancers: Board<Arc<str>, LoadBalancerShown>,
+    pub(super) claims: Board<ObjectKey, ClaimShown>,
+    pub(super) cookies: Board<Arc<str>, CookiesShown>,
+    pub(super) pools: Board<Arc<str>, PoolShown>,
+    pub(super) external_ips: Board<ObjectKey, ExternalIpShown>,
+}
+
+impl Statuses {
+    /// Whether this build drives a load balancer. None: it does not exist.
+    pub(super) fn driven(&self, lb: &Arc<str>) -> Option<bool> {
+        self.load_balancers.get(lb).map(|shown| shown.status.driven)
+    }
+
+    /// Where the status of a Service or Ingress says that it is reached. None: there is no such object.
+    pub(super) fn points(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Vec<Point>> {
+        match kind {
+            ConsumerKind::Service => {
+                self.services.get(key).map(|it| render::points_of_service(&it.status))
+            }
+            ConsumerKind::Ingress => {
+                self.ingresses.get(key).map(|it| render::points_of_ingress(&it.status))
+            }
+            ConsumerKind::LoadBalancer => None,
+        }
+    }
+
+    /// The addresses that the status of a Service or load balancer shows. None: there is no such object.
+    pub(super) fn addresses(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Vec<IpAddr>> {
+        match kind {
+            ConsumerKind::Service => {
+                self.services.get(key).map(|it| render::addresses_of_service(&it.status))
+            }
+            ConsumerKind::LoadBalancer => self.load_balancers.get(&key.name).map(|shown| {
+                shown.status.status.ingress.iter().filter_map(|point| point.ip).collect()
+            }),
+            ConsumerKind::Ingress => None,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What the leader brings into step, one target at a time: the names of the targets, and what a look at one leads
+//! to. It decides nothing.
+
+use super::writer::Write;
+use bowline_core::addresses::HolderRef;
+use bowline_core::binder::Subject;
+use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// An object, or several that belong together, which the leader brings into step. `work` orders them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Target {
+    /// Whether the holder that an Address names exists.
+    Holder(HolderRef),
+    /// Whether a claim or load balancer exists that the watch shows as deleted.
+    Subject(Subject),
+    /// Whether a consumer still belongs on a load balancer on which it has a seat.
+    Leaver(ConsumerRef, Arc<str>),
+    /// The claimRef and the seats of a LoadBalancer.
+    Binding(Arc<str>),
+    /// The finalizers and the status of a LoadBalancerClaim.
+    Claim(ObjectKey),
+    /// An Address object.
+    Address(IpAddr),
+    /// The Secret with the key that signs the cookies of a load balancer.
+    Cookies(Arc<str>),
+    /// The Secrets with certificates of a load balancer.
+    Certificates(Arc<str>),
+    /// The Plans of a load balancer.
+    Plans(Arc<str>),
+    /// The status of a Service or Ingress.
+    Consumer(ConsumerKind, ObjectKey),
+    /// The status of a LoadBalancer.
+    LoadBalancer(Arc<str>),
+    /// The finalizers and the status of an ExternalIP.
+    ExternalIp(ObjectKey),
+    /// The finalizers and the status of an AddressPool.
+    Pool(Arc<str>),
+    /// Entries of dead agents in the Lease of a load balancer.
+    Agents(Arc<str>),
+    /// Recycling or deprovisioning a LoadBalancer after its claim is deleted.
+    Job(Arc<str>),
+    /// The objects that serve a LoadBalancer of a class.
+    Provision(Arc<str>),
+}
+
+impl Target {
+    /// Another target that is the same object: the two are not written at once.
+    pub(super) fn twin(&self) -> Option<Self> {
+        match self {
+            Self::Binding(lb) => Some(Self::LoadBalancer(Arc::clone(lb))),
+            Self::LoadBalancer(lb) => Some(Self::Binding(Arc::clone(lb))),
+            _ => None,
+        }
+    }
+}
+
+/// What a look at a target leads to.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// The target is as it should be, or waits for an event.
+    Nothing,
+    /// This write, and the version of the object that it replaces.
+    Write(Write, Tried),
+    /// Requeue the target at this time.
+    Later(Instant),
+}
+
+/// The object that a write replaces.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tried {
+    /// The name of a Plan or a Secret, of which a target has several. Empty: the target names the object.
+    pub(super) name: String,
+    /// Its version. None: it did not exist.
+    pub(super) version: Option<String>,
+}
+
+impl Tried {
+    /// Whether the write creates the object.
+    pub(super) fn creates(&self) -> bool {
+        self.version.is_none() && !self.name.is_empty()
+    }
+
+    /// An object that its target names, at this version.
+    pub(super) fn at(version: &str) -> Self {
+        Self { name: String::new(), version: Some(version.to_owned()) }
+    }
+}

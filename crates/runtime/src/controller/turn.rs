@@ -1,0 +1,315 @@
+//! The turn: observe → decide → write, again and again. A burst of events is one turn. It is the shell around `state`,
+//! which does no I/O: it takes events out of the channels, asks for the next write of each enqueued target, lets the
+//! writer carry them out side by side, and hands the answers back.
+//!
+//! ```text
+//!  ┌▶ wait ─▶ observe ─▶ decide ─▶ announce ─▶ write ─┐
+//!  └──────────────────────────────────────────────────┘
+//!     for: events of watches, answers to writes, DNS reports, leadership, timers
+//! ```
+
+use super::FIRST_PLAN;
+use super::observed::Observed;
+use super::state::State;
+use super::target::{Next, Target, Tried};
+use super::work::{self, Lane, Waiting, Work};
+use super::writer::{Failure, Writer, Written};
+use crate::announcer::Announcements;
+use crate::elect::Leadership;
+use crate::metrics::Phase;
+use crate::observe::Change;
+use crate::random;
+use crate::roles::Context;
+use bowline_core::backoff::Backoff;
+use bowline_core::dns::{Event as NameEvent, Name, Report};
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use k8s_openapi::jiff::Timestamp;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// The most events of a turn.
+const BURST: usize = 16_384;
+/// How often renewals of agents are checked for their end.
+const TICK: Duration = Duration::from_millis(500);
+/// After a conflict the watch shows what happened; should it not, the target is requeued after this.
+const CONFLICT: Duration = Duration::from_secs(2);
+
+type Ended = (Target, Result<Written, Failure>);
+
+/// See the module.
+pub(super) struct Turn {
+    state: State,
+    writer: Writer,
+    leadership: Leadership,
+    announcements: Announcements,
+    /// Where names are sent that are to be looked up.
+    names: mpsc::UnboundedSender<NameEvent>,
+    context: Context,
+    writing: FuturesUnordered<BoxFuture<'static, Ended>>,
+    /// Targets with a write under way, and the version that it replaces.
+    busy: HashMap<Target, Tried>,
+    /// Enqueued targets.
+    work: Work,
+    /// Targets that wait for a time, or after a conflict or an error.
+    waiting: Waiting,
+    /// By target and, where it has several, by object.
+    backoffs: HashMap<(Target, String), Backoff>,
+    /// Whether this process led in the turn before.
+    led: bool,
+}
+
+impl Turn {
+    pub(super) fn new(
+        state: State,
+        writer: Writer,
+        leadership: Leadership,
+        announcements: Announcements,
+        names: mpsc::UnboundedSender<NameEvent>,
+        context: Context,
+    ) -> Self {
+        Self {
+            state,
+            writer,
+            leadership,
+            announcements,
+            names,
+            context,
+            writing: FuturesUnordered::new(),
+            busy: HashMap::new(),
+            work: Work::default(),
+            waiting: Waiting::default(),
+            backoffs: HashMap::new(),
+            led: false,
+        }
+    }
+
+    /// Takes turns until the context says stop.
+    pub(super) async fn run(
+        mut self,
+        mut observed: mpsc::Receiver<Observed>,
+        mut found: mpsc::Receiver<(Name, Report)>,
+    ) {
+        let context = self.context.clone();
+        let mut batch = Vec::new();
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let due = self.waiting.next();
+            let timer = async {
+                match due {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = context.stopped() => return,
+                count = observed.recv_many(&mut batch, BURST) => if count == 0 { return },
+                Some(ended) = self.writing.next() => self.ended(ended),
+                Some((name, report)) = found.recv() => self.state.found(name, report),
+                () = self.leadership.changed() => {}
+                _ = tick.tick() => self.state.tick(Instant::now()),
+                () = timer => {}
+            }
+            self.take(&mut batch, Instant::now());
+        }
+    }
+
+    /// One turn.
+    fn take(&mut self, batch: &mut Vec<Observed>, now: Instant) {
+        self.note_leadership();
+        let begun = (!batch.is_empty()).then_some(now);
+        for observed in batch.drain(..) {
+            if observed.is_unreadable() {
+                self.context.metrics.error("Unreadable");
+            }
+            self.release(&observed);
+            self.state.observe(observed, now);
+        }
+        while let Some(target) = self.waiting.due(now) {
+            self.state.outbox.enqueue(target);
+        }
+        if !self.state.is_complete() {
+            return;
+        }
+        self.state.at(Timestamp::now(), self.led);
+        self.state.decide(now);
+        if let Some(begun) = begun {
+            self.context.metrics.took(Phase::Plan, begun.elapsed());
+        }
+        for event in self.state.take_lookups() {
+            // The task that looks names up ends before this one only when the process ends.
+            let _ = self.names.send(event);
+        }
+        self.announce();
+        self.write(now);
+    }
+
+    /// Notes whether this process leads. One that ceases to lead drops its writes; one that begins enqueues everything.
+    fn note_leadership(&mut self) {
+        let leads = self.leadership.leads();
+        if leads == self.led {
+            return;
+        }
+        self.led = leads;
+        self.context.metrics.leads(leads);
+        self.announcements.speak(leads);
+        self.context.changes.tell(Change::Leading(leads));
+        tracing::info!(leads, "leadership");
+        if leads {
+            self.state.begin();
+        } else {
+            self.writing = FuturesUnordered::new();
+            self.busy.clear();
+        }
+    }
+
+    /// An event of the object ends the waiting after a conflict.
+    fn release(&mut self, observed: &Observed) {
+        if !self.waiting.holds_any() {
+            return;
+        }
+        if let Some(target) = observed.target()
+            && self.waiting.release(&target)
+        {
+            self.backoffs.retain(|(it, _), _| *it != target);
+            self.state.outbox.enqueue(target);
+        }
+    }
+
+    fn announce(&mut self) {
+        for (reason, count) in self.state.refused() {
+            // All controllers decide alike; the leader counts.
+            let count = if self.led { *count } else { 0 };
+            self.context.metrics.refused(reason.to_string(), count);
+        }
+        for change in self.state.outbox.take_changes() {
+            self.context.changes.tell(change);
+        }
+        for announcement in self.state.outbox.take_events() {
+            if self.led {
+                self.announcements.say(announcement);
+            }
+        }
+    }
+
+    fn write(&mut self, now: Instant) {
+        if !self.led {
+            // A process that begins to lead enqueues everything.
+            self.state.outbox.take_targets();
+            self.work = Work::default();
+            if self.leadership.follows() {
+                self.context.readiness.reached(FIRST_PLAN);
+            }
+            return;
+        }
+        let mut skipped = Vec::new();
+        while let Some((lane, target)) = self.next_target() {
+            if self.waiting.is_held(&target) {
+                // It is looked at when it has waited, or the watch shows something.
+                continue;
+            }
+            let twin = target.twin().is_some_and(|twin| self.busy.contains_key(&twin));
+            if twin || self.busy.contains_key(&target) {
+                skipped.push((lane, target));
+                continue;
+            }
+            match self.state.next(&target, now, Timestamp::now()) {
+                Next::Nothing => {}
+                Next::Later(at) => self.waiting.until(at, target),
+                Next::Write(write, tried) => {
+                    if !self.leadership.leads() {
+                        skipped.push((lane, target));
+                        break;
+                    }
+                    self.state.sends(&target, &write);
+                    self.busy.insert(target.clone(), tried);
+                    let writer = self.writer.clone();
+                    self.writing.push(Box::pin(async move {
+                        let result = writer.perform(write).await;
+                        (target, result)
+                    }));
+                }
+            }
+        }
+        for (lane, target) in skipped {
+            self.work.insert(&lane, target);
+        }
+        let busy = self.busy.keys().any(work::is_awaited);
+        if !busy && !self.work.is_awaited() && !self.waiting.is_awaited() {
+            self.context.readiness.reached(FIRST_PLAN);
+        }
+        self.context.metrics.queue("controller", self.work.len() + self.busy.len());
+    }
+
+    /// The target whose turn it is, if one more may be under way.
+    fn next_target(&mut self) -> Option<(Lane, Target)> {
+        for target in self.state.outbox.take_targets() {
+            let lane = self.state.lane(&target);
+            self.work.insert(&lane, target);
+        }
+        self.work.pop(self.busy.keys())
+    }
+
+    fn ended(&mut self, (target, result): Ended) {
+        let tried = self.busy.remove(&target).unwrap_or_default();
+        if let Err(failure) = &result
+            && failure.is_refusal()
+        {
+            self.state.unwritten(&target, &tried);
+        }
+        match result {
+            Ok(written) => {
+                self.backoffs.remove(&(target.clone(), tried.name));
+                if let Some(change) = self.state.wrote(&target, written, Instant::now()) {
+                    self.context.changes.tell(change);
+                }
+            }
+            // What was to be made cannot be gone: where it belongs is not there.
+            Err(Failure::Gone) if tried.creates() => {
+                self.failed(target, &tried, &"there is no such namespace");
+            }
+            Err(Failure::Gone) => {}
+            Err(Failure::Taken) => {
+                self.state.taken(&target, &tried);
+                self.failed(target, &tried, &"a Secret of another type has this name");
+            }
+            Err(Failure::Conflict) => {
+                self.context.metrics.error("Conflict");
+                if self.state.is_at(&target, &tried) {
+                    self.hold(target, CONFLICT);
+                } else {
+                    self.state.outbox.enqueue(target);
+                }
+            }
+            Err(Failure::Other(error)) => self.failed(target, &tried, &error),
+        }
+    }
+
+    /// A write failed: it is tried again ever less often, and nothing else waits for it.
+    fn failed(&mut self, target: Target, tried: &Tried, error: &dyn std::fmt::Display) {
+        self.context.metrics.error("Write");
+        let object = (target.clone(), tried.name.clone());
+        let backoff = self
+            .backoffs
+            .entry(object)
+            .or_insert_with(|| Backoff::new(Duration::from_millis(100), Duration::from_secs(60)));
+        let wait = backoff.failed(random::number());
+        tracing::warn!(?target, object = tried.name, %error, ?wait, "cannot write");
+        let until = Instant::now() + wait;
+        if self.state.refused_write(&target, tried, until) {
+            self.waiting.until(until, target);
+        } else {
+            self.hold(target, wait);
+        }
+    }
+
+    fn hold(&mut self, target: Target, wait: Duration) {
+        self.waiting.hold(Instant::now() + wait, target);
+    }
+}
+
+#[cfg(test)]
+mod tests;
