@@ -4,8 +4,9 @@
 //! its turn costs nothing. Pure.
 
 use super::command::Command;
+use super::diff::{Observed, diff_servers};
 use super::text::Word;
-use super::wanted::Wanted;
+use super::wanted::{Body, Section, Servers, Wanted};
 use bowline_core::fair::Queue;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,6 +32,29 @@ pub(super) struct Lagging {
 pub(super) struct Lacks {
     pub(super) coming: Vec<Command>,
     pub(super) going: Vec<Command>,
+}
+
+impl Lacks {
+    /// What HAProxy lacks of the servers of a backend that runs. Of a backend that no rule leads to any more all servers
+    /// go; a backend that is not wanted, and that a rule leads to until a reload, stays as it is.
+    pub(super) fn of(
+        observed: &Observed,
+        wanted: &Wanted,
+        gone: &BTreeSet<Word>,
+        backend: &Word,
+    ) -> Self {
+        let none = Servers::default();
+        let servers = wanted.servers.get(backend);
+        let servers = servers.or_else(|| gone.contains(backend).then_some(&none));
+        let (Some(running), Some(servers)) = (observed.servers.get(backend), servers) else {
+            return Self::default();
+        };
+        let nothing = Body::default();
+        let body = observed.sections.get(&Section::Backend(backend.clone())).unwrap_or(&nothing);
+        let Self { mut coming, mut going } = Self::default();
+        diff_servers(backend, body, running, servers, &mut coming, &mut going);
+        Self { coming, going }
+    }
 }
 
 /// Namespaces with servers that do not go yet: a rule may lead to them until HAProxy is told of it.
@@ -198,231 +222,4 @@ pub(super) fn of_server(command: &Command) -> Option<&Word> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::command::Secret;
-    use super::super::diff::{Observed, Running, diff, diff_servers};
-    use super::super::wanted::{Body, Section, Servers};
-    use super::*;
-    use bowline_core::update::{Member, MemberState};
-    use proptest::prelude::*;
-
-    fn word(name: &str) -> Word {
-        Word::name(name).unwrap()
-    }
-
-    fn at(number: usize) -> std::net::SocketAddr {
-        ([10, 0, (number >> 8) as u8, number as u8], 80).into()
-    }
-
-    /// A backend that has some servers and is to have others.
-    fn backend(
-        name: &str,
-        running: impl Iterator<Item = usize>,
-        wants: impl Iterator<Item = usize>,
-        all: (&mut Observed, &mut Wanted),
-    ) {
-        let (observed, wanted) = all;
-        let member = |n| Member { address: at(n), weight: 1, state: MemberState::Ready };
-        let members: Vec<_> = wants.map(member).collect();
-        let section = Section::Backend(word(name));
-        observed.sections.insert(section.clone(), Body::default());
-        wanted.sections.insert(section, Body::default());
-        let running = running.map(|n| (at(n), Running::of(1)));
-        observed.servers.insert(word(name), running.collect());
-        wanted.servers.insert(word(name), Servers::new(&members));
-    }
-
-    fn lacks(observed: &Observed, wanted: &Wanted, backend: &Word) -> Lacks {
-        let Lacks { mut coming, mut going } = Lacks::default();
-        let (running, servers) = (&observed.servers[backend], &wanted.servers[backend]);
-        diff_servers(backend, &Body::default(), running, servers, &mut coming, &mut going);
-        Lacks { coming, going }
-    }
-
-    /// Evil's twenty backends swap 900 servers each, shop's one swaps one.
-    fn attacked() -> (Observed, Wanted, Lagging) {
-        let (mut observed, mut wanted) = (Observed::default(), Wanted::default());
-        let mut lagging = Lagging::default();
-        for n in 0..20 {
-            let name = format!("evil{n}");
-            backend(&name, 0..900, 1_000..1_900, (&mut observed, &mut wanted));
-            lagging.insert(&"evil".into(), word(&name));
-        }
-        backend("shop", 0..1, 1..2, (&mut observed, &mut wanted));
-        (observed, wanted, lagging)
-    }
-
-    #[test]
-    fn a_change_of_another_namespace_waits_for_one_part_of_one_that_changes_thousands() {
-        let (mut observed, wanted, mut lagging) = attacked();
-        let mut next = |lagging: &mut Lagging| {
-            let parts = lagging.next(Stay::None, usize::MAX, |it| lacks(&observed, &wanted, it));
-            for part in &parts {
-                part.commands.iter().for_each(|it| observed.done(it));
-                if part.more {
-                    lagging.insert(&part.namespace, part.backend.clone());
-                }
-            }
-            parts
-        };
-        let lines_of =
-            |parts: &[Part]| -> usize { parts.iter().flat_map(|it| &it.commands).map(lines).sum() };
-        for _ in 0..5 {
-            let parts = next(&mut lagging);
-            assert!(parts.iter().all(|it| &*it.namespace == "evil" && it.more));
-            assert!((LINES..LINES + 3).contains(&lines_of(&parts)));
-        }
-        lagging.insert(&"shop".into(), word("shop"));
-        let parts = next(&mut lagging);
-        let shops: Vec<_> = parts.iter().filter(|it| &*it.namespace == "shop").collect();
-        assert_eq!(shops.len(), 1);
-        assert!(!shops[0].more);
-        assert_eq!(shops[0].commands.len(), 2, "one comes, one goes");
-    }
-
-    #[test]
-    fn backends_of_one_namespace_take_turns() {
-        let (observed, wanted, mut lagging) = attacked();
-        let mut told = BTreeSet::new();
-        for _ in 0..10 {
-            for part in lagging.next(Stay::None, usize::MAX, |it| lacks(&observed, &wanted, it)) {
-                assert!(told.insert(part.backend.clone()), "{} is told again", part.backend);
-                lagging.insert(&part.namespace, part.backend);
-            }
-        }
-        assert_eq!(told.len(), 20);
-    }
-
-    #[test]
-    fn servers_of_a_namespace_with_something_else_to_be_told_come_and_do_not_go() {
-        let (mut observed, mut wanted) = (Observed::default(), Wanted::default());
-        let mut lagging = Lagging::default();
-        for name in ["evil", "shop"] {
-            backend(name, 0..1, 1..2, (&mut observed, &mut wanted));
-            lagging.insert(&name.into(), word(name));
-        }
-        let of = |name: &str| {
-            let lacks = lacks(&observed, &wanted, &word(name));
-            assert_eq!((lacks.coming.len(), lacks.going.len()), (1, 1));
-            lacks
-        };
-        let part = |name: &str, commands: Vec<Command>, more| Part {
-            namespace: name.into(),
-            backend: word(name),
-            commands,
-            more,
-        };
-        let evils = [of("evil").coming, of("evil").going].concat();
-        let shop = BTreeSet::from(["shop".into()]);
-        let parts =
-            lagging.clone().next(Stay::Of(&shop), usize::MAX, |it| lacks(&observed, &wanted, it));
-        assert_eq!(parts, [part("evil", evils, false), part("shop", of("shop").coming, true)]);
-        let parts = lagging.next(Stay::All, usize::MAX, |it| lacks(&observed, &wanted, it));
-        let coming = ["evil", "shop"].map(|name| part(name, of(name).coming, true));
-        assert_eq!(parts, coming);
-    }
-
-    #[test]
-    fn a_backend_waits_once_also_where_its_pool_is_gone() {
-        let mut lagging = Lagging::default();
-        lagging.insert(&"".into(), word("shop"));
-        lagging.insert(&"shop".into(), word("shop"));
-        let (mut observed, mut wanted) = (Observed::default(), Wanted::default());
-        backend("shop", 0..1, 1..2, (&mut observed, &mut wanted));
-        let parts = lagging.next(Stay::None, usize::MAX, |it| lacks(&observed, &wanted, it));
-        assert_eq!((parts.len(), lagging.is_empty()), (1, true));
-    }
-
-    #[test]
-    fn a_process_that_is_about_to_be_replaced_is_told_of_small_changes_alone() {
-        let (observed, wanted, mut lagging) = attacked();
-        lagging.insert(&"shop".into(), word("shop"));
-        let parts = lagging.next(Stay::None, SMALL, |it| lacks(&observed, &wanted, it));
-        assert_eq!(parts.len(), 21);
-        let told: Vec<_> = parts.iter().filter(|it| !it.commands.is_empty()).collect();
-        assert_eq!(told.len(), 1);
-        assert_eq!((&*told[0].namespace, told[0].more), ("shop", false));
-        assert!(parts.iter().filter(|it| it.more).count() == 20, "the others wait");
-    }
-
-    #[test]
-    fn servers_come_with_the_key_of_their_cookies_in_each_part() {
-        let server = |n| Command::AddServer {
-            backend: word("b"),
-            address: at(n),
-            weight: 1,
-            options: "".into(),
-        };
-        let key = Command::KeyCookies { backend: word("b"), key: Secret("k".into()) };
-        let retire = Command::Retire { backend: word("b"), address: at(9) };
-        let all = vec![server(1), server(2), key.clone(), retire.clone()];
-        assert_eq!(first(all.clone(), 3), (vec![server(1), key.clone()], true));
-        assert_eq!(first(all.clone(), 100), (all, false));
-        assert_eq!(first(vec![retire.clone()], 1), (vec![retire], false));
-    }
-
-    #[test]
-    fn a_new_backend_comes_with_its_servers_and_what_is_gone_is_told_last() {
-        let new = Command::AddBackend {
-            backend: word("new"),
-            kind: word("kind"),
-            options: "".into(),
-            unchecked: "".into(),
-        };
-        let of = |backend: &str, n| Command::AddServer {
-            backend: word(backend),
-            address: at(n),
-            weight: 1,
-            options: "".into(),
-        };
-        let entry = Command::RemoveEntry { map: "m".to_owned(), key: word("h") };
-        let retire = Command::Retire { backend: word("old"), address: at(1) };
-        let wanted = Wanted {
-            servers: ["new", "runs"].map(|it| (word(it), Servers::default())).into(),
-            ..Wanted::default()
-        };
-        let all = vec![new.clone(), of("new", 1), of("runs", 1), entry.clone(), retire];
-        let expected = Split {
-            structure: vec![new, of("new", 1), entry],
-            changed: [word("runs")].into(),
-            gone: [word("old")].into(),
-        };
-        assert_eq!(Split::of(all, &wanted), expected);
-    }
-
-    proptest! {
-        /// Whatever backends lack, and however they change between two parts: HAProxy has all of it in the end.
-        #[test]
-        fn parts_add_up_to_all(
-            sizes in prop::collection::vec((0..400_usize, 0..400_usize, 0..3_usize), 1..6),
-            again in prop::collection::vec((0..6_usize, 0..400_usize), 0..4),
-        ) {
-            let (mut observed, mut wanted) = (Observed::default(), Wanted::default());
-            let mut lagging = Lagging::default();
-            let namespace = |n: usize| Arc::from(["a", "b", "c"][n]);
-            for (n, (has, wants, of)) in sizes.iter().enumerate() {
-                let name = format!("p{n}");
-                backend(&name, 0..*has, 100..100 + wants, (&mut observed, &mut wanted));
-                lagging.insert(&namespace(*of), word(&name));
-            }
-            let mut again = again.into_iter();
-            while !lagging.is_empty() {
-                for part in lagging.next(Stay::None, usize::MAX, |it| lacks(&observed, &wanted, it)) {
-                    part.commands.iter().for_each(|it| observed.done(it));
-                    if part.more {
-                        lagging.insert(&part.namespace, part.backend);
-                    }
-                }
-                if let Some((n, wants)) = again.next() && let Some((.., of)) = sizes.get(n) {
-                    let name = word(&format!("p{n}"));
-                    let member =
-                        |n| Member { address: at(n), weight: 1, state: MemberState::Ready };
-                    let members: Vec<_> = (200..200 + wants).map(member).collect();
-                    wanted.servers.insert(name.clone(), Servers::new(&members));
-                    lagging.insert(&namespace(*of), name);
-                }
-            }
-            prop_assert_eq!(diff(&observed, &wanted).commands, vec![]);
-        }
-    }
-}
+mod tests;

@@ -5,11 +5,11 @@ use super::{Common, DRAIN, Proxy, SWEEP, SWEPT, trouble};
 use crate::Error;
 use crate::desired::Desired;
 use crate::haproxy::command::{self, Command};
-use crate::haproxy::diff::{Observed, diff, diff_servers};
+use crate::haproxy::diff::diff;
 use crate::haproxy::lagging::{Lacks, Lagging, Part, Split, Stay, of_server};
 use crate::haproxy::socket::Socket;
 use crate::haproxy::text::Word;
-use crate::haproxy::wanted::{Body, Section, Servers, Wanted};
+use crate::haproxy::wanted::{Body, Section};
 use crate::program::work::Program as _;
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -60,7 +60,7 @@ impl Proxy {
         most: usize,
     ) -> Result<bool, Error> {
         let Some(observed) = &self.observed else { return Ok(false) };
-        let lacks_of = |backend: &Word| lacks(observed, &common.wanted, &self.gone, backend);
+        let lacks_of = |backend: &Word| Lacks::of(observed, &common.wanted, &self.gone, backend);
         let parts = self.lagging.next(stay, most, lacks_of);
         for part in parts.iter().filter(|it| it.more) {
             self.lagging.insert(&part.namespace, part.backend.clone());
@@ -80,7 +80,8 @@ impl Proxy {
         backends.into_iter().for_each(|backend| turn.insert(&"".into(), backend));
         while !turn.is_empty() {
             let Some(observed) = &self.observed else { return Ok(()) };
-            let lacks_of = |backend: &Word| lacks(observed, &common.wanted, &self.gone, backend);
+            let lacks_of =
+                |backend: &Word| Lacks::of(observed, &common.wanted, &self.gone, backend);
             let parts = turn.next(Stay::All, usize::MAX, lacks_of);
             self.tell_parts(common, parts).await?;
         }
@@ -99,7 +100,7 @@ impl Proxy {
         let (changed, structure) = (rest.changed, rest.structure);
         let refused: BTreeSet<_> = parts.into_iter().flat_map(|it| it.commands).collect();
         let again = changed.iter().flat_map(|backend| {
-            let Lacks { coming, going } = lacks(observed, &common.wanted, &self.gone, backend);
+            let Lacks { coming, going } = Lacks::of(observed, &common.wanted, &self.gone, backend);
             coming.into_iter().chain(going).filter(|it| refused.contains(it))
         });
         let again: Vec<_> = again.collect();
@@ -110,7 +111,8 @@ impl Proxy {
         let is_lacking = |command: &Command| {
             let backend = of_server(command);
             backend.is_some_and(|backend| {
-                let Lacks { coming, going } = lacks(observed, &common.wanted, &self.gone, backend);
+                let Lacks { coming, going } =
+                    Lacks::of(observed, &common.wanted, &self.gone, backend);
                 coming.contains(command) || going.contains(command)
             })
         };
@@ -258,22 +260,6 @@ async fn removed(removals: &[Command], admin: &Socket) -> std::io::Result<Vec<bo
         removed.extend(done.unwrap_or_else(|| vec![false; part.len()]));
     }
     Ok(removed)
-}
-
-/// What HAProxy lacks of the servers of a backend that runs. Of one that nothing leads to any more all go; one that is
-/// not wanted and that something leads to until a reload stays as it is.
-fn lacks(observed: &Observed, wanted: &Wanted, gone: &BTreeSet<Word>, backend: &Word) -> Lacks {
-    let none = Servers::default();
-    let servers = wanted.servers.get(backend);
-    let servers = servers.or_else(|| gone.contains(backend).then_some(&none));
-    let (Some(running), Some(servers)) = (observed.servers.get(backend), servers) else {
-        return Lacks::default();
-    };
-    let nothing = Body::default();
-    let body = observed.sections.get(&Section::Backend(backend.clone())).unwrap_or(&nothing);
-    let Lacks { mut coming, mut going } = Lacks::default();
-    diff_servers(backend, body, running, servers, &mut coming, &mut going);
-    Lacks { coming, going }
 }
 
 fn drain_time(desired: &Desired, backend: &Word) -> Duration {
