@@ -8,7 +8,7 @@ use super::diff::{Observed, diff_servers};
 use super::text::Word;
 use super::wanted::{Body, Section, Servers, Wanted};
 use bowline_core::fair::Queue;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How many lines HAProxy is told in one go: about 10 ms, and several times that where all cores are busy.
@@ -19,12 +19,19 @@ const LINES_OF_ONE: usize = 150;
 /// What a backend may lack to be told of while files are checked and loaded.
 pub(super) const SMALL: usize = 1_000;
 
+/// How many servers a backend may have beyond twice the wanted ones. Twice: all members of a pool can be replaced while
+/// those from before drain. The rest is for small pools: a pool of one member can be replaced a hundred times within the
+/// drain time.
+const SPARE: usize = 100;
+
 /// Backends with servers that HAProxy is not told of yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lagging {
     queue: Queue<Arc<str>, Word>,
     /// What is in the queue.
     waits: BTreeSet<Word>,
+    /// Backends that get no further servers before retired ones are removed, with their namespaces.
+    held: BTreeMap<Word, Arc<str>>,
 }
 
 /// What HAProxy lacks of the servers of a backend.
@@ -32,6 +39,8 @@ pub(super) struct Lagging {
 pub(super) struct Lacks {
     pub(super) coming: Vec<Command>,
     pub(super) going: Vec<Command>,
+    /// Whether further servers come only after retired ones were removed.
+    pub(super) held: bool,
 }
 
 impl Lacks {
@@ -51,10 +60,31 @@ impl Lacks {
         };
         let nothing = Body::default();
         let body = observed.sections.get(&Section::Backend(backend.clone())).unwrap_or(&nothing);
-        let Self { mut coming, mut going } = Self::default();
+        let Self { mut coming, mut going, .. } = Self::default();
         diff_servers(backend, body, running, servers, &mut coming, &mut going);
-        Self { coming, going }
+        let most = 2 * servers.weights.len() + SPARE;
+        let held = hold(&mut coming, most.saturating_sub(running.len()));
+        Self { coming, going, held }
     }
+}
+
+/// Leaves out servers beyond so many. True: there were more.
+fn hold(coming: &mut Vec<Command>, room: usize) -> bool {
+    let (mut left, before) = (room, coming.len());
+    coming.retain(|command| {
+        let comes = !is_new(command) || left > 0;
+        left = left.saturating_sub(usize::from(is_new(command)));
+        comes
+    });
+    let held = coming.len() < before;
+    if held && room == 0 {
+        coming.retain(|command| !matches!(command, Command::KeyCookies { .. }));
+    }
+    held
+}
+
+fn is_new(command: &Command) -> bool {
+    matches!(command, Command::AddServer { .. })
 }
 
 /// Namespaces with servers that do not go yet: a rule may lead to them until HAProxy is told of it.
@@ -97,6 +127,18 @@ impl Lagging {
         self.queue.is_empty()
     }
 
+    /// Whether servers of a backend wait until others are removed.
+    pub(super) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Servers were removed: there may be room for those that wait.
+    pub(super) fn release(&mut self) {
+        for (backend, namespace) in std::mem::take(&mut self.held) {
+            self.insert(&namespace, backend);
+        }
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -115,17 +157,21 @@ impl Lagging {
             && let Some((namespace, backend)) = self.queue.pop()
         {
             self.waits.remove(&backend);
-            let Lacks { mut coming, mut going } = lacks(&backend);
+            let Lacks { coming, mut going, held } = lacks(&backend);
             let stays = !going.is_empty() && stay.is_for(&namespace);
-            if !stays {
-                coming.append(&mut going);
+            if stays {
+                going.clear();
             }
-            let is_large = coming.iter().map(lines).sum::<usize>() > most;
+            let is_large = coming.iter().chain(&going).map(lines).sum::<usize>() > most;
             let limit = if is_large { 0 } else { left.min(LINES_OF_ONE) };
-            let (commands, more) = first(coming, limit);
+            let (commands, more) = first(coming, going, limit);
+            let more = more || stays;
             left = left.saturating_sub(commands.iter().map(lines).sum());
-            if more || stays || !commands.is_empty() {
-                parts.push(Part { namespace, backend, commands, more: more || stays });
+            if held && !more {
+                self.held.insert(backend.clone(), namespace.clone());
+            }
+            if more || !commands.is_empty() {
+                parts.push(Part { namespace, backend, commands, more });
             }
         }
         // Small changes do not wait for parts of large ones.
@@ -134,21 +180,26 @@ impl Lagging {
     }
 }
 
-/// The first of these, with about so many lines, and whether there are more.
-fn first(mut commands: Vec<Command>, most: usize) -> (Vec<Command>, bool) {
-    let mut left = most;
-    let fits = |command: &Command| {
-        let fits = left > 0;
-        left = left.saturating_sub(lines(command));
-        fits
-    };
-    let count = commands.iter().map(fits).take_while(|fits| *fits).count();
-    let rest = commands.split_off(count);
+/// The first of these, with about so many lines, and whether there are more. As many go as come: so a backend neither
+/// becomes empty nor grows, also where its members are replaced faster than HAProxy is told.
+fn first(mut coming: Vec<Command>, mut going: Vec<Command>, most: usize) -> (Vec<Command>, bool) {
+    let (mut come, mut go, mut left) = (0, 0, most);
+    while left > 0 && (come < coming.len() || go < going.len()) {
+        for (all, count) in [(&coming, &mut come), (&going, &mut go)] {
+            if let Some(command) = all.get(*count) {
+                left = left.saturating_sub(lines(command));
+                *count += 1;
+            }
+        }
+    }
+    let later = coming.split_off(come);
+    let more = !later.is_empty() || go < going.len();
     // Servers have no cookies before the key was told after them.
-    let adds = commands.iter().any(|it| matches!(it, Command::AddServer { .. }));
-    let key = rest.iter().find(|it| matches!(it, Command::KeyCookies { .. }));
-    commands.extend(key.filter(|_| adds).cloned());
-    (commands, !rest.is_empty())
+    let key = later.into_iter().find(|it| matches!(it, Command::KeyCookies { .. }));
+    let adds = coming.iter().any(is_new);
+    coming.extend(key.filter(|_| adds));
+    coming.extend(going.drain(..go));
+    (coming, more)
 }
 
 /// How many lines HAProxy is told by a command.

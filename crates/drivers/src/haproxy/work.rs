@@ -198,8 +198,8 @@ impl Proxy {
         let reloads = usize::from(found.reload.is_some() && !due);
         let split = Split::of(found.commands, &common.wanted);
         // What HAProxy is not told of yet is no drift.
-        let servers =
-            if self.lagging.is_empty() { split.changed.len() + split.gone.len() } else { 0 };
+        let lags = !self.lagging.is_empty() || self.lagging.holds();
+        let servers = if lags { 0 } else { split.changed.len() + split.gone.len() };
         let drift = split.structure.len() + servers + reloads;
         if drift > 0 {
             tracing::warn!(drift, reload = ?found.reload, "HAProxy had something else than it was told");
@@ -353,6 +353,7 @@ impl Program for Proxy {
         self.doubts = false;
         self.loaded = std::mem::take(&mut loading.loaded);
         self.leaving.clear();
+        self.lagging.release();
         self.pid = 0;
         self.observe(common).await?;
         Ok(true)

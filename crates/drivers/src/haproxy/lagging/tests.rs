@@ -11,7 +11,7 @@ fn word(name: &str) -> Word {
 }
 
 fn at(number: usize) -> std::net::SocketAddr {
-    ([10, 0, (number >> 8) as u8, number as u8], 80).into()
+    ([10, (number >> 16) as u8, (number >> 8) as u8, number as u8], 80).into()
 }
 
 /// A backend that has some servers and is to have others.
@@ -22,14 +22,37 @@ fn backend(
     all: (&mut Observed, &mut Wanted),
 ) {
     let (observed, wanted) = all;
-    let member = |n| Member { address: at(n), weight: 1, state: MemberState::Ready };
-    let members: Vec<_> = wants.map(member).collect();
     let section = Section::Backend(word(name));
     observed.sections.insert(section.clone(), Body::default());
     wanted.sections.insert(section, Body::default());
     let running = running.map(|n| (at(n), Running::of(1)));
     observed.servers.insert(word(name), running.collect());
-    wanted.servers.insert(word(name), Servers::new(&members));
+    wanted.servers.insert(word(name), servers(wants));
+}
+
+fn servers(numbers: impl Iterator<Item = usize>) -> Servers {
+    let member = |n| Member { address: at(n), weight: 1, state: MemberState::Ready };
+    Servers::new(&numbers.map(member).collect::<Vec<_>>())
+}
+
+/// Tells HAProxy the next parts, and returns them.
+fn tell(lagging: &mut Lagging, observed: &mut Observed, wanted: &Wanted) -> Vec<Part> {
+    let parts = lagging.next(Stay::None, usize::MAX, |it| lacks(observed, wanted, it));
+    for part in &parts {
+        part.commands.iter().for_each(|it| observed.done(it));
+        if part.more {
+            lagging.insert(&part.namespace, part.backend.clone());
+        }
+    }
+    parts
+}
+
+/// Removes the retired servers, as a sweep does where no connection holds them.
+fn sweep(lagging: &mut Lagging, observed: &mut Observed) {
+    for servers in observed.servers.values_mut() {
+        servers.retain(|_, it| !it.retired);
+    }
+    lagging.release();
 }
 
 fn lacks(observed: &Observed, wanted: &Wanted, backend: &Word) -> Lacks {
@@ -52,25 +75,15 @@ fn attacked() -> (Observed, Wanted, Lagging) {
 #[test]
 fn a_change_of_another_namespace_waits_for_one_part_of_one_that_changes_thousands() {
     let (mut observed, wanted, mut lagging) = attacked();
-    let mut next = |lagging: &mut Lagging| {
-        let parts = lagging.next(Stay::None, usize::MAX, |it| lacks(&observed, &wanted, it));
-        for part in &parts {
-            part.commands.iter().for_each(|it| observed.done(it));
-            if part.more {
-                lagging.insert(&part.namespace, part.backend.clone());
-            }
-        }
-        parts
-    };
     let lines_of =
         |parts: &[Part]| -> usize { parts.iter().flat_map(|it| &it.commands).map(lines).sum() };
     for _ in 0..5 {
-        let parts = next(&mut lagging);
+        let parts = tell(&mut lagging, &mut observed, &wanted);
         assert!(parts.iter().all(|it| &*it.namespace == "evil" && it.more));
         assert!((LINES..LINES + 3).contains(&lines_of(&parts)));
     }
     lagging.insert(&"shop".into(), word("shop"));
-    let parts = next(&mut lagging);
+    let parts = tell(&mut lagging, &mut observed, &wanted);
     let shops: Vec<_> = parts.iter().filter(|it| &*it.namespace == "shop").collect();
     assert_eq!(shops.len(), 1);
     assert!(!shops[0].more);
@@ -143,6 +156,43 @@ fn a_process_that_is_about_to_be_replaced_is_told_of_small_changes_alone() {
 }
 
 #[test]
+fn servers_stay_bounded_while_all_members_are_replaced_faster_than_haproxy_is_told() {
+    const WANTED: usize = 900;
+    let (mut observed, mut wanted) = (Observed::default(), Wanted::default());
+    let mut lagging = Lagging::default();
+    backend("evil", 0..WANTED, 0..WANTED, (&mut observed, &mut wanted));
+    let counts = |observed: &Observed| {
+        let all = &observed.servers[&word("evil")];
+        (all.len(), all.values().filter(|it| !it.retired).count())
+    };
+    let (mut told, mut largest) = (0, 0);
+    for round in 1..300 {
+        wanted.servers.insert(word("evil"), servers(round * WANTED..(round + 1) * WANTED));
+        lagging.insert(&"evil".into(), word("evil"));
+        told += tell(&mut lagging, &mut observed, &wanted).len();
+        let (all, active) = counts(&observed);
+        assert!(all <= 2 * WANTED + SPARE, "{all} servers in round {round}");
+        assert!(active <= WANTED + LINES_OF_ONE, "{active} servers take traffic in round {round}");
+        largest = largest.max(all);
+        // Connections hold retired servers for a while.
+        if round % 100 == 0 {
+            sweep(&mut lagging, &mut observed);
+        }
+    }
+    assert_eq!(largest, 2 * WANTED + SPARE, "servers wait for removals");
+    // Servers that wait cost nothing: they are told when there is room again.
+    assert!(told < 300 && lagging.is_empty() && lagging.holds());
+    while lagging.holds() {
+        sweep(&mut lagging, &mut observed);
+        while !lagging.is_empty() {
+            tell(&mut lagging, &mut observed, &wanted);
+        }
+    }
+    assert_eq!(diff(&observed, &wanted).commands, vec![]);
+    assert_eq!(counts(&observed).1, WANTED);
+}
+
+#[test]
 fn servers_come_with_the_key_of_their_cookies_in_each_part() {
     let server = |n| Command::AddServer {
         backend: word("b"),
@@ -152,10 +202,12 @@ fn servers_come_with_the_key_of_their_cookies_in_each_part() {
     };
     let key = Command::KeyCookies { backend: word("b"), key: Secret("k".into()) };
     let retire = Command::Retire { backend: word("b"), address: at(9) };
-    let all = vec![server(1), server(2), key.clone(), retire.clone()];
-    assert_eq!(first(all.clone(), 3), (vec![server(1), key.clone()], true));
-    assert_eq!(first(all.clone(), 100), (all, false));
-    assert_eq!(first(vec![retire.clone()], 1), (vec![retire], false));
+    let (coming, going) = (vec![server(1), server(2), key.clone()], vec![retire.clone()]);
+    let some = vec![server(1), key.clone(), retire.clone()];
+    assert_eq!(first(coming.clone(), going.clone(), 3), (some, true));
+    let all = [coming.clone(), going.clone()].concat();
+    assert_eq!(first(coming, going, 100), (all, false));
+    assert_eq!(first(vec![], vec![retire.clone()], 1), (vec![retire], false));
 }
 
 #[test]
@@ -203,19 +255,14 @@ proptest! {
             lagging.insert(&namespace(*of), word(&name));
         }
         let mut again = again.into_iter();
-        while !lagging.is_empty() {
-            for part in lagging.next(Stay::None, usize::MAX, |it| lacks(&observed, &wanted, it)) {
-                part.commands.iter().for_each(|it| observed.done(it));
-                if part.more {
-                    lagging.insert(&part.namespace, part.backend);
-                }
+        while !lagging.is_empty() || lagging.holds() {
+            if lagging.is_empty() {
+                sweep(&mut lagging, &mut observed);
             }
+            tell(&mut lagging, &mut observed, &wanted);
             if let Some((n, wants)) = again.next() && let Some((.., of)) = sizes.get(n) {
                 let name = word(&format!("p{n}"));
-                let member =
-                    |n| Member { address: at(n), weight: 1, state: MemberState::Ready };
-                let members: Vec<_> = (200..200 + wants).map(member).collect();
-                wanted.servers.insert(name.clone(), Servers::new(&members));
+                wanted.servers.insert(name.clone(), servers(200..200 + wants));
                 lagging.insert(&namespace(*of), name);
             }
         }

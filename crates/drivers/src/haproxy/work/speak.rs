@@ -100,7 +100,8 @@ impl Proxy {
         let (changed, structure) = (rest.changed, rest.structure);
         let refused: BTreeSet<_> = parts.into_iter().flat_map(|it| it.commands).collect();
         let again = changed.iter().flat_map(|backend| {
-            let Lacks { coming, going } = Lacks::of(observed, &common.wanted, &self.gone, backend);
+            let Lacks { coming, going, .. } =
+                Lacks::of(observed, &common.wanted, &self.gone, backend);
             coming.into_iter().chain(going).filter(|it| refused.contains(it))
         });
         let again: Vec<_> = again.collect();
@@ -111,7 +112,7 @@ impl Proxy {
         let is_lacking = |command: &Command| {
             let backend = of_server(command);
             backend.is_some_and(|backend| {
-                let Lacks { coming, going } =
+                let Lacks { coming, going, .. } =
                     Lacks::of(observed, &common.wanted, &self.gone, backend);
                 coming.contains(command) || going.contains(command)
             })
@@ -237,6 +238,7 @@ impl Proxy {
                 observed.done(command);
             }
         }
+        self.lagging.release();
         Ok(())
     }
 
