@@ -716,3 +716,37 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     assert_eq!(checked(&socket, "c2").await, 1_371 - 10 - 10 - 300);
     driver.drain(Duration::ZERO).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn removed_members_are_let_go_while_all_members_are_replaced_without_end() {
+    let folder = Folder::new();
+    let at = backend("shop").await;
+    let (port, mut update) = first(&[at]).await;
+    let fresh = |name: &str, size: u32, round: u32| {
+        let at = |n| (std::net::Ipv4Addr::from(0x7f20_0000 + round * size + n), 9).into();
+        members(name, &(0..size).map(at).collect::<Vec<_>>())
+    };
+    let pools = [("few", 1), ("many", 100)];
+    for (name, size) in pools {
+        update.pools.push(pool(name));
+        update.members.push(fresh(name, size, 0));
+        update.sites.push(foreign("evil", name));
+    }
+    let (mut driver, _) = start(options(folder.path()), &update).await;
+    let socket = folder.path().join("admin.sock");
+    for (name, size) in pools {
+        let mut seen = Vec::new();
+        for round in 1..60 {
+            let change = Update { members: vec![fresh(name, size, round)], ..Update::default() };
+            driver.apply(&change).await.unwrap();
+            let answer = ask(&socket, &format!("show servers state {name}")).await.unwrap();
+            seen.push(answer.lines().filter(|it| it.split(' ').nth(1) == Some(name)).count());
+            assert_eq!(get(port, "a.example", "/").await.unwrap().0, 200);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(seen.iter().all(|it| *it <= 2 * size as usize + 100), "{name}: {seen:?}");
+        assert!(seen.windows(2).any(|it| it[1] < it[0]), "{name} loses none: {seen:?}");
+        has_servers(&socket, name, size as usize).await;
+    }
+    driver.drain(Duration::ZERO).await;
+}

@@ -10,6 +10,7 @@ use super::command::Command;
 use super::diff::{Observed, diff};
 use super::driver::Options;
 use super::lagging::{Lagging, SMALL, Split, Stay, led_to};
+use super::leaving::Leaving;
 use super::log::Log;
 use super::render::{self, Rendered, Settings};
 use super::socket::Socket;
@@ -26,7 +27,6 @@ use life::Loading;
 use nix::sys::signal::Signal;
 use prometheus_client::metrics::counter::Counter;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -75,10 +75,8 @@ pub(super) struct Proxy {
     lagging: Lagging,
     /// Backends that nothing leads to any more: they are to have no servers.
     gone: BTreeSet<Word>,
-    /// Servers that were retired, and until when their connections may live.
-    leaving: BTreeMap<(Word, SocketAddr), Instant>,
-    /// The last one that a sweep tried to remove, where there are more behind it.
-    swept: Option<(Word, SocketAddr)>,
+    /// Servers that were retired.
+    leaving: Leaving,
     /// Since when files are behind.
     unsaved: Option<Instant>,
     compare_at: Instant,
@@ -110,8 +108,7 @@ impl Proxy {
             deaf: false,
             lagging: Lagging::default(),
             gone: BTreeSet::new(),
-            leaving: BTreeMap::new(),
-            swept: None,
+            leaving: Leaving::default(),
             unsaved: None,
             compare_at: now,
             sweep_at: now,

@@ -30,10 +30,14 @@ impl Proxy {
                 self.observed = Some(observed);
                 // Servers that somebody before us retired are removed by us.
                 let ends = Instant::now() + DRAIN;
-                for (backend, servers) in self.observed.iter().flat_map(|it| &it.servers) {
-                    for (address, _) in servers.iter().filter(|(_, it)| it.retired) {
-                        self.leaving.entry((backend.clone(), *address)).or_insert(ends);
-                    }
+                let servers = self.observed.iter().flat_map(|it| &it.servers);
+                let retired = servers.flat_map(|(backend, servers)| {
+                    let retired = servers.iter().filter(|(_, it)| it.retired);
+                    retired.map(|(address, _)| (backend.clone(), *address))
+                });
+                let unknown: Vec<_> = retired.filter(|it| !self.leaving.contains(it)).collect();
+                for server in unknown {
+                    self.leaves(common, server, ends);
                 }
                 Ok(())
             }

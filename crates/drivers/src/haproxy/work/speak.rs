@@ -7,12 +7,13 @@ use crate::desired::Desired;
 use crate::haproxy::command::{self, Command};
 use crate::haproxy::diff::diff;
 use crate::haproxy::lagging::{Lacks, Lagging, Part, Split, Stay, of_server};
+use crate::haproxy::leaving::Server;
 use crate::haproxy::socket::Socket;
 use crate::haproxy::text::Word;
 use crate::haproxy::wanted::{Body, Section};
 use crate::program::work::Program as _;
 use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -45,10 +46,17 @@ impl Proxy {
     /// These backends have servers that HAProxy is not told of yet.
     pub(super) fn lag(&mut self, common: &Common, backends: impl IntoIterator<Item = Word>) {
         for backend in backends {
-            let pool = common.desired.pools.get(&*backend.pool_name());
-            let namespace = pool.map_or_else(|| "".into(), |it| it.service.namespace.clone());
-            self.lagging.insert(&namespace, backend);
+            self.lagging.insert(&namespace_of(common, &backend), backend);
         }
+    }
+
+    /// A server was retired, and its connections may live until then.
+    pub(super) fn leaves(&mut self, common: &Common, server: Server, ends: Instant) {
+        // While servers are retired all the time, those from before are removed nevertheless.
+        if self.leaving.is_empty() {
+            self.sweep_at = Instant::now() + SWEEP;
+        }
+        self.leaving.insert(&namespace_of(common, &server.0), server, ends);
     }
 
     /// Tells HAProxy the next part of servers that it lacks; of backends that lack more than `most` lines nothing. What it
@@ -152,8 +160,7 @@ impl Proxy {
         for command in &commands {
             if let Command::Retire { backend, address } = command {
                 let ends = Instant::now() + drain_time(&common.desired, backend);
-                self.leaving.insert((backend.clone(), *address), ends);
-                self.sweep_at = Instant::now() + SWEEP;
+                self.leaves(common, (backend.clone(), *address), ends);
             }
             if let Command::Resume { backend, address } = command {
                 self.leaving.remove(&(backend.clone(), *address));
@@ -203,22 +210,20 @@ impl Proxy {
     }
 
     /// Deletes retired servers that have no connections, and cuts sessions of those past their drain time; 1,000 in
-    /// one sweep, so that a tenant that changes thousands of members keeps no other change waiting.
+    /// one sweep, namespaces in turn, so that a tenant that changes thousands of members keeps no other change waiting.
     pub(super) async fn sweep(&mut self, common: &mut Common) -> Result<(), Error> {
         let now = Instant::now();
-        let turn = self.swept.take();
-        let from = turn.map_or(Bound::Unbounded, Bound::Excluded);
-        let behind = self.leaving.range((from, Bound::Unbounded)).map(|(key, _)| key);
-        let leaving: Vec<_> = behind.take(SWEPT).cloned().collect();
-        // The first ones have their turn again after the last one.
-        self.swept = leaving.last().filter(|_| leaving.len() == SWEPT).cloned();
-        let ended = leaving.iter().filter(|key| self.leaving.get(key).is_some_and(|at| *at <= now));
+        let leaving = self.leaving.next(SWEPT);
+        let ended = leaving.iter().filter(|(_, ends)| *ends <= now);
         let cuts: Vec<_> = ended
-            .map(|(backend, address)| Command::Cut { backend: backend.clone(), address: *address })
+            .map(|((backend, address), _)| Command::Cut {
+                backend: backend.clone(),
+                address: *address,
+            })
             .collect();
         let removals: Vec<_> = leaving
             .iter()
-            .map(|(backend, address)| Command::RemoveServer {
+            .map(|((backend, address), _)| Command::RemoveServer {
                 backend: backend.clone(),
                 address: *address,
             })
@@ -230,10 +235,10 @@ impl Proxy {
                 return Err(trouble("removing servers", cause));
             }
         };
-        for ((key, command), _) in
+        for (((server, _), command), _) in
             leaving.iter().zip(&removals).zip(removed).filter(|(_, removed)| *removed)
         {
-            self.leaving.remove(key);
+            self.leaving.remove(server);
             if let Some(observed) = &mut self.observed {
                 observed.done(command);
             }
@@ -262,6 +267,12 @@ async fn removed(removals: &[Command], admin: &Socket) -> std::io::Result<Vec<bo
         removed.extend(done.unwrap_or_else(|| vec![false; part.len()]));
     }
     Ok(removed)
+}
+
+/// The namespace of a backend's pool; none where the pool is gone.
+fn namespace_of(common: &Common, backend: &Word) -> Arc<str> {
+    let pool = common.desired.pools.get(&*backend.pool_name());
+    pool.map_or_else(|| "".into(), |it| it.service.namespace.clone())
 }
 
 fn drain_time(desired: &Desired, backend: &Word) -> Duration {
