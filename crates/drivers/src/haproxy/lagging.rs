@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// How many lines HAProxy is told in one go: about 10 ms, and several times that where all cores are busy.
 const LINES: usize = 300;
-/// How many of them of one backend.
+/// How many of them of one namespace while others wait, and of one backend.
 const LINES_OF_ONE: usize = 150;
 
 /// What a backend may lack to be told of while files are checked and loaded.
@@ -154,29 +154,70 @@ impl Lagging {
     ) -> Vec<Part> {
         let (mut parts, mut left) = (Vec::new(), LINES);
         while left > 0
-            && let Some((namespace, backend)) = self.queue.pop()
+            && let Some(namespace) = self.next_namespace()
         {
-            self.waits.remove(&backend);
-            let Lacks { coming, mut going, held } = lacks(&backend);
-            let stays = !going.is_empty() && stay.is_for(&namespace);
-            if stays {
-                going.clear();
+            // Namespaces take turns by lines: many small backends of one are told in a turn, or a part of a large one.
+            let mut turn = left.min(LINES_OF_ONE);
+            left -= turn;
+            while turn > 0
+                && let Some(backend) = self.pop_of(&namespace)
+            {
+                let lacking = lacks(&backend);
+                let part = self.part(&namespace, backend, lacking, (stay, most, turn));
+                turn = turn.saturating_sub(part.lines());
+                if part.more || !part.commands.is_empty() {
+                    parts.push(part);
+                }
             }
-            let is_large = coming.iter().chain(&going).map(lines).sum::<usize>() > most;
-            let limit = if is_large { 0 } else { left.min(LINES_OF_ONE) };
-            let (commands, more) = first(coming, going, limit);
-            let more = more || stays;
-            left = left.saturating_sub(commands.iter().map(lines).sum());
-            if held && !more {
-                self.held.insert(backend.clone(), namespace.clone());
-            }
-            if more || !commands.is_empty() {
-                parts.push(Part { namespace, backend, commands, more });
-            }
+            // What a namespace leaves others have.
+            left += turn;
         }
         // Small changes do not wait for parts of large ones.
         parts.sort_by_key(|part| (part.more, part.commands.len()));
         parts
+    }
+
+    /// The namespace whose turn it is.
+    fn next_namespace(&mut self) -> Option<Arc<str>> {
+        let namespace = self.queue.lanes().next()?.clone();
+        self.queue.served(&namespace);
+        Some(namespace)
+    }
+
+    /// The next backend of a namespace.
+    fn pop_of(&mut self, namespace: &Arc<str>) -> Option<Word> {
+        let backend = self.queue.items(namespace).next()?.clone();
+        self.queue.remove(namespace, &backend);
+        self.waits.remove(&backend);
+        Some(backend)
+    }
+
+    /// What HAProxy is told of a backend, with about so many lines.
+    fn part(
+        &mut self,
+        namespace: &Arc<str>,
+        backend: Word,
+        lacks: Lacks,
+        (stay, most, turn): (Stay<'_>, usize, usize),
+    ) -> Part {
+        let Lacks { coming, mut going, held } = lacks;
+        let stays = !going.is_empty() && stay.is_for(namespace);
+        if stays {
+            going.clear();
+        }
+        let is_large = coming.iter().chain(&going).map(lines).sum::<usize>() > most;
+        let (commands, more) = first(coming, going, if is_large { 0 } else { turn });
+        let more = more || stays;
+        if held && !more {
+            self.held.insert(backend.clone(), namespace.clone());
+        }
+        Part { namespace: namespace.clone(), backend, commands, more }
+    }
+}
+
+impl Part {
+    fn lines(&self) -> usize {
+        self.commands.iter().map(lines).sum()
     }
 }
 
