@@ -9,6 +9,7 @@ use super::text::Word;
 use super::wanted::{Body, Section, Servers, Wanted};
 use bowline_core::fair::Queue;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// How many lines HAProxy is told in one go: about 10 ms, and several times that where all cores are busy.
@@ -23,6 +24,9 @@ pub(super) const SMALL: usize = 1_000;
 /// those from before drain. The rest is for small pools: a pool of one member can be replaced a hundred times within the
 /// drain time.
 const SPARE: usize = 100;
+
+/// How many servers a backend without any has before rules lead to it. Two: one of them may be down.
+const OPENING: usize = 2;
 
 /// Backends with servers that HAProxy is not told of yet.
 #[derive(Clone, Debug, Default)]
@@ -280,10 +284,50 @@ impl Split {
         }
         split
     }
+
+    /// What HAProxy is told before the structure: the first servers of backends that it leads to, and that have none that
+    /// takes traffic. The others follow in turn.
+    pub(super) fn opening(
+        &self,
+        observed: &Observed,
+        wanted: &Wanted,
+    ) -> Vec<(Word, Vec<Command>)> {
+        let leads = led_to(&self.structure);
+        let opens = self.changed.iter().filter(|it| leads.contains(it) && is_empty(observed, it));
+        let first = |backend: &Word| {
+            let lacks = Lacks::of(observed, wanted, &BTreeSet::new(), backend);
+            let weights = wanted.servers.get(backend).map(|it| &it.weights);
+            let takes =
+                |at: &SocketAddr| weights.and_then(|it| it.get(at)).is_some_and(|it| *it > 0);
+            (backend.clone(), first_servers(lacks.coming, takes))
+        };
+        opens.map(first).collect()
+    }
 }
 
-/// What entries of maps lead to from now on.
-pub(super) fn led_to(commands: &[Command]) -> BTreeSet<&Word> {
+/// Whether no server of a backend takes traffic.
+fn is_empty(observed: &Observed, backend: &Word) -> bool {
+    let servers = observed.servers.get(backend);
+    !servers.is_some_and(|it| it.values().any(|it| !it.retired && !it.drains))
+}
+
+/// What of this is of the first servers that take traffic.
+fn first_servers(mut coming: Vec<Command>, takes: impl Fn(&SocketAddr) -> bool) -> Vec<Command> {
+    let mut chosen = BTreeSet::new();
+    coming.retain(|command| match at(command) {
+        Some(at) if chosen.len() < OPENING && takes(at) => {
+            chosen.insert(*at);
+            true
+        }
+        Some(at) => chosen.contains(at),
+        // The key of their cookies.
+        None => !chosen.is_empty(),
+    });
+    coming
+}
+
+/// Backends that the new map entries name.
+fn led_to(commands: &[Command]) -> BTreeSet<&Word> {
     let values = commands.iter().flat_map(|command| match command {
         Command::AddEntries { entries, .. } | Command::Replace { entries, .. } => {
             entries.iter().map(|(_, value)| value).collect()
@@ -309,6 +353,18 @@ pub(super) fn of_server(command: &Command) -> Option<&Word> {
         | Command::Place { backend, .. }
         | Command::Weigh { backend, .. }
         | Command::Retire { backend, .. } => Some(backend),
+        _ => None,
+    }
+}
+
+/// The address of the server that a command brings, or changes.
+fn at(command: &Command) -> Option<&SocketAddr> {
+    match command {
+        Command::AddServer { address, .. }
+        | Command::Check { address, .. }
+        | Command::Resume { address, .. }
+        | Command::Place { address, .. }
+        | Command::Weigh { address, .. } => Some(address),
         _ => None,
     }
 }

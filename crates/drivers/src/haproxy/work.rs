@@ -9,7 +9,7 @@ use super::budget::{self, Held};
 use super::command::Command;
 use super::diff::{Observed, diff};
 use super::driver::Options;
-use super::lagging::{Lagging, SMALL, Split, Stay, led_to};
+use super::lagging::{Lagging, SMALL, Split, Stay};
 use super::leaving::Leaving;
 use super::log::Log;
 use super::render::{self, Rendered, Settings};
@@ -154,26 +154,20 @@ impl Proxy {
         common: &mut Common,
         commands: Vec<Command>,
     ) -> Result<(), Error> {
-        let Split { structure, changed, gone } = Split::of(commands, &common.wanted);
+        let Some(observed) = &self.observed else { return Ok(()) };
+        let split = Split::of(commands, &common.wanted);
+        let opening = split.opening(observed, &common.wanted);
+        let Split { structure, changed, gone } = split;
         // Something may lead to them again until the structure is told.
         self.gone.retain(|backend| gone.contains(backend));
-        let leads = led_to(&structure);
-        let empty: Vec<_> =
-            changed.iter().filter(|it| leads.contains(it) && self.is_empty(it)).cloned().collect();
         self.lag(common, changed);
-        let come = self.tell_first(common, empty).await;
+        let come = self.tell_opening(common, opening).await;
         let come = come.and(self.tell_servers(common, Stay::All, usize::MAX).await);
         let told = self.send_all(common, structure).await;
         self.lag(common, gone.iter().cloned());
         self.gone = gone;
         let go = self.tell_servers(common, Stay::None, usize::MAX).await;
         come.and(told).and(go.map(drop))
-    }
-
-    /// Whether no server of a backend takes traffic.
-    fn is_empty(&self, backend: &Word) -> bool {
-        let servers = self.observed.as_ref().and_then(|it| it.servers.get(backend));
-        !servers.is_some_and(|it| it.values().any(|it| !it.retired && !it.drains))
     }
 
     /// What a command could not bring, a reload brings.

@@ -10,7 +10,7 @@ fn word(name: &str) -> Word {
     Word::name(name).unwrap()
 }
 
-fn at(number: usize) -> std::net::SocketAddr {
+fn address(number: usize) -> SocketAddr {
     ([10, (number >> 16) as u8, (number >> 8) as u8, number as u8], 80).into()
 }
 
@@ -25,13 +25,13 @@ fn backend(
     let section = Section::Backend(word(name));
     observed.sections.insert(section.clone(), Body::default());
     wanted.sections.insert(section, Body::default());
-    let running = running.map(|n| (at(n), Running::of(1)));
+    let running = running.map(|n| (address(n), Running::of(1)));
     observed.servers.insert(word(name), running.collect());
     wanted.servers.insert(word(name), servers(wants));
 }
 
 fn servers(numbers: impl Iterator<Item = usize>) -> Servers {
-    let member = |n| Member { address: at(n), weight: 1, state: MemberState::Ready };
+    let member = |n| Member { address: address(n), weight: 1, state: MemberState::Ready };
     Servers::new(&numbers.map(member).collect::<Vec<_>>())
 }
 
@@ -216,12 +216,12 @@ fn servers_stay_bounded_while_all_members_are_replaced_faster_than_haproxy_is_to
 fn servers_come_with_the_key_of_their_cookies_in_each_part() {
     let server = |n| Command::AddServer {
         backend: word("b"),
-        address: at(n),
+        address: address(n),
         weight: 1,
         options: "".into(),
     };
     let key = Command::KeyCookies { backend: word("b"), key: Secret("k".into()) };
-    let retire = Command::Retire { backend: word("b"), address: at(9) };
+    let retire = Command::Retire { backend: word("b"), address: address(9) };
     let (coming, going) = (vec![server(1), server(2), key.clone()], vec![retire.clone()]);
     let some = vec![server(1), key.clone(), retire.clone()];
     assert_eq!(first(coming.clone(), going.clone(), 3), (some, true));
@@ -240,12 +240,12 @@ fn a_new_backend_comes_with_its_servers_and_what_is_gone_is_told_last() {
     };
     let of = |backend: &str, n| Command::AddServer {
         backend: word(backend),
-        address: at(n),
+        address: address(n),
         weight: 1,
         options: "".into(),
     };
     let entry = Command::RemoveEntry { map: "m".to_owned(), key: word("h") };
-    let retire = Command::Retire { backend: word("old"), address: at(1) };
+    let retire = Command::Retire { backend: word("old"), address: address(1) };
     let wanted = Wanted {
         servers: ["new", "runs"].map(|it| (word(it), Servers::default())).into(),
         ..Wanted::default()
@@ -257,6 +257,37 @@ fn a_new_backend_comes_with_its_servers_and_what_is_gone_is_told_last() {
         gone: [word("old")].into(),
     };
     assert_eq!(Split::of(all, &wanted), expected);
+}
+
+#[test]
+fn backends_that_rules_are_about_to_lead_to_have_two_servers_first_and_the_rest_in_turn() {
+    let (mut observed, mut wanted) = (Observed::default(), Wanted::default());
+    wanted.maps.insert("m".to_owned(), [].into());
+    observed.maps.insert("m".to_owned(), [].into());
+    let mut lead = |name: &str| {
+        let entries = wanted.maps.get_mut("m").unwrap();
+        entries.insert(word(&format!("{name}.example")), word(name));
+    };
+    (0..400).for_each(|n| lead(&format!("shop{n}")));
+    ["drains", "serves"].into_iter().for_each(&mut lead);
+    for n in 0..400 {
+        backend(&format!("shop{n}"), 0..0, 0..50, (&mut observed, &mut wanted));
+    }
+    // A member that drains takes no traffic; a backend that has a server has time.
+    backend("drains", 0..0, 0..50, (&mut observed, &mut wanted));
+    let draining = wanted.servers.get_mut(&word("drains")).unwrap();
+    draining.weights.values_mut().take(10).for_each(|weight| *weight = 0);
+    backend("serves", 0..1, 1..50, (&mut observed, &mut wanted));
+    backend("unused", 0..0, 1..50, (&mut observed, &mut wanted));
+
+    let split = Split::of(diff(&observed, &wanted).commands, &wanted);
+    let opening = split.opening(&observed, &wanted);
+    assert_eq!(opening.len(), 401);
+    for (backend, commands) in opening {
+        let told: Vec<_> = commands.iter().filter_map(at).copied().collect();
+        let first = if backend == word("drains") { 10 } else { 0 };
+        assert_eq!(told, [address(first), address(first + 1)], "{backend}");
+    }
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use crate::Error;
 use crate::desired::Desired;
 use crate::haproxy::command::{self, Command};
 use crate::haproxy::diff::diff;
-use crate::haproxy::lagging::{Lacks, Lagging, Part, Split, Stay, of_server};
+use crate::haproxy::lagging::{Lacks, Part, Split, Stay, of_server};
 use crate::haproxy::leaving::Server;
 use crate::haproxy::socket::Socket;
 use crate::haproxy::text::Word;
@@ -77,23 +77,18 @@ impl Proxy {
         self.tell_parts(common, parts).await.map(|()| told)
     }
 
-    /// Tells HAProxy of the first servers of these backends, which have none that takes traffic: rules are about to lead
-    /// to them.
-    pub(super) async fn tell_first(
+    /// Tells HAProxy of the first servers of backends: rules are about to lead to them.
+    pub(super) async fn tell_opening(
         &mut self,
         common: &mut Common,
-        backends: impl IntoIterator<Item = Word>,
+        opening: Vec<(Word, Vec<Command>)>,
     ) -> Result<(), Error> {
-        let mut turn = Lagging::default();
-        backends.into_iter().for_each(|backend| turn.insert(&"".into(), backend));
-        while !turn.is_empty() {
-            let Some(observed) = &self.observed else { return Ok(()) };
-            let lacks_of =
-                |backend: &Word| Lacks::of(observed, &common.wanted, &self.gone, backend);
-            let parts = turn.next(Stay::All, usize::MAX, lacks_of);
-            self.tell_parts(common, parts).await?;
-        }
-        Ok(())
+        let part = |(backend, commands)| {
+            let namespace = namespace_of(common, &backend);
+            Part { namespace, backend, commands, more: false }
+        };
+        let parts = opening.into_iter().map(part).collect();
+        self.tell_parts(common, parts).await
     }
 
     async fn tell_parts(&mut self, common: &mut Common, parts: Vec<Part>) -> Result<(), Error> {
