@@ -750,3 +750,38 @@ async fn removed_members_are_let_go_while_all_members_are_replaced_without_end()
     }
     driver.drain(Duration::ZERO).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_come_with_another_namespaces_setting_bring_its_reload_no_sooner() {
+    let folder = Folder::new();
+    let (a, b, theirs) = (backend("a").await, backend("b").await, common::slow("theirs").await);
+    let (port, mut update) = first(&[a]).await;
+    update.pools.extend(generations::setting("e", "evil", 1).pools);
+    update.members.push(members("e", &[theirs.at]));
+    update.sites.push(foreign("evil", "e"));
+    // With two old generations evil waits for four seconds.
+    let options = Options {
+        min_reload_interval: Duration::from_secs(1),
+        max_old_generations: 3,
+        shutdown_timeout: Duration::from_secs(3600),
+        ..options(folder.path())
+    };
+    let (mut driver, _) = start(options, &update).await;
+    let mut held = Vec::new();
+    for round in 2..4 {
+        held.push(generations::hold(port, "e.evil.example", &theirs).await);
+        let report = driver.apply(&generations::setting("e", "evil", round)).await.unwrap();
+        settled(&mut driver, report).await;
+    }
+    let socket = folder.path().join("admin.sock");
+    let pid = worker(&socket).await;
+    let mut both = generations::setting("e", "evil", 4);
+    both.members.push(members("p", &[b]));
+    let report = driver.apply(&both).await.unwrap();
+    assert!(report.waiting, "{report:?}");
+    answers(port, "a.example", "/", 200, "b").await;
+    let soon = tokio::time::timeout(Duration::from_millis(2_500), settled(&mut driver, report));
+    soon.await.expect_err("evil's setting is loaded as if shop had asked for it");
+    assert_eq!(worker(&socket).await, pid);
+    driver.drain(Duration::ZERO).await;
+}

@@ -281,10 +281,10 @@ impl Program for Proxy {
 
     async fn tell(&mut self, common: &mut Common, update: Option<&Update>) -> Result<(), Error> {
         let members = update.is_some_and(is_of_members);
-        let mut refused = None;
+        let (mut refused, mut all) = (None, true);
         if let Some(update) = update {
-            let untold = if members { BTreeSet::new() } else { common.changed.clone() };
-            let all = self.take_members(common, &update.members);
+            let untold = common.changed.structure.clone();
+            all = self.take_members(common, &update.members);
             // Members need not wait until everything is rendered.
             refused = self.tell_servers(common, Stay::Of(&untold), usize::MAX).await.err();
             if let Some(error) = refused.take_if(|_| self.observed.is_none()) {
@@ -299,7 +299,8 @@ impl Program for Proxy {
         self.step(common).await;
         // A change of members needs none that is due already.
         if common.reload.is_some() && !(waited && members) {
-            common.ask_for_reload();
+            // Health checks that are shared out again may need one.
+            common.ask_for_reload(!all);
         }
         if let Some(error) = refused {
             Self::bring_by_reload(common, &error);

@@ -5,6 +5,7 @@ mod check;
 mod meanwhile;
 mod old;
 
+use super::causes::Changed;
 use super::common::Common;
 use super::driven::Request;
 use super::{process, trouble};
@@ -384,7 +385,7 @@ impl<P: Program> Worker<P> {
         if self.program.runs() {
             self.tell_update(update).await?;
         } else {
-            self.common.changed.clear();
+            self.common.changed = Changed::default();
             self.bring().await?;
         }
         self.tell_of_wait();

@@ -4,7 +4,7 @@
 
 use super::{Program, Worker};
 use crate::Error;
-use crate::program::causes::is_of_members;
+use crate::program::causes::{Changed, is_of_members};
 use crate::program::driven::Request;
 use bowline_core::update::{Report, Update};
 
@@ -57,18 +57,16 @@ impl<P: Program> Worker<P> {
     /// when it has loaded its files; those have the members of before.
     async fn tell_meanwhile(&mut self, update: &Update) -> Report {
         self.take_in(update);
-        let mut changed = std::mem::take(&mut self.common.changed);
+        let Changed { mut structure, mut members } = std::mem::take(&mut self.common.changed);
         let behind = self.behind.get_or_insert_default();
-        if !is_of_members(update) {
-            behind.append(&mut changed);
-        }
+        behind.append(&mut structure);
         let told = self.program.tell_members(&mut self.common, &update.members, behind).await;
         let told = told.unwrap_or_else(|error| {
             tracing::debug!(%error, "{} is told after it has loaded its files", P::NAME);
             false
         });
         if !told {
-            behind.append(&mut changed);
+            behind.append(&mut members);
         }
         self.report()
     }
@@ -76,17 +74,17 @@ impl<P: Program> Worker<P> {
     /// Tells the program of an update that was taken in.
     pub(super) async fn tell_update(&mut self, update: &Update) -> Result<(), Error> {
         let told = self.program.tell(&mut self.common, Some(update)).await;
-        self.common.changed.clear();
+        self.common.changed = Changed::default();
         told
     }
 
     /// Tells the program of what came while it checked or loaded its files.
     pub(super) async fn catch_up(&mut self) -> Result<(), Error> {
-        let Some(changed) = self.behind.take() else { return Ok(()) };
+        let Some(structure) = self.behind.take() else { return Ok(()) };
         self.common.forget_exclusions();
-        self.common.changed = changed;
+        self.common.changed = Changed { structure, ..Changed::default() };
         let told = self.program.tell(&mut self.common, None).await;
-        self.common.changed.clear();
+        self.common.changed = Changed::default();
         told
     }
 }

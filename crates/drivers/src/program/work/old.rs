@@ -5,7 +5,6 @@ use super::{Program, Worker};
 use crate::program::causes;
 use crate::program::pace::Surplus;
 use bowline_core::update::Update;
-use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 impl<P: Program> Worker<P> {
@@ -21,7 +20,7 @@ impl<P: Program> Worker<P> {
             causes::namespaces(&before, update, desired)
         };
         // At the beginning everything is new, and no namespace has changed anything.
-        self.common.changed = if self.begun { changed } else { BTreeSet::new() };
+        self.common.changed = if self.begun { changed } else { causes::Changed::default() };
     }
 
     /// Says once that changes wait because of what earlier ones left behind.
