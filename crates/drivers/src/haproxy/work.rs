@@ -131,9 +131,7 @@ impl Proxy {
                 all = false;
                 continue;
             }
-            let Some(now) = common.wanted.servers.get_mut(&name) else { continue };
-            common.wanted.checks = common.wanted.checks + servers.checks() - now.checks();
-            *now = servers;
+            common.wanted.replace_servers(&name, servers);
             lagging.push(name);
         }
         self.lag(common, lagging);
@@ -436,10 +434,8 @@ fn servers_after(wanted: &Wanted, change: &MemberChange) -> Option<(Word, Server
 /// HAProxy has files for, or there are files for members without a check.
 fn has_to_share(wanted: &Wanted, name: &Word, after: &Servers) -> bool {
     let Some(before) = wanted.servers.get(name) else { return false };
-    let named = wanted.unchecked.iter().filter_map(|name| wanted.servers.get(name));
-    let lacking: usize = named.map(|it| it.unchecked.len()).sum();
     let [was, is] = [before, after].map(|it| it.unchecked.len());
-    let lacking = lacking + is - was;
+    let lacking = wanted.unchecked + is - was;
     let checks = wanted.checks + after.checks() - before.checks();
     let most = wanted.most_checks;
     let Some(room) = most.checked_sub(checks) else { return true };
