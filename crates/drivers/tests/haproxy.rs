@@ -9,6 +9,8 @@
 
 #[path = "program/both.rs"]
 mod both;
+#[path = "haproxy/churn.rs"]
+mod churn;
 mod common;
 #[path = "program/generations.rs"]
 mod generations;
@@ -714,74 +716,5 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     let report = settled(&mut driver, report).await;
     assert_eq!(short_of_files(&report), BTreeSet::from(["worse"]));
     assert_eq!(checked(&socket, "c2").await, 1_371 - 10 - 10 - 300);
-    driver.drain(Duration::ZERO).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn removed_members_are_let_go_while_all_members_are_replaced_without_end() {
-    let folder = Folder::new();
-    let at = backend("shop").await;
-    let (port, mut update) = first(&[at]).await;
-    let fresh = |name: &str, size: u32, round: u32| {
-        let at = |n| (std::net::Ipv4Addr::from(0x7f20_0000 + round * size + n), 9).into();
-        members(name, &(0..size).map(at).collect::<Vec<_>>())
-    };
-    let pools = [("few", 1), ("many", 100)];
-    for (name, size) in pools {
-        update.pools.push(pool(name));
-        update.members.push(fresh(name, size, 0));
-        update.sites.push(foreign("evil", name));
-    }
-    let (mut driver, _) = start(options(folder.path()), &update).await;
-    let socket = folder.path().join("admin.sock");
-    for (name, size) in pools {
-        let mut seen = Vec::new();
-        for round in 1..60 {
-            let change = Update { members: vec![fresh(name, size, round)], ..Update::default() };
-            driver.apply(&change).await.unwrap();
-            let answer = ask(&socket, &format!("show servers state {name}")).await.unwrap();
-            seen.push(answer.lines().filter(|it| it.split(' ').nth(1) == Some(name)).count());
-            assert_eq!(get(port, "a.example", "/").await.unwrap().0, 200);
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        assert!(seen.iter().all(|it| *it <= 2 * size as usize + 100), "{name}: {seen:?}");
-        assert!(seen.windows(2).any(|it| it[1] < it[0]), "{name} loses none: {seen:?}");
-        has_servers(&socket, name, size as usize).await;
-    }
-    driver.drain(Duration::ZERO).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn members_that_come_with_another_namespaces_setting_bring_its_reload_no_sooner() {
-    let folder = Folder::new();
-    let (a, b, theirs) = (backend("a").await, backend("b").await, common::slow("theirs").await);
-    let (port, mut update) = first(&[a]).await;
-    update.pools.extend(generations::setting("e", "evil", 1).pools);
-    update.members.push(members("e", &[theirs.at]));
-    update.sites.push(foreign("evil", "e"));
-    // With two old generations evil waits for four seconds.
-    let options = Options {
-        min_reload_interval: Duration::from_secs(1),
-        max_old_generations: 3,
-        shutdown_timeout: Duration::from_secs(3600),
-        ..options(folder.path())
-    };
-    let (mut driver, _) = start(options, &update).await;
-    let mut held = Vec::new();
-    for round in 2..4 {
-        held.push(generations::hold(port, "e.evil.example", &theirs).await);
-        let report = driver.apply(&generations::setting("e", "evil", round)).await.unwrap();
-        settled(&mut driver, report).await;
-    }
-    let socket = folder.path().join("admin.sock");
-    let pid = worker(&socket).await;
-    let mut both = generations::setting("e", "evil", 4);
-    both.members.push(members("p", &[b]));
-    let report = driver.apply(&both).await.unwrap();
-    assert!(report.waiting, "{report:?}");
-    answers(port, "a.example", "/", 200, "b").await;
-    let soon = tokio::time::timeout(Duration::from_millis(2_500), settled(&mut driver, report));
-    soon.await.expect_err("evil's setting is loaded as if shop had asked for it");
-    assert_eq!(worker(&socket).await, pid);
     driver.drain(Duration::ZERO).await;
 }

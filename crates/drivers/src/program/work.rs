@@ -8,6 +8,7 @@ mod old;
 use super::causes::Changed;
 use super::common::Common;
 use super::driven::Request;
+use super::pace::Ended;
 use super::{process, trouble};
 use crate::Error;
 use crate::desired::Desired;
@@ -218,6 +219,8 @@ pub(super) struct Worker<P: Program> {
     /// The namespaces with changes in updates that came while the program checked or loaded its files, and of which it
     /// was not told yet; none where no update came, and the files have the members of now.
     behind: Option<BTreeSet<Arc<str>>>,
+    /// What the last load has ended, until it is seen what is left of it.
+    ended: Option<Ended>,
     reports: watch::Sender<Report>,
     look_at: Instant,
     bind_at: Instant,
@@ -240,6 +243,7 @@ impl<P: Program> Worker<P> {
             requests,
             postponed: None,
             behind: None,
+            ended: None,
             reports,
             look_at: now,
             bind_at: now,
@@ -530,7 +534,10 @@ impl<P: Program> Worker<P> {
         if loaded.is_err() {
             self.common.counters.failed_reloads.inc();
         }
-        loaded.and(self.catch_up().await)
+        // The one that was just loaded has the members of before.
+        let told = self.catch_up().await;
+        self.see_left_behind().await;
+        loaded.and(told)
     }
 
     async fn try_load(&mut self) -> Result<(), Error> {
@@ -558,8 +565,9 @@ impl<P: Program> Worker<P> {
         while !self.program.has_loaded(&mut self.common, &mut loading).await? {
             self.meanwhile(TakesIn::All, sleep(SOON)).await;
         }
-        self.common.loaded_at = Some(Instant::now());
-        self.left_behind().await;
+        let now = Instant::now();
+        self.common.loaded_at = Some(now);
+        self.ended = Some(self.common.pace.loaded(now));
         Ok(())
     }
 

@@ -120,6 +120,7 @@ impl<P: Program> Worker<P> {
             true => self.program.tell(&mut self.common, None).await,
             false => Ok(()),
         };
+        self.see_left_behind().await;
         loaded.and(told)
     }
 

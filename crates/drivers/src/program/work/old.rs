@@ -43,10 +43,12 @@ impl<P: Program> Worker<P> {
         self.told_of_wait = wait.is_some();
     }
 
-    /// The program has loaded its files, and left processes behind.
-    pub(super) async fn left_behind(&mut self) {
-        let old = self.program.old(&self.common).await;
-        self.common.pace.loaded(old, Instant::now());
+    /// Sees what the last load has left behind. The program may be asked for long: what matters more comes before.
+    pub(super) async fn see_left_behind(&mut self) {
+        let Some(ended) = self.ended.take() else { return };
+        if let Some(old) = self.program.old(&self.common).await {
+            self.common.pace.left_behind(ended, old);
+        }
         self.bound_old().await;
     }
 
