@@ -32,10 +32,12 @@ const OPENING: usize = 2;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lagging {
     queue: Queue<Arc<str>, Word>,
-    /// What is in the queue.
-    waits: BTreeSet<Word>,
+    /// The backends in the queue, with their namespaces.
+    waits: BTreeMap<Word, Arc<str>>,
     /// Backends that get no further servers before retired ones are removed, with their namespaces.
     held: BTreeMap<Word, Arc<str>>,
+    /// Backends of which HAProxy did not take servers, with their namespaces.
+    refused: BTreeMap<Word, Arc<str>>,
 }
 
 /// What HAProxy lacks of the servers of a backend.
@@ -122,8 +124,30 @@ pub(super) struct Part {
 impl Lagging {
     /// A backend that waits already keeps its place, also where its pool has come or gone since.
     pub(super) fn insert(&mut self, namespace: &Arc<str>, backend: Word) {
-        if self.waits.insert(backend.clone()) {
+        if !self.waits.contains_key(&backend) && !self.refused.contains_key(&backend) {
+            self.waits.insert(backend.clone(), namespace.clone());
             self.queue.insert(namespace, 0, backend);
+        }
+    }
+
+    /// HAProxy does not take servers of a backend. It is told of none before [`Self::retry`], whatever changes: all that
+    /// HAProxy has is read back after each refusal.
+    pub(super) fn refuse(&mut self, namespace: &Arc<str>, backend: Word) {
+        if let Some(lane) = self.waits.remove(&backend) {
+            self.queue.remove(&lane, &backend);
+        }
+        self.refused.insert(backend, namespace.clone());
+    }
+
+    /// Whether HAProxy did not take servers of a backend.
+    pub(super) fn is_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    /// What HAProxy did not take is told again.
+    pub(super) fn retry(&mut self) {
+        for (backend, namespace) in std::mem::take(&mut self.refused) {
+            self.insert(&namespace, backend);
         }
     }
 

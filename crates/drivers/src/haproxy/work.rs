@@ -35,6 +35,8 @@ use tokio::time::Instant;
 const SWEEP: Duration = Duration::from_millis(500);
 /// How many of them at a time: about 20 ms, for which everything else waits.
 const SWEPT: usize = 1_000;
+/// How long HAProxy is not told again of servers that it did not take.
+const RETRY: Duration = Duration::from_secs(1);
 /// How long files may be behind what runs.
 const SAVE: Duration = Duration::from_secs(2);
 /// How long connections of a removed member live on where the plan does not say.
@@ -75,6 +77,10 @@ pub(super) struct Proxy {
     lagging: Lagging,
     /// Backends that nothing leads to any more: they are to have no servers.
     gone: BTreeSet<Word>,
+    /// Namespaces with servers that HAProxy did not take, for which no reload was asked yet.
+    refused: BTreeSet<Arc<str>>,
+    /// When HAProxy is told of such servers again.
+    retry_at: Instant,
     /// Servers that were retired.
     leaving: Leaving,
     /// Since when files are behind.
@@ -108,6 +114,8 @@ impl Proxy {
             deaf: false,
             lagging: Lagging::default(),
             gone: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            retry_at: now,
             leaving: Leaving::default(),
             unsaved: None,
             compare_at: now,
@@ -143,8 +151,12 @@ impl Proxy {
         let Some(observed) = &self.observed else { return };
         let found = diff(observed, &common.wanted);
         let told = self.tell_difference(common, found.commands).await;
-        // What a command could not bring, a reload brings.
-        common.reload = found.reload.or_else(|| told.err().map(|error| error.to_string()));
+        common.reload = found.reload;
+        if let Err(error) = told {
+            self.bring_by_reload(common, &error);
+        } else if self.lagging.is_refused() {
+            common.reload.get_or_insert_with(|| "HAProxy did not take servers".to_owned());
+        }
     }
 
     async fn tell_difference(
@@ -168,11 +180,11 @@ impl Proxy {
         come.and(told).and(go.map(drop))
     }
 
-    /// What a command could not bring, a reload brings.
-    fn bring_by_reload(common: &mut Common, error: &Error) {
+    /// What a command could not bring, a reload brings. The namespaces with servers that HAProxy did not take wait for it.
+    fn bring_by_reload(&mut self, common: &mut Common, error: &Error) {
         tracing::warn!(%error, "HAProxy does not take what it is told; it is loaded anew");
         common.reload.get_or_insert_with(|| error.to_string());
-        common.pace.need();
+        common.ask_for_reload_of(std::mem::take(&mut self.refused));
     }
 
     /// Compares all that runs with all that is wanted, and counts what was otherwise.
@@ -187,7 +199,8 @@ impl Proxy {
         let reloads = usize::from(found.reload.is_some() && !due);
         let split = Split::of(found.commands, &common.wanted);
         // What HAProxy is not told of yet is no drift.
-        let lags = !self.lagging.is_empty() || self.lagging.holds();
+        let lagging = &self.lagging;
+        let lags = !lagging.is_empty() || lagging.holds() || lagging.is_refused();
         let servers = if lags { 0 } else { split.changed.len() + split.gone.len() };
         let drift = split.structure.len() + servers + reloads;
         if drift > 0 {
@@ -301,7 +314,7 @@ impl Program for Proxy {
             common.ask_for_reload(!all);
         }
         if let Some(error) = refused {
-            Self::bring_by_reload(common, &error);
+            self.bring_by_reload(common, &error);
         }
         Ok(())
     }
@@ -344,6 +357,7 @@ impl Program for Proxy {
         self.loaded = std::mem::take(&mut loading.loaded);
         self.leaving.clear();
         self.lagging.release();
+        self.lagging.retry();
         self.pid = 0;
         self.observe(common).await?;
         Ok(true)
@@ -373,17 +387,22 @@ impl Program for Proxy {
         let sweep_at = (!self.leaving.is_empty()).then_some(self.sweep_at);
         let save_at = self.unsaved.filter(|_| common.reload.is_none()).map(|since| since + SAVE);
         let lagging_at = (!self.lagging.is_empty()).then(Instant::now);
-        [Some(self.compare_at), sweep_at, save_at, lagging_at].into_iter().flatten().min()
+        let retry_at = self.lagging.is_refused().then_some(self.retry_at);
+        let all = [Some(self.compare_at), sweep_at, save_at, lagging_at, retry_at];
+        all.into_iter().flatten().min()
     }
 
     async fn tend(&mut self, common: &mut Common) -> Result<(), Error> {
+        if self.retry_at <= Instant::now() {
+            self.lagging.retry();
+        }
         if !self.lagging.is_empty()
             && let Err(error) = self.tell_servers(common, Stay::None, usize::MAX).await
         {
             if self.observed.is_none() {
                 return Err(error);
             }
-            Self::bring_by_reload(common, &error);
+            self.bring_by_reload(common, &error);
         }
         let now = Instant::now();
         if self.sweep_at <= now && !self.leaving.is_empty() {

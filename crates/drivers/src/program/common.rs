@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpSocket;
 use tokio::process::Child;
@@ -168,6 +169,11 @@ impl<P: Program> Common<P> {
     pub(crate) fn ask_for_reload(&mut self, with_members: bool) {
         let changed = std::mem::take(&mut self.changed);
         let namespaces = if with_members { changed.all() } else { changed.structure };
+        self.ask_for_reload_of(namespaces);
+    }
+
+    /// These namespaces wait for a reload.
+    pub(crate) fn ask_for_reload_of(&mut self, namespaces: BTreeSet<Arc<str>>) {
         self.pace.ask(namespaces, causes::is_shared(&self.desired));
     }
 

@@ -1,7 +1,7 @@
 //! Telling HAProxy: commands go to its runtime socket, and what it then has is known. What it does not take is
 //! read back; what it cannot be told is left to a reload.
 
-use super::{Common, DRAIN, Proxy, SWEEP, SWEPT, trouble};
+use super::{Common, DRAIN, Proxy, RETRY, SWEEP, SWEPT, trouble};
 use crate::Error;
 use crate::desired::Desired;
 use crate::haproxy::command::{self, Command};
@@ -100,30 +100,32 @@ impl Proxy {
         // HAProxy has something else than we believed, perhaps also elsewhere.
         let Some(observed) = &self.observed else { return Ok(()) };
         let rest = Split::of(diff(observed, &common.wanted).commands, &common.wanted);
-        let (changed, structure) = (rest.changed, rest.structure);
-        let refused: BTreeSet<_> = parts.into_iter().flat_map(|it| it.commands).collect();
-        let again = changed.iter().flat_map(|backend| {
-            let Lacks { coming, going, .. } =
-                Lacks::of(observed, &common.wanted, &self.gone, backend);
-            coming.into_iter().chain(going).filter(|it| refused.contains(it))
-        });
-        let again: Vec<_> = again.collect();
-        self.lag(common, changed);
+        let again = self.lacking(common, parts.into_iter().flat_map(|it| it.commands).collect());
+        self.lag(common, rest.changed);
         let complaints = self.send_once(common, again.clone()).await?;
-        self.send_all(common, structure).await?;
-        let Some(observed) = &self.observed else { return Ok(()) };
-        let is_lacking = |command: &Command| {
-            let backend = of_server(command);
-            backend.is_some_and(|backend| {
-                let Lacks { coming, going, .. } =
-                    Lacks::of(observed, &common.wanted, &self.gone, backend);
-                coming.contains(command) || going.contains(command)
-            })
-        };
-        match complaints.is_empty() || !again.iter().any(is_lacking) {
-            true => Ok(()),
-            false => Err(trouble("telling HAProxy of servers", complaints.join("; "))),
+        self.send_all(common, rest.structure).await?;
+        let refused = self.lacking(common, again.into_iter().collect());
+        if complaints.is_empty() || refused.is_empty() {
+            return Ok(());
         }
+        for backend in refused.iter().filter_map(of_server) {
+            let namespace = namespace_of(common, backend);
+            self.lagging.refuse(&namespace, backend.clone());
+            self.refused.insert(namespace);
+        }
+        self.retry_at = Instant::now() + RETRY;
+        Err(trouble("telling HAProxy of servers", complaints.join("; ")))
+    }
+
+    /// What of these commands for servers HAProxy lacks.
+    fn lacking(&self, common: &Common, commands: BTreeSet<Command>) -> Vec<Command> {
+        let Some(observed) = &self.observed else { return Vec::new() };
+        let backends: BTreeSet<_> = commands.iter().filter_map(of_server).collect();
+        let lacks = backends.into_iter().flat_map(|backend| {
+            let lacks = Lacks::of(observed, &common.wanted, &self.gone, backend);
+            lacks.coming.into_iter().chain(lacks.going)
+        });
+        lacks.filter(|it| commands.contains(it)).collect()
     }
 
     /// Sends commands and returns the complaints. What HAProxy then has is known; it is read back if it
