@@ -277,17 +277,21 @@ impl Program for Proxy {
         common: &mut Common,
         changes: &[MemberChange],
         untold: &BTreeSet<Arc<str>>,
+        is_replaced: bool,
     ) -> Result<bool, Error> {
         let all = self.take_members(common, changes);
-        self.tell_servers(common, Stay::Of(untold), SMALL).await.map(|_| all)
+        let most = if is_replaced { SMALL } else { usize::MAX };
+        self.tell_servers(common, Stay::Of(untold), most).await.map(|_| all)
     }
 
     async fn tell_on(
         &mut self,
         common: &mut Common,
         untold: &BTreeSet<Arc<str>>,
+        is_replaced: bool,
     ) -> Result<bool, Error> {
-        self.tell_servers(common, Stay::Of(untold), SMALL).await
+        let most = if is_replaced { SMALL } else { usize::MAX };
+        self.tell_servers(common, Stay::Of(untold), most).await
     }
 
     async fn tell(&mut self, common: &mut Common, update: Option<&Update>) -> Result<(), Error> {

@@ -99,12 +99,14 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Tells the one that runs of changes of members, also while it loads its files, or while they are checked. Members
-    /// of namespaces of which something else is not told yet do not go before that is. True: it was told of all.
+    /// of namespaces of which something else is not told yet do not go before that is. One that is about to be replaced is
+    /// told of small changes alone. True: it was told of all, or will be.
     fn tell_members(
         &mut self,
         _common: &mut Common<Self>,
         _changes: &[MemberChange],
         _untold: &BTreeSet<Arc<str>>,
+        _is_replaced: bool,
     ) -> impl Future<Output = Result<bool, Error>> + Send {
         std::future::ready(Ok(false))
     }
@@ -115,6 +117,7 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
         &mut self,
         _common: &mut Common<Self>,
         _untold: &BTreeSet<Arc<str>>,
+        _is_replaced: bool,
     ) -> impl Future<Output = Result<bool, Error>> + Send {
         std::future::ready(Ok(false))
     }

@@ -5,7 +5,7 @@ use crate::common::{
     Folder, answers, backend, eventually, first, get, members, plain, pool, put, settled, slow,
 };
 use crate::{Counters, Options, drive, foreign, has_servers, options, outside, worker};
-use crate::{ask, generations, program};
+use crate::{ask, crowd, generations, program, refused};
 use bowline_core::update::Update;
 use bowline_drivers::Driver as _;
 use std::path::{Path, PathBuf};
@@ -82,6 +82,25 @@ async fn members_that_come_with_another_namespaces_setting_bring_its_reload_no_s
     let soon = tokio::time::timeout(Duration::from_millis(2_500), settled(&mut driver, report));
     soon.await.expect_err("evil's setting is loaded as if shop had asked for it");
     assert_eq!(worker(&socket).await, pid);
+    driver.drain(Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_members_change_while_what_haproxy_refuses_is_looked_for() {
+    let (folder, checks) = (Folder::new(), Checks::new());
+    let a = backend("a").await;
+    let (_, update) = first(&[a]).await;
+    let options = Options { program: checks.program.clone(), ..options(folder.path()) };
+    let (mut driver, _) = start(options, &update).await;
+    let before = checks.begun();
+    checks.allow(before + 1);
+    driver.apply(&refused("bad")).await.unwrap();
+    checks.one_after(before + 1).await;
+    // The check that has begun does not end meanwhile, and HAProxy loads nothing after it.
+    let many = Update { members: vec![crowd("p", 900).1], ..Update::default() };
+    assert!(driver.apply(&many).await.unwrap().waiting);
+    has_servers(&folder.path().join("admin.sock"), "p", 900).await;
+    checks.allow(u32::MAX.into());
     driver.drain(Duration::ZERO).await;
 }
 
