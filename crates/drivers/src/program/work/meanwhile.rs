@@ -60,16 +60,20 @@ impl<P: Program> Worker<P> {
     async fn tell_meanwhile(&mut self, update: &Update, is_replaced: bool) -> Report {
         self.take_in(update);
         let Changed { mut structure, mut members } = std::mem::take(&mut self.common.changed);
-        let behind = self.behind.get_or_insert_default();
+        let mut behind = self.behind.clone().unwrap_or_default();
         behind.append(&mut structure);
         let changes = &update.members;
-        let told = self.program.tell_members(&mut self.common, changes, behind, is_replaced).await;
+        let told = self.program.tell_members(&mut self.common, changes, &behind, is_replaced).await;
         let told = told.unwrap_or_else(|error| {
             tracing::debug!(%error, "{} is told after it has loaded its files", P::NAME);
             false
         });
         if !told {
             behind.append(&mut members);
+        }
+        // Where no load follows, the program keeps what it was told.
+        if is_replaced || !told || self.behind.is_some() {
+            self.behind = Some(behind);
         }
         self.report()
     }
