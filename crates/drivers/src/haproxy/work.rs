@@ -69,8 +69,6 @@ pub(super) struct Proxy {
     pid: u32,
     /// Whether a load is under way: then another worker is none that was started by itself.
     loads: bool,
-    /// Whether HAProxy did not take something that it was told during a load.
-    doubts: bool,
     /// Whether it runs and its socket is gone.
     deaf: bool,
     /// Backends with servers that HAProxy is not told of yet.
@@ -110,7 +108,6 @@ impl Proxy {
             loaded: Loaded::default(),
             pid: 0,
             loads: false,
-            doubts: false,
             deaf: false,
             lagging: Lagging::default(),
             gone: BTreeSet::new(),
@@ -352,12 +349,12 @@ impl Program for Proxy {
         }
         self.loads = false;
         if let Err(error) = has {
-            if std::mem::take(&mut self.doubts) && self.observed.is_some() {
+            // What HAProxy was told meanwhile may have gone to a process that did not stay.
+            if self.observed.is_some() {
                 self.observe(common).await?;
             }
             return Err(error);
         }
-        self.doubts = false;
         self.loaded = std::mem::take(&mut loading.loaded);
         self.leaving.clear();
         self.lagging.release();

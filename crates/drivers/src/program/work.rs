@@ -536,6 +536,8 @@ impl<P: Program> Worker<P> {
         self.common.reloaded = Some(Instant::now());
         if loaded.is_err() {
             self.common.counters.failed_reloads.inc();
+            // Members that were told meanwhile may be lost with a process that did not stay.
+            self.behind.get_or_insert_default();
         }
         // The one that was just loaded has the members of before.
         let told = self.catch_up().await;

@@ -1,11 +1,11 @@
 //! Members that change without end, beside other changes and while HAProxy loads its files.
 
-use crate::both::{Checks, start};
+use crate::both::{Checks, script, start};
 use crate::common::{
     Folder, answers, backend, eventually, first, get, members, plain, pool, put, settled, slow,
 };
 use crate::{Counters, Options, drive, foreign, has_servers, options, outside, worker};
-use crate::{ask, crowd, generations, program, refused};
+use crate::{IS_CHECK, ask, crowd, generations, program, refused};
 use bowline_core::update::Update;
 use bowline_drivers::Driver as _;
 use std::path::{Path, PathBuf};
@@ -101,6 +101,31 @@ async fn many_members_change_while_what_haproxy_refuses_is_looked_for() {
     assert!(driver.apply(&many).await.unwrap().waiting);
     has_servers(&folder.path().join("admin.sock"), "p", 900).await;
     checks.allow(u32::MAX.into());
+    driver.drain(Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_haproxy_has_after_a_load_that_failed_is_seen_and_brought_in_step_at_once() {
+    let folder = Folder::new();
+    let a = backend("a").await;
+    let (port, update) = first(&[a]).await;
+    let lie = folder.path().join("lie");
+    let lies = format!("{IS_CHECK} && [ -e {} ] && exit 0", lie.display());
+    let options = Options {
+        program: script(folder.path(), &lies),
+        compare_every: Duration::from_secs(3600),
+        ..options(folder.path())
+    };
+    let (mut driver, _) = start(options, &update).await;
+    // The first comparison is due before this is heard, the next in an hour.
+    driver.apply(&Update::default()).await.unwrap();
+    // As if the server had come to a process that did not stay.
+    let socket = folder.path().join("admin.sock");
+    ask(&socket, &format!("set server p/{a} state maint")).await.unwrap();
+    assert_eq!(get(port, "a.example", "/").await.unwrap().0, 503);
+    std::fs::write(&lie, "").unwrap();
+    let _ = driver.apply(&refused("bad")).await;
+    answers(port, "a.example", "/", 200, "a").await;
     driver.drain(Duration::ZERO).await;
 }
 

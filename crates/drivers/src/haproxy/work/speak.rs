@@ -101,7 +101,7 @@ impl Proxy {
         let Some(observed) = &self.observed else { return Ok(()) };
         let rest = Split::of(diff(observed, &common.wanted).commands, &common.wanted);
         let again = self.lacking(common, parts.into_iter().flat_map(|it| it.commands).collect());
-        self.lag(common, rest.changed);
+        self.lag(common, rest.changed.into_iter().chain(rest.gone));
         let complaints = self.send_once(common, again.clone()).await?;
         self.send_all(common, rest.structure).await?;
         let refused = self.lacking(common, again.into_iter().collect());
@@ -171,7 +171,6 @@ impl Proxy {
             }
         }
         // While a load is under way another process may have answered; when it is over all is read back.
-        self.doubts |= !complaints.is_empty() && self.loads;
         if !complaints.is_empty() && !self.loads {
             tracing::warn!(
                 ?complaints,
