@@ -17,7 +17,7 @@ const LINES: usize = 300;
 /// How many of them of one namespace while others wait, and of one backend.
 const LINES_OF_ONE: usize = 150;
 
-/// What a backend may lack to be told of while files are checked and loaded.
+/// The largest backlog, in lines, that HAProxy is sent during a check or load.
 pub(super) const SMALL: usize = 1_000;
 
 /// How many servers a backend may have beyond twice the wanted ones. Twice: all members of a pool can be replaced while
@@ -93,7 +93,7 @@ fn is_new(command: &Command) -> bool {
     matches!(command, Command::AddServer { .. })
 }
 
-/// Namespaces with servers that do not go yet: a rule may lead to them until HAProxy is told of it.
+/// Namespaces of which removed servers stay until their rules are sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stay<'a> {
     All,
@@ -280,7 +280,7 @@ fn lines(command: &Command) -> usize {
     }
 }
 
-/// What HAProxy is to be told, apart: what is told at once, and backends with other servers.
+/// Separates structural commands from server changes of running backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Split {
     /// All but servers of backends that run.

@@ -73,6 +73,8 @@ pub(super) struct Proxy {
     deaf: bool,
     /// Backends with servers that HAProxy is not told of yet.
     lagging: Lagging,
+    /// The namespaces of backends that run, also of those of which the pool is gone.
+    owners: BTreeMap<Word, Arc<str>>,
     /// Backends that nothing leads to any more: they are to have no servers.
     gone: BTreeSet<Word>,
     /// Namespaces with servers that HAProxy did not take, for which no reload was asked yet.
@@ -110,6 +112,7 @@ impl Proxy {
             loads: false,
             deaf: false,
             lagging: Lagging::default(),
+            owners: BTreeMap::new(),
             gone: BTreeSet::new(),
             refused: BTreeSet::new(),
             retry_at: now,
@@ -243,7 +246,7 @@ impl Program for Proxy {
 
     fn complaint(said: &str) -> String {
         let alert = said.lines().find(|line| line.contains("[ALERT]")).unwrap_or(said.trim());
-        // Without the pid and the path of the file, which mean nothing to who reads it.
+        // Without the pid and the path of the file, which mean nothing to the reader.
         alert.split(" : ").skip(1).last().unwrap_or(alert).to_owned()
     }
 
@@ -433,7 +436,7 @@ impl Program for Proxy {
     fn leave(&mut self, common: &mut Common) {
         self.log.pass_on();
         if self.unsaved.is_some() && common.reload.is_none() {
-            // Nobody is there to try it again.
+            // The agent ends, and does not try it again.
             let _ = self.save(common);
         }
     }

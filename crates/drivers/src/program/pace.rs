@@ -21,7 +21,7 @@ pub const MAX_OLD_GENERATIONS: usize = 16;
 /// to itself, which can cut no connections but its own.
 pub(crate) const SHORT: Duration = Duration::from_secs(30);
 
-/// How many times as long as its part of its last load took a namespace waits for the next one.
+/// A namespace waits this multiple of its share of the last load.
 const YIELD: u32 = 3;
 
 /// What bounds reloads and old generations.

@@ -214,7 +214,7 @@ pub(super) struct Worker<P: Program> {
     begun: bool,
     /// What went wrong last, until all is in force.
     trouble: Option<String>,
-    /// Whether it was said that changes wait because of what earlier ones left behind.
+    /// Whether it was said that changes wait because of earlier loads for their namespaces.
     told_of_wait: bool,
     requests: mpsc::Receiver<Request>,
     /// A request that waits until a load or a check is over.
@@ -254,7 +254,7 @@ impl<P: Program> Worker<P> {
     }
 
     pub(super) async fn run(mut self) {
-        // Who knows what is wanted may be away for long.
+        // The agent may learn only much later what is wanted.
         if let Err(error) = self.resume().await {
             tracing::warn!(%error, "{} waits until it is known what is wanted", P::NAME);
         }
@@ -297,7 +297,7 @@ impl<P: Program> Worker<P> {
                     self.program.lost(&mut self.common);
                     self.publish();
                 }
-                // Whoever asks something waits for one check at most.
+                // A caller waits for one check at most.
                 () = std::future::ready(()), if searches => {
                     last = Turn::Search;
                     let searched = self.search_on().await;
@@ -339,7 +339,7 @@ impl<P: Program> Worker<P> {
         if let Ok(report) = &result {
             self.reports.send_replace(report.clone());
         }
-        // Who asked may be gone.
+        // The caller may be gone.
         let _ = answer.send(result);
     }
 

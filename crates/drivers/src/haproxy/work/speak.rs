@@ -46,7 +46,7 @@ impl Proxy {
     /// These backends have servers that HAProxy is not told of yet.
     pub(super) fn lag(&mut self, common: &Common, backends: impl IntoIterator<Item = Word>) {
         for backend in backends {
-            self.lagging.insert(&namespace_of(common, &backend), backend);
+            self.lagging.insert(&self.namespace_of(common, &backend), backend);
         }
     }
 
@@ -56,7 +56,7 @@ impl Proxy {
         if self.leaving.is_empty() {
             self.sweep_at = Instant::now() + SWEEP;
         }
-        self.leaving.insert(&namespace_of(common, &server.0), server, ends);
+        self.leaving.insert(&self.namespace_of(common, &server.0), server, ends);
     }
 
     /// Tells HAProxy the next part of servers that it lacks; of backends that lack more than `most` lines nothing. What it
@@ -84,7 +84,7 @@ impl Proxy {
         opening: Vec<(Word, Vec<Command>)>,
     ) -> Result<(), Error> {
         let part = |(backend, commands)| {
-            let namespace = namespace_of(common, &backend);
+            let namespace = self.namespace_of(common, &backend);
             Part { namespace, backend, commands, more: false }
         };
         let parts = opening.into_iter().map(part).collect();
@@ -103,18 +103,28 @@ impl Proxy {
         let again = self.lacking(common, parts.into_iter().flat_map(|it| it.commands).collect());
         self.lag(common, rest.changed.into_iter().chain(rest.gone));
         let complaints = self.send_once(common, again.clone()).await?;
-        self.send_all(common, rest.structure).await?;
+        if !rest.structure.is_empty() {
+            // The structure that is about to be told is told once; what else differs is found by the comparison.
+            self.compare_at = Instant::now();
+        }
         let refused = self.lacking(common, again.into_iter().collect());
         if complaints.is_empty() || refused.is_empty() {
             return Ok(());
         }
         for backend in refused.iter().filter_map(of_server) {
-            let namespace = namespace_of(common, backend);
+            let namespace = self.namespace_of(common, backend);
             self.lagging.refuse(&namespace, backend.clone());
             self.refused.insert(namespace);
         }
         self.retry_at = Instant::now() + RETRY;
         Err(trouble("telling HAProxy of servers", complaints.join("; ")))
+    }
+
+    /// The namespace of a backend, also where its pool is gone.
+    fn namespace_of(&self, common: &Common, backend: &Word) -> Arc<str> {
+        let namespace = pool_namespace(common, backend);
+        let namespace = namespace.or_else(|| self.owners.get(backend).cloned());
+        namespace.unwrap_or_else(|| "".into())
     }
 
     /// What of these commands for servers HAProxy lacks.
@@ -265,10 +275,10 @@ async fn removed(removals: &[Command], admin: &Socket) -> std::io::Result<Vec<bo
     Ok(removed)
 }
 
-/// The namespace of a backend's pool; none where the pool is gone.
-fn namespace_of(common: &Common, backend: &Word) -> Arc<str> {
-    let pool = common.desired.pools.get(&*backend.pool_name());
-    pool.map_or_else(|| "".into(), |it| it.service.namespace.clone())
+/// The namespace of the pool that a backend is for; none where the pool is gone.
+pub(super) fn pool_namespace(common: &Common, backend: &Word) -> Option<Arc<str>> {
+    let pool = common.desired.pools.get(&*backend.pool_name())?;
+    Some(pool.service.namespace.clone())
 }
 
 fn drain_time(desired: &Desired, backend: &Word) -> Duration {

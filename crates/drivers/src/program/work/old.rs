@@ -23,7 +23,7 @@ impl<P: Program> Worker<P> {
         self.common.changed = if self.begun { changed } else { causes::Changed::default() };
     }
 
-    /// Says once that changes wait because of what earlier ones left behind.
+    /// Says once that changes wait because of earlier loads for their namespaces.
     pub(super) fn tell_of_wait(&mut self) {
         let pace = &self.common.pace;
         let soonest = self.common.soonest_reload();
@@ -35,8 +35,8 @@ impl<P: Program> Worker<P> {
                 namespaces = ?pace.asking(),
                 ?wait,
                 old_generations = pace.old(),
-                "changes wait for a reload of {}: connections hold processes that earlier changes of these \
-                 namespaces left behind",
+                "changes wait for a reload of {}: earlier reloads for these namespaces took long, or left processes \
+                 behind that hold connections",
                 P::NAME
             );
         }
