@@ -200,8 +200,10 @@ impl<'a> Attacker<'a> {
     }
 
     async fn members(&self, round: usize) {
-        let third = |n: u16| (n >> 8) as u8 + (round % 2) as u8 * 4;
-        let nothing = (0..900u16).map(|n| IpAddr::from([10, 98, third(n), n as u8]));
+        // Four networks a round: addresses come again after 4,096 rounds, long after HAProxy has let go of them.
+        let first = round as u32 % 4_096 * 1_024;
+        let at = |n: u32| IpAddr::from((0x0a80_0000 + first + n).to_be_bytes());
+        let nothing = (0..900).map(at);
         let members: Vec<_> = nothing.chain([self.stage.vip]).map(Endpoint::ready).collect();
         self.apply(objects::slice("web", ("", TARGET, "TCP"), &members)).await;
     }

@@ -13,6 +13,7 @@ pub mod command;
 pub mod diff;
 mod driver;
 mod lagging;
+mod leaving;
 mod log;
 pub mod readback;
 pub mod render;

@@ -9,6 +9,8 @@
 
 #[path = "program/both.rs"]
 mod both;
+#[path = "haproxy/churn.rs"]
+mod churn;
 mod common;
 #[path = "program/generations.rs"]
 mod generations;

@@ -155,10 +155,12 @@ pub fn diff(observed: &Observed, wanted: &Wanted) -> Diff {
     }
     let mut maps = maps::diff(observed, wanted, reload.is_some());
     // What nothing leads to any more stays until the next reload, without servers.
-    for (backend, running) in &observed.servers {
+    let gone = observed.servers.iter().filter(|(name, _)| !wanted.servers.contains_key(*name));
+    for (backend, running) in gone {
+        // Frontends are searched for the few backends that are not wanted, not for all.
         let leads =
             maps.kept.contains(backend) || reload.is_some() && has_frontend(observed, backend);
-        if !wanted.servers.contains_key(backend) && !leads {
+        if !leads {
             let (body, none) = (Body::default(), Servers::default());
             diff_servers(backend, &body, running, &none, &mut coming, &mut going);
         }

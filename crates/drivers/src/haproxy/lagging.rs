@@ -4,26 +4,40 @@
 //! its turn costs nothing. Pure.
 
 use super::command::Command;
+use super::diff::{Observed, diff_servers};
 use super::text::Word;
-use super::wanted::Wanted;
+use super::wanted::{Body, Section, Servers, Wanted};
 use bowline_core::fair::Queue;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// How many lines HAProxy is told in one go: about 10 ms, and several times that where all cores are busy.
 const LINES: usize = 300;
-/// How many of them of one backend.
+/// How many of them of one namespace while others wait, and of one backend.
 const LINES_OF_ONE: usize = 150;
 
-/// What a backend may lack to be told of while files are checked and loaded.
+/// The largest backlog, in lines, that HAProxy is sent during a check or load.
 pub(super) const SMALL: usize = 1_000;
+
+/// How many servers a backend may have beyond twice the wanted ones. Twice: all members of a pool can be replaced while
+/// those from before drain. The rest is for small pools: a pool of one member can be replaced a hundred times within the
+/// drain time.
+const SPARE: usize = 100;
+
+/// How many servers a backend without any has before rules lead to it. Two: one of them may be down.
+const OPENING: usize = 2;
 
 /// Backends with servers that HAProxy is not told of yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lagging {
     queue: Queue<Arc<str>, Word>,
-    /// What is in the queue.
-    waits: BTreeSet<Word>,
+    /// The backends in the queue, with their namespaces.
+    waits: BTreeMap<Word, Arc<str>>,
+    /// Backends that get no further servers before retired ones are removed, with their namespaces.
+    held: BTreeMap<Word, Arc<str>>,
+    /// Backends of which HAProxy did not take servers, with their namespaces.
+    refused: BTreeMap<Word, Arc<str>>,
 }
 
 /// What HAProxy lacks of the servers of a backend.
@@ -31,9 +45,55 @@ pub(super) struct Lagging {
 pub(super) struct Lacks {
     pub(super) coming: Vec<Command>,
     pub(super) going: Vec<Command>,
+    /// Whether further servers come only after retired ones were removed.
+    pub(super) held: bool,
 }
 
-/// Namespaces with servers that do not go yet: a rule may lead to them until HAProxy is told of it.
+impl Lacks {
+    /// What HAProxy lacks of the servers of a backend that runs. Of a backend that no rule leads to any more all servers
+    /// go; a backend that is not wanted, and that a rule leads to until a reload, stays as it is.
+    pub(super) fn of(
+        observed: &Observed,
+        wanted: &Wanted,
+        gone: &BTreeSet<Word>,
+        backend: &Word,
+    ) -> Self {
+        let none = Servers::default();
+        let servers = wanted.servers.get(backend);
+        let servers = servers.or_else(|| gone.contains(backend).then_some(&none));
+        let (Some(running), Some(servers)) = (observed.servers.get(backend), servers) else {
+            return Self::default();
+        };
+        let nothing = Body::default();
+        let body = observed.sections.get(&Section::Backend(backend.clone())).unwrap_or(&nothing);
+        let Self { mut coming, mut going, .. } = Self::default();
+        diff_servers(backend, body, running, servers, &mut coming, &mut going);
+        let most = 2 * servers.weights.len() + SPARE;
+        let held = hold(&mut coming, most.saturating_sub(running.len()));
+        Self { coming, going, held }
+    }
+}
+
+/// Leaves out servers beyond so many. True: there were more.
+fn hold(coming: &mut Vec<Command>, room: usize) -> bool {
+    let (mut left, before) = (room, coming.len());
+    coming.retain(|command| {
+        let comes = !is_new(command) || left > 0;
+        left = left.saturating_sub(usize::from(is_new(command)));
+        comes
+    });
+    let held = coming.len() < before;
+    if held && room == 0 {
+        coming.retain(|command| !matches!(command, Command::KeyCookies { .. }));
+    }
+    held
+}
+
+fn is_new(command: &Command) -> bool {
+    matches!(command, Command::AddServer { .. })
+}
+
+/// Namespaces of which removed servers stay until their rules are sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stay<'a> {
     All,
@@ -64,13 +124,47 @@ pub(super) struct Part {
 impl Lagging {
     /// A backend that waits already keeps its place, also where its pool has come or gone since.
     pub(super) fn insert(&mut self, namespace: &Arc<str>, backend: Word) {
-        if self.waits.insert(backend.clone()) {
+        if !self.waits.contains_key(&backend) && !self.refused.contains_key(&backend) {
+            self.waits.insert(backend.clone(), namespace.clone());
             self.queue.insert(namespace, 0, backend);
+        }
+    }
+
+    /// HAProxy does not take servers of a backend. It is told of none before [`Self::retry`], whatever changes: all that
+    /// HAProxy has is read back after each refusal.
+    pub(super) fn refuse(&mut self, namespace: &Arc<str>, backend: Word) {
+        if let Some(lane) = self.waits.remove(&backend) {
+            self.queue.remove(&lane, &backend);
+        }
+        self.refused.insert(backend, namespace.clone());
+    }
+
+    /// Whether HAProxy did not take servers of a backend.
+    pub(super) fn is_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    /// What HAProxy did not take is told again.
+    pub(super) fn retry(&mut self) {
+        for (backend, namespace) in std::mem::take(&mut self.refused) {
+            self.insert(&namespace, backend);
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Whether servers of a backend wait until others are removed.
+    pub(super) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Servers were removed: there may be room for those that wait.
+    pub(super) fn release(&mut self) {
+        for (backend, namespace) in std::mem::take(&mut self.held) {
+            self.insert(&namespace, backend);
+        }
     }
 
     pub(super) fn clear(&mut self) {
@@ -88,43 +182,93 @@ impl Lagging {
     ) -> Vec<Part> {
         let (mut parts, mut left) = (Vec::new(), LINES);
         while left > 0
-            && let Some((namespace, backend)) = self.queue.pop()
+            && let Some(namespace) = self.next_namespace()
         {
-            self.waits.remove(&backend);
-            let Lacks { mut coming, mut going } = lacks(&backend);
-            let stays = !going.is_empty() && stay.is_for(&namespace);
-            if !stays {
-                coming.append(&mut going);
+            // Namespaces take turns by lines: many small backends of one are told in a turn, or a part of a large one.
+            let mut turn = left.min(LINES_OF_ONE);
+            left -= turn;
+            while turn > 0
+                && let Some(backend) = self.pop_of(&namespace)
+            {
+                let lacking = lacks(&backend);
+                let part = self.part(&namespace, backend, lacking, (stay, most, turn));
+                turn = turn.saturating_sub(part.lines());
+                if part.more || !part.commands.is_empty() {
+                    parts.push(part);
+                }
             }
-            let is_large = coming.iter().map(lines).sum::<usize>() > most;
-            let limit = if is_large { 0 } else { left.min(LINES_OF_ONE) };
-            let (commands, more) = first(coming, limit);
-            left = left.saturating_sub(commands.iter().map(lines).sum());
-            if more || stays || !commands.is_empty() {
-                parts.push(Part { namespace, backend, commands, more: more || stays });
-            }
+            // What a namespace leaves others have.
+            left += turn;
         }
         // Small changes do not wait for parts of large ones.
         parts.sort_by_key(|part| (part.more, part.commands.len()));
         parts
     }
+
+    /// The namespace whose turn it is.
+    fn next_namespace(&mut self) -> Option<Arc<str>> {
+        let namespace = self.queue.lanes().next()?.clone();
+        self.queue.served(&namespace);
+        Some(namespace)
+    }
+
+    /// The next backend of a namespace.
+    fn pop_of(&mut self, namespace: &Arc<str>) -> Option<Word> {
+        let backend = self.queue.items(namespace).next()?.clone();
+        self.queue.remove(namespace, &backend);
+        self.waits.remove(&backend);
+        Some(backend)
+    }
+
+    /// What HAProxy is told of a backend, with about so many lines.
+    fn part(
+        &mut self,
+        namespace: &Arc<str>,
+        backend: Word,
+        lacks: Lacks,
+        (stay, most, turn): (Stay<'_>, usize, usize),
+    ) -> Part {
+        let Lacks { coming, mut going, held } = lacks;
+        let stays = !going.is_empty() && stay.is_for(namespace);
+        if stays {
+            going.clear();
+        }
+        let is_large = coming.iter().chain(&going).map(lines).sum::<usize>() > most;
+        let (commands, more) = first(coming, going, if is_large { 0 } else { turn });
+        let more = more || stays;
+        if held && !more {
+            self.held.insert(backend.clone(), namespace.clone());
+        }
+        Part { namespace: namespace.clone(), backend, commands, more }
+    }
 }
 
-/// The first of these, with about so many lines, and whether there are more.
-fn first(mut commands: Vec<Command>, most: usize) -> (Vec<Command>, bool) {
-    let mut left = most;
-    let fits = |command: &Command| {
-        let fits = left > 0;
-        left = left.saturating_sub(lines(command));
-        fits
-    };
-    let count = commands.iter().map(fits).take_while(|fits| *fits).count();
-    let rest = commands.split_off(count);
+impl Part {
+    fn lines(&self) -> usize {
+        self.commands.iter().map(lines).sum()
+    }
+}
+
+/// The first of these, with about so many lines, and whether there are more. As many go as come: so a backend neither
+/// becomes empty nor grows, also where its members are replaced faster than HAProxy is told.
+fn first(mut coming: Vec<Command>, mut going: Vec<Command>, most: usize) -> (Vec<Command>, bool) {
+    let (mut come, mut go, mut left) = (0, 0, most);
+    while left > 0 && (come < coming.len() || go < going.len()) {
+        for (all, count) in [(&coming, &mut come), (&going, &mut go)] {
+            if let Some(command) = all.get(*count) {
+                left = left.saturating_sub(lines(command));
+                *count += 1;
+            }
+        }
+    }
+    let later = coming.split_off(come);
+    let more = !later.is_empty() || go < going.len();
     // Servers have no cookies before the key was told after them.
-    let adds = commands.iter().any(|it| matches!(it, Command::AddServer { .. }));
-    let key = rest.iter().find(|it| matches!(it, Command::KeyCookies { .. }));
-    commands.extend(key.filter(|_| adds).cloned());
-    (commands, !rest.is_empty())
+    let key = later.into_iter().find(|it| matches!(it, Command::KeyCookies { .. }));
+    let adds = coming.iter().any(is_new);
+    coming.extend(key.filter(|_| adds));
+    coming.extend(going.drain(..go));
+    (coming, more)
 }
 
 /// How many lines HAProxy is told by a command.
@@ -136,7 +280,7 @@ fn lines(command: &Command) -> usize {
     }
 }
 
-/// What HAProxy is to be told, apart: what is told at once, and backends with other servers.
+/// Separates structural commands from server changes of running backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Split {
     /// All but servers of backends that run.
@@ -164,10 +308,50 @@ impl Split {
         }
         split
     }
+
+    /// What HAProxy is told before the structure: the first servers of backends that it leads to, and that have none that
+    /// takes traffic. The others follow in turn.
+    pub(super) fn opening(
+        &self,
+        observed: &Observed,
+        wanted: &Wanted,
+    ) -> Vec<(Word, Vec<Command>)> {
+        let leads = led_to(&self.structure);
+        let opens = self.changed.iter().filter(|it| leads.contains(it) && is_empty(observed, it));
+        let first = |backend: &Word| {
+            let lacks = Lacks::of(observed, wanted, &BTreeSet::new(), backend);
+            let weights = wanted.servers.get(backend).map(|it| &it.weights);
+            let takes =
+                |at: &SocketAddr| weights.and_then(|it| it.get(at)).is_some_and(|it| *it > 0);
+            (backend.clone(), first_servers(lacks.coming, takes))
+        };
+        opens.map(first).collect()
+    }
 }
 
-/// What entries of maps lead to from now on.
-pub(super) fn led_to(commands: &[Command]) -> BTreeSet<&Word> {
+/// Whether no server of a backend takes traffic.
+fn is_empty(observed: &Observed, backend: &Word) -> bool {
+    let servers = observed.servers.get(backend);
+    !servers.is_some_and(|it| it.values().any(|it| !it.retired && !it.drains))
+}
+
+/// What of this is of the first servers that take traffic.
+fn first_servers(mut coming: Vec<Command>, takes: impl Fn(&SocketAddr) -> bool) -> Vec<Command> {
+    let mut chosen = BTreeSet::new();
+    coming.retain(|command| match at(command) {
+        Some(at) if chosen.len() < OPENING && takes(at) => {
+            chosen.insert(*at);
+            true
+        }
+        Some(at) => chosen.contains(at),
+        // The key of their cookies.
+        None => !chosen.is_empty(),
+    });
+    coming
+}
+
+/// Backends that the new map entries name.
+fn led_to(commands: &[Command]) -> BTreeSet<&Word> {
     let values = commands.iter().flat_map(|command| match command {
         Command::AddEntries { entries, .. } | Command::Replace { entries, .. } => {
             entries.iter().map(|(_, value)| value).collect()
@@ -197,232 +381,17 @@ pub(super) fn of_server(command: &Command) -> Option<&Word> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::command::Secret;
-    use super::super::diff::{Observed, Running, diff, diff_servers};
-    use super::super::wanted::{Body, Section, Servers};
-    use super::*;
-    use bowline_core::update::{Member, MemberState};
-    use proptest::prelude::*;
-
-    fn word(name: &str) -> Word {
-        Word::name(name).unwrap()
-    }
-
-    fn at(number: usize) -> std::net::SocketAddr {
-        ([10, 0, (number >> 8) as u8, number as u8], 80).into()
-    }
-
-    /// A backend that has some servers and is to have others.
-    fn backend(
-        name: &str,
-        running: impl Iterator<Item = usize>,
-        wants: impl Iterator<Item = usize>,
-        all: (&mut Observed, &mut Wanted),
-    ) {
-        let (observed, wanted) = all;
-        let member = |n| Member { address: at(n), weight: 1, state: MemberState::Ready };
-        let members: Vec<_> = wants.map(member).collect();
-        let section = Section::Backend(word(name));
-        observed.sections.insert(section.clone(), Body::default());
-        wanted.sections.insert(section, Body::default());
-        let running = running.map(|n| (at(n), Running::of(1)));
-        observed.servers.insert(word(name), running.collect());
-        wanted.servers.insert(word(name), Servers::new(&members));
-    }
-
-    fn lacks(observed: &Observed, wanted: &Wanted, backend: &Word) -> Lacks {
-        let Lacks { mut coming, mut going } = Lacks::default();
-        let (running, servers) = (&observed.servers[backend], &wanted.servers[backend]);
-        diff_servers(backend, &Body::default(), running, servers, &mut coming, &mut going);
-        Lacks { coming, going }
-    }
-
-    /// Evil's twenty backends swap 900 servers each, shop's one swaps one.
-    fn attacked() -> (Observed, Wanted, Lagging) {
-        let (mut observed, mut wanted) = (Observed::default(), Wanted::default());
-        let mut lagging = Lagging::default();
-        for n in 0..20 {
-            let name = format!("evil{n}");
-            backend(&name, 0..900, 1_000..1_900, (&mut observed, &mut wanted));
-            lagging.insert(&"evil".into(), word(&name));
-        }
-        backend("shop", 0..1, 1..2, (&mut observed, &mut wanted));
-        (observed, wanted, lagging)
-    }
-
-    #[test]
-    fn a_change_of_another_namespace_waits_for_one_part_of_one_that_changes_thousands() {
-        let (mut observed, wanted, mut lagging) = attacked();
-        let mut next = |lagging: &mut Lagging| {
-            let parts = lagging.next(Stay::None, usize::MAX, |it| lacks(&observed, &wanted, it));
-            for part in &parts {
-                part.commands.iter().for_each(|it| observed.done(it));
-                if part.more {
-                    lagging.insert(&part.namespace, part.backend.clone());
-                }
-            }
-            parts
-        };
-        let lines_of =
-            |parts: &[Part]| -> usize { parts.iter().flat_map(|it| &it.commands).map(lines).sum() };
-        for _ in 0..5 {
-            let parts = next(&mut lagging);
-            assert!(parts.iter().all(|it| &*it.namespace == "evil" && it.more));
-            assert!((LINES..LINES + 3).contains(&lines_of(&parts)));
-        }
-        lagging.insert(&"shop".into(), word("shop"));
-        let parts = next(&mut lagging);
-        let shops: Vec<_> = parts.iter().filter(|it| &*it.namespace == "shop").collect();
-        assert_eq!(shops.len(), 1);
-        assert!(!shops[0].more);
-        assert_eq!(shops[0].commands.len(), 2, "one comes, one goes");
-    }
-
-    #[test]
-    fn backends_of_one_namespace_take_turns() {
-        let (observed, wanted, mut lagging) = attacked();
-        let mut told = BTreeSet::new();
-        for _ in 0..10 {
-            for part in lagging.next(Stay::None, usize::MAX, |it| lacks(&observed, &wanted, it)) {
-                assert!(told.insert(part.backend.clone()), "{} is told again", part.backend);
-                lagging.insert(&part.namespace, part.backend);
-            }
-        }
-        assert_eq!(told.len(), 20);
-    }
-
-    #[test]
-    fn servers_of_a_namespace_with_something_else_to_be_told_come_and_do_not_go() {
-        let (mut observed, mut wanted) = (Observed::default(), Wanted::default());
-        let mut lagging = Lagging::default();
-        for name in ["evil", "shop"] {
-            backend(name, 0..1, 1..2, (&mut observed, &mut wanted));
-            lagging.insert(&name.into(), word(name));
-        }
-        let of = |name: &str| {
-            let lacks = lacks(&observed, &wanted, &word(name));
-            assert_eq!((lacks.coming.len(), lacks.going.len()), (1, 1));
-            lacks
-        };
-        let part = |name: &str, commands: Vec<Command>, more| Part {
-            namespace: name.into(),
-            backend: word(name),
-            commands,
-            more,
-        };
-        let evils = [of("evil").coming, of("evil").going].concat();
-        let shop = BTreeSet::from(["shop".into()]);
-        let parts =
-            lagging.clone().next(Stay::Of(&shop), usize::MAX, |it| lacks(&observed, &wanted, it));
-        assert_eq!(parts, [part("evil", evils, false), part("shop", of("shop").coming, true)]);
-        let parts = lagging.next(Stay::All, usize::MAX, |it| lacks(&observed, &wanted, it));
-        let coming = ["evil", "shop"].map(|name| part(name, of(name).coming, true));
-        assert_eq!(parts, coming);
-    }
-
-    #[test]
-    fn a_backend_waits_once_also_where_its_pool_is_gone() {
-        let mut lagging = Lagging::default();
-        lagging.insert(&"".into(), word("shop"));
-        lagging.insert(&"shop".into(), word("shop"));
-        let (mut observed, mut wanted) = (Observed::default(), Wanted::default());
-        backend("shop", 0..1, 1..2, (&mut observed, &mut wanted));
-        let parts = lagging.next(Stay::None, usize::MAX, |it| lacks(&observed, &wanted, it));
-        assert_eq!((parts.len(), lagging.is_empty()), (1, true));
-    }
-
-    #[test]
-    fn a_process_that_is_about_to_be_replaced_is_told_of_small_changes_alone() {
-        let (observed, wanted, mut lagging) = attacked();
-        lagging.insert(&"shop".into(), word("shop"));
-        let parts = lagging.next(Stay::None, SMALL, |it| lacks(&observed, &wanted, it));
-        assert_eq!(parts.len(), 21);
-        let told: Vec<_> = parts.iter().filter(|it| !it.commands.is_empty()).collect();
-        assert_eq!(told.len(), 1);
-        assert_eq!((&*told[0].namespace, told[0].more), ("shop", false));
-        assert!(parts.iter().filter(|it| it.more).count() == 20, "the others wait");
-    }
-
-    #[test]
-    fn servers_come_with_the_key_of_their_cookies_in_each_part() {
-        let server = |n| Command::AddServer {
-            backend: word("b"),
-            address: at(n),
-            weight: 1,
-            options: "".into(),
-        };
-        let key = Command::KeyCookies { backend: word("b"), key: Secret("k".into()) };
-        let retire = Command::Retire { backend: word("b"), address: at(9) };
-        let all = vec![server(1), server(2), key.clone(), retire.clone()];
-        assert_eq!(first(all.clone(), 3), (vec![server(1), key.clone()], true));
-        assert_eq!(first(all.clone(), 100), (all, false));
-        assert_eq!(first(vec![retire.clone()], 1), (vec![retire], false));
-    }
-
-    #[test]
-    fn a_new_backend_comes_with_its_servers_and_what_is_gone_is_told_last() {
-        let new = Command::AddBackend {
-            backend: word("new"),
-            kind: word("kind"),
-            options: "".into(),
-            unchecked: "".into(),
-        };
-        let of = |backend: &str, n| Command::AddServer {
-            backend: word(backend),
-            address: at(n),
-            weight: 1,
-            options: "".into(),
-        };
-        let entry = Command::RemoveEntry { map: "m".to_owned(), key: word("h") };
-        let retire = Command::Retire { backend: word("old"), address: at(1) };
-        let wanted = Wanted {
-            servers: ["new", "runs"].map(|it| (word(it), Servers::default())).into(),
-            ..Wanted::default()
-        };
-        let all = vec![new.clone(), of("new", 1), of("runs", 1), entry.clone(), retire];
-        let expected = Split {
-            structure: vec![new, of("new", 1), entry],
-            changed: [word("runs")].into(),
-            gone: [word("old")].into(),
-        };
-        assert_eq!(Split::of(all, &wanted), expected);
-    }
-
-    proptest! {
-        /// Whatever backends lack, and however they change between two parts: HAProxy has all of it in the end.
-        #[test]
-        fn parts_add_up_to_all(
-            sizes in prop::collection::vec((0..400_usize, 0..400_usize, 0..3_usize), 1..6),
-            again in prop::collection::vec((0..6_usize, 0..400_usize), 0..4),
-        ) {
-            let (mut observed, mut wanted) = (Observed::default(), Wanted::default());
-            let mut lagging = Lagging::default();
-            let namespace = |n: usize| Arc::from(["a", "b", "c"][n]);
-            for (n, (has, wants, of)) in sizes.iter().enumerate() {
-                let name = format!("p{n}");
-                backend(&name, 0..*has, 100..100 + wants, (&mut observed, &mut wanted));
-                lagging.insert(&namespace(*of), word(&name));
-            }
-            let mut again = again.into_iter();
-            while !lagging.is_empty() {
-                for part in lagging.next(Stay::None, usize::MAX, |it| lacks(&observed, &wanted, it)) {
-                    part.commands.iter().for_each(|it| observed.done(it));
-                    if part.more {
-                        lagging.insert(&part.namespace, part.backend);
-                    }
-                }
-                if let Some((n, wants)) = again.next() && let Some((.., of)) = sizes.get(n) {
-                    let name = word(&format!("p{n}"));
-                    let member =
-                        |n| Member { address: at(n), weight: 1, state: MemberState::Ready };
-                    let members: Vec<_> = (200..200 + wants).map(member).collect();
-                    wanted.servers.insert(name.clone(), Servers::new(&members));
-                    lagging.insert(&namespace(*of), name);
-                }
-            }
-            prop_assert_eq!(diff(&observed, &wanted).commands, vec![]);
-        }
+/// The address of the server that a command brings, or changes.
+fn at(command: &Command) -> Option<&SocketAddr> {
+    match command {
+        Command::AddServer { address, .. }
+        | Command::Check { address, .. }
+        | Command::Resume { address, .. }
+        | Command::Place { address, .. }
+        | Command::Weigh { address, .. } => Some(address),
+        _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -294,7 +294,6 @@ impl Render<'_> {
             let Some(config) = desired.pools.get(&pool) else { continue };
             let unchecked = unchecked.remove(&pool).unwrap_or_default();
             if !unchecked.is_empty() {
-                self.wanted.unchecked.insert(name.clone());
                 let message = format!(
                     "members of pool {} are not checked: HAProxy may open {} files here, too few for all checks; \
                      raise its limit of open files, or have fewer members",
@@ -320,6 +319,7 @@ impl Render<'_> {
                 let ranges = config.source_ranges.iter().map(Word::range).collect();
                 self.wanted.ranges.insert(ranges_file(config), ranges);
             }
+            self.wanted.unchecked += servers.unchecked.len();
             self.wanted.servers.insert(name, servers);
         }
     }

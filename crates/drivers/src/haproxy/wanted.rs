@@ -154,8 +154,8 @@ pub struct Wanted {
     pub checks: usize,
     /// How many may be.
     pub most_checks: usize,
-    /// Backends with servers that are not checked, because HAProxy may open too few files.
-    pub unchecked: BTreeSet<Word>,
+    /// How many are not checked, because HAProxy may open too few files.
+    pub unchecked: usize,
 }
 
 /// The file of a certificate.
@@ -164,6 +164,14 @@ pub fn certificate_file(hash: &str) -> String {
 }
 
 impl Wanted {
+    /// A backend has these servers from now on; the sums over all backends stay true.
+    pub fn replace_servers(&mut self, backend: &Word, servers: Servers) {
+        let Some(now) = self.servers.get_mut(backend) else { return };
+        self.checks = self.checks + servers.checks() - now.checks();
+        self.unchecked = self.unchecked + servers.unchecked.len() - now.unchecked.len();
+        *now = servers;
+    }
+
     /// What stands for everything that only a reload can change. HAProxy is told it, and tells it back.
     pub fn mark(&self) -> String {
         let mut digest = Sha256::new();
@@ -238,6 +246,31 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sums_over_all_servers_stay_true_when_members_change() {
+        let members = |range: std::ops::Range<u8>| -> Vec<Member> {
+            let at = |n| ([10, 0, 0, n], 80).into();
+            range.map(|n| Member { address: at(n), weight: 1, state: MemberState::Ready }).collect()
+        };
+        let [short, all] = ["short", "all"].map(|name| Word::name(name).unwrap());
+        let mut wanted = Wanted { checks: 12, unchecked: 8, ..Wanted::default() };
+        let unchecked = members(2..10).iter().map(|it| it.address).collect();
+        let few = Servers { unchecked, ..Servers::new(&members(0..10)) };
+        wanted.servers =
+            [(short.clone(), few), (all.clone(), Servers::new(&members(0..10)))].into();
+        for (backend, range) in
+            [(&short, 0..20), (&all, 5..7), (&short, 9..12), (&all, 0..30), (&short, 0..0)]
+        {
+            let servers = wanted.servers[backend].after(&members(range));
+            wanted.replace_servers(backend, servers);
+            let count = |of: fn(&Servers) -> usize| wanted.servers.values().map(of).sum::<usize>();
+            let sums = (count(Servers::checks), count(|it| it.unchecked.len()));
+            assert_eq!((wanted.checks, wanted.unchecked), sums);
+        }
+        wanted.replace_servers(&Word::name("unknown").unwrap(), Servers::default());
+        assert_eq!((wanted.checks, wanted.unchecked), (30, 0));
+    }
 
     #[test]
     fn weights_keep_their_proportion_within_what_haproxy_can() {

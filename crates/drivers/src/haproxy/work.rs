@@ -9,7 +9,8 @@ use super::budget::{self, Held};
 use super::command::Command;
 use super::diff::{Observed, diff};
 use super::driver::Options;
-use super::lagging::{Lagging, SMALL, Split, Stay, led_to};
+use super::lagging::{Lagging, SMALL, Split, Stay};
+use super::leaving::Leaving;
 use super::log::Log;
 use super::render::{self, Rendered, Settings};
 use super::socket::Socket;
@@ -26,7 +27,6 @@ use life::Loading;
 use nix::sys::signal::Signal;
 use prometheus_client::metrics::counter::Counter;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -35,6 +35,8 @@ use tokio::time::Instant;
 const SWEEP: Duration = Duration::from_millis(500);
 /// How many of them at a time: about 20 ms, for which everything else waits.
 const SWEPT: usize = 1_000;
+/// How long HAProxy is not told again of servers that it did not take.
+const RETRY: Duration = Duration::from_secs(1);
 /// How long files may be behind what runs.
 const SAVE: Duration = Duration::from_secs(2);
 /// How long connections of a removed member live on where the plan does not say.
@@ -67,18 +69,20 @@ pub(super) struct Proxy {
     pid: u32,
     /// Whether a load is under way: then another worker is none that was started by itself.
     loads: bool,
-    /// Whether HAProxy did not take something that it was told during a load.
-    doubts: bool,
     /// Whether it runs and its socket is gone.
     deaf: bool,
     /// Backends with servers that HAProxy is not told of yet.
     lagging: Lagging,
+    /// The namespaces of backends that run, also of those of which the pool is gone.
+    owners: BTreeMap<Word, Arc<str>>,
     /// Backends that nothing leads to any more: they are to have no servers.
     gone: BTreeSet<Word>,
-    /// Servers that were retired, and until when their connections may live.
-    leaving: BTreeMap<(Word, SocketAddr), Instant>,
-    /// The last one that a sweep tried to remove, where there are more behind it.
-    swept: Option<(Word, SocketAddr)>,
+    /// Namespaces with servers that HAProxy did not take, for which no reload was asked yet.
+    refused: BTreeSet<Arc<str>>,
+    /// When HAProxy is told of such servers again.
+    retry_at: Instant,
+    /// Servers that were retired.
+    leaving: Leaving,
     /// Since when files are behind.
     unsaved: Option<Instant>,
     compare_at: Instant,
@@ -106,12 +110,13 @@ impl Proxy {
             loaded: Loaded::default(),
             pid: 0,
             loads: false,
-            doubts: false,
             deaf: false,
             lagging: Lagging::default(),
+            owners: BTreeMap::new(),
             gone: BTreeSet::new(),
-            leaving: BTreeMap::new(),
-            swept: None,
+            refused: BTreeSet::new(),
+            retry_at: now,
+            leaving: Leaving::default(),
             unsaved: None,
             compare_at: now,
             sweep_at: now,
@@ -134,9 +139,7 @@ impl Proxy {
                 all = false;
                 continue;
             }
-            let Some(now) = common.wanted.servers.get_mut(&name) else { continue };
-            common.wanted.checks = common.wanted.checks + servers.checks() - now.checks();
-            *now = servers;
+            common.wanted.replace_servers(&name, servers);
             lagging.push(name);
         }
         self.lag(common, lagging);
@@ -148,8 +151,12 @@ impl Proxy {
         let Some(observed) = &self.observed else { return };
         let found = diff(observed, &common.wanted);
         let told = self.tell_difference(common, found.commands).await;
-        // What a command could not bring, a reload brings.
-        common.reload = found.reload.or_else(|| told.err().map(|error| error.to_string()));
+        common.reload = found.reload;
+        if let Err(error) = told {
+            self.bring_by_reload(common, &error);
+        } else if self.lagging.is_refused() {
+            common.reload.get_or_insert_with(|| "HAProxy did not take servers".to_owned());
+        }
     }
 
     async fn tell_difference(
@@ -157,14 +164,14 @@ impl Proxy {
         common: &mut Common,
         commands: Vec<Command>,
     ) -> Result<(), Error> {
-        let Split { structure, changed, gone } = Split::of(commands, &common.wanted);
+        let Some(observed) = &self.observed else { return Ok(()) };
+        let split = Split::of(commands, &common.wanted);
+        let opening = split.opening(observed, &common.wanted);
+        let Split { structure, changed, gone } = split;
         // Something may lead to them again until the structure is told.
         self.gone.retain(|backend| gone.contains(backend));
-        let leads = led_to(&structure);
-        let empty: Vec<_> =
-            changed.iter().filter(|it| leads.contains(it) && self.is_empty(it)).cloned().collect();
         self.lag(common, changed);
-        let come = self.tell_first(common, empty).await;
+        let come = self.tell_opening(common, opening).await;
         let come = come.and(self.tell_servers(common, Stay::All, usize::MAX).await);
         let told = self.send_all(common, structure).await;
         self.lag(common, gone.iter().cloned());
@@ -173,17 +180,11 @@ impl Proxy {
         come.and(told).and(go.map(drop))
     }
 
-    /// Whether no server of a backend takes traffic.
-    fn is_empty(&self, backend: &Word) -> bool {
-        let servers = self.observed.as_ref().and_then(|it| it.servers.get(backend));
-        !servers.is_some_and(|it| it.values().any(|it| !it.retired && !it.drains))
-    }
-
-    /// What a command could not bring, a reload brings.
-    fn bring_by_reload(common: &mut Common, error: &Error) {
+    /// What a command could not bring, a reload brings. The namespaces with servers that HAProxy did not take wait for it.
+    fn bring_by_reload(&mut self, common: &mut Common, error: &Error) {
         tracing::warn!(%error, "HAProxy does not take what it is told; it is loaded anew");
         common.reload.get_or_insert_with(|| error.to_string());
-        common.pace.need();
+        common.ask_for_reload_of(std::mem::take(&mut self.refused));
     }
 
     /// Compares all that runs with all that is wanted, and counts what was otherwise.
@@ -198,8 +199,9 @@ impl Proxy {
         let reloads = usize::from(found.reload.is_some() && !due);
         let split = Split::of(found.commands, &common.wanted);
         // What HAProxy is not told of yet is no drift.
-        let servers =
-            if self.lagging.is_empty() { split.changed.len() + split.gone.len() } else { 0 };
+        let lagging = &self.lagging;
+        let lags = !lagging.is_empty() || lagging.holds() || lagging.is_refused();
+        let servers = if lags { 0 } else { split.changed.len() + split.gone.len() };
         let drift = split.structure.len() + servers + reloads;
         if drift > 0 {
             tracing::warn!(drift, reload = ?found.reload, "HAProxy had something else than it was told");
@@ -244,7 +246,7 @@ impl Program for Proxy {
 
     fn complaint(said: &str) -> String {
         let alert = said.lines().find(|line| line.contains("[ALERT]")).unwrap_or(said.trim());
-        // Without the pid and the path of the file, which mean nothing to who reads it.
+        // Without the pid and the path of the file, which mean nothing to the reader.
         alert.split(" : ").skip(1).last().unwrap_or(alert).to_owned()
     }
 
@@ -275,25 +277,29 @@ impl Program for Proxy {
         common: &mut Common,
         changes: &[MemberChange],
         untold: &BTreeSet<Arc<str>>,
+        is_replaced: bool,
     ) -> Result<bool, Error> {
         let all = self.take_members(common, changes);
-        self.tell_servers(common, Stay::Of(untold), SMALL).await.map(|_| all)
+        let most = if is_replaced { SMALL } else { usize::MAX };
+        self.tell_servers(common, Stay::Of(untold), most).await.map(|_| all)
     }
 
     async fn tell_on(
         &mut self,
         common: &mut Common,
         untold: &BTreeSet<Arc<str>>,
+        is_replaced: bool,
     ) -> Result<bool, Error> {
-        self.tell_servers(common, Stay::Of(untold), SMALL).await
+        let most = if is_replaced { SMALL } else { usize::MAX };
+        self.tell_servers(common, Stay::Of(untold), most).await
     }
 
     async fn tell(&mut self, common: &mut Common, update: Option<&Update>) -> Result<(), Error> {
         let members = update.is_some_and(is_of_members);
-        let mut refused = None;
+        let (mut refused, mut all) = (None, true);
         if let Some(update) = update {
-            let untold = if members { BTreeSet::new() } else { common.changed.clone() };
-            let all = self.take_members(common, &update.members);
+            let untold = common.changed.structure.clone();
+            all = self.take_members(common, &update.members);
             // Members need not wait until everything is rendered.
             refused = self.tell_servers(common, Stay::Of(&untold), usize::MAX).await.err();
             if let Some(error) = refused.take_if(|_| self.observed.is_none()) {
@@ -308,10 +314,11 @@ impl Program for Proxy {
         self.step(common).await;
         // A change of members needs none that is due already.
         if common.reload.is_some() && !(waited && members) {
-            common.ask_for_reload();
+            // Health checks that are shared out again may need one.
+            common.ask_for_reload(!all);
         }
         if let Some(error) = refused {
-            Self::bring_by_reload(common, &error);
+            self.bring_by_reload(common, &error);
         }
         Ok(())
     }
@@ -345,14 +352,16 @@ impl Program for Proxy {
         }
         self.loads = false;
         if let Err(error) = has {
-            if std::mem::take(&mut self.doubts) && self.observed.is_some() {
+            // What HAProxy was told meanwhile may have gone to a process that did not stay.
+            if self.observed.is_some() {
                 self.observe(common).await?;
             }
             return Err(error);
         }
-        self.doubts = false;
         self.loaded = std::mem::take(&mut loading.loaded);
         self.leaving.clear();
+        self.lagging.release();
+        self.lagging.retry();
         self.pid = 0;
         self.observe(common).await?;
         Ok(true)
@@ -382,17 +391,22 @@ impl Program for Proxy {
         let sweep_at = (!self.leaving.is_empty()).then_some(self.sweep_at);
         let save_at = self.unsaved.filter(|_| common.reload.is_none()).map(|since| since + SAVE);
         let lagging_at = (!self.lagging.is_empty()).then(Instant::now);
-        [Some(self.compare_at), sweep_at, save_at, lagging_at].into_iter().flatten().min()
+        let retry_at = self.lagging.is_refused().then_some(self.retry_at);
+        let all = [Some(self.compare_at), sweep_at, save_at, lagging_at, retry_at];
+        all.into_iter().flatten().min()
     }
 
     async fn tend(&mut self, common: &mut Common) -> Result<(), Error> {
+        if self.retry_at <= Instant::now() {
+            self.lagging.retry();
+        }
         if !self.lagging.is_empty()
             && let Err(error) = self.tell_servers(common, Stay::None, usize::MAX).await
         {
             if self.observed.is_none() {
                 return Err(error);
             }
-            Self::bring_by_reload(common, &error);
+            self.bring_by_reload(common, &error);
         }
         let now = Instant::now();
         if self.sweep_at <= now && !self.leaving.is_empty() {
@@ -422,7 +436,7 @@ impl Program for Proxy {
     fn leave(&mut self, common: &mut Common) {
         self.log.pass_on();
         if self.unsaved.is_some() && common.reload.is_none() {
-            // Nobody is there to try it again.
+            // The agent ends, and does not try it again.
             let _ = self.save(common);
         }
     }
@@ -443,10 +457,8 @@ fn servers_after(wanted: &Wanted, change: &MemberChange) -> Option<(Word, Server
 /// HAProxy has files for, or there are files for members without a check.
 fn has_to_share(wanted: &Wanted, name: &Word, after: &Servers) -> bool {
     let Some(before) = wanted.servers.get(name) else { return false };
-    let named = wanted.unchecked.iter().filter_map(|name| wanted.servers.get(name));
-    let lacking: usize = named.map(|it| it.unchecked.len()).sum();
     let [was, is] = [before, after].map(|it| it.unchecked.len());
-    let lacking = lacking + is - was;
+    let lacking = wanted.unchecked + is - was;
     let checks = wanted.checks + after.checks() - before.checks();
     let most = wanted.most_checks;
     let Some(room) = most.checked_sub(checks) else { return true };

@@ -233,7 +233,7 @@ impl Program for Proxy {
     async fn tell(&mut self, common: &mut Common, update: Option<&Update>) -> Result<(), Error> {
         if update.is_some_and(|update| update.complete || !update.is_empty()) {
             common.reload = Some("the plan has changed".to_owned());
-            common.ask_for_reload();
+            common.ask_for_reload(true);
         }
         Ok(())
     }

@@ -8,10 +8,37 @@ use std::sync::Arc;
 
 type Namespaces = BTreeSet<Arc<str>>;
 
-/// The namespaces that have something else after an update than before it. What belongs to the load balancer itself,
-/// such as a listener that Ingresses share, counts only where nothing else has changed.
-pub(super) fn namespaces(before: &Desired, update: &Update, after: &Desired) -> Namespaces {
-    let mut found = Namespaces::new();
+/// The namespaces that an update changes something for. A program that is told of members without a load loads nothing for
+/// a namespace of which only members change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    /// Namespaces with other pools, rules or listeners.
+    pub(crate) structure: Namespaces,
+    /// Namespaces with other members.
+    pub(crate) members: Namespaces,
+}
+
+impl Changed {
+    /// Namespaces with any change.
+    pub(super) fn all(self) -> Namespaces {
+        let Self { mut structure, mut members } = self;
+        structure.append(&mut members);
+        without_shared(structure)
+    }
+}
+
+/// What belongs to the load balancer itself, such as a listener that Ingresses share, counts only where nothing else has
+/// changed.
+fn without_shared(mut namespaces: Namespaces) -> Namespaces {
+    if namespaces.len() > 1 {
+        namespaces.remove("");
+    }
+    namespaces
+}
+
+/// The namespaces that have something else after an update than before it.
+pub(super) fn namespaces(before: &Desired, update: &Update, after: &Desired) -> Changed {
+    let Changed { structure: mut found, members: mut of_members } = Changed::default();
     let pool_of = |desired: &Desired, pool: &str| {
         desired.pools.get(pool).map(|it| it.service.namespace.clone())
     };
@@ -20,10 +47,12 @@ pub(super) fn namespaces(before: &Desired, update: &Update, after: &Desired) -> 
     let members = before.members.keys().chain(after.members.keys()).filter(|_| all);
     let members = members.chain(update.members.iter().map(|it| &it.pool));
     for pool in pools.iter().chain(members) {
-        let same = before.pools.get(pool) == after.pools.get(pool)
-            && before.members(pool) == after.members(pool);
-        if !same {
-            found.extend([before, after].into_iter().filter_map(|it| pool_of(it, pool)));
+        let namespaces = [before, after].into_iter().filter_map(|it| pool_of(it, pool));
+        if before.pools.get(pool) != after.pools.get(pool) {
+            found.extend(namespaces.clone());
+        }
+        if before.members(pool) != after.members(pool) {
+            of_members.extend(namespaces);
         }
     }
     for site in keys(all, before.sites.keys(), after.sites.keys(), &update.sites) {
@@ -36,16 +65,14 @@ pub(super) fn namespaces(before: &Desired, update: &Update, after: &Desired) -> 
             found.extend(consumers.map(|it| it.namespace.clone()));
         }
     }
-    if found.len() > 1 {
-        found.remove("");
-    }
-    found
+    Changed { structure: without_shared(found), members: of_members }
 }
 
 /// The same of an update that changes members alone: the namespaces of their pools.
-pub(super) fn of_members(update: &Update, desired: &Desired) -> Namespaces {
+pub(super) fn of_members(update: &Update, desired: &Desired) -> Changed {
     let pools = update.members.iter().filter_map(|it| desired.pools.get(&it.pool));
-    pools.map(|pool| pool.service.namespace.clone()).collect()
+    let members = pools.map(|pool| pool.service.namespace.clone()).collect();
+    Changed { members, ..Changed::default() }
 }
 
 /// Whether an update changes members alone.
@@ -148,7 +175,31 @@ mod tests {
         let mut whole = Update { complete: true, ..Update::default() };
         whole.hash = update.hash;
         assert_eq!(namespaces(before, &whole, &after), found, "told as a part of everything");
-        found.iter().map(ToString::to_string).collect()
+        found.all().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_namespace_of_which_members_change_waits_for_no_load_beside_another_with_a_setting() {
+        let before = two_namespaces();
+        let pool_of = |namespace: &str| {
+            let pool = before.pools.values().find(|it| *it.service.namespace == *namespace);
+            pool.expect("a pool").clone()
+        };
+        let mut evil = (*pool_of("evil")).clone();
+        evil.proxy_protocol = !evil.proxy_protocol;
+        let gone = MemberChange {
+            pool: pool_of("shop").name.clone(),
+            members: [].into(),
+            added: Vec::new(),
+            changed: Vec::new(),
+            removed: Vec::new(),
+        };
+        let pools = vec![Change::Put(evil.name.clone(), Arc::new(evil))];
+        let both = Update { pools, members: vec![gone], ..Update::default() };
+        let mut after = before.clone();
+        after.apply(&both);
+        let [structure, members] = ["evil", "shop"].map(|it| Namespaces::from([it.into()]));
+        assert_eq!(namespaces(&before, &both, &after), Changed { structure, members });
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! process. It writes files that the program accepts, finds out which addresses can be bound, and says when the
 //! program may be loaded or started again; it sends the program nothing.
 
-use super::causes;
+use super::causes::{self, Changed};
 use super::counters::Counters;
 use super::folder::Folder;
 use super::pace::{Limits, Pace};
@@ -61,7 +61,7 @@ pub(crate) struct Common<P: Program> {
     /// What the program listens at.
     pub(crate) held: BTreeSet<ListenerKey>,
     /// The namespaces with changes in the update that is being told.
-    pub(crate) changed: BTreeSet<Arc<str>>,
+    pub(crate) changed: Changed,
     /// Why it is to be loaded anew.
     pub(crate) reload: Option<String>,
     /// When that was over the last time.
@@ -97,7 +97,7 @@ impl<P: Program> Common<P> {
             listens: BTreeSet::new(),
             refused: Vec::new(),
             held: BTreeSet::new(),
-            changed: BTreeSet::new(),
+            changed: Changed::default(),
             reload: None,
             reloaded: None,
             loaded_at: None,
@@ -164,10 +164,17 @@ impl<P: Program> Common<P> {
         Ok(())
     }
 
-    /// What was taken in last needs a reload: the namespaces that it is of wait for one.
-    pub(crate) fn ask_for_reload(&mut self) {
+    /// What was taken in last needs a reload: the namespaces that it is of wait for one, with those of which only members
+    /// change or without them.
+    pub(crate) fn ask_for_reload(&mut self, with_members: bool) {
         let changed = std::mem::take(&mut self.changed);
-        self.pace.ask(changed, causes::is_shared(&self.desired));
+        let namespaces = if with_members { changed.all() } else { changed.structure };
+        self.ask_for_reload_of(namespaces);
+    }
+
+    /// These namespaces wait for a reload.
+    pub(crate) fn ask_for_reload_of(&mut self, namespaces: BTreeSet<Arc<str>>) {
+        self.pace.ask(namespaces, causes::is_shared(&self.desired));
     }
 
     /// Files are about to be checked and loaded.

@@ -21,7 +21,7 @@ pub const MAX_OLD_GENERATIONS: usize = 16;
 /// to itself, which can cut no connections but its own.
 pub(crate) const SHORT: Duration = Duration::from_secs(30);
 
-/// How many times as long as its part of its last load took a namespace waits for the next one.
+/// A namespace waits this multiple of its share of the last load.
 const YIELD: u32 = 3;
 
 /// What bounds reloads and old generations.
@@ -67,6 +67,14 @@ struct Generation {
     served: Option<Duration>,
     /// Whether it is being ended.
     ends: bool,
+}
+
+/// A generation that takes no new connections since a load.
+#[derive(Clone, Debug)]
+pub(super) struct Ended {
+    by: BTreeSet<Arc<str>>,
+    served: Option<Duration>,
+    at: Instant,
 }
 
 /// Processes that have to end.
@@ -159,9 +167,8 @@ impl Pace {
         self.begun = Some((now, sizes));
     }
 
-    /// The program was loaded anew, and has these old processes now, a list for each generation; none: that is not
-    /// known.
-    pub(super) fn loaded(&mut self, old: Option<Vec<Vec<u32>>>, now: Instant) {
+    /// The program was loaded anew. What it has left behind is said with [`Self::left_behind`].
+    pub(super) fn loaded(&mut self, now: Instant) -> Ended {
         let by = std::mem::take(&mut self.asking);
         self.yields.retain(|_, until| *until > now);
         if let Some((begun, sizes)) = self.begun.take()
@@ -174,10 +181,13 @@ impl Pace {
             self.yields.extend(by.iter().map(|it| (it.clone(), until(it))));
         }
         let served = self.since.replace(now).map(|since| now - since);
-        if let Some(old) = old {
-            self.take(old, &by, served, now);
-        }
         self.needed = false;
+        Ended { by, served, at: now }
+    }
+
+    /// After a load the program has these old processes, a list for each generation.
+    pub(super) fn left_behind(&mut self, Ended { by, served, at }: Ended, old: Vec<Vec<u32>>) {
+        self.take(old, &by, served, at);
     }
 
     /// The program has these old processes, a list for each generation.
@@ -257,6 +267,12 @@ mod tests {
         names.iter().map(|it| Arc::from(*it)).collect()
     }
 
+    /// A load that leaves these processes behind.
+    fn loaded(pace: &mut Pace, old: Vec<Vec<u32>>, now: Instant) {
+        let ended = pace.loaded(now);
+        pace.left_behind(ended, old);
+    }
+
     /// A program whose old generations all live for an hour.
     struct Play {
         pace: Pace,
@@ -272,7 +288,7 @@ mod tests {
         fn new(limits: Limits) -> Self {
             let now = Instant::now();
             let mut pace = Pace::new(limits);
-            pace.loaded(None, now);
+            pace.loaded(now);
             Self { pace, ended: Vec::new(), now, loaded: now, processes: Vec::new(), next: 1 }
         }
 
@@ -300,7 +316,7 @@ mod tests {
             self.processes.push((self.now, self.next));
             self.next += 1;
             let groups = self.groups();
-            self.pace.loaded(Some(groups), self.now);
+            loaded(&mut self.pace, groups, self.now);
             self.loaded = self.now;
             for Surplus { pids, .. } in self.pace.surplus() {
                 let ended = self.pace.old.iter().filter(|it| it.pids == pids);
@@ -373,7 +389,7 @@ mod tests {
         let sizes = || Sizes::from([("evil".into(), 900), ("shop".into(), 100)]);
         pace.ask(namespaces(&["evil", "shop"]), true);
         pace.begins(at(0), sizes());
-        pace.loaded(Some(Vec::new()), at(10));
+        pace.loaded(at(10));
         pace.ask(namespaces(&["evil"]), true);
         assert_eq!(pace.due(), Some(at(10 + 27)));
         pace.ask(namespaces(&["shop"]), true);
@@ -382,7 +398,7 @@ mod tests {
         assert_eq!(pace.due(), None, "another waits for the least time alone");
         pace.ask(namespaces(&["evil"]), true);
         pace.begins(at(20), sizes());
-        pace.loaded(Some(Vec::new()), at(120));
+        pace.loaded(at(120));
         pace.ask(namespaces(&["evil"]), true);
         assert_eq!(pace.due(), Some(at(120) + SHORT), "not without end");
         pace.ask(namespaces(&["evil"]), false);
@@ -408,7 +424,7 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut pace = Pace::new(Limits { most_old: 3, ..USUAL });
-        pace.loaded(None, at(0));
+        pace.loaded(at(0));
         // The first generation served for long before evil's first change.
         let loads = [(1000, "evil"), (1010, "evil"), (1013, "shop"), (1020, "evil")];
         let mut groups = Vec::new();
@@ -416,7 +432,7 @@ mod tests {
             assert!(pace.surplus().is_empty());
             pace.ask(namespaces(&[namespace]), true);
             groups.push(vec![pid]);
-            pace.loaded(Some(groups.clone()), at(seconds));
+            loaded(&mut pace, groups.clone(), at(seconds));
         }
         // Shop's served for 3 s; of evil's the last served for 7.
         let ended = |new| Surplus { pids: vec![4], new };
@@ -432,10 +448,10 @@ mod tests {
         let mut pace = Pace::new(Limits { most_old: 2, ..USUAL });
         let now = Instant::now();
         pace.seen(vec![vec![1, 2], vec![3]], now);
-        pace.loaded(Some(vec![vec![1, 2], vec![3]]), now);
+        loaded(&mut pace, vec![vec![1, 2], vec![3]], now);
         pace.ask(namespaces(&["evil"]), true);
         let now_old = vec![vec![2], vec![3], vec![4, 5]];
-        pace.loaded(Some(now_old), now + Duration::from_secs(9));
+        loaded(&mut pace, now_old, now + Duration::from_secs(9));
         let ended = Surplus { pids: vec![2], new: true };
         assert_eq!((pace.old(), pace.surplus()), (3, vec![ended]));
     }

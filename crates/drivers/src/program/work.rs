@@ -5,8 +5,10 @@ mod check;
 mod meanwhile;
 mod old;
 
+use super::causes::Changed;
 use super::common::Common;
 use super::driven::Request;
+use super::pace::Ended;
 use super::{process, trouble};
 use crate::Error;
 use crate::desired::Desired;
@@ -97,12 +99,14 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Tells the one that runs of changes of members, also while it loads its files, or while they are checked. Members
-    /// of namespaces of which something else is not told yet do not go before that is. True: it was told of all.
+    /// of namespaces of which something else is not told yet do not go before that is. One that is about to be replaced is
+    /// told of small changes alone. True: it was told of all, or will be.
     fn tell_members(
         &mut self,
         _common: &mut Common<Self>,
         _changes: &[MemberChange],
         _untold: &BTreeSet<Arc<str>>,
+        _is_replaced: bool,
     ) -> impl Future<Output = Result<bool, Error>> + Send {
         std::future::ready(Ok(false))
     }
@@ -113,6 +117,7 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
         &mut self,
         _common: &mut Common<Self>,
         _untold: &BTreeSet<Arc<str>>,
+        _is_replaced: bool,
     ) -> impl Future<Output = Result<bool, Error>> + Send {
         std::future::ready(Ok(false))
     }
@@ -209,7 +214,7 @@ pub(super) struct Worker<P: Program> {
     begun: bool,
     /// What went wrong last, until all is in force.
     trouble: Option<String>,
-    /// Whether it was said that changes wait because of what earlier ones left behind.
+    /// Whether it was said that changes wait because of earlier loads for their namespaces.
     told_of_wait: bool,
     requests: mpsc::Receiver<Request>,
     /// A request that waits until a load or a check is over.
@@ -217,6 +222,8 @@ pub(super) struct Worker<P: Program> {
     /// The namespaces with changes in updates that came while the program checked or loaded its files, and of which it
     /// was not told yet; none where no update came, and the files have the members of now.
     behind: Option<BTreeSet<Arc<str>>>,
+    /// What the last load has ended, until it is seen what is left of it.
+    ended: Option<Ended>,
     reports: watch::Sender<Report>,
     look_at: Instant,
     bind_at: Instant,
@@ -239,6 +246,7 @@ impl<P: Program> Worker<P> {
             requests,
             postponed: None,
             behind: None,
+            ended: None,
             reports,
             look_at: now,
             bind_at: now,
@@ -246,7 +254,7 @@ impl<P: Program> Worker<P> {
     }
 
     pub(super) async fn run(mut self) {
-        // Who knows what is wanted may be away for long.
+        // The agent may learn only much later what is wanted.
         if let Err(error) = self.resume().await {
             tracing::warn!(%error, "{} waits until it is known what is wanted", P::NAME);
         }
@@ -289,7 +297,7 @@ impl<P: Program> Worker<P> {
                     self.program.lost(&mut self.common);
                     self.publish();
                 }
-                // Whoever asks something waits for one check at most.
+                // A caller waits for one check at most.
                 () = std::future::ready(()), if searches => {
                     last = Turn::Search;
                     let searched = self.search_on().await;
@@ -331,7 +339,7 @@ impl<P: Program> Worker<P> {
         if let Ok(report) = &result {
             self.reports.send_replace(report.clone());
         }
-        // Who asked may be gone.
+        // The caller may be gone.
         let _ = answer.send(result);
     }
 
@@ -384,7 +392,7 @@ impl<P: Program> Worker<P> {
         if self.program.runs() {
             self.tell_update(update).await?;
         } else {
-            self.common.changed.clear();
+            self.common.changed = Changed::default();
             self.bring().await?;
         }
         self.tell_of_wait();
@@ -528,8 +536,13 @@ impl<P: Program> Worker<P> {
         self.common.reloaded = Some(Instant::now());
         if loaded.is_err() {
             self.common.counters.failed_reloads.inc();
+            // Members that were told meanwhile may be lost with a process that did not stay.
+            self.behind.get_or_insert_default();
         }
-        loaded.and(self.catch_up().await)
+        // The one that was just loaded has the members of before.
+        let told = self.catch_up().await;
+        self.see_left_behind().await;
+        loaded.and(told)
     }
 
     async fn try_load(&mut self) -> Result<(), Error> {
@@ -557,8 +570,9 @@ impl<P: Program> Worker<P> {
         while !self.program.has_loaded(&mut self.common, &mut loading).await? {
             self.meanwhile(TakesIn::All, sleep(SOON)).await;
         }
-        self.common.loaded_at = Some(Instant::now());
-        self.left_behind().await;
+        let now = Instant::now();
+        self.common.loaded_at = Some(now);
+        self.ended = Some(self.common.pace.loaded(now));
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 /// A request that is never answered.
-async fn hold(port: u16, host: &str, at: &Slow) -> TcpStream {
+pub(crate) async fn hold(port: u16, host: &str, at: &Slow) -> TcpStream {
     let before = at.slow();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let request = format!("GET /slow HTTP/1.1\r\nHost: {host}\r\n\r\n");
@@ -35,7 +35,7 @@ fn is_open(stream: &TcpStream) -> bool {
 }
 
 /// Another setting of a pool of this namespace, which needs a reload.
-fn setting(name: &str, namespace: &str, round: usize) -> Update {
+pub(crate) fn setting(name: &str, namespace: &str, round: usize) -> Update {
     let mut pool = plain(name);
     pool.service.namespace = namespace.into();
     let other =

@@ -1,10 +1,12 @@
 //! Seeing what HAProxy has: all of it is read back when HAProxy may be another one, when it complains, and from
 //! time to time, since somebody else may have changed it.
 
+use super::speak::pool_namespace;
 use super::{Common, DRAIN, Loaded, Proxy, trouble};
 use crate::Error;
 use crate::haproxy::diff::Observed;
 use crate::haproxy::readback;
+use crate::haproxy::text::Word;
 use crate::haproxy::version::{self, Version};
 use crate::haproxy::wanted::{Section, Wanted};
 use crate::program::work::{Program as _, Seen};
@@ -27,13 +29,20 @@ impl Proxy {
                     self.loaded = Loaded::of(&common.wanted);
                     common.has_loaded();
                 }
+                self.owners.retain(|backend, _| observed.servers.contains_key(backend));
+                let known = |it: &Word| Some((it.clone(), pool_namespace(common, it)?));
+                self.owners.extend(observed.servers.keys().filter_map(known));
                 self.observed = Some(observed);
                 // Servers that somebody before us retired are removed by us.
                 let ends = Instant::now() + DRAIN;
-                for (backend, servers) in self.observed.iter().flat_map(|it| &it.servers) {
-                    for (address, _) in servers.iter().filter(|(_, it)| it.retired) {
-                        self.leaving.entry((backend.clone(), *address)).or_insert(ends);
-                    }
+                let servers = self.observed.iter().flat_map(|it| &it.servers);
+                let retired = servers.flat_map(|(backend, servers)| {
+                    let retired = servers.iter().filter(|(_, it)| it.retired);
+                    retired.map(|(address, _)| (backend.clone(), *address))
+                });
+                let unknown: Vec<_> = retired.filter(|it| !self.leaving.contains(it)).collect();
+                for server in unknown {
+                    self.leaves(common, server, ends);
                 }
                 Ok(())
             }

@@ -1,18 +1,19 @@
 //! Telling HAProxy: commands go to its runtime socket, and what it then has is known. What it does not take is
 //! read back; what it cannot be told is left to a reload.
 
-use super::{Common, DRAIN, Proxy, SWEEP, SWEPT, trouble};
+use super::{Common, DRAIN, Proxy, RETRY, SWEEP, SWEPT, trouble};
 use crate::Error;
 use crate::desired::Desired;
 use crate::haproxy::command::{self, Command};
-use crate::haproxy::diff::{Observed, diff, diff_servers};
-use crate::haproxy::lagging::{Lacks, Lagging, Part, Split, Stay, of_server};
+use crate::haproxy::diff::diff;
+use crate::haproxy::lagging::{Lacks, Part, Split, Stay, of_server};
+use crate::haproxy::leaving::Server;
 use crate::haproxy::socket::Socket;
 use crate::haproxy::text::Word;
-use crate::haproxy::wanted::{Body, Section, Servers, Wanted};
+use crate::haproxy::wanted::{Body, Section};
 use crate::program::work::Program as _;
 use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -45,10 +46,17 @@ impl Proxy {
     /// These backends have servers that HAProxy is not told of yet.
     pub(super) fn lag(&mut self, common: &Common, backends: impl IntoIterator<Item = Word>) {
         for backend in backends {
-            let pool = common.desired.pools.get(&*backend.pool_name());
-            let namespace = pool.map_or_else(|| "".into(), |it| it.service.namespace.clone());
-            self.lagging.insert(&namespace, backend);
+            self.lagging.insert(&self.namespace_of(common, &backend), backend);
         }
+    }
+
+    /// A server was retired, and its connections may live until then.
+    pub(super) fn leaves(&mut self, common: &Common, server: Server, ends: Instant) {
+        // While servers are retired all the time, those from before are removed nevertheless.
+        if self.leaving.is_empty() {
+            self.sweep_at = Instant::now() + SWEEP;
+        }
+        self.leaving.insert(&self.namespace_of(common, &server.0), server, ends);
     }
 
     /// Tells HAProxy the next part of servers that it lacks; of backends that lack more than `most` lines nothing. What it
@@ -60,7 +68,7 @@ impl Proxy {
         most: usize,
     ) -> Result<bool, Error> {
         let Some(observed) = &self.observed else { return Ok(false) };
-        let lacks_of = |backend: &Word| lacks(observed, &common.wanted, &self.gone, backend);
+        let lacks_of = |backend: &Word| Lacks::of(observed, &common.wanted, &self.gone, backend);
         let parts = self.lagging.next(stay, most, lacks_of);
         for part in parts.iter().filter(|it| it.more) {
             self.lagging.insert(&part.namespace, part.backend.clone());
@@ -69,22 +77,18 @@ impl Proxy {
         self.tell_parts(common, parts).await.map(|()| told)
     }
 
-    /// Tells HAProxy of the first servers of these backends, which have none that takes traffic: rules are about to lead
-    /// to them.
-    pub(super) async fn tell_first(
+    /// Tells HAProxy of the first servers of backends: rules are about to lead to them.
+    pub(super) async fn tell_opening(
         &mut self,
         common: &mut Common,
-        backends: impl IntoIterator<Item = Word>,
+        opening: Vec<(Word, Vec<Command>)>,
     ) -> Result<(), Error> {
-        let mut turn = Lagging::default();
-        backends.into_iter().for_each(|backend| turn.insert(&"".into(), backend));
-        while !turn.is_empty() {
-            let Some(observed) = &self.observed else { return Ok(()) };
-            let lacks_of = |backend: &Word| lacks(observed, &common.wanted, &self.gone, backend);
-            let parts = turn.next(Stay::All, usize::MAX, lacks_of);
-            self.tell_parts(common, parts).await?;
-        }
-        Ok(())
+        let part = |(backend, commands)| {
+            let namespace = self.namespace_of(common, &backend);
+            Part { namespace, backend, commands, more: false }
+        };
+        let parts = opening.into_iter().map(part).collect();
+        self.tell_parts(common, parts).await
     }
 
     async fn tell_parts(&mut self, common: &mut Common, parts: Vec<Part>) -> Result<(), Error> {
@@ -96,28 +100,42 @@ impl Proxy {
         // HAProxy has something else than we believed, perhaps also elsewhere.
         let Some(observed) = &self.observed else { return Ok(()) };
         let rest = Split::of(diff(observed, &common.wanted).commands, &common.wanted);
-        let (changed, structure) = (rest.changed, rest.structure);
-        let refused: BTreeSet<_> = parts.into_iter().flat_map(|it| it.commands).collect();
-        let again = changed.iter().flat_map(|backend| {
-            let Lacks { coming, going } = lacks(observed, &common.wanted, &self.gone, backend);
-            coming.into_iter().chain(going).filter(|it| refused.contains(it))
-        });
-        let again: Vec<_> = again.collect();
-        self.lag(common, changed);
+        let again = self.lacking(common, parts.into_iter().flat_map(|it| it.commands).collect());
+        self.lag(common, rest.changed.into_iter().chain(rest.gone));
         let complaints = self.send_once(common, again.clone()).await?;
-        self.send_all(common, structure).await?;
-        let Some(observed) = &self.observed else { return Ok(()) };
-        let is_lacking = |command: &Command| {
-            let backend = of_server(command);
-            backend.is_some_and(|backend| {
-                let Lacks { coming, going } = lacks(observed, &common.wanted, &self.gone, backend);
-                coming.contains(command) || going.contains(command)
-            })
-        };
-        match complaints.is_empty() || !again.iter().any(is_lacking) {
-            true => Ok(()),
-            false => Err(trouble("telling HAProxy of servers", complaints.join("; "))),
+        if !rest.structure.is_empty() {
+            // The structure that is about to be told is told once; what else differs is found by the comparison.
+            self.compare_at = Instant::now();
         }
+        let refused = self.lacking(common, again.into_iter().collect());
+        if complaints.is_empty() || refused.is_empty() {
+            return Ok(());
+        }
+        for backend in refused.iter().filter_map(of_server) {
+            let namespace = self.namespace_of(common, backend);
+            self.lagging.refuse(&namespace, backend.clone());
+            self.refused.insert(namespace);
+        }
+        self.retry_at = Instant::now() + RETRY;
+        Err(trouble("telling HAProxy of servers", complaints.join("; ")))
+    }
+
+    /// The namespace of a backend, also where its pool is gone.
+    fn namespace_of(&self, common: &Common, backend: &Word) -> Arc<str> {
+        let namespace = pool_namespace(common, backend);
+        let namespace = namespace.or_else(|| self.owners.get(backend).cloned());
+        namespace.unwrap_or_else(|| "".into())
+    }
+
+    /// What of these commands for servers HAProxy lacks.
+    fn lacking(&self, common: &Common, commands: BTreeSet<Command>) -> Vec<Command> {
+        let Some(observed) = &self.observed else { return Vec::new() };
+        let backends: BTreeSet<_> = commands.iter().filter_map(of_server).collect();
+        let lacks = backends.into_iter().flat_map(|backend| {
+            let lacks = Lacks::of(observed, &common.wanted, &self.gone, backend);
+            lacks.coming.into_iter().chain(lacks.going)
+        });
+        lacks.filter(|it| commands.contains(it)).collect()
     }
 
     /// Sends commands and returns the complaints. What HAProxy then has is known; it is read back if it
@@ -149,8 +167,7 @@ impl Proxy {
         for command in &commands {
             if let Command::Retire { backend, address } = command {
                 let ends = Instant::now() + drain_time(&common.desired, backend);
-                self.leaving.insert((backend.clone(), *address), ends);
-                self.sweep_at = Instant::now() + SWEEP;
+                self.leaves(common, (backend.clone(), *address), ends);
             }
             if let Command::Resume { backend, address } = command {
                 self.leaving.remove(&(backend.clone(), *address));
@@ -164,7 +181,6 @@ impl Proxy {
             }
         }
         // While a load is under way another process may have answered; when it is over all is read back.
-        self.doubts |= !complaints.is_empty() && self.loads;
         if !complaints.is_empty() && !self.loads {
             tracing::warn!(
                 ?complaints,
@@ -200,22 +216,20 @@ impl Proxy {
     }
 
     /// Deletes retired servers that have no connections, and cuts sessions of those past their drain time; 1,000 in
-    /// one sweep, so that a tenant that changes thousands of members keeps no other change waiting.
+    /// one sweep, namespaces in turn, so that a tenant that changes thousands of members keeps no other change waiting.
     pub(super) async fn sweep(&mut self, common: &mut Common) -> Result<(), Error> {
         let now = Instant::now();
-        let turn = self.swept.take();
-        let from = turn.map_or(Bound::Unbounded, Bound::Excluded);
-        let behind = self.leaving.range((from, Bound::Unbounded)).map(|(key, _)| key);
-        let leaving: Vec<_> = behind.take(SWEPT).cloned().collect();
-        // The first ones have their turn again after the last one.
-        self.swept = leaving.last().filter(|_| leaving.len() == SWEPT).cloned();
-        let ended = leaving.iter().filter(|key| self.leaving.get(key).is_some_and(|at| *at <= now));
+        let leaving = self.leaving.next(SWEPT);
+        let ended = leaving.iter().filter(|(_, ends)| *ends <= now);
         let cuts: Vec<_> = ended
-            .map(|(backend, address)| Command::Cut { backend: backend.clone(), address: *address })
+            .map(|((backend, address), _)| Command::Cut {
+                backend: backend.clone(),
+                address: *address,
+            })
             .collect();
         let removals: Vec<_> = leaving
             .iter()
-            .map(|(backend, address)| Command::RemoveServer {
+            .map(|((backend, address), _)| Command::RemoveServer {
                 backend: backend.clone(),
                 address: *address,
             })
@@ -227,14 +241,15 @@ impl Proxy {
                 return Err(trouble("removing servers", cause));
             }
         };
-        for ((key, command), _) in
+        for (((server, _), command), _) in
             leaving.iter().zip(&removals).zip(removed).filter(|(_, removed)| *removed)
         {
-            self.leaving.remove(key);
+            self.leaving.remove(server);
             if let Some(observed) = &mut self.observed {
                 observed.done(command);
             }
         }
+        self.lagging.release();
         Ok(())
     }
 
@@ -260,20 +275,10 @@ async fn removed(removals: &[Command], admin: &Socket) -> std::io::Result<Vec<bo
     Ok(removed)
 }
 
-/// What HAProxy lacks of the servers of a backend that runs. Of one that nothing leads to any more all go; one that is
-/// not wanted and that something leads to until a reload stays as it is.
-fn lacks(observed: &Observed, wanted: &Wanted, gone: &BTreeSet<Word>, backend: &Word) -> Lacks {
-    let none = Servers::default();
-    let servers = wanted.servers.get(backend);
-    let servers = servers.or_else(|| gone.contains(backend).then_some(&none));
-    let (Some(running), Some(servers)) = (observed.servers.get(backend), servers) else {
-        return Lacks::default();
-    };
-    let nothing = Body::default();
-    let body = observed.sections.get(&Section::Backend(backend.clone())).unwrap_or(&nothing);
-    let Lacks { mut coming, mut going } = Lacks::default();
-    diff_servers(backend, body, running, servers, &mut coming, &mut going);
-    Lacks { coming, going }
+/// The namespace of the pool that a backend is for; none where the pool is gone.
+pub(super) fn pool_namespace(common: &Common, backend: &Word) -> Option<Arc<str>> {
+    let pool = common.desired.pools.get(&*backend.pool_name())?;
+    Some(pool.service.namespace.clone())
 }
 
 fn drain_time(desired: &Desired, backend: &Word) -> Duration {

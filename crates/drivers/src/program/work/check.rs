@@ -113,13 +113,14 @@ impl<P: Program> Worker<P> {
         let all = Update { complete: true, ..Update::default() };
         let newest = &self.common.desired;
         self.common.changed = causes::namespaces(&accepted.desired, &all, newest);
-        self.common.ask_for_reload();
+        self.common.ask_for_reload(!P::IS_TOLD_MEMBERS);
         self.common.render(&self.program)?;
         self.behind = None;
         let told = match self.program.runs() {
             true => self.program.tell(&mut self.common, None).await,
             false => Ok(()),
         };
+        self.see_left_behind().await;
         loaded.and(told)
     }
 

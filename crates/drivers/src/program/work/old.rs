@@ -5,7 +5,6 @@ use super::{Program, Worker};
 use crate::program::causes;
 use crate::program::pace::Surplus;
 use bowline_core::update::Update;
-use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 impl<P: Program> Worker<P> {
@@ -21,10 +20,10 @@ impl<P: Program> Worker<P> {
             causes::namespaces(&before, update, desired)
         };
         // At the beginning everything is new, and no namespace has changed anything.
-        self.common.changed = if self.begun { changed } else { BTreeSet::new() };
+        self.common.changed = if self.begun { changed } else { causes::Changed::default() };
     }
 
-    /// Says once that changes wait because of what earlier ones left behind.
+    /// Says once that changes wait because of earlier loads for their namespaces.
     pub(super) fn tell_of_wait(&mut self) {
         let pace = &self.common.pace;
         let soonest = self.common.soonest_reload();
@@ -36,18 +35,20 @@ impl<P: Program> Worker<P> {
                 namespaces = ?pace.asking(),
                 ?wait,
                 old_generations = pace.old(),
-                "changes wait for a reload of {}: connections hold processes that earlier changes of these \
-                 namespaces left behind",
+                "changes wait for a reload of {}: earlier reloads for these namespaces took long, or left processes \
+                 behind that hold connections",
                 P::NAME
             );
         }
         self.told_of_wait = wait.is_some();
     }
 
-    /// The program has loaded its files, and left processes behind.
-    pub(super) async fn left_behind(&mut self) {
-        let old = self.program.old(&self.common).await;
-        self.common.pace.loaded(old, Instant::now());
+    /// Sees what the last load has left behind. The program may be asked for long: what matters more comes before.
+    pub(super) async fn see_left_behind(&mut self) {
+        let Some(ended) = self.ended.take() else { return };
+        if let Some(old) = self.program.old(&self.common).await {
+            self.common.pace.left_behind(ended, old);
+        }
         self.bound_old().await;
     }
 
