@@ -74,12 +74,13 @@ pub use wish::{Policy, Wish};
 
 use crate::key::ObjectKey;
 use crate::objects::{Namespace, Timestamp, Version};
+use crate::relist::Epoch;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Labels of namespaces, and the relist that has seen them.
-type Namespaces = BTreeMap<Arc<str>, (Labels, u64)>;
+type Namespaces = BTreeMap<Arc<str>, (Labels, Epoch)>;
 
 /// What the machine is set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

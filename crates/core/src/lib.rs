@@ -49,6 +49,7 @@ pub mod programmed;
 pub mod provision;
 pub mod quota;
 pub mod recall;
+pub mod relist;
 pub mod replicas;
 pub mod report;
 pub mod resolver;

@@ -5,6 +5,7 @@ use super::WriteId;
 use super::pool::Pool;
 use super::record::{AddressState, Content, Who};
 use crate::objects::{Timestamp, Version};
+use crate::relist::Epoch;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ pub(super) struct Entry {
     pub(super) retry_at: Timestamp,
     pub(super) users: BTreeSet<User>,
     /// The relist that has seen it.
-    pub(super) epoch: u64,
+    pub(super) epoch: Epoch,
     pub(super) mark: Mark,
 }
 

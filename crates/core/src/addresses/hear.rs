@@ -17,15 +17,12 @@ impl Addresses {
     pub fn handle(&mut self, event: Event, now: Timestamp) {
         match event {
             Event::Begin(kind) => {
-                self.epochs[kind as usize] += 1;
+                self.relists[kind as usize].begin();
                 self.listing_addresses |= kind == Kind::Address;
-                if kind == Kind::Pool {
-                    self.ledger.pools.begin();
-                }
             }
             Event::Done(kind) => {
                 self.sweep(kind, now);
-                self.listed[kind as usize] = true;
+                self.relists[kind as usize].done();
             }
             Event::Apply(object) => self.apply(*object),
             Event::Delete(kind, key) => self.delete(kind, &key),
@@ -69,9 +66,12 @@ impl Addresses {
 
     fn apply(&mut self, object: Object) {
         match object {
-            Object::Pool(pool) => self.ledger.pools.apply(pool),
+            Object::Pool(pool) => {
+                let epoch = self.relists[Kind::Pool as usize].epoch();
+                self.ledger.pools.apply(pool, epoch);
+            }
             Object::Namespace(namespace) => {
-                let epoch = self.epochs[Kind::Namespace as usize];
+                let epoch = self.relists[Kind::Namespace as usize].epoch();
                 let same = same_labels(self.namespaces.get(&namespace.name), &namespace.labels);
                 self.namespaces.insert(namespace.name.clone(), (namespace.labels, epoch));
                 if !same {
@@ -79,7 +79,7 @@ impl Addresses {
                 }
             }
             Object::Node { name, addresses } => {
-                let epoch = self.epochs[Kind::Node as usize];
+                let epoch = self.relists[Kind::Node as usize].epoch();
                 let old = self.nodes.insert(name.clone(), (addresses.clone(), epoch));
                 let old = old.map(|(old, _)| old).unwrap_or_default();
                 self.set_uses(&User::Node(name), &old, &addresses);
@@ -90,7 +90,7 @@ impl Addresses {
 
     fn apply_claim(&mut self, claim: Claim) {
         let who = claim.who();
-        let epoch = self.epochs[kind_of(who.kind) as usize];
+        let epoch = self.relists[kind_of(who.kind) as usize].epoch();
         // Another object of this name may be the only one who asks for the same DNS name.
         let answer = claim.name().and_then(|name| self.answers.get(name).cloned());
         if let Some(seat) = self.seats.get_mut(&who) {
@@ -237,26 +237,24 @@ impl Addresses {
         }
     }
 
-    /// All objects of a kind have been told: what was not is gone.
+    /// A list has ended: objects that it did not deliver are deleted.
     fn sweep(&mut self, kind: Kind, now: Timestamp) {
-        let epoch = self.epochs[kind as usize];
+        let relist = self.relists[kind as usize];
         match kind {
-            Kind::Pool => self.ledger.pools.sweep(),
+            Kind::Pool => self.ledger.pools.sweep(relist),
             Kind::Namespace => {
-                let gone = self.namespaces.extract_if(.., |_, (_, seen)| *seen != epoch);
+                let gone =
+                    self.namespaces.extract_if(.., |_, (_, epoch)| relist.has_missed(*epoch));
                 gone.for_each(|(name, _)| self.ledger.uses.touch_namespace(&name));
             }
             Kind::Node => {
-                let gone = self.nodes.iter().filter(|(_, (_, seen))| *seen != epoch);
-                let gone: Vec<Arc<str>> = gone.map(|(name, _)| name.clone()).collect();
-                gone.into_iter().for_each(|name| self.delete(kind, &ObjectKey::new("", name)));
+                let missed = relist.missed(&self.nodes, |(_, epoch)| *epoch);
+                missed.into_iter().for_each(|name| self.delete(kind, &ObjectKey::new("", name)));
             }
             Kind::Service | Kind::LoadBalancer | Kind::ExternalIp => {
-                let old =
-                    |(who, seat): &(&Who, &Seat)| kind_of(who.kind) == kind && seat.epoch != epoch;
-                let gone: Vec<Who> =
-                    self.seats.iter().filter(old).map(|(who, _)| who.clone()).collect();
-                gone.iter().for_each(|who| self.remove_seat(who));
+                let its = self.seats.iter().filter(|(who, _)| kind_of(who.kind) == kind);
+                let missed = relist.missed(its, |seat| seat.epoch);
+                missed.iter().for_each(|who| self.remove_seat(who));
             }
             Kind::Address => {
                 self.listing_addresses = false;
@@ -268,8 +266,8 @@ impl Addresses {
                     }
                 }
                 let mut gone = Vec::new();
-                let unseen = self.ledger.entries.iter_mut().filter(|(_, it)| it.epoch != epoch);
-                for (address, entry) in unseen {
+                let entries = self.ledger.entries.iter_mut();
+                for (address, entry) in entries.filter(|(_, it)| relist.has_missed(it.epoch)) {
                     match &mut entry.sent {
                         Some(sent) => sent.unseen = true,
                         None if entry.recorded.is_some() => gone.push(*address),
@@ -279,7 +277,7 @@ impl Addresses {
                 gone.into_iter().for_each(|address| self.unrecord(address, None, now));
                 // A list may be older than what was deleted while it was asked for: the watch may yet
                 // tell of that as if it were there.
-                self.tombstones.retain(|_, (_, told)| *told + 1 >= epoch);
+                self.tombstones.retain(|_, (_, epoch)| relist.is_recent(*epoch));
             }
         }
     }
@@ -293,7 +291,7 @@ impl Addresses {
         }
         self.tombstones.remove(&address);
         let entry = self.ledger.entries.entry(address).or_default();
-        entry.epoch = self.epochs[Kind::Address as usize];
+        entry.epoch = self.relists[Kind::Address as usize].epoch();
         let known = entry.recorded.as_ref().map(|(_, known)| known);
         if known.is_some_and(|known| version.is_older_than(known)) {
             return;

@@ -11,6 +11,7 @@ use super::verdict::{Decision, Notice};
 use super::waiters::Wait;
 use super::{Answer, Changes, Config, Kind, Namespaces, WriteId};
 use crate::objects::{Timestamp, Version};
+use crate::relist::{Epoch, Relist};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -36,14 +37,13 @@ pub(super) enum Deadline {
 #[derive(Debug, Default)]
 pub struct Addresses {
     pub(super) grace: Timestamp,
-    pub(super) listed: [bool; Kind::ALL.len()],
-    pub(super) epochs: [u64; Kind::ALL.len()],
+    pub(super) relists: [Relist; Kind::ALL.len()],
     /// Whether a list of Addresses is being told.
     pub(super) listing_addresses: bool,
     pub(super) ledger: Ledger,
     pub(super) seats: FxHashMap<Who, Seat>,
     pub(super) namespaces: Namespaces,
-    pub(super) nodes: BTreeMap<Arc<str>, (Vec<IpAddr>, u64)>,
+    pub(super) nodes: BTreeMap<Arc<str>, (Vec<IpAddr>, Epoch)>,
     pub(super) answers: FxHashMap<Arc<str>, Answer>,
     pub(super) by_name: FxHashMap<Arc<str>, BTreeSet<Age>>,
     /// What is still served for somebody, by uid.
@@ -65,7 +65,7 @@ pub struct Addresses {
     pub(super) next_id: u64,
     /// The last versions of objects that were deleted, until the watch has told of it, each with the list
     /// during or before which that was.
-    pub(super) tombstones: FxHashMap<IpAddr, (Version, u64)>,
+    pub(super) tombstones: FxHashMap<IpAddr, (Version, Epoch)>,
     pub(super) visited: u64,
 }
 
@@ -77,7 +77,7 @@ impl Addresses {
 
     /// Whether every kind has been told once. Before, nothing is decided.
     pub fn synced(&self) -> bool {
-        self.listed.iter().all(|listed| *listed)
+        self.relists.iter().all(Relist::is_listed)
     }
 
     /// When it should be asked again although nothing happens: a rest or grace ends, a failed write
@@ -268,6 +268,6 @@ fn is_free(wait: &Wait, pools: &Pools, entries: &BTreeMap<IpAddr, Entry>) -> boo
 }
 
 /// Labels of a Namespace are as they were.
-pub(super) fn same_labels(old: Option<&(Labels, u64)>, new: &Labels) -> bool {
+pub(super) fn same_labels(old: Option<&(Labels, Epoch)>, new: &Labels) -> bool {
     old.is_some_and(|(old, _)| old == new)
 }

@@ -4,6 +4,7 @@ use super::claim::{Claim, Labels};
 use super::verdict::{Decision, Verdict};
 use super::waiters::Wait;
 use crate::objects::Family;
+use crate::relist::Epoch;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 pub(super) struct Seat {
     pub(super) claim: Arc<Claim>,
     /// The relist that has seen it.
-    pub(super) epoch: u64,
+    pub(super) epoch: Epoch,
     /// What it is to have, by family.
     pub(super) targets: [Option<IpAddr>; 2],
     /// The families it wants, the first one first.
@@ -31,7 +32,7 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    pub(super) fn new(claim: Arc<Claim>, epoch: u64) -> Self {
+    pub(super) fn new(claim: Arc<Claim>, epoch: Epoch) -> Self {
         Self {
             claim,
             epoch,

@@ -8,6 +8,7 @@ use bowline_api::load_balancer::LoadBalancerStatus;
 use bowline_api::proxies::Made;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClaimStatus, convert};
 use bowline_core::addresses::Claim;
+use bowline_core::relist::{Epoch, Relist};
 use bowline_core::{admission, binder};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
@@ -165,13 +166,13 @@ impl Shown<ExternalIpShown> {
 /// Statuses by object.
 #[derive(Debug)]
 pub(super) struct Board<K, S> {
-    shown: HashMap<K, (u32, Shown<S>)>,
-    epoch: u32,
+    shown: HashMap<K, (Epoch, Shown<S>)>,
+    relist: Relist,
 }
 
 impl<K, S> Default for Board<K, S> {
     fn default() -> Self {
-        Self { shown: HashMap::new(), epoch: 0 }
+        Self { shown: HashMap::new(), relist: Relist::default() }
     }
 }
 
@@ -184,14 +185,14 @@ impl<K: Hash + Eq, S> Board<K, S> {
         self.shown.keys()
     }
 
-    /// All objects follow.
+    /// A list begins.
     pub(super) fn begin(&mut self) {
-        self.epoch += 1;
+        self.relist.begin();
     }
 
     /// An object was shown. A watch may be behind the answer to a write: the older one is not believed.
     pub(super) fn put(&mut self, key: K, shown: Shown<S>) {
-        let epoch = self.epoch;
+        let epoch = self.relist.epoch();
         match self.shown.get_mut(&key) {
             Some((seen, known)) if is_older(&shown.version, &known.version) => *seen = epoch,
             _ => drop(self.shown.insert(key, (epoch, shown))),
@@ -202,10 +203,10 @@ impl<K: Hash + Eq, S> Board<K, S> {
         self.shown.remove(key);
     }
 
-    /// All objects have been shown.
+    /// A list has ended: objects that it did not deliver are forgotten.
     pub(super) fn done(&mut self) {
-        let epoch = self.epoch;
-        self.shown.retain(|_, (seen, _)| *seen == epoch);
+        self.relist.done();
+        self.shown.retain(|_, (epoch, _)| !self.relist.has_missed(*epoch));
     }
 }
 
