@@ -30,7 +30,6 @@
 //! when it is not shown. Two machines may work at once: each write is exclusive or under a version.
 
 mod choose;
-mod claim;
 mod entry;
 mod external_ip;
 mod grant;
@@ -43,7 +42,8 @@ mod publish;
 mod range;
 mod record;
 mod report;
-mod seat;
+mod request;
+mod requester;
 mod serving;
 mod settle;
 mod share;
@@ -59,13 +59,13 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use claim::{Ask, Claim, Families, Labels, Scope, Sharing};
 pub use external_ip::{ExternalIpPhase, ExternalIpStatus};
 pub use machine::Addresses;
 pub use pool::{AllocateTo, Pool};
 pub use range::{Range, RangeError};
 pub use record::{AddressState, Content, Holder, HolderKind, HolderRef, Port, Record};
 pub use report::{Counts, Guard, PoolReport, PoolUse};
+pub use request::{AddressRequest, Ask, Families, Labels, Scope, Sharing};
 pub use serving::{Inherited, Serving};
 pub use survey::PassedOver;
 pub use told::{assigned, from_name};
@@ -143,7 +143,7 @@ pub enum Object {
     },
     /// A Service, LoadBalancer or ExternalIP. Also one that asks for nothing, where it had something or
     /// uses addresses otherwise.
-    Claim(Claim),
+    Request(AddressRequest),
 }
 
 /// What a DNS name resolved to.

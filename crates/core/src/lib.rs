@@ -5,7 +5,7 @@
 //!                │
 //!                └─▶ outcome: placed, refused, warnings ─▶ status, events, explain
 //!
-//!  pools, claims, names ─▶ addresses ─▶ Address objects, who has what     leader
+//!  pools, requests, names ─▶ addresses ─▶ Address objects, grants          leader
 //!
 //!  claims, load balancers ─▶ binder ─▶ claimRef, status, what to make     leader
 //!

@@ -15,7 +15,6 @@
 mod admitted;
 mod build;
 mod certificates;
-mod claims;
 mod directory;
 mod few;
 mod hosts;
@@ -29,6 +28,7 @@ mod pools;
 mod ports;
 mod read;
 mod recorded;
+mod requests;
 mod routes;
 mod seat;
 mod service;
@@ -43,10 +43,10 @@ mod tests;
 
 pub use admitted::Read;
 pub use certificates::{NeededCertificate, NeededCertificates};
-pub use claims::{Grant, NOT_RECORDED};
 pub use index::Planner;
 pub use placement::{Ask, Asked, By, NotOurs, Why};
 pub use recorded::Record;
+pub use requests::{Grant, NOT_RECORDED};
 
 use crate::admission::Decision;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};

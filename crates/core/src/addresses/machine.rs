@@ -1,12 +1,12 @@
 //! The machine itself: takes events into the books, and when asked decides for all whom they touch, the
 //! oldest first. What it decides is in the modules beside it.
 
-use super::claim::Labels;
 use super::entry::Entry;
 use super::ledger::Ledger;
 use super::pools::Pools;
 use super::record::{Age, Content, HolderKind, HolderRef, Who};
-use super::seat::Seat;
+use super::request::Labels;
+use super::requester::Requester;
 use super::verdict::{Decision, Notice};
 use super::waiters::Wait;
 use super::{Answer, Changes, Config, Kind, Namespaces, WriteId};
@@ -41,7 +41,7 @@ pub struct Addresses {
     /// Whether a list of Addresses is being told.
     pub(super) listing_addresses: bool,
     pub(super) ledger: Ledger,
-    pub(super) seats: FxHashMap<Who, Seat>,
+    pub(super) requesters: FxHashMap<Who, Requester>,
     pub(super) namespaces: Namespaces,
     pub(super) nodes: BTreeMap<Arc<str>, (Vec<IpAddr>, Epoch)>,
     pub(super) answers: FxHashMap<Arc<str>, Answer>,
@@ -118,13 +118,13 @@ impl Addresses {
 
     /// What was last said of a holder.
     pub fn decision(&self, holder: &HolderRef) -> Option<&Decision> {
-        self.seat_of(holder)?.published.as_deref()
+        self.requester_of(holder)?.published.as_deref()
     }
 
     /// Whether nobody has or wants anything, and nothing of it is left.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.seats.is_empty()
+        self.requesters.is_empty()
             && self.ledger.is_empty()
             && self.answers.is_empty()
             && self.by_name.is_empty()
@@ -209,21 +209,21 @@ impl Addresses {
     fn decide_alone(&mut self, age: &Age, now: Timestamp) {
         self.decide(age, now);
         // It has just been decided for: what that changed for itself is no news.
-        if let Some(seat) = self.seats.get(&age.who) {
-            self.ledger.touched.retain(|holder| holder.uid != *seat.uid());
+        if let Some(requester) = self.requesters.get(&age.who) {
+            self.ledger.touched.retain(|holder| holder.uid != *requester.uid());
         }
     }
 
     fn adopts(&self, age: &Age) -> bool {
-        let seat = self.seats.get(&age.who);
-        seat.is_some_and(|seat| self.view().adopts(seat))
+        let requester = self.requesters.get(&age.who);
+        requester.is_some_and(|requester| self.view().adopts(requester))
     }
 
     /// Those who have something else than before are decided for again, wherever they are now.
     fn hear_the_ledger(&mut self) {
         for holder in take(&mut self.ledger.touched) {
-            if let Some(seat) = self.seat_of(&holder) {
-                self.dirty.insert(seat.claim.age());
+            if let Some(requester) = self.requester_of(&holder) {
+                self.dirty.insert(requester.request.age());
             } else if self.gone.contains(&holder.uid) {
                 self.to_bury.insert(holder.uid);
             } else if !self.ledger.holds(&holder.uid).is_empty() {
@@ -238,7 +238,7 @@ impl Addresses {
         const AGAIN: Timestamp = 30;
         let mut ask = Vec::new();
         for holder in take(&mut self.strangers) {
-            let unknown = self.seat_of(&holder).is_none() && !self.gone.contains(&holder.uid);
+            let unknown = self.requester_of(&holder).is_none() && !self.gone.contains(&holder.uid);
             if unknown && !self.ledger.holds(&holder.uid).is_empty() {
                 self.deadlines.insert((now + AGAIN, Deadline::Stranger(holder.clone())));
                 ask.push(holder);

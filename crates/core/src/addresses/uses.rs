@@ -195,9 +195,9 @@ impl Addresses {
         let labels = self.namespaces.get(namespace).map(|(labels, _)| labels);
         let mut all = Vec::new();
         for (age, before) in users {
-            let Some(seat) = self.seats.get(&age.who) else { continue };
+            let Some(requester) = self.requesters.get(&age.who) else { continue };
             let mut found = Found::default();
-            for &address in few(&seat.claim.uses) {
+            for &address in few(&requester.request.uses) {
                 let Some(slot) = pools.of(address).filter(|slot| slot.usable().is_ok()) else {
                     continue;
                 };
@@ -208,7 +208,7 @@ impl Addresses {
                     continue;
                 }
                 left -= 1;
-                if let Err(unfit) = slot.pool.fits(&seat.claim, labels) {
+                if let Err(unfit) = slot.pool.fits(&requester.request, labels) {
                     found.ignored.push(ignore(Refusal::Unfit(unfit)));
                     continue;
                 }
@@ -224,7 +224,7 @@ impl Addresses {
                         found.ignored.push(ignore(Refusal::Resting(address)));
                         continue;
                     }
-                    if !last && seat.ignored.binary_search(&address).is_ok() {
+                    if !last && requester.ignored.binary_search(&address).is_ok() {
                         found.deferred = true;
                         continue;
                     }
@@ -248,7 +248,7 @@ impl Addresses {
                 taken.insert(address);
                 found.counted.push(address);
             }
-            let more = seat.claim.uses.get(MOST_USES).filter(|it| pools.of(**it).is_some());
+            let more = requester.request.uses.get(MOST_USES).filter(|it| pools.of(**it).is_some());
             found.ignored.extend(more.map(|address| {
                 let pool = pools.of(*address).map(|slot| slot.pool.name.clone());
                 (*address, (pool, Refusal::TooManyUses(MOST_USES)))
@@ -274,9 +274,9 @@ impl Addresses {
 
     /// A Service is told once of each address that it uses and that does not count.
     fn tell_ignored(&mut self, age: &Age, ignored: Vec<(IpAddr, Passed)>) {
-        let Some(seat) = self.seats.get_mut(&age.who) else { return };
+        let Some(requester) = self.requesters.get_mut(&age.who) else { return };
         let now: Vec<IpAddr> = ignored.iter().map(|(address, _)| *address).collect();
-        let before = std::mem::replace(&mut seat.ignored, now.clone());
+        let before = std::mem::replace(&mut requester.ignored, now.clone());
         if now.iter().all(|it| before.binary_search(it).is_ok()) {
             return;
         }
@@ -299,7 +299,7 @@ impl Addresses {
             " in externalIPs or status is ignored, no pool gives it: {}",
             told(&why)
         );
-        let holder = seat.claim.holder.clone();
+        let holder = requester.request.holder.clone();
         self.tell(&holder, NoticeKind::AddressIgnored, message);
     }
 }

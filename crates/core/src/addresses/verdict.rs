@@ -2,9 +2,9 @@
 //! one word for programs, messages sentences for people; both depend on the state alone, so that
 //! nothing is told twice.
 
-use super::claim::Claim;
 use super::pool::Unfit;
 use super::record::{HolderKind, HolderRef, Port};
+use super::request::AddressRequest;
 use super::share::Clash;
 use super::waiters::Wait;
 use crate::announce::{Announcement, Severity};
@@ -313,12 +313,12 @@ impl Refusal {
     }
 
     /// What would make it worth while to ask again. Changes of pools and namespaces always do.
-    pub(super) fn waits(&self, pool: Option<&Arc<str>>, claim: &Claim) -> Option<Wait> {
+    pub(super) fn waits(&self, pool: Option<&Arc<str>>, request: &AddressRequest) -> Option<Wait> {
         match self {
             Self::Exhausted(family) => pool.map(|pool| Wait::Space(pool.clone(), *family)),
             Self::Quota { moves, .. } => pool.map(|pool| {
                 let wait = if *moves { Wait::Move } else { Wait::Quota };
-                wait(pool.clone(), claim.namespace().clone())
+                wait(pool.clone(), request.namespace().clone())
             }),
             Self::Foreign(address, _)
             | Self::Clash(address, _)

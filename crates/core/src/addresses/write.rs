@@ -112,7 +112,7 @@ impl Addresses {
 
     fn has_stranger(&self, address: IpAddr) -> bool {
         let mut holders = self.ledger.held(address).into_iter().flat_map(|held| &held.holders);
-        holders.any(|it| self.seat_of(&it.holder).is_none())
+        holders.any(|it| self.requester_of(&it.holder).is_none())
     }
 
     /// A write was answered.

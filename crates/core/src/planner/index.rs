@@ -3,7 +3,6 @@
 
 use super::admitted::Admitted;
 use super::build::{Built, Target};
-use super::claims::{Grant, Has, NOT_RECORDED, Own, none_of_its_own, wants_own};
 use super::few::Edges;
 use super::ingress::{self, Around};
 use super::moves::Way;
@@ -12,6 +11,7 @@ use super::placement::{
     Ask, Asked, NotOurs, Refusal, Why, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours,
 };
 use super::recorded::{News, Recorded, unreadable_ingress, unreadable_service};
+use super::requests::{Grant, Has, NOT_RECORDED, Own, none_of_its_own, wants_own};
 use super::seat::{Placed, Seat, Seats, Wants};
 use super::store::Replaced;
 use super::stores::{Changed, Stores};

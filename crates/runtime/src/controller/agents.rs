@@ -6,7 +6,7 @@ use super::observed::LeaseSeen;
 use crate::watch::Seen;
 use bowline_api::names;
 use bowline_core::hash::PlanHash;
-use bowline_core::programmed::{Claim, History, Verdict};
+use bowline_core::programmed::{History, LeaseReport, Verdict};
 use bowline_core::relist::Missing;
 use bowline_core::replicas::{Joint, Replicas};
 use bowline_core::update::Refusal;
@@ -179,8 +179,8 @@ impl Agents {
         self.history.may_serve(lb, driven, &self.reports(lb, now), change)
     }
 
-    fn reports(&self, lb: &str, now: Instant) -> Vec<Claim> {
-        self.of(lb).map(|it| it.claims(now)).unwrap_or_default()
+    fn reports(&self, lb: &str, now: Instant) -> Vec<LeaseReport> {
+        self.of(lb).map(|it| it.reports(now)).unwrap_or_default()
     }
 
     /// The plan of a load balancer has this hash from this change on.

@@ -7,7 +7,7 @@ use bowline_api::external_ip::{ExternalIP, ExternalIPStatus};
 use bowline_api::load_balancer::LoadBalancerStatus;
 use bowline_api::proxies::Made;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClaimStatus, convert};
-use bowline_core::addresses::Claim;
+use bowline_core::addresses::AddressRequest;
 use bowline_core::relist::{Epoch, Relist};
 use bowline_core::{admission, binder};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
@@ -144,7 +144,7 @@ impl Shown<PoolShown> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ExternalIpShown {
     /// What it asks for.
-    pub(super) claim: Claim,
+    pub(super) request: AddressRequest,
     pub(super) status: ExternalIPStatus,
     pub(super) finalizers: Vec<String>,
     pub(super) deleting: bool,
@@ -154,7 +154,7 @@ impl Shown<ExternalIpShown> {
     pub(super) fn of(object: &ExternalIP) -> Self {
         let meta = &object.metadata;
         let shown = ExternalIpShown {
-            claim: convert::external_ip(object),
+            request: convert::external_ip(object),
             status: object.status.clone().unwrap_or_default(),
             finalizers: meta.finalizers.clone().unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),

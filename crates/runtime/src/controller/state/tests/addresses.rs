@@ -255,7 +255,7 @@ fn what_was_said_of_a_name_stays_until_a_new_leader_has_looked_it_up() {
 fn a_list_that_is_behind_a_write_takes_nothing_from_an_external_ip() {
     let seen = |version| Observed::ExternalIp(Seen::Apply(external_ip(version)));
     let (mut state, now) = observed([pool("192.0.2.0/24"), seen("1")], true);
-    let holder = external_ip("1").status.claim.holder;
+    let holder = external_ip("1").status.request.holder;
     let address = write_address(&mut state, "2").unwrap();
     state.decide(now);
     assert_eq!(state.addresses.recorded(&holder), [address]);

@@ -1,5 +1,5 @@
-//! What somebody asks for: a Service, a load balancer or an ExternalIP, reduced to what the choice of
-//! an address depends on. Text is read before; what could not be read is a [`Problem`] in its place.
+//! The request of a Service, a load balancer or an ExternalIP for addresses, reduced to what the choice of an address
+//! depends on. Text is read before; what could not be read is a [`Problem`] in its place.
 
 use super::record::{Age, HolderKind, HolderRef, Port, Who};
 use crate::dns;
@@ -21,10 +21,10 @@ pub enum Scope {
     Intranet,
 }
 
-/// Somebody who may want addresses.
+/// What a Service, LoadBalancer or ExternalIP asks of the AddressPools. Not a LoadBalancerClaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// Who.
+pub struct AddressRequest {
+    /// The object that asks.
     pub holder: HolderRef,
     /// When it was created: the oldest waiter is served first.
     pub created: Timestamp,
@@ -51,7 +51,7 @@ pub struct Claim {
     pub uses: Vec<IpAddr>,
 }
 
-impl Claim {
+impl AddressRequest {
     pub(super) fn who(&self) -> Who {
         self.holder.who()
     }
@@ -112,7 +112,7 @@ impl Claim {
     }
 }
 
-/// What somebody asks for.
+/// What a requester asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// No address of ours: it is not ours, is being deleted, or has its load balancer's.

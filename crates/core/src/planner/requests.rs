@@ -1,12 +1,12 @@
-//! What Services and load balancers ask of the pools, given where they are; and the addresses that they
-//! have from there. Who gets which address is decided in [`crate::addresses`]; the controller carries
-//! claims there and grants here.
+//! The address requests of Services and load balancers, given where these are placed, and the addresses that they are
+//! granted. [`crate::addresses`] decides which requester gets which address; the controller carries requests there and
+//! grants here.
 
 use super::build::{Built, Target};
 use super::index::Planner;
 use super::placement::{Ask as Placed, ask_of_service, not_ours, place};
 use super::who::Who;
-use crate::addresses::{Ask, Claim, Families, HolderKind, HolderRef};
+use crate::addresses::{AddressRequest, Ask, Families, HolderKind, HolderRef};
 use crate::key::{ConsumerKind, ObjectKey};
 use crate::objects::{Exposure, LoadBalancer, Placement, Service};
 use crate::outcome::{Problem, Reason, quote};
@@ -104,7 +104,7 @@ impl Planner {
     }
 
     /// What a Service asks of the pools. `status` is what its status shows. None: there is none.
-    pub fn service_claim(&self, key: &ObjectKey, status: Vec<IpAddr>) -> Option<Claim> {
+    pub fn service_request(&self, key: &ObjectKey, status: Vec<IpAddr>) -> Option<AddressRequest> {
         let service = self.stores.services.get(key)?;
         let wish = &service.address;
         let exposed = service.exposure == Exposure::LoadBalancer;
@@ -126,7 +126,7 @@ impl Planner {
         uses.dedup();
         let holder =
             HolderRef { key: key.clone(), kind: HolderKind::Service, uid: service.uid.clone() };
-        Some(Claim {
+        Some(AddressRequest {
             holder,
             created: service.created,
             labels: wish.labels.clone(),
@@ -198,11 +198,11 @@ impl Planner {
     }
 
     /// What a load balancer asks of the pools. None: there is none.
-    pub fn load_balancer_claim(&self, name: &str, status: Vec<IpAddr>) -> Option<Claim> {
+    pub fn load_balancer_request(&self, name: &str, status: Vec<IpAddr>) -> Option<AddressRequest> {
         let lb: &LoadBalancer = self.stores.directory.by_name(name)?;
         let pool = lb.address_pool.clone().filter(|_| !lb.deleting && lb.addresses.is_empty());
         let key = ObjectKey::new("", lb.name.clone());
-        Some(Claim {
+        Some(AddressRequest {
             holder: HolderRef { key, kind: HolderKind::LoadBalancer, uid: lb.uid.clone() },
             created: lb.created,
             labels: <_>::default(),
