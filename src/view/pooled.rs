@@ -8,10 +8,10 @@ use bowline_api::address_pool::AddressPool;
 use bowline_api::{convert, names};
 use bowline_core::addresses::{
     AddressRequest, Addresses, Ask, Config, Decision, Event, HolderKind, HolderRef, Kind, Object,
-    Reason, Serving, Verdict,
+    Serving, Verdict,
 };
 use bowline_core::key::{ConsumerKind, ObjectKey};
-use bowline_core::outcome::{self, Problem};
+use bowline_core::outcome::{Problem, Reason};
 use bowline_core::planner::{self, NOT_RECORDED, Planner};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::jiff::Timestamp;
@@ -162,7 +162,7 @@ impl Pooled {
 fn asks(request: &AddressRequest) -> bool {
     match &request.ask {
         Ok(ask) => *ask != Ask::Nothing,
-        Err(problem) => problem.reason == outcome::Reason::BadValue,
+        Err(problem) => problem.reason == Reason::BadValue,
     }
 }
 

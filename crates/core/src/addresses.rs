@@ -69,7 +69,7 @@ pub use request::{AddressRequest, Ask, Families, Labels, Scope, Sharing};
 pub use serving::{Inherited, Serving};
 pub use survey::PassedOver;
 pub use told::{assigned, from_name};
-pub use verdict::{Decision, Draining, Granted, Notice, NoticeKind, Reason, Verdict};
+pub use verdict::{Decision, Draining, Granted, Notice, NoticeKind, Verdict};
 pub use wish::{Policy, Wish};
 
 use crate::key::ObjectKey;

@@ -16,8 +16,8 @@ use bowline_core::ObjectKey;
 use bowline_core::addresses::Scope;
 use bowline_core::admission::{self, Seat};
 use bowline_core::binder::{
-    Ask, Binding, Claim, ClaimRef, ClaimReport, Class, ClassWish, LoadBalancer as Known,
-    NewLoadBalancer, Phase, Reason, Reclaim, Report, Tie,
+    Ask, Binding, Claim, ClaimReason, ClaimRef, ClaimReport, Class, ClassWish,
+    LoadBalancer as Known, NewLoadBalancer, Phase, Reclaim, Report, Tie,
 };
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::objects::{self, Version};
@@ -388,7 +388,7 @@ fn claim_report(status: &LoadBalancerClaimStatus) -> Option<ClaimReport> {
         },
         load_balancer: status.load_balancer_name.as_deref().map(Into::into),
         capacity: amounts(status.capacity.as_ref()).unwrap_or_default(),
-        reason: Reason::parse(&bound.reason)?,
+        reason: ClaimReason::parse(&bound.reason)?,
         message: bound.message.as_str().into(),
     })
 }

@@ -4,6 +4,7 @@
 use super::make::*;
 use super::record::world;
 use crate::addresses::*;
+use crate::outcome::Reason;
 
 /// A Service that has an address, edited and edited back, with the write of the first edit under way.
 fn edited_and_back() -> (World, Write) {

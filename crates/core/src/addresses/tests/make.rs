@@ -3,6 +3,7 @@
 use crate::addresses::*;
 use crate::key::ObjectKey;
 use crate::objects::{Family, Timestamp};
+use crate::outcome::{Problem, Reason};
 use crate::plan::Transport;
 use std::collections::BTreeMap;
 
@@ -76,11 +77,11 @@ pub(super) fn served(load_balancer: &str, address: &str) -> Vec<(IpAddr, Arc<str
     vec![(ip(address), load_balancer.into())]
 }
 
-pub(super) fn addresses(texts: &[&str]) -> Result<Ask, crate::outcome::Problem> {
+pub(super) fn addresses(texts: &[&str]) -> Result<Ask, Problem> {
     Ok(Ask::Addresses { addresses: ips(texts), pool: None })
 }
 
-pub(super) fn named(name: &str) -> Result<Ask, crate::outcome::Problem> {
+pub(super) fn named(name: &str) -> Result<Ask, Problem> {
     Ok(Ask::Name { name: name.into(), pool: None })
 }
 

@@ -3,6 +3,7 @@
 use super::make::*;
 use crate::addresses::*;
 use crate::objects::Family;
+use crate::outcome::Reason;
 
 const NONE: [IpAddr; 0] = [];
 const NAME: &str = "web.example.com";

@@ -3,7 +3,7 @@
 use super::make::*;
 use crate::addresses::*;
 use crate::objects::{Family, LabelSelector, Namespace, Operator, Requirement};
-use crate::outcome::{Problem, Reason as Unread};
+use crate::outcome::{Problem, Reason};
 
 const NONE: [IpAddr; 0] = [];
 
@@ -109,7 +109,7 @@ fn an_invalid_request_on_a_service_with_a_good_address_changes_nothing_but_the_c
             "pool \"bad\": not used, because it overlaps the older pool \"public\"",
         ),
         (
-            Err(Problem::new(Unread::BadValue, "bowline.dev/vip: \"x\" is no address")),
+            Err(Problem::new(Reason::BadValue, "bowline.dev/vip: \"x\" is no address")),
             Reason::BadValue,
             "bowline.dev/vip: \"x\" is no address",
         ),
@@ -127,7 +127,7 @@ fn an_invalid_request_on_a_service_with_a_good_address_changes_nothing_but_the_c
 #[test]
 fn of_an_unreadable_request_nothing_new_is_given() {
     let mut world = World::new([pool("public", &["192.0.2.0/24"])]);
-    let ask = Err(Problem::new(Unread::BadValue, "unreadable"));
+    let ask = Err(Problem::new(Reason::BadValue, "unreadable"));
     world.with([AddressRequest { ask, status: ips(&["192.0.2.3"]), ..service("shop/web") }]);
     assert_eq!(world.has("shop/web"), NONE);
     assert_eq!(world.held(), []);

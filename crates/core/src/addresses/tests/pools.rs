@@ -4,6 +4,7 @@ use super::make::*;
 use crate::addresses::*;
 use crate::key::ObjectKey;
 use crate::objects::Family;
+use crate::outcome::Reason;
 
 const NONE: [IpAddr; 0] = [];
 

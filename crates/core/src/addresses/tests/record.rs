@@ -2,6 +2,7 @@
 
 use super::make::*;
 use crate::addresses::*;
+use crate::outcome::Reason;
 
 const NONE: [IpAddr; 0] = [];
 

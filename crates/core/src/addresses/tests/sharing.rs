@@ -2,6 +2,7 @@
 
 use super::make::*;
 use crate::addresses::*;
+use crate::outcome::{Problem, Reason};
 
 const NONE: [IpAddr; 0] = [];
 
@@ -222,7 +223,7 @@ fn what_is_shared_stays_with_both_while_one_key_cannot_be_read() {
     let mut world = world();
     world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443])]);
     let unreadable = |request: &mut AddressRequest| {
-        let problem = crate::outcome::Problem::new(crate::outcome::Reason::BadValue, "too long");
+        let problem = Problem::new(Reason::BadValue, "too long");
         (request.ask, request.sharing) = (Err(problem), None);
     };
     for key in ["shop/a", "shop/b"] {
@@ -362,7 +363,7 @@ fn the_edit_of_one_takes_nothing_from_the_other_when_it_is_heard_of_late_that_th
 fn one_that_cannot_be_read_takes_nothing_from_others_after_a_restart() {
     let mut world = world();
     world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[81])]);
-    let problem = crate::outcome::Problem::new(crate::outcome::Reason::BadValue, "unreadable");
+    let problem = Problem::new(Reason::BadValue, "unreadable");
     let mut unreadable = AddressRequest { ask: Err(problem), ..world.request("shop/a").clone() };
     if let Some(sharing) = &mut unreadable.sharing {
         sharing.local_only = true;

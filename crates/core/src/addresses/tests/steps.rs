@@ -6,6 +6,7 @@ use super::make::*;
 use super::places::PLACES;
 use crate::addresses::*;
 use crate::objects::{Family, Timestamp};
+use crate::outcome::{Problem, Reason};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -119,7 +120,7 @@ pub(super) fn request(at: usize, wish: &Wish) -> AddressRequest {
         8 => named(NAMES[1]),
         9 => Ok(Ask::Name { name: NAMES[0].into(), pool: Some("two".into()) }),
         10 => Ok(Ask::Nothing),
-        11 => Err(crate::outcome::Problem::new(crate::outcome::Reason::BadValue, "unreadable")),
+        11 => Err(Problem::new(Reason::BadValue, "unreadable")),
         _ => Ok(Ask::Any),
     };
     request.families = match wish.families {

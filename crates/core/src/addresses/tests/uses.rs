@@ -5,6 +5,7 @@ use super::make::*;
 use crate::addresses::uses::MOST_USES;
 use crate::addresses::*;
 use crate::objects::{LabelSelector, Namespace, Operator, Requirement};
+use crate::outcome::Reason;
 
 /// A Service that wants nothing from here and has these addresses in `externalIPs`.
 fn user(key: &str, uses: &[&str]) -> AddressRequest {

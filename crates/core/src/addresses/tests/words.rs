@@ -3,6 +3,7 @@
 use super::make::*;
 use crate::addresses::*;
 use crate::objects::Family;
+use crate::outcome::Reason;
 
 /// All that is said of somebody who does not have what it asks for.
 fn told(world: &World, key: &str) -> String {
