@@ -4,7 +4,7 @@
 
 use super::build::{Built, Target};
 use super::index::Planner;
-use super::placement::{Ask as Placed, ask_of_service, not_ours, place};
+use super::placement::{self, ask_of_service, not_ours, place};
 use super::who::Who;
 use crate::addresses::{AddressRequest, Ask, Families, HolderKind, HolderRef};
 use crate::key::{ConsumerKind, ObjectKey};
@@ -173,10 +173,10 @@ impl Planner {
         }
     }
 
-    fn is_nowhere(&self, ask: &Placed) -> bool {
+    fn is_nowhere(&self, ask: &placement::Ask) -> bool {
         match ask {
-            Placed::Nothing => true,
-            Placed::External => self.stores.directory.only_external().is_none(),
+            placement::Ask::Nothing => true,
+            placement::Ask::External => self.stores.directory.only_external().is_none(),
             _ => false,
         }
     }

@@ -5,7 +5,7 @@ use super::steps::{CLAIMS, Fate, LBS, NAMESPACES, Step, variant};
 use crate::binder::*;
 use crate::key::ObjectKey;
 use crate::objects::Timestamp;
-use crate::provision::{Found, Mark, Step as Next, to_have, to_lose};
+use crate::provision::{self, Found, Mark, to_have, to_lose};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestCaseError;
@@ -244,7 +244,11 @@ impl Cloud {
     }
 
     /// Takes one step towards all parts of a load balancer or none. Whether there was one to take.
-    fn provision(&mut self, lb: &LoadBalancer, next: fn(&[(u8, Found)]) -> Next<u8>) -> bool {
+    fn provision(
+        &mut self,
+        lb: &LoadBalancer,
+        next: fn(&[(u8, Found)]) -> provision::Step<u8>,
+    ) -> bool {
         let mark = Mark { uid: "".into(), version: lb.version.clone() };
         let found = PARTS.map(|part| match self.parts.get(&(lb.name.clone(), part)) {
             None => (part, Found::Missing),
@@ -252,11 +256,13 @@ impl Cloud {
             Some(_) => (part, Found::Foreign),
         });
         match next(&found) {
-            Next::Create(part) => {
+            provision::Step::Create(part) => {
                 self.parts.insert((lb.name.clone(), part), lb.uid.clone());
                 true
             }
-            Next::Delete(part, _) => self.parts.remove(&(lb.name.clone(), part)).is_some(),
+            provision::Step::Delete(part, _) => {
+                self.parts.remove(&(lb.name.clone(), part)).is_some()
+            }
             _ => false,
         }
     }

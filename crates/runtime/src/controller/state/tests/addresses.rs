@@ -4,7 +4,7 @@ use super::*;
 use crate::controller::consumers::problems;
 use crate::controller::shown::ExternalIpShown;
 use bowline_api::external_ip::ExternalIP;
-use bowline_core::addresses::Written as Answer;
+use bowline_core::addresses::Written;
 use bowline_core::announce::Severity;
 use bowline_core::dns::{Answers, Failure, FailureKind, Found, Name, Report};
 use bowline_core::objects::{Family, Version};
@@ -111,7 +111,7 @@ fn a_service_alone_that_gets_no_address_is_told_so_once_and_counted() {
 /// Carries out a write of an Address, which is at this version then.
 fn write_address(state: &mut State, version: &str) -> Option<IpAddr> {
     let write = state.addresses.writes().next()?.clone();
-    state.addresses.wrote(write.address, write.id, Answer::Ok(Version(version.into())));
+    state.addresses.wrote(write.address, write.id, Written::Ok(Version(version.into())));
     Some(write.address)
 }
 
