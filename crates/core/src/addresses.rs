@@ -1,4 +1,4 @@
-//! Who has which address. The machine gives addresses of pools to Services, load balancers and
+//! Which object holds which address. The machine gives addresses of pools to Services, load balancers and
 //! ExternalIPs; it does no I/O, knows no clock, and decides the same from the same objects, in whatever
 //! order it is told of them. The controller tells it of objects and carries out what it says.
 //!
@@ -30,12 +30,13 @@
 //! when it is not shown. Two machines may work at once: each write is exclusive or under a version.
 
 mod choose;
+mod conditions;
 mod entry;
 mod external_ip;
 mod grant;
-mod hear;
 mod ledger;
 mod machine;
+mod observe;
 mod pool;
 mod pools;
 mod publish;
@@ -49,7 +50,6 @@ mod settle;
 mod share;
 mod space;
 mod survey;
-mod told;
 mod uses;
 mod verdict;
 mod waiters;
@@ -59,6 +59,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub use conditions::{assigned, from_name};
 pub use external_ip::{ExternalIpPhase, ExternalIpStatus};
 pub use machine::Addresses;
 pub use pool::{AllocateTo, Pool};
@@ -68,7 +69,6 @@ pub use report::{Counts, Guard, PoolReport, PoolUse};
 pub use request::{AddressRequest, Ask, Families, Labels, Scope, Sharing};
 pub use serving::{Inherited, Serving};
 pub use survey::PassedOver;
-pub use told::{assigned, from_name};
 pub use verdict::{Decision, Draining, Granted, Notice, NoticeKind, Verdict};
 pub use wish::{Policy, Wish};
 

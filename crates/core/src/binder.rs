@@ -28,10 +28,10 @@
 
 mod decide;
 mod fit;
-mod hear;
 mod index;
 mod machine;
 mod object;
+mod observe;
 mod opened;
 mod provision;
 mod reclaim;

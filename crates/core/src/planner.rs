@@ -15,8 +15,9 @@
 mod admitted;
 mod build;
 mod certificates;
+mod consumer;
 mod directory;
-mod few;
+mod edges;
 mod hosts;
 mod index;
 mod ingress;
@@ -36,7 +37,6 @@ mod store;
 mod stores;
 mod tls;
 mod web;
-mod who;
 
 #[cfg(test)]
 mod tests;

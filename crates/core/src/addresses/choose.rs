@@ -3,7 +3,7 @@
 
 use super::ledger::Ledger;
 use super::pools::Slot;
-use super::record::{AddressState, Who};
+use super::record::{AddressState, HolderKey};
 use super::request::{AddressRequest, Ask, Families};
 use super::requester::Requester;
 use super::verdict::{Cause, Refusal, Verdict, family_name};
@@ -39,7 +39,7 @@ pub(super) type Passed = (Option<Arc<str>>, Refusal);
 
 pub(super) struct View<'a> {
     pub(super) ledger: &'a Ledger,
-    pub(super) requesters: &'a FxHashMap<Who, Requester>,
+    pub(super) requesters: &'a FxHashMap<HolderKey, Requester>,
     pub(super) namespaces: &'a Namespaces,
     pub(super) answers: &'a FxHashMap<Arc<str>, Answer>,
 }
@@ -244,7 +244,8 @@ impl View<'_> {
             plan.targets = good;
             return self.refuse(request, &passed, plan);
         }
-        plan.note = Some(format!("no {} address: {}", family_name(*first_missing), told(&passed)));
+        plan.note =
+            Some(format!("no {} address: {}", family_name(*first_missing), describe(&passed)));
         for (target, good) in plan.targets.iter_mut().zip(good) {
             *target = target.or(good);
         }
@@ -369,13 +370,13 @@ impl View<'_> {
         let served = plan.targets.iter().flatten().any(|it| listed.contains(it));
         let kept = unserved.iter().any(|family| current[*family as usize].is_some());
         if served && !kept && matches!(request.families, Families::Prefer(_) | Families::OfPool) {
-            plan.note = Some(told(&passed));
+            plan.note = Some(describe(&passed));
             return;
         }
         if matches!(request.families, Families::Require(_)) {
             plan.targets = current;
         }
-        let message = format!("{} resolves to nothing usable: {}", quote(name), told(&passed));
+        let message = format!("{} resolves to nothing usable: {}", quote(name), describe(&passed));
         plan.problem = Some(Verdict::new(Reason::NameUnusable, message));
     }
 
@@ -398,7 +399,7 @@ impl View<'_> {
         plan.waits.extend(waits(request, passed));
         let decides = passed.iter().map(|(_, refusal)| refusal).min_by_key(|it| it.weight());
         plan.problem = Some(match decides {
-            Some(refusal) => Verdict::refused(refusal, told(passed)),
+            Some(refusal) => Verdict::refused(refusal, describe(passed)),
             None => self.no_pool(),
         });
     }
@@ -408,7 +409,7 @@ impl View<'_> {
         let passed: Vec<Passed> = self.ledger.pools.iter().map(Slot::passed_by_all).collect();
         let message = match passed.is_empty() {
             true => "there is no AddressPool".to_owned(),
-            false => format!("no AddressPool is for those who name none: {}", told(&passed)),
+            false => format!("no AddressPool is for those who name none: {}", describe(&passed)),
         };
         Verdict::new(Reason::NoPool, message)
     }
@@ -427,7 +428,7 @@ fn waits(request: &AddressRequest, passed: &[Passed]) -> Vec<Wait> {
 /// So many of the addresses and pools that were passed over are told one by one.
 const MOST_TOLD: usize = 8;
 
-pub(super) fn told(passed: &[Passed]) -> String {
+pub(super) fn describe(passed: &[Passed]) -> String {
     let mut text = String::new();
     for (at, (pool, refusal)) in passed.iter().take(MOST_TOLD).enumerate() {
         let comma = if at == 0 { "" } else { "; " };

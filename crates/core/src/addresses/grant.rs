@@ -81,7 +81,7 @@ impl View<'_> {
     }
 
     fn live(&self, holder: &HolderRef) -> Option<&Requester> {
-        self.requesters.get(&holder.who()).filter(|requester| *requester.uid() == holder.uid)
+        self.requesters.get(&holder.holder_key()).filter(|requester| *requester.uid() == holder.uid)
     }
 
     /// The terms under which somebody has an address.
@@ -176,7 +176,7 @@ impl View<'_> {
         }
         let entry = self.ledger.entry(address);
         if let Some(entry) = entry {
-            if let Some(user) = entry.user_besides(&request.who()) {
+            if let Some(user) = entry.user_besides(&request.holder_key()) {
                 return Err(refuse(Refusal::Foreign(address, user.to_string())));
             }
             match &entry.held {

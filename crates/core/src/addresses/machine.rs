@@ -4,7 +4,7 @@
 use super::entry::Entry;
 use super::ledger::Ledger;
 use super::pools::Pools;
-use super::record::{Age, Content, HolderKind, HolderRef, Who};
+use super::record::{Age, Content, HolderKey, HolderKind, HolderRef};
 use super::request::Labels;
 use super::requester::Requester;
 use super::verdict::{Decision, Notice};
@@ -41,7 +41,7 @@ pub struct Addresses {
     /// Whether a list of Addresses is being told.
     pub(super) listing_addresses: bool,
     pub(super) ledger: Ledger,
-    pub(super) requesters: FxHashMap<Who, Requester>,
+    pub(super) requesters: FxHashMap<HolderKey, Requester>,
     pub(super) namespaces: Namespaces,
     pub(super) nodes: BTreeMap<Arc<str>, (Vec<IpAddr>, Epoch)>,
     pub(super) answers: FxHashMap<Arc<str>, Answer>,
@@ -175,7 +175,7 @@ impl Addresses {
     fn decide_all(&mut self, now: Timestamp) {
         let mut queue: BTreeSet<(bool, Age)> = BTreeSet::new();
         loop {
-            self.hear_the_ledger();
+            self.requeue_touched();
             // First: what those still had who are gone keeps nobody from what it shows.
             self.release_gone(now);
             self.settle_uses();
@@ -209,18 +209,18 @@ impl Addresses {
     fn decide_alone(&mut self, age: &Age, now: Timestamp) {
         self.decide(age, now);
         // It has just been decided for: what that changed for itself is no news.
-        if let Some(requester) = self.requesters.get(&age.who) {
+        if let Some(requester) = self.requesters.get(&age.holder) {
             self.ledger.touched.retain(|holder| holder.uid != *requester.uid());
         }
     }
 
     fn adopts(&self, age: &Age) -> bool {
-        let requester = self.requesters.get(&age.who);
+        let requester = self.requesters.get(&age.holder);
         requester.is_some_and(|requester| self.view().adopts(requester))
     }
 
     /// Those who have something else than before are decided for again, wherever they are now.
-    fn hear_the_ledger(&mut self) {
+    fn requeue_touched(&mut self) {
         for holder in take(&mut self.ledger.touched) {
             if let Some(requester) = self.requester_of(&holder) {
                 self.dirty.insert(requester.request.age());

@@ -21,13 +21,13 @@ pub struct Pool {
     pub ranges: Vec<Range>,
     /// Entries that could not be read.
     pub refused: Vec<RangeError>,
-    /// Who can reach its addresses. None: they serve either.
+    /// Which clients can reach its addresses. None: they serve either scope.
     pub scope: Option<Scope>,
     /// Whether those who ask for nothing in particular may get an address of it.
     pub auto_assign: bool,
     /// Whether IPv4 addresses that end in .0 or .255 are left out.
     pub avoid_buggy: bool,
-    /// Who may have its addresses.
+    /// Which requesters may have its addresses.
     pub allocate_to: AllocateTo,
     /// How many of its addresses one namespace may hold.
     pub per_namespace_quota: Option<u32>,
@@ -39,7 +39,7 @@ pub struct Pool {
     pub reuse_after: Timestamp,
 }
 
-/// Who may have addresses of a pool. What is left out does not restrict.
+/// Which requesters may have addresses of a pool. What is left out does not restrict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllocateTo {
     /// The lowest number above 0 is tried first, 0 after all others.

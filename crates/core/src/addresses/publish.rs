@@ -29,7 +29,7 @@ impl Addresses {
         age: &Age,
         now: Timestamp,
     ) -> Option<(HolderRef, Option<Arc<Decision>>)> {
-        let requester = self.requesters.get(&age.who)?;
+        let requester = self.requesters.get(&age.holder)?;
         let new = self.current_decision(requester, now);
         if requester.published.as_deref() == new.as_ref()
             || self.is_in_passing(requester, new.as_ref())
@@ -37,7 +37,7 @@ impl Addresses {
             return None;
         }
         let new = new.map(Arc::new);
-        let requester = self.requesters.get_mut(&age.who)?;
+        let requester = self.requesters.get_mut(&age.holder)?;
         let old = std::mem::replace(&mut requester.published, new.clone());
         let shown = old.iter().flat_map(|it| {
             it.addresses.iter().map(|it| it.address).chain(it.draining.iter().map(|it| it.address))

@@ -2,11 +2,11 @@
 //! given up when its successor is recorded, drained for a grace where there is one, and released when
 //! nothing shows or serves it any more.
 
-use super::choose::{Plan, View, told};
+use super::choose::{Plan, View, describe};
 use super::entry::Hold;
 use super::grant::terms;
 use super::machine::{Addresses, Deadline};
-use super::record::{AddressState, Age, Content, Holder, HolderKind, HolderRef, Who};
+use super::record::{AddressState, Age, Content, Holder, HolderKey, HolderKind, HolderRef};
 use super::request::{AddressRequest, Ask, Families};
 use super::requester::Requester;
 use super::verdict::{Cause, Notice, NoticeKind};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 impl Addresses {
     /// Decides for one who may want addresses.
     pub(super) fn decide(&mut self, age: &Age, now: Timestamp) {
-        let who = &age.who;
+        let who = &age.holder;
         let Some(requester) = self.requesters.get_mut(who) else { return };
         self.visited += 1;
         for wait in std::mem::take(&mut requester.waits) {
@@ -72,7 +72,7 @@ impl Addresses {
         } else {
             self.unserved.remove(age);
         }
-        if let Some(requester) = self.requesters.get_mut(&age.who) {
+        if let Some(requester) = self.requesters.get_mut(&age.holder) {
             requester.waits = waits;
         }
     }
@@ -104,7 +104,7 @@ impl Addresses {
             }
             if self.view().clashes_with_unknown(request, *address) {
                 self.ledger.waiters.add(Wait::Address(*address), age.clone());
-                if let Some(requester) = self.requesters.get_mut(&age.who) {
+                if let Some(requester) = self.requesters.get_mut(&age.holder) {
                     requester.waits.push(Wait::Address(*address));
                 }
             } else {
@@ -126,8 +126,10 @@ impl Addresses {
         let holds = self.ledger.holds(&uid).iter().filter(|hold| !kept(hold));
         let holds: Vec<Hold> = holds.cloned().collect();
         let mut replaced: [Option<(IpAddr, Cause)>; 2] = [None, None];
-        let had =
-            self.requesters.get(&request.who()).map_or([None; 2], |requester| requester.targets);
+        let had = self
+            .requesters
+            .get(&request.holder_key())
+            .map_or([None; 2], |requester| requester.targets);
         for hold in &holds {
             let family = Family::of(hold.address) as usize;
             let target = successor(request, &plan.targets, plan.families, hold.address);
@@ -262,7 +264,7 @@ impl Addresses {
         let old = others.find(|it| self.ledger.hold(&request.holder.uid, **it).is_none())?;
         let refused = || self.view().grantable(request, *old, None, plan).err();
         let cause = match self.why_moved(request, Some(address)) {
-            Cause::Spare => refused().map_or(Cause::Spare, |it| Cause::NotGranted(told(&[it]))),
+            Cause::Spare => refused().map_or(Cause::Spare, |it| Cause::NotGranted(describe(&[it]))),
             cause => cause,
         };
         Some((*old, cause))
@@ -273,7 +275,7 @@ impl Addresses {
     }
 
     fn release_unused(&mut self, request: &AddressRequest, now: Timestamp) {
-        let who = request.who();
+        let who = request.holder_key();
         let Some(requester) = self.requesters.get(&who) else { return };
         let ended: Vec<IpAddr> = self
             .ledger
@@ -382,7 +384,7 @@ impl Addresses {
     }
 
     pub(super) fn requester_of(&self, holder: &HolderRef) -> Option<&Requester> {
-        let who = Who { key: holder.key.clone(), kind: holder.kind };
+        let who = HolderKey { key: holder.key.clone(), kind: holder.kind };
         self.requesters.get(&who).filter(|requester| requester.uid() == &holder.uid)
     }
 }

@@ -3,9 +3,9 @@
 //! grants here.
 
 use super::build::{Built, Target};
+use super::consumer::ConsumerKey;
 use super::index::Planner;
 use super::placement::{self, ask_of_service, not_ours, place};
-use super::who::Who;
 use crate::addresses::{AddressRequest, Ask, Families, HolderKind, HolderRef};
 use crate::key::{ConsumerKind, ObjectKey};
 use crate::objects::{Exposure, LoadBalancer, Placement, Service};
@@ -88,7 +88,7 @@ impl Planner {
                     false => self.grants.insert(key.clone(), grant),
                 };
                 if old.as_ref() != self.grants.get(&key) {
-                    self.touch(Who::service(&key));
+                    self.touch(ConsumerKey::service(&key));
                 }
             }
             ConsumerKind::LoadBalancer => {
@@ -162,7 +162,7 @@ impl Planner {
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
         // Where it cannot go to its load balancer it keeps what it has, and gets nothing.
         let placed = place(&asked.ask, namespace, labels, &self.stores).and_then(|lb| {
-            self.seated(lb, &Who::service(&service.key), &service.uid)?;
+            self.seated(lb, &ConsumerKey::service(&service.key), &service.uid)?;
             Ok(lb)
         });
         match placed {
@@ -192,7 +192,7 @@ impl Planner {
             Ok(asked) => self.is_nowhere(&asked.ask),
             Err(_) => {
                 let has = self.grants.get(key).is_some_and(|grant| !grant.addresses.is_empty());
-                has && !self.is_recorded(&Who::service(key).with_uid(&service.uid))
+                has && !self.is_recorded(&ConsumerKey::service(key).with_uid(&service.uid))
             }
         }
     }

@@ -106,7 +106,7 @@ impl<K: Ord, T: PartialEq> Store<K, T> {
 mod tests {
     use super::*;
 
-    fn told(pairs: &[(u8, u8)]) -> Store<u8, u8> {
+    fn store_of(pairs: &[(u8, u8)]) -> Store<u8, u8> {
         let mut store = Store::default();
         for (key, value) in pairs {
             store.apply(*key, *value);
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn an_equal_object_is_no_change() {
-        let mut store = told(&[(1, 10)]);
+        let mut store = store_of(&[(1, 10)]);
         assert_eq!(store.apply(1, 10), None);
         let changed = Replaced { old: Some(Arc::new(10)), new: Some(Arc::new(11)) };
         assert_eq!(store.apply(1, 11), Some(changed));
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_a_list_leaves_out_is_gone() {
-        let mut store = told(&[(1, 10), (2, 20)]);
+        let mut store = store_of(&[(1, 10), (2, 20)]);
         store.begin();
         assert_eq!(store.apply(2, 20), None);
         assert_eq!(store.done(), [Replaced { old: Some(Arc::new(10)), new: None }]);
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_list_that_starts_over_forgets_what_the_broken_one_told() {
-        let mut store = told(&[(1, 10), (2, 20)]);
+        let mut store = store_of(&[(1, 10), (2, 20)]);
         store.begin();
         store.apply(1, 10);
         store.begin();
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn an_end_without_a_beginning_takes_nothing_away() {
-        let mut store = told(&[(1, 10)]);
+        let mut store = store_of(&[(1, 10)]);
         assert!(!store.is_listed());
         assert_eq!(store.done(), []);
         assert!(store.is_listed());

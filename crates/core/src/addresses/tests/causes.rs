@@ -34,7 +34,7 @@ struct Hold {
     since: usize,
     /// Its place in what happened to Addresses.
     at: usize,
-    /// Who has had it, too.
+    /// Other holders that have had it, too.
     partners: BTreeSet<Arc<str>>,
 }
 

@@ -121,7 +121,7 @@ impl Leader {
         if matches!(event, Event::Done(_))
             && let Some(world) = self.lists[watch].world.take()
         {
-            // Who was not in the list is gone.
+            // An object that was not in the list is gone.
             match watch {
                 POOLS => view.pools = world.pools.clone(),
                 REQUESTS => view.requests = world.requests.clone(),

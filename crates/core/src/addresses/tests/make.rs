@@ -324,7 +324,7 @@ impl World {
         &self.decision(key).verdict.message
     }
 
-    /// Who holds what, as recorded.
+    /// The holders of each address, as recorded.
     pub(super) fn held(&self) -> Vec<(String, Vec<String>)> {
         let names = |record: &Record| {
             record.content.holders.iter().map(|it| it.holder.key.to_string()).collect()

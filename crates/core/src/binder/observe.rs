@@ -1,5 +1,5 @@
-//! Takes events into the books, and marks the claims and load balancers that they touch. Nothing is
-//! decided here.
+//! Observes events: records them, and enqueues the claims and load balancers that they touch. Nothing is decided
+//! here.
 
 use super::machine::{Binder, ClaimSlot, drop_from};
 use super::object::{Claim, LoadBalancer, Object};

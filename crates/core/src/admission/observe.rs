@@ -1,4 +1,4 @@
-//! Takes events into the books, and marks the load balancers that they touch. Nothing is decided here.
+//! Observes events: records them, and enqueues the load balancers that they touch. Nothing is decided here.
 
 use super::machine::{Admission, Belongs, Sent};
 use super::plan::Age;

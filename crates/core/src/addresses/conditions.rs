@@ -1,5 +1,5 @@
-//! What a decision means to others: to the status of its holder, and to the planner. Pure; the controller
-//! asks whenever a decision is news.
+//! The conditions that a decision puts into the status of its holder, and the grant that it is to the planner. Pure;
+//! the controller asks whenever a decision changes.
 
 use super::Answer;
 use super::verdict::{Decision, family_name};

@@ -1,9 +1,8 @@
-//! What the machine is told, taken into the books. Nothing is decided here: those whom an event touches
-//! are marked.
+//! Observes events: records them, and enqueues the requesters and addresses that they touch. Nothing is decided here.
 
 use super::entry::User;
 use super::machine::{Addresses, same_labels};
-use super::record::{Age, Record, Who};
+use super::record::{Age, HolderKey, Record};
 use super::request::AddressRequest;
 use super::requester::Requester;
 use super::{Event, HolderKind, Kind, Object};
@@ -37,7 +36,7 @@ impl Addresses {
                 }
             }
             Event::Shown { holder, addresses } => {
-                if let Some(requester) = self.requesters.get_mut(&holder.who())
+                if let Some(requester) = self.requesters.get_mut(&holder.holder_key())
                     && *requester.uid() == holder.uid
                 {
                     requester.unacked = addresses;
@@ -89,7 +88,7 @@ impl Addresses {
     }
 
     fn apply_request(&mut self, request: AddressRequest) {
-        let who = request.who();
+        let who = request.holder_key();
         let epoch = self.relists[kind_of(who.kind) as usize].epoch();
         // Another object of this name may be the only one who asks for the same DNS name.
         let answer = request.name().and_then(|name| self.answers.get(name).cloned());
@@ -169,7 +168,7 @@ impl Addresses {
         if old_tenant != new_tenant || !fits_as_before {
             self.put_uses(&age, &old_tenant, &new_tenant);
         }
-        self.set_uses(&User::Holder(age.who), &old_own, &new_own);
+        self.set_uses(&User::Holder(age.holder), &old_own, &new_own);
     }
 
     fn set_uses(&mut self, user: &User, old: &[IpAddr], new: &[IpAddr]) {
@@ -183,7 +182,7 @@ impl Addresses {
 
     fn touch_namespace(&mut self, name: &Arc<str>) {
         self.ledger.uses.touch_namespace(name);
-        let inside = self.unserved.iter().filter(|age| age.who.key.namespace == *name);
+        let inside = self.unserved.iter().filter(|age| age.holder.key.namespace == *name);
         self.dirty.extend(inside.cloned());
     }
 
@@ -205,14 +204,14 @@ impl Addresses {
                     Kind::ExternalIp => HolderKind::ExternalIp,
                     _ => HolderKind::Service,
                 };
-                self.remove_requester(&Who { key: key.clone(), kind });
+                self.remove_requester(&HolderKey { key: key.clone(), kind });
             }
             // Addresses are told of by their own events.
             Kind::Address => {}
         }
     }
 
-    fn remove_requester(&mut self, who: &Who) {
+    fn remove_requester(&mut self, who: &HolderKey) {
         let Some(requester) = self.requesters.remove(who) else { return };
         let (age, holder) = (requester.request.age(), requester.request.holder.clone());
         for wait in &requester.waits {
