@@ -324,23 +324,23 @@ fn hostnames(lb: &LoadBalancer) -> Vec<Arc<str>> {
 
 /// Who has a seat where seats are counted, as is recorded.
 fn admit(planner: &mut Planner, lists: &Lists, now: Timestamp) {
-    use bowline_core::admission::{Admission, Event as Told, Kind as Seats};
-    let mut admission = Admission::new();
+    use bowline_core::admission::{self, Admission};
+    let mut machine = Admission::new();
     let now = now.as_second();
     for seating in lists.load_balancers.iter().filter_map(convert::seating) {
-        admission.handle(Told::LoadBalancer(Box::new(seating)), now);
+        machine.handle(admission::Event::LoadBalancer(Box::new(seating)), now);
     }
     for want in planner.wants().into_iter().filter_map(|(_, want)| want) {
-        admission.handle(Told::Wants(want), now);
+        machine.handle(admission::Event::Wants(want), now);
     }
-    for kind in Seats::ALL {
-        admission.handle(Told::Done(kind), now);
+    for kind in admission::Kind::ALL {
+        machine.handle(admission::Event::Done(kind), now);
     }
-    let told = admission.take(now);
-    for (consumer, lb, amounts) in told.stays {
+    let changes = machine.take(now);
+    for (consumer, lb, amounts) in changes.stays {
         planner.handle(Event::Stays(consumer, lb, amounts));
     }
-    for (consumer, decision) in told.decisions {
+    for (consumer, decision) in changes.decisions {
         planner.handle(Event::Admitted(consumer, decision));
     }
 }

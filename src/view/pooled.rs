@@ -7,11 +7,11 @@ use super::list::Lists;
 use bowline_api::address_pool::AddressPool;
 use bowline_api::{convert, names};
 use bowline_core::addresses::{
-    Addresses, Ask, Claim, Config, Decision, Event, HolderKind, HolderRef, Kind, Object, Reason,
+    AddressRequest, Addresses, Ask, Config, Decision, Event, HolderKind, HolderRef, Kind, Object,
     Serving, Verdict,
 };
 use bowline_core::key::{ConsumerKind, ObjectKey};
-use bowline_core::outcome::{self, Problem};
+use bowline_core::outcome::{Problem, Reason};
 use bowline_core::planner::{self, NOT_RECORDED, Planner};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::jiff::Timestamp;
@@ -67,16 +67,16 @@ impl Pooled {
         let mut pooled = Self { machine, holders: BTreeMap::new(), said: BTreeMap::new() };
         pooled.tell(pools, lists, now);
         for _ in 0..MOST_ROUNDS {
-            for claim in claims(planner, lists) {
-                let kind = match claim.holder.kind {
+            for request in requests(planner, lists) {
+                let kind = match request.holder.kind {
                     HolderKind::LoadBalancer => ConsumerKind::LoadBalancer,
                     _ => ConsumerKind::Service,
                 };
-                if asks(&claim) {
-                    let who = (kind, claim.holder.key.clone());
-                    pooled.holders.insert(who, claim.holder.clone());
+                if asks(&request) {
+                    let who = (kind, request.holder.key.clone());
+                    pooled.holders.insert(who, request.holder.clone());
                 }
-                pooled.machine.handle(Event::Apply(Box::new(Object::Claim(claim))), now);
+                pooled.machine.handle(Event::Apply(Box::new(Object::Request(request))), now);
             }
             for kind in Kind::ALL {
                 pooled.machine.handle(Event::Done(kind), now);
@@ -110,7 +110,7 @@ impl Pooled {
             let name = node.metadata.name.as_deref().unwrap_or_default().into();
             apply(Object::Node { name, addresses: convert::node_addresses(node) });
         }
-        lists.external_ips.iter().for_each(|it| apply(Object::Claim(convert::external_ip(it))));
+        lists.external_ips.iter().for_each(|it| apply(Object::Request(convert::external_ip(it))));
         for record in lists.addresses.iter().filter_map(convert::record) {
             self.machine.handle(Event::Recorded(record), now);
         }
@@ -159,26 +159,26 @@ impl Pooled {
 }
 
 /// Whether pools have to do with somebody. Who cannot go to its load balancer asks for nothing.
-fn asks(claim: &Claim) -> bool {
-    match &claim.ask {
+fn asks(request: &AddressRequest) -> bool {
+    match &request.ask {
         Ok(ask) => *ask != Ask::Nothing,
-        Err(problem) => problem.reason == outcome::Reason::BadValue,
+        Err(problem) => problem.reason == Reason::BadValue,
     }
 }
 
 /// What Services and load balancers ask of the pools, as the planner has them now.
-fn claims(planner: &Planner, lists: &Lists) -> Vec<Claim> {
+fn requests(planner: &Planner, lists: &Lists) -> Vec<AddressRequest> {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let services = lists.services.iter().filter_map(|it| {
         let key = ObjectKey::new(text(&it.metadata.namespace), text(&it.metadata.name));
-        planner.service_claim(&key, shown(it))
+        planner.service_request(&key, shown(it))
     });
     let balancers = lists.load_balancers.iter().filter_map(|it| {
         let shown = it.status.iter().flat_map(|status| &status.ingress);
         let shown = shown.filter_map(|point| point.ip).collect();
-        planner.load_balancer_claim(&text(&it.metadata.name), shown)
+        planner.load_balancer_request(&text(&it.metadata.name), shown)
     });
-    services.chain(balancers).filter(Claim::is_news).collect()
+    services.chain(balancers).filter(AddressRequest::is_news).collect()
 }
 
 /// The addresses that the status of a Service shows.

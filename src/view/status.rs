@@ -11,7 +11,7 @@ use bowline_api::{LoadBalancer, names};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Outcome, State};
 use bowline_core::point::Point;
-use bowline_core::programmed::{Claim, History, Pending, Phase};
+use bowline_core::programmed::{History, LeaseReport, Pending, Phase};
 use bowline_runtime::controller::has_driver;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -204,9 +204,9 @@ fn applied(facts: &Facts, load_balancer: &str, agents: &Agents) -> Applied {
     });
     let heard = |agent: &Agent| agent.holder.as_ref().is_some_and(|holder| !holder.overdue);
     let some = agents.all.iter().any(heard);
-    let claims = agents.all.iter().map(|agent| {
+    let reports = agents.all.iter().map(|agent| {
         let live = !silent && if some { heard(agent) } else { agent.holder.is_some() };
-        Claim {
+        LeaseReport {
             agent: agent.holder.as_ref().map_or("", |holder| &holder.identity).into(),
             hash: agent.said.hash,
             error: agent.said.error.as_deref().map(Into::into),
@@ -216,10 +216,10 @@ fn applied(facts: &Facts, load_balancer: &str, agents: &Agents) -> Applied {
             ended: false,
         }
     });
-    let claims: Vec<_> = claims.collect();
+    let reports: Vec<_> = reports.collect();
     let mut history = History::default();
     history.record(&load_balancer.into(), recorded, 1);
-    match history.judge(load_balancer, &claims).phase {
+    match history.judge(load_balancer, &reports).phase {
         // Without Secrets the plan made here has no certificates; what is recorded has.
         Phase::Running if facts.knows_secrets && recorded != facts.planner.hash(load_balancer) => {
             Applied::NotRecorded
@@ -229,7 +229,7 @@ fn applied(facts: &Facts, load_balancer: &str, agents: &Agents) -> Applied {
         Phase::Pending(Pending::AgentSilent) if gone => Applied::NoAgent,
         Phase::Pending(Pending::AgentSilent) => Applied::Silent,
         Phase::Pending(Pending::AgentFailed(_)) => Applied::Failed,
-        Phase::Pending(Pending::AgentBehind) => match claims.iter().find_map(|it| it.hash) {
+        Phase::Pending(Pending::AgentBehind) => match reports.iter().find_map(|it| it.hash) {
             None => Applied::Nothing,
             Some(_) => Applied::Older,
         },

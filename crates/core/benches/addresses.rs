@@ -4,8 +4,8 @@
 
 use bowline_core::ObjectKey;
 use bowline_core::addresses::{
-    Addresses, AllocateTo, Answer, Ask, Changes, Claim, Config, Event, Families, HolderKind,
-    HolderRef, Kind, Labels, Object, Op, Pool, Range, Record, Write, Written,
+    AddressRequest, Addresses, AllocateTo, Answer, Ask, Changes, Config, Event, Families,
+    HolderKind, HolderRef, Kind, Labels, Object, Op, Pool, Range, Record, Write, Written,
 };
 use bowline_core::objects::{Family, Version};
 use std::error::Error;
@@ -65,7 +65,7 @@ impl Cpu {
 /// A machine, and an API that says yes to everything.
 struct Api {
     machine: Addresses,
-    claims: Vec<Claim>,
+    requests: Vec<AddressRequest>,
     records: Vec<Record>,
     version: u64,
 }
@@ -74,7 +74,7 @@ impl Api {
     fn new(pool: Pool) -> Self {
         let mut api = Self {
             machine: Addresses::new(Config { grace: 60 }),
-            claims: Vec::new(),
+            requests: Vec::new(),
             records: Vec::new(),
             version: 0,
         };
@@ -87,8 +87,8 @@ impl Api {
         self.machine.handle(event, NOW);
     }
 
-    fn put(&mut self, claim: Claim) {
-        self.tell(Event::Apply(Box::new(Object::Claim(claim))));
+    fn put(&mut self, request: AddressRequest) {
+        self.tell(Event::Apply(Box::new(Object::Request(request))));
     }
 
     /// Takes, answers and echoes until nothing is left to do. Says how many addresses were granted.
@@ -144,8 +144,8 @@ fn pool(entry: &str) -> Result<Pool> {
     })
 }
 
-fn claim(at: usize, ask: Ask) -> Claim {
-    Claim {
+fn request(at: usize, ask: Ask) -> AddressRequest {
+    AddressRequest {
         holder: HolderRef {
             key: ObjectKey::new(format!("team-{:02}", at % 100), format!("service-{at:06}")),
             kind: HolderKind::Service,
@@ -166,13 +166,13 @@ fn claim(at: usize, ask: Ask) -> Claim {
 
 fn assign(services: usize, batch: usize, ask: Ask) -> Result<(Duration, Api)> {
     let mut api = Api::new(pool("10.0.0.0/8")?);
-    let claims: Vec<Claim> = (0..services).map(|at| claim(at, ask.clone())).collect();
-    api.claims.clone_from(&claims);
+    let requests: Vec<AddressRequest> = (0..services).map(|at| request(at, ask.clone())).collect();
+    api.requests.clone_from(&requests);
     let started = Cpu::now()?;
     let mut granted = 0;
-    let mut claims = claims.into_iter().peekable();
-    while claims.peek().is_some() {
-        claims.by_ref().take(batch).for_each(|claim| api.put(claim));
+    let mut requests = requests.into_iter().peekable();
+    while requests.peek().is_some() {
+        requests.by_ref().take(batch).for_each(|request| api.put(request));
         granted += api.run();
     }
     let took = started.elapsed()?;
@@ -185,9 +185,9 @@ fn assign(services: usize, batch: usize, ask: Ask) -> Result<(Duration, Api)> {
 fn restart(old: &mut Api) -> Result<Duration> {
     let started = Cpu::now()?;
     let mut api = Api::new(pool("10.0.0.0/8")?);
-    let (claims, records) = (std::mem::take(&mut old.claims), std::mem::take(&mut old.records));
-    let services = claims.len();
-    claims.into_iter().for_each(|claim| api.put(claim));
+    let (requests, records) = (std::mem::take(&mut old.requests), std::mem::take(&mut old.records));
+    let services = requests.len();
+    requests.into_iter().for_each(|request| api.put(request));
     records.into_iter().for_each(|record| api.tell(Event::Recorded(record)));
     let granted = api.run();
     if granted != services || !api.records.is_empty() {
@@ -199,11 +199,11 @@ fn restart(old: &mut Api) -> Result<Duration> {
 /// One after the other leaves a full pool, and another one gets the address.
 fn freed(waiters: usize) -> Result<Duration> {
     let mut api = Api::new(pool("10.0.0.0-10.0.7.255")?);
-    (0..2_000 + waiters).for_each(|at| api.put(claim(at, Ask::Any)));
+    (0..2_000 + waiters).for_each(|at| api.put(request(at, Ask::Any)));
     api.run();
     let started = Cpu::now()?;
     for at in 0..FREED {
-        let key = claim(at, Ask::Any).holder.key;
+        let key = request(at, Ask::Any).holder.key;
         api.tell(Event::Delete(Kind::Service, key));
         let granted = api.run();
         if granted != 1 && granted != 0 {
@@ -221,7 +221,7 @@ fn moved(services: usize) -> Result<Duration> {
     // Every other address: each moves to the one beside it. None of them ends in 0 or 255.
     let first = |at: usize| base + (at as u32 / 120) * 256 + 1 + (at as u32 % 120) * 2;
     for at in 0..services {
-        api.put(claim(at, Ask::Name { name: name(at).into(), pool: None }));
+        api.put(request(at, Ask::Name { name: name(at).into(), pool: None }));
         api.tell(Event::Resolved { name: name(at).into(), answer: answer(first(at)) });
     }
     let before = api.run();

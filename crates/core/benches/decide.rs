@@ -8,8 +8,8 @@ use bowline_core::objects::{
     ServicePort, Slice, SlicePort, Tuning,
 };
 use bowline_core::plan::{
-    Algorithm, Backends, Fragment, Host, Listener, ListenerProtocol, PathKind, PathMatch, Pool,
-    Serves, ServicePortRef, Speaks, Timeouts, Transport, service_pool,
+    Algorithm, Fragment, Host, Listener, ListenerProtocol, PathKind, PathMatch, Pool, Serves,
+    ServicePortRef, Transport, service_pool,
 };
 use bowline_core::{ConsumerKind, ConsumerRef, ObjectKey, planner, resolver};
 use std::collections::BTreeMap;
@@ -330,25 +330,10 @@ fn fragment(i: usize) -> Fragment {
             serves: Serves::Pool(pool.clone()),
         }],
         sites: Vec::new(),
-        pools: vec![Pool {
-            name: pool,
-            service: ServicePortRef {
-                namespace,
-                name,
-                port: "http".into(),
-                protocol: Transport::Tcp,
-            },
-            backends: Backends::Pods,
-            algorithm: Algorithm::RoundRobin,
-            persistence: None,
-            snat: true,
-            proxy_protocol: false,
-            speaks: Speaks::Http1,
-            source_ranges: Vec::new(),
-            timeouts: Timeouts::default(),
-            health_check: None,
-            limits: None,
-        }],
+        pools: vec![Pool::new(
+            pool,
+            ServicePortRef { namespace, name, port: "http".into(), protocol: Transport::Tcp },
+        )],
     }
 }
 

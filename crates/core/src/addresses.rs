@@ -1,4 +1,4 @@
-//! Who has which address. The machine gives addresses of pools to Services, load balancers and
+//! Which object holds which address. The machine gives addresses of pools to Services, load balancers and
 //! ExternalIPs; it does no I/O, knows no clock, and decides the same from the same objects, in whatever
 //! order it is told of them. The controller tells it of objects and carries out what it says.
 //!
@@ -30,26 +30,26 @@
 //! when it is not shown. Two machines may work at once: each write is exclusive or under a version.
 
 mod choose;
-mod claim;
+mod conditions;
 mod entry;
 mod external_ip;
 mod grant;
-mod hear;
 mod ledger;
 mod machine;
+mod observe;
 mod pool;
 mod pools;
 mod publish;
 mod range;
 mod record;
 mod report;
-mod seat;
+mod request;
+mod requester;
 mod serving;
 mod settle;
 mod share;
 mod space;
 mod survey;
-mod told;
 mod uses;
 mod verdict;
 mod waiters;
@@ -59,27 +59,28 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use claim::{Ask, Claim, Families, Labels, Scope, Sharing};
+pub use conditions::{assigned, from_name};
 pub use external_ip::{ExternalIpPhase, ExternalIpStatus};
 pub use machine::Addresses;
 pub use pool::{AllocateTo, Pool};
 pub use range::{Range, RangeError};
 pub use record::{AddressState, Content, Holder, HolderKind, HolderRef, Port, Record};
 pub use report::{Counts, Guard, PoolReport, PoolUse};
+pub use request::{AddressRequest, Ask, Families, Labels, Scope, Sharing};
 pub use serving::{Inherited, Serving};
 pub use survey::PassedOver;
-pub use told::{assigned, from_name};
-pub use verdict::{Decision, Draining, Granted, Notice, NoticeKind, Reason, Verdict};
+pub use verdict::{Decision, Draining, Granted, Notice, NoticeKind, Verdict};
 pub use wish::{Policy, Wish};
 
 use crate::key::ObjectKey;
 use crate::objects::{Namespace, Timestamp, Version};
+use crate::relist::Epoch;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Labels of namespaces, and the relist that has seen them.
-type Namespaces = BTreeMap<Arc<str>, (Labels, u64)>;
+type Namespaces = BTreeMap<Arc<str>, (Labels, Epoch)>;
 
 /// What the machine is set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +143,7 @@ pub enum Object {
     },
     /// A Service, LoadBalancer or ExternalIP. Also one that asks for nothing, where it had something or
     /// uses addresses otherwise.
-    Claim(Claim),
+    Request(AddressRequest),
 }
 
 /// What a DNS name resolved to.

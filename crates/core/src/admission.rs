@@ -20,8 +20,8 @@
 //!   gets any of what it lacks. One that would not fit into the empty load balancer holds up nobody.
 //! - Where no capacity is set nothing can be used up: everybody is admitted and the first 1,000 are recorded.
 
-mod hear;
 mod machine;
+mod observe;
 mod plan;
 
 #[cfg(test)]

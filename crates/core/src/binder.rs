@@ -28,10 +28,10 @@
 
 mod decide;
 mod fit;
-mod hear;
 mod index;
 mod machine;
 mod object;
+mod observe;
 mod opened;
 mod provision;
 mod reclaim;
@@ -48,7 +48,7 @@ pub use object::{
     Ask, Claim, ClaimRef, Class, ClassWish, LoadBalancer, NewLoadBalancer, Object, Reclaim, Tie,
 };
 pub use provision::{Unmade, provisioned_name};
-pub use report::{Binding, ClaimReport, Phase, Reason, Report};
+pub use report::{Binding, ClaimReason, ClaimReport, Phase, Report};
 pub use wipe::Wipe;
 
 use crate::key::ObjectKey;

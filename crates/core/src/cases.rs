@@ -1,5 +1,8 @@
-//! Which random cases the tests of a state machine draw.
+//! What the property tests of state machines share: which random cases they draw, what becomes of a write that a leader
+//! sends, and how far a watch has told a leader what happened.
 
+use proptest::prelude::*;
+use proptest::sample::Index;
 use proptest::test_runner::{Config, RngSeed};
 
 /// So many, and the same ones each time, as a change must not wait for bad luck. `PROPTEST_CASES` asks for so
@@ -8,4 +11,35 @@ pub(crate) fn cases(usual: u32) -> Config {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|it| it.parse().ok());
     let rng_seed = if asked.is_some() { RngSeed::Random } else { RngSeed::Fixed(4) };
     Config { cases: asked.unwrap_or(usual), rng_seed, ..Config::default() }
+}
+
+/// What becomes of a write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fate {
+    /// The API carries it out and answers.
+    Answered,
+    /// The API carries it out, and the answer is lost.
+    AnswerLost,
+    /// It never reaches the API.
+    Lost,
+}
+
+/// Mostly answered.
+pub(crate) fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        6 => Just(Fate::Answered),
+        1 => Just(Fate::AnswerLost),
+        1 => Just(Fate::Lost)
+    ]
+}
+
+/// Takes one of the pending items, in any order.
+pub(crate) fn pick<T>(pending: &mut Vec<T>, which: Index) -> Option<T> {
+    (!pending.is_empty()).then(|| pending.swap_remove(which.index(pending.len())))
+}
+
+/// The next events of a log that a leader has observed up to `observed`, which moves on by at most `count`.
+pub(crate) fn next_events<'a, E>(log: &'a [E], observed: &mut usize, count: usize) -> &'a [E] {
+    let from = std::mem::replace(observed, (*observed + count).min(log.len()));
+    &log[from..*observed]
 }

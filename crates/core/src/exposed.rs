@@ -18,6 +18,7 @@ use crate::key::ObjectKey;
 use crate::objects::{Family, Slice, Timestamp};
 use crate::outcome::Problem;
 use crate::plan::Transport;
+use crate::relist::{Epoch, Relist};
 use held::Held;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,8 +103,8 @@ pub enum Event {
     Done(Kind),
 }
 
-/// Objects by name, each with the list in which it was last told.
-type Store<T> = BTreeMap<ObjectKey, (u32, T)>;
+/// Objects by name, each with the last list that delivered it.
+type Store<T> = BTreeMap<ObjectKey, (Epoch, T)>;
 
 /// All that is known.
 #[derive(Debug, Default)]
@@ -113,9 +114,8 @@ pub struct Exposed {
     nodes: Store<()>,
     /// The slices of each Service.
     slices_of: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
-    /// Which list of each kind is the present one.
-    epochs: [u32; 3],
-    listed: BTreeSet<Kind>,
+    /// The lists of each kind.
+    relists: [Relist; 3],
     dirty: bool,
     /// The endpoints that the last view had.
     crowds: crowd::Crowds,
@@ -141,7 +141,7 @@ impl Exposed {
 
     /// Whether all kinds have been told wholly at least once.
     pub fn synced(&self) -> bool {
-        self.listed.len() == 3
+        self.relists.iter().all(Relist::is_listed)
     }
 
     /// Whether a view would differ from the one that was taken last; taking it settles that.
@@ -152,15 +152,12 @@ impl Exposed {
     /// Takes in what a watch tells.
     pub fn handle(&mut self, event: Event) {
         match event {
-            Event::Begin(kind) => {
-                let epoch = &mut self.epochs[kind as usize];
-                *epoch = epoch.wrapping_add(1);
-            }
+            Event::Begin(kind) => self.relists[kind as usize].begin(),
             Event::Apply(object) => self.apply(object),
             Event::Delete(kind, key) => self.delete(kind, &key),
             Event::Done(kind) => {
-                self.dirty |= self.listed.insert(kind);
-                for key in self.stale(kind) {
+                self.dirty |= self.relists[kind as usize].done();
+                for key in self.missed(kind) {
                     self.delete(kind, &key);
                 }
             }
@@ -170,11 +167,11 @@ impl Exposed {
     fn apply(&mut self, object: Object) {
         match object {
             Object::Service(service) => {
-                let epoch = self.epochs[Kind::Service as usize];
+                let epoch = self.relists[Kind::Service as usize].epoch();
                 self.dirty |= put(&mut self.services, service.key.clone(), service, epoch);
             }
             Object::Node(name) => {
-                let epoch = self.epochs[Kind::Node as usize];
+                let epoch = self.relists[Kind::Node as usize].epoch();
                 self.dirty |= put(&mut self.nodes, ObjectKey::new("", name), (), epoch);
             }
             Object::Slice(slice) => self.apply_slice(slice),
@@ -192,7 +189,7 @@ impl Exposed {
         if let Some(owner) = &owner {
             self.slices_of.entry(owner.clone()).or_default().insert(key.clone());
         }
-        let epoch = self.epochs[Kind::Slice as usize];
+        let epoch = self.relists[Kind::Slice as usize].epoch();
         // A slice of a Service that nobody sees changes nothing.
         let seen = owner.is_some_and(|owner| self.services.contains_key(&owner));
         self.dirty |= put(&mut self.slices, key, slice, epoch) && seen;
@@ -216,17 +213,13 @@ impl Exposed {
         }
     }
 
-    /// Those of a kind that the last list did not have.
-    fn stale(&self, kind: Kind) -> Vec<ObjectKey> {
-        fn of<T>(store: &Store<T>, epoch: u32) -> Vec<ObjectKey> {
-            let stale = store.iter().filter(|(_, (told, _))| *told != epoch);
-            stale.map(|(key, _)| key.clone()).collect()
-        }
-        let epoch = self.epochs[kind as usize];
+    /// Objects of a kind that the last list did not deliver.
+    fn missed(&self, kind: Kind) -> Vec<ObjectKey> {
+        let relist = self.relists[kind as usize];
         match kind {
-            Kind::Service => of(&self.services, epoch),
-            Kind::Slice => of(&self.slices, epoch),
-            Kind::Node => of(&self.nodes, epoch),
+            Kind::Service => relist.missed(&self.services, |(epoch, _)| *epoch),
+            Kind::Slice => relist.missed(&self.slices, |(epoch, _)| *epoch),
+            Kind::Node => relist.missed(&self.nodes, |(epoch, _)| *epoch),
         }
     }
 
@@ -237,10 +230,10 @@ impl Exposed {
 }
 
 /// Whether it is new or different.
-fn put<T: PartialEq>(store: &mut Store<T>, key: ObjectKey, value: T, epoch: u32) -> bool {
+fn put<T: PartialEq>(store: &mut Store<T>, key: ObjectKey, value: T, epoch: Epoch) -> bool {
     match store.get_mut(&key) {
-        Some((told, old)) => {
-            *told = epoch;
+        Some((observed, old)) => {
+            *observed = epoch;
             let different = *old != value;
             *old = value;
             different

@@ -5,7 +5,7 @@
 //!                │
 //!                └─▶ outcome: placed, refused, warnings ─▶ status, events, explain
 //!
-//!  pools, claims, names ─▶ addresses ─▶ Address objects, who has what     leader
+//!  pools, requests, names ─▶ addresses ─▶ Address objects, grants          leader
 //!
 //!  claims, load balancers ─▶ binder ─▶ claimRef, status, what to make     leader
 //!
@@ -49,6 +49,7 @@ pub mod programmed;
 pub mod provision;
 pub mod quota;
 pub mod recall;
+pub mod relist;
 pub mod replicas;
 pub mod report;
 pub mod resolver;

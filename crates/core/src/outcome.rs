@@ -7,8 +7,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Why something was refused or not done as written. Each becomes the reason of a condition, an event
-/// or an entry of `LoadBalancer.status.refused`.
+/// Why a consumer is refused, is not served as written, or has the addresses that it has. Each becomes the reason of a
+/// condition, an Event or an entry of `LoadBalancer.status.refused`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Reason {
     /// The load balancer that was named does not exist.
@@ -97,6 +97,10 @@ pub enum Reason {
     NoDescriptors,
     /// What is planned for it cannot be read by an agent of another version.
     PlanUnread,
+    /// The requester has every address that it asks for. No problem: the reason of a condition that is true.
+    Assigned,
+    /// The requester no longer asks for an address, and what it had is being released. No problem, likewise.
+    Released,
     /// A reason of a newer agent that this version does not know.
     Unknown,
 }

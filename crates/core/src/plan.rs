@@ -308,6 +308,26 @@ pub struct Pool {
     pub limits: Option<Limits>,
 }
 
+impl Pool {
+    /// The pool of a Service port without any tuning: its Pods in turn, with the defaults.
+    pub fn new(name: impl Into<Arc<str>>, service: ServicePortRef) -> Self {
+        Self {
+            name: name.into(),
+            service,
+            backends: Backends::Pods,
+            algorithm: Algorithm::default(),
+            persistence: None,
+            snat: true,
+            proxy_protocol: false,
+            speaks: Speaks::default(),
+            source_ranges: Vec::new(),
+            timeouts: Timeouts::default(),
+            health_check: None,
+            limits: None,
+        }
+    }
+}
+
 /// What a consumer is held to, over all the pools that say so together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

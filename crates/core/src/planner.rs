@@ -15,9 +15,9 @@
 mod admitted;
 mod build;
 mod certificates;
-mod claims;
+mod consumer;
 mod directory;
-mod few;
+mod edges;
 mod hosts;
 mod index;
 mod ingress;
@@ -29,6 +29,7 @@ mod pools;
 mod ports;
 mod read;
 mod recorded;
+mod requests;
 mod routes;
 mod seat;
 mod service;
@@ -36,17 +37,16 @@ mod store;
 mod stores;
 mod tls;
 mod web;
-mod who;
 
 #[cfg(test)]
 mod tests;
 
 pub use admitted::Read;
 pub use certificates::{NeededCertificate, NeededCertificates};
-pub use claims::{Grant, NOT_RECORDED};
 pub use index::Planner;
 pub use placement::{Ask, Asked, By, NotOurs, Why};
 pub use recorded::Record;
+pub use requests::{Grant, NOT_RECORDED};
 
 use crate::admission::Decision;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};

@@ -95,9 +95,9 @@ struct Doubt {
     quick: bool,
 }
 
-/// What one agent says in the Lease.
+/// What one agent reports in the Lease of its load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct LeaseReport {
     /// Which agent.
     pub agent: Arc<str>,
     /// The plan that is applied.
@@ -114,7 +114,7 @@ pub struct Claim {
     pub ended: bool,
 }
 
-impl Claim {
+impl LeaseReport {
     fn is_live(&self) -> bool {
         self.age <= self.lasts
     }
@@ -230,34 +230,36 @@ impl History {
         &self,
         load_balancer: &str,
         driven: Option<bool>,
-        claims: &[Claim],
+        reports: &[LeaseReport],
         change: u64,
     ) -> bool {
-        let may = |claim: &Claim| match driven {
-            _ if claim.ended => false,
+        let may = |report: &LeaseReport| match driven {
+            _ if report.ended => false,
             Some(false) => false,
-            Some(true) => self.applied(load_balancer, claim).is_none_or(|applied| applied < change),
+            Some(true) => {
+                self.applied(load_balancer, report).is_none_or(|applied| applied < change)
+            }
             None => {
                 // One that has yet to say what it has found may drive a proxy that outlived it.
-                let applied = claim.hash == Some(PlanHash::default());
-                !applied && claim.is_live()
+                let applied = report.hash == Some(PlanHash::default());
+                !applied && report.is_live()
             }
         };
-        claims.iter().any(may)
+        reports.iter().any(may)
     }
 
     /// Up to which change an agent has applied the plan. Of equal plans the newest counts: what is in force
     /// does not depend on how it came about. But where a plan was written, then another, and then the first
     /// again, only a report from after that proves the last: an earlier one may be from before the other plan,
     /// which the agent may have applied and not said so, or have died before it could.
-    fn applied(&self, load_balancer: &str, claim: &Claim) -> Option<u64> {
-        let hash = claim.hash?;
+    fn applied(&self, load_balancer: &str, report: &LeaseReport) -> Option<u64> {
+        let hash = report.hash?;
         let (plans, written) = (self.plans.get(load_balancer), self.written.get(load_balancer));
         let newest = |limit| {
             let of = |past: Option<&Past>| past?.newest(hash, limit);
             of(plans).max(of(written))
         };
-        match written.and_then(|past| past.doubt(hash, claim.after)) {
+        match written.and_then(|past| past.doubt(hash, report.after)) {
             None => newest(None),
             Some(doubt) => {
                 newest(Some(doubt.limit)).or_else(|| newest(None).filter(|_| doubt.quick))
@@ -269,26 +271,26 @@ impl History {
     /// since a client may reach any of them. One that has nothing in force yet is not ready and gets no
     /// clients: it holds nobody else back, but the load balancer does not run before it does. Where none is
     /// live, what all of them have applied goes on.
-    pub fn judge(&self, load_balancer: &str, claims: &[Claim]) -> Verdict {
-        let live: Vec<_> = claims.iter().filter(|claim| claim.is_live()).collect();
-        let counted = if live.is_empty() { claims.iter().collect() } else { live.clone() };
-        let begun = counted.iter().filter(|claim| claim.hash.is_some());
-        let applied = begun.map(|claim| self.applied(load_balancer, claim)).min().flatten();
+    pub fn judge(&self, load_balancer: &str, reports: &[LeaseReport]) -> Verdict {
+        let live: Vec<_> = reports.iter().filter(|report| report.is_live()).collect();
+        let counted = if live.is_empty() { reports.iter().collect() } else { live.clone() };
+        let begun = counted.iter().filter(|report| report.hash.is_some());
+        let applied = begun.map(|report| self.applied(load_balancer, report)).min().flatten();
         let now = self.plans.get(load_balancer).and_then(Past::last).map(|(_, change)| change);
-        let failed = live.iter().find_map(|claim| Some((claim, claim.error.as_ref()?)));
+        let failed = live.iter().find_map(|report| Some((report, report.error.as_ref()?)));
         let pending = match (now, failed) {
             (None, _) => Some(Pending::NoPlan),
-            _ if claims.is_empty() => Some(Pending::NoAgent),
+            _ if reports.is_empty() => Some(Pending::NoAgent),
             _ if live.is_empty() => Some(Pending::AgentSilent),
             (_, Some((_, error))) if live.len() == 1 => {
                 Some(Pending::AgentFailed(Arc::clone(error)))
             }
-            (_, Some((claim, error))) => {
-                Some(Pending::AgentFailed(format!("{}: {error}", claim.agent).into()))
+            (_, Some((report, error))) => {
+                Some(Pending::AgentFailed(format!("{}: {error}", report.agent).into()))
             }
             (now, None) => {
-                let behind = |claim: &&&Claim| self.applied(load_balancer, claim) < now;
-                live.iter().any(|claim| behind(&claim)).then_some(Pending::AgentBehind)
+                let behind = |report: &&&LeaseReport| self.applied(load_balancer, report) < now;
+                live.iter().any(|report| behind(&report)).then_some(Pending::AgentBehind)
             }
         };
         Verdict { phase: pending.map_or(Phase::Running, Phase::Pending), applied }
@@ -311,9 +313,9 @@ mod tests {
         history
     }
 
-    fn claim(n: u16) -> Claim {
+    fn report(n: u16) -> LeaseReport {
         let (age, lasts) = (Duration::from_secs(2), Duration::from_secs(15));
-        Claim {
+        LeaseReport {
             agent: "a".into(),
             hash: Some(hash(n)),
             error: None,
@@ -330,14 +332,14 @@ mod tests {
 
     #[test]
     fn a_live_agent_with_the_plan_of_now_runs() {
-        let verdict = history(&[1, 2]).judge("lb", &[claim(2)]);
+        let verdict = history(&[1, 2]).judge("lb", &[report(2)]);
         assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(2) });
         assert!(verdict.covers(2) && !verdict.covers(3));
     }
 
     #[test]
     fn an_older_plan_still_proves_what_has_not_changed_since() {
-        let verdict = history(&[1, 2, 3]).judge("lb", &[claim(2)]);
+        let verdict = history(&[1, 2, 3]).judge("lb", &[report(2)]);
         assert_eq!(verdict, pending(Pending::AgentBehind, Some(2)));
         assert!(verdict.covers(1) && verdict.covers(2) && !verdict.covers(3));
     }
@@ -346,10 +348,10 @@ mod tests {
     fn what_is_written_of_a_plan_proves_what_it_holds_and_is_not_the_plan_of_now() {
         let mut history = history(&[1, 2, 3]);
         history.record_written("lb", hash(7), 2);
-        let verdict = history.judge("lb", &[claim(7)]);
+        let verdict = history.judge("lb", &[report(7)]);
         assert_eq!(verdict, pending(Pending::AgentBehind, Some(2)));
         history.record_written("lb", hash(3), 1);
-        let verdict = history.judge("lb", &[claim(3)]);
+        let verdict = history.judge("lb", &[report(3)]);
         assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(3) });
     }
 
@@ -360,7 +362,7 @@ mod tests {
         for n in 2..3000 {
             history.record(&"lb".into(), hash(n), n.into());
         }
-        let verdict = history.judge("lb", &[claim(1)]);
+        let verdict = history.judge("lb", &[report(1)]);
         assert_eq!(verdict, pending(Pending::AgentBehind, Some(1)));
     }
 
@@ -374,27 +376,27 @@ mod tests {
         let sizes = |it: &History| (it.plans["lb"].hashes.len(), it.plans["lb"].newest.len());
         assert_eq!(sizes(&history), (1024, 1024));
         let expected = pending(Pending::AgentBehind, Some(4));
-        assert_eq!(history.judge("lb", &[claim(1)]), expected);
+        assert_eq!(history.judge("lb", &[report(1)]), expected);
         history.record(&"lb".into(), hash(2000), 1026);
         assert_eq!(sizes(&history), (1024, 1024));
         let expected = pending(Pending::AgentBehind, None);
-        assert_eq!(history.judge("lb", &[claim(2)]), expected);
+        assert_eq!(history.judge("lb", &[report(2)]), expected);
     }
 
     #[test]
     fn a_plan_that_nobody_remembers_proves_nothing() {
         let long: Vec<u16> = (1..=1025).collect();
         let expected = pending(Pending::AgentBehind, None);
-        assert_eq!(history(&long).judge("lb", &[claim(1)]), expected);
-        assert_eq!(history(&long).judge("lb", &[claim(9999)]), expected);
+        assert_eq!(history(&long).judge("lb", &[report(1)]), expected);
+        assert_eq!(history(&long).judge("lb", &[report(9999)]), expected);
     }
 
     #[test]
     fn silence_and_errors_are_not_running_but_take_nothing_back() {
         let history = history(&[1]);
-        let silent = Claim { age: Duration::from_secs(16), ..claim(1) };
+        let silent = LeaseReport { age: Duration::from_secs(16), ..report(1) };
         assert_eq!(history.judge("lb", &[silent]), pending(Pending::AgentSilent, Some(1)));
-        let failed = Claim { error: Some("no room".into()), ..claim(1) };
+        let failed = LeaseReport { error: Some("no room".into()), ..report(1) };
         let expected = pending(Pending::AgentFailed("no room".into()), Some(1));
         assert_eq!(history.judge("lb", &[failed]), expected);
     }
@@ -402,19 +404,20 @@ mod tests {
     #[test]
     fn what_a_change_takes_away_may_be_served_until_the_agent_has_applied_it() {
         let history = history(&[1, 2]);
-        let serves =
-            |driven, claim: Option<Claim>| history.may_serve("lb", driven, claim.as_slice(), 2);
-        let silent = |n| Claim { age: Duration::from_secs(16), ..claim(n) };
-        assert!(serves(Some(true), Some(claim(1))));
-        assert!(serves(Some(true), Some(claim(9))), "a plan of a former leader");
+        let serves = |driven, report: Option<LeaseReport>| {
+            history.may_serve("lb", driven, report.as_slice(), 2)
+        };
+        let silent = |n| LeaseReport { age: Duration::from_secs(16), ..report(n) };
+        assert!(serves(Some(true), Some(report(1))));
+        assert!(serves(Some(true), Some(report(9))), "a plan of a former leader");
         assert!(serves(Some(true), Some(silent(1))), "it may be cut off and serve on");
-        assert!(!serves(Some(true), Some(claim(2))));
+        assert!(!serves(Some(true), Some(report(2))));
         assert!(!serves(Some(true), None));
-        assert!(!serves(Some(false), Some(claim(1))), "nothing drives it");
-        assert!(serves(None, Some(claim(2))), "its agent does not know yet that it is gone");
-        assert!(!serves(None, Some(claim(0))), "its agent has applied an empty plan");
+        assert!(!serves(Some(false), Some(report(1))), "nothing drives it");
+        assert!(serves(None, Some(report(2))), "its agent does not know yet that it is gone");
+        assert!(!serves(None, Some(report(0))), "its agent has applied an empty plan");
         assert!(
-            serves(None, Some(Claim { hash: None, ..claim(0) })),
+            serves(None, Some(LeaseReport { hash: None, ..report(0) })),
             "its proxy may have outlived it"
         );
         assert!(!serves(None, Some(silent(2))));
@@ -423,13 +426,13 @@ mod tests {
 
     #[test]
     fn without_plan_or_lease_nothing_runs() {
-        assert_eq!(history(&[]).judge("lb", &[claim(1)]), pending(Pending::NoPlan, None));
+        assert_eq!(history(&[]).judge("lb", &[report(1)]), pending(Pending::NoPlan, None));
         assert_eq!(history(&[1]).judge("lb", &[]), pending(Pending::NoAgent, None));
     }
 
     #[test]
     fn a_plan_that_comes_back_counts_as_its_newest_change() {
-        let verdict = history(&[1, 2, 1]).judge("lb", &[claim(1)]);
+        let verdict = history(&[1, 2, 1]).judge("lb", &[report(1)]);
         assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(3) });
     }
 
@@ -437,7 +440,7 @@ mod tests {
     fn a_report_from_before_another_plan_does_not_prove_that_the_plan_came_back() {
         let mut history = history(&[1]);
         history.record_written("lb", hash(1), 1);
-        let early = Claim { after: history.writes("lb"), ..claim(1) };
+        let early = LeaseReport { after: history.writes("lb"), ..report(1) };
         for (n, change) in [(2, 2), (1, 3)] {
             history.record(&"lb".into(), hash(n), change);
             history.record_written("lb", hash(n), change);
@@ -446,9 +449,9 @@ mod tests {
         assert_eq!(history.judge("lb", std::slice::from_ref(&early)), expected);
         assert!(history.may_serve("lb", Some(true), std::slice::from_ref(&early), 3));
         // Agents that have not seen the other plan when it is replaced may say so at any time until then.
-        let between = Claim { after: history.writes("lb") - 1, ..early.clone() };
+        let between = LeaseReport { after: history.writes("lb") - 1, ..early.clone() };
         assert_eq!(history.judge("lb", &[between]), expected);
-        let later = Claim { after: history.writes("lb"), ..early };
+        let later = LeaseReport { after: history.writes("lb"), ..early };
         let verdict = history.judge("lb", &[later]);
         assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(3) });
     }
@@ -461,11 +464,11 @@ mod tests {
         history.record_written("lb", hash(2), 2);
         history.record(&"lb".into(), hash(1), 3);
         history.record_shown("lb", hash(2));
-        let early = Claim { after: history.writes("lb"), ..claim(1) };
+        let early = LeaseReport { after: history.writes("lb"), ..report(1) };
         let expected = pending(Pending::AgentBehind, Some(1));
         assert_eq!(history.judge("lb", &[early]), expected);
         history.record_shown("lb", hash(1));
-        let later = Claim { after: history.writes("lb"), ..claim(1) };
+        let later = LeaseReport { after: history.writes("lb"), ..report(1) };
         let running = Verdict { phase: Phase::Running, applied: Some(3) };
         assert_eq!(history.judge("lb", &[later]), running);
     }
@@ -476,7 +479,7 @@ mod tests {
         history.record_written("lb", hash(2), 1);
         history.record(&"lb".into(), hash(1), 2);
         history.record_written("lb", hash(1), 2);
-        let before = Claim { after: 0, ..claim(1) };
+        let before = LeaseReport { after: 0, ..report(1) };
         assert_eq!(history.judge("lb", &[before]), pending(Pending::AgentBehind, None));
     }
 
@@ -485,7 +488,7 @@ mod tests {
         let mut history = history(&[1]);
         history.record_written("lb", hash(1), 1);
         history.record(&"lb".into(), hash(2), 2);
-        let quick = Claim { after: history.writes("lb"), ..claim(2) };
+        let quick = LeaseReport { after: history.writes("lb"), ..report(2) };
         let running = Verdict { phase: Phase::Running, applied: Some(2) };
         assert_eq!(history.judge("lb", std::slice::from_ref(&quick)), running);
         history.record_written("lb", hash(2), 2);
@@ -496,7 +499,7 @@ mod tests {
     fn a_plan_that_was_never_written_casts_no_doubt_on_a_report() {
         let mut history = history(&[1]);
         history.record_written("lb", hash(1), 1);
-        let early = Claim { after: history.writes("lb"), ..claim(1) };
+        let early = LeaseReport { after: history.writes("lb"), ..report(1) };
         history.record(&"lb".into(), hash(2), 2);
         history.record(&"lb".into(), hash(1), 3);
         let verdict = history.judge("lb", &[early]);
@@ -505,7 +508,7 @@ mod tests {
 
     #[test]
     fn a_change_that_leaves_the_plan_as_it_is_needs_no_new_report() {
-        let verdict = history(&[1, 1]).judge("lb", &[claim(1)]);
+        let verdict = history(&[1, 1]).judge("lb", &[report(1)]);
         assert_eq!(verdict, Verdict { phase: Phase::Running, applied: Some(2) });
     }
 }

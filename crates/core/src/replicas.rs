@@ -7,7 +7,7 @@
 //! is known to be gone ([`Replicas::dead`]) or an administrator removes it.
 
 use crate::hash::PlanHash;
-use crate::programmed::Claim;
+use crate::programmed::LeaseReport;
 use crate::report::Unlisted;
 use crate::status::MOST_ADDRESSES;
 use crate::update::{Extent, Refusal};
@@ -180,9 +180,9 @@ impl Replicas {
         &self.joint
     }
 
-    /// What each of them claims.
-    pub fn claims(&self, now: Instant) -> Vec<Claim> {
-        let claim = |it: &Replica| Claim {
+    /// What each agent reports.
+    pub fn reports(&self, now: Instant) -> Vec<LeaseReport> {
+        let report = |it: &Replica| LeaseReport {
             agent: Arc::clone(&it.entry.agent),
             hash: it.entry.said.hash,
             error: it.entry.said.error.as_deref().map(Into::into),
@@ -196,7 +196,7 @@ impl Replicas {
             after: if it.entry.left.is_some() { u64::MAX } else { it.after },
             ended: it.entry.left == Some(Left::ProxyEnded),
         };
-        self.all.values().map(claim).collect()
+        self.all.values().map(report).collect()
     }
 
     /// Agents that say that they are there, though none has been heard of while the leader watched: they

@@ -38,6 +38,7 @@ use crate::members::MemberRules;
 use crate::objects::{Node, Slice};
 use crate::outcome::{Problem, Reason, quote};
 use crate::plan::Host;
+use crate::relist::Relist;
 use crate::update::{
     Certificate, Change, CookieSecret, Extent, ListenerKey, Member, Refusal, Update,
 };
@@ -167,28 +168,11 @@ pub struct Resolver {
     cookie_secret: Option<CookieSecret>,
     /// Whether the driver has not been given the cookie secret that there is.
     new_cookie_secret: bool,
-    cycles: Cycles,
+    /// The lists of each kind.
+    relists: [Relist; 5],
     /// The hash that the driver was given last. None: it was given nothing yet.
     given: Option<PlanHash>,
     visited: u64,
-}
-
-/// How far the listing of a kind is.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cycle {
-    /// What objects are marked with that have been told since the last Begin.
-    epoch: u32,
-    /// Whether all objects have been told once.
-    synced: bool,
-}
-
-#[derive(Debug, Default)]
-struct Cycles([Cycle; 5]);
-
-impl Cycles {
-    fn of(&mut self, kind: Kind) -> &mut Cycle {
-        &mut self.0[kind as usize]
-    }
 }
 
 impl Resolver {
@@ -229,7 +213,7 @@ impl Resolver {
     /// Takes in what is told. Nothing is resolved before [`Self::take`].
     pub fn handle(&mut self, event: Event) {
         match event {
-            Event::Begin(kind) => self.cycles.of(kind).epoch += 1,
+            Event::Begin(kind) => self.relists[kind as usize].begin(),
             Event::Apply(object) => self.apply(object),
             Event::Delete(kind, key) => self.delete(kind, &key),
             Event::Done(kind) => self.done(kind),
@@ -239,26 +223,26 @@ impl Resolver {
     fn apply(&mut self, object: Object) {
         match object {
             Object::Shard(name, index, written) => {
-                let epoch = self.cycles.of(Kind::Shard).epoch;
+                let epoch = self.relists[Kind::Shard as usize].epoch();
                 let swaps = self.shards.apply(&name, index, written, epoch);
                 self.swap(swaps);
             }
             Object::Slice(slice) => {
-                let epoch = self.cycles.of(Kind::Slice).epoch;
+                let epoch = self.relists[Kind::Slice as usize].epoch();
                 self.endpoints.apply(slice, epoch, &mut self.pools.dirty);
             }
             Object::Node(node) => {
-                let epoch = self.cycles.of(Kind::Node).epoch;
+                let epoch = self.relists[Kind::Node as usize].epoch();
                 if self.nodes.apply(node, epoch) {
                     self.pools.touch_nodes();
                 }
             }
             Object::Certificates(name, certificates) => {
-                let epoch = self.cycles.of(Kind::Certificates).epoch;
+                let epoch = self.relists[Kind::Certificates as usize].epoch();
                 self.sites.apply_secret(&name, certificates, epoch);
             }
             Object::Elsewhere(plan, addresses) => {
-                let epoch = self.cycles.of(Kind::Elsewhere).epoch;
+                let epoch = self.relists[Kind::Elsewhere as usize].epoch();
                 self.guard.apply_other(&plan, addresses, epoch);
             }
             Object::CookieSecret(secret) => {
@@ -288,22 +272,21 @@ impl Resolver {
     }
 
     fn done(&mut self, kind: Kind) {
-        let cycle = self.cycles.of(kind);
-        cycle.synced = true;
-        let epoch = cycle.epoch;
+        self.relists[kind as usize].done();
+        let relist = self.relists[kind as usize];
         match kind {
             Kind::Shard => {
-                let swaps = self.shards.sweep(epoch);
+                let swaps = self.shards.sweep(relist);
                 self.swap(swaps);
             }
-            Kind::Slice => self.endpoints.sweep(epoch, &mut self.pools.dirty),
+            Kind::Slice => self.endpoints.sweep(relist, &mut self.pools.dirty),
             Kind::Node => {
-                if self.nodes.sweep(epoch) {
+                if self.nodes.sweep(relist) {
                     self.pools.touch_nodes();
                 }
             }
-            Kind::Certificates => self.sites.sweep_secrets(epoch),
-            Kind::Elsewhere => self.guard.sweep_others(epoch),
+            Kind::Certificates => self.sites.sweep_secrets(relist),
+            Kind::Elsewhere => self.guard.sweep_others(relist),
         }
     }
 
@@ -327,7 +310,7 @@ impl Resolver {
     /// Whether every kind that matters has been told completely once: nodes matter only while a pool
     /// has them as members. Before that an update may lack what is already running.
     pub fn synced(&self) -> bool {
-        let synced = |kind: Kind| self.cycles.0[kind as usize].synced;
+        let synced = |kind: Kind| self.relists[kind as usize].is_listed();
         synced(Kind::Shard)
             && synced(Kind::Slice)
             && synced(Kind::Certificates)

@@ -247,7 +247,7 @@ pub fn consumer<'n>(
             ConsumerStatus { points, programmed }
         }
         Progress::Waiting(why) => {
-            let kept = kept(why, &reached, written.points);
+            let kept = still_served(why, &reached, written.points);
             // A change that is on its way is not worth two writes, one to take back and one to restore.
             let moment = matches!(
                 why,
@@ -278,7 +278,7 @@ pub fn in_force(
     let (reached, shown) = (Reached::at(planned, draining), Point::all(shown, &[]));
     let points = match progress {
         Progress::Applied(undone) => served(undone, &reached, &shown),
-        Progress::Waiting(why) => kept(why, &reached, &shown),
+        Progress::Waiting(why) => still_served(why, &reached, &shown),
     };
     points.iter().map(Point::listener).collect()
 }
@@ -301,7 +301,7 @@ fn served(undone: &Undone, reached: &Reached, shown: &[Point]) -> Vec<Point> {
 
 /// What is shown of what is planned or drains, or is served where the consumer comes from. Nothing drains
 /// where there is no agent: who deletes a Lease says that its agent is dead.
-fn kept(why: &Waiting, reached: &Reached, shown: &[Point]) -> Vec<Point> {
+fn still_served(why: &Waiting, reached: &Reached, shown: &[Point]) -> Vec<Point> {
     let dead = *why == Waiting::Agent(Pending::NoAgent);
     let draining = if dead { &[][..] } else { &reached.draining };
     let served = reached.planned.iter().chain(draining).chain(&reached.before);
@@ -445,15 +445,15 @@ pub fn load_balancer<'a>(
 
 /// All that a consumer was refused, but for what is over in a moment.
 pub fn refusals(outcome: &Outcome) -> impl Iterator<Item = (ConsumerRef, Problem)> {
-    told(outcome, outcome.refusals())
+    lasting_problems(outcome, outcome.refusals())
 }
 
 /// What one load balancer refused a consumer, likewise.
 pub fn refusals_by(outcome: &Outcome, lb: &str) -> impl Iterator<Item = (ConsumerRef, Problem)> {
-    told(outcome, outcome.refusals_by(lb))
+    lasting_problems(outcome, outcome.refusals_by(lb))
 }
 
-fn told<'a>(
+fn lasting_problems<'a>(
     outcome: &'a Outcome,
     problems: impl Iterator<Item = &'a Problem>,
 ) -> impl Iterator<Item = (ConsumerRef, Problem)> {

@@ -83,31 +83,19 @@ fn change<K: Ord + Clone, V: Clone>(all: &mut BTreeMap<K, V>, changes: &[Change<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bowline_core::plan::{
-        Algorithm, Backends, ListenerProtocol, Serves, ServicePortRef, Speaks, Timeouts, Transport,
-    };
+    use bowline_core::plan::{ListenerProtocol, Serves, ServicePortRef, Transport};
     use bowline_core::update::{MemberChange, MemberState};
 
     fn pool(name: &str) -> Arc<Pool> {
-        Arc::new(Pool {
-            name: name.into(),
-            service: ServicePortRef {
+        Arc::new(Pool::new(
+            name,
+            ServicePortRef {
                 namespace: "shop".into(),
                 name: "web".into(),
                 port: "".into(),
                 protocol: Transport::Tcp,
             },
-            backends: Backends::Pods,
-            algorithm: Algorithm::RoundRobin,
-            persistence: None,
-            snat: true,
-            proxy_protocol: false,
-            speaks: Speaks::Http1,
-            source_ranges: Vec::new(),
-            timeouts: Timeouts::default(),
-            health_check: None,
-            limits: None,
-        })
+        ))
     }
 
     fn member(last: u8) -> Member {

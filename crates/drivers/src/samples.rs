@@ -3,9 +3,9 @@
 use crate::desired::Desired;
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::plan::{
-    Action, Algorithm, Backends, CertificateRef, HealthCheck, Host, Listener, ListenerProtocol,
-    PathKind, PathMatch, Persistence, PersistenceKey, Pool, Redirect, Rule, Serves, ServicePortRef,
-    SiteTls, Speaks, Timeouts, Transport, ValueKind, ValueMatch, WeightedPool,
+    Action, Algorithm, CertificateRef, HealthCheck, Host, Listener, ListenerProtocol, PathKind,
+    PathMatch, Persistence, PersistenceKey, Pool, Redirect, Rule, Serves, ServicePortRef, SiteTls,
+    Speaks, Timeouts, Transport, ValueKind, ValueMatch, WeightedPool,
 };
 use bowline_core::update::{
     Certificate, CookieSecret, ListenerKey, Member, MemberState, ResolvedListener, ResolvedSite,
@@ -27,25 +27,15 @@ pub(crate) fn ingress(name: &str) -> ConsumerRef {
 }
 
 pub(crate) fn pool(name: &str) -> Pool {
-    Pool {
-        name: name.into(),
-        service: ServicePortRef {
+    Pool::new(
+        name,
+        ServicePortRef {
             namespace: "shop".into(),
             name: "web".into(),
             port: "".into(),
             protocol: Transport::Tcp,
         },
-        backends: Backends::Pods,
-        algorithm: Algorithm::RoundRobin,
-        persistence: None,
-        snat: true,
-        proxy_protocol: false,
-        speaks: Speaks::Http1,
-        source_ranges: Vec::new(),
-        timeouts: Timeouts::default(),
-        health_check: None,
-        limits: None,
-    }
+    )
 }
 
 pub(crate) fn member(last: u8) -> Member {

@@ -4,8 +4,8 @@
 
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::plan::{
-    Action, Algorithm, Backends, CertificateRef, Listener, ListenerProtocol, PathKind, PathMatch,
-    Pool, Rule, Serves, ServicePortRef, SiteTls, Speaks, Timeouts, Transport, WeightedPool,
+    Action, CertificateRef, Listener, ListenerProtocol, PathKind, PathMatch, Pool, Rule, Serves,
+    ServicePortRef, SiteTls, Transport, WeightedPool,
 };
 use bowline_core::update::{
     Certificate, Change, ListenerKey, Member, MemberChange, MemberState, Report, ResolvedListener,
@@ -35,25 +35,15 @@ fn update(at: IpAddr, member: SocketAddr, chain: &str, key: &str) -> Update {
         protocol: ListenerProtocol::Https,
         serves: Serves::Entry("web".into()),
     };
-    let pool = Pool {
-        name: "web".into(),
-        service: ServicePortRef {
+    let pool = Pool::new(
+        "web",
+        ServicePortRef {
             namespace: "test".into(),
             name: "web".into(),
             port: "".into(),
             protocol: Transport::Tcp,
         },
-        backends: Backends::Pods,
-        algorithm: Algorithm::RoundRobin,
-        persistence: None,
-        snat: true,
-        proxy_protocol: false,
-        speaks: Speaks::Http1,
-        source_ranges: Vec::new(),
-        timeouts: Timeouts::default(),
-        health_check: None,
-        limits: None,
-    };
+    );
     let rule = Rule {
         path: PathMatch { kind: PathKind::Prefix, value: "/".into() },
         method: None,

@@ -44,7 +44,7 @@ use reporter::Reporter;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tally::Tally;
-use tokio::sync::{mpsc, watch as channel};
+use tokio::sync::{self, mpsc};
 
 /// The most events that are taken in before the driver gets its turn.
 const BURST: usize = 16_384;
@@ -93,7 +93,7 @@ async fn serve<D: Driver>(
     let (sender, heard) = mpsc::channel(4096);
     follow(&client, &options, &context, &sender, &mut tasks);
     let first = Said { addresses: options.addresses.clone(), ..Said::default() };
-    let (report, reports) = channel::channel(first);
+    let (report, reports) = sync::watch::channel(first);
     let (memory, identity) = Memory::open(&options, &context.metrics).await;
     let reporter = Reporter::new(
         client.clone(),
@@ -270,7 +270,7 @@ struct Agent<D> {
     rules: MemberRules,
     memory: Memory,
     tally: Tally,
-    report: channel::Sender<Said>,
+    report: sync::watch::Sender<Said>,
     follows_nodes: bool,
     backoff: Backoff,
     /// Why the driver failed last.

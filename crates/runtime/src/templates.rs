@@ -10,7 +10,7 @@
 
 mod machine;
 
-pub use machine::addresses as machine_addresses;
+pub use machine::machine_addresses;
 
 use crate::announcer::{self, Announcements};
 use crate::keep::{Alarm, Keeper};

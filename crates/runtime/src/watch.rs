@@ -11,9 +11,9 @@ use crate::random;
 use bowline_core::backoff::Backoff;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use kube::Resource;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::runtime::watcher::Error;
-use kube::{Error as ClientError, Resource};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -422,9 +422,9 @@ where
     }
 
     /// One object that cannot be read does not keep the others from being seen.
-    fn skip(&self, error: ClientError) -> Result<(), Error> {
+    fn skip(&self, error: kube::Error) -> Result<(), Error> {
         match error {
-            ClientError::SerdeError(error) => {
+            kube::Error::SerdeError(error) => {
                 tracing::warn!(what = self.what.label, %error, "an object cannot be read");
                 self.metrics.error("Unreadable");
                 Ok(())
@@ -505,9 +505,9 @@ fn complaint<'a>(what: &'a What, why: &Trouble, failures: u32, told: bool) -> Co
 
 fn status(error: &Error) -> Option<u16> {
     match error {
-        Error::InitialListFailed(ClientError::Api(status))
-        | Error::WatchStartFailed(ClientError::Api(status))
-        | Error::WatchFailed(ClientError::Api(status)) => Some(status.code),
+        Error::InitialListFailed(kube::Error::Api(status))
+        | Error::WatchStartFailed(kube::Error::Api(status))
+        | Error::WatchFailed(kube::Error::Api(status)) => Some(status.code),
         Error::WatchError(status) => Some(status.code),
         _ => None,
     }

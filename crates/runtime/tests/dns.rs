@@ -11,7 +11,7 @@ use bowline_runtime::dns::{Dns, DnsOptions};
 use bowline_testing::Bind;
 use hickory_resolver::proto::op::{Message, OpCode, ResponseCode};
 use hickory_resolver::proto::rr::rdata::{A, CNAME};
-use hickory_resolver::proto::rr::{Name as RecordName, RData, Record};
+use hickory_resolver::proto::rr::{self, RData, Record};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::net::UdpSocket;
@@ -205,7 +205,7 @@ async fn aliases_are_followed_and_the_shortest_ttl_of_all_counts() {
 async fn the_shortest_ttl_counts_also_when_every_alias_has_to_be_asked_for() {
     let server = server(|question| {
         let name = question.queries[0].name().clone();
-        let alias = |to: &str| RData::CNAME(CNAME(RecordName::from_ascii(to).unwrap()));
+        let alias = |to: &str| RData::CNAME(CNAME(rr::Name::from_ascii(to).unwrap()));
         let (ttl, data) = match name.to_string().as_str() {
             "a.example.test." => (300, alias("b.example.test.")),
             "b.example.test." => (20, alias("c.example.test.")),
@@ -231,7 +231,7 @@ async fn aliases_in_a_circle_are_a_loop() {
     let patient = server(|question| {
         let name = question.queries[0].name().clone();
         let other = if name.to_string().starts_with('a') { "b" } else { "a" };
-        let other = RecordName::from_ascii(format!("{other}.example.test.")).unwrap();
+        let other = rr::Name::from_ascii(format!("{other}.example.test.")).unwrap();
         let alias = Record::from_rdata(name, 60, RData::CNAME(CNAME(other)));
         answer(question, ResponseCode::NoError, vec![alias])
     })

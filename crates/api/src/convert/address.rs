@@ -4,8 +4,7 @@
 use super::load_balancer::{label_selector, scope};
 use super::read::{Annotations, NOT_A_NAME, bad_value, created, deleting, name};
 use crate::address::{
-    Address, AddressSpec, AddressState as State, AddressStatus, HeldPort, Holder as HeldBy,
-    HolderKind as Kind, Protocol, address_name, address_of_name,
+    self, Address, AddressSpec, AddressStatus, HeldPort, Protocol, address_name, address_of_name,
 };
 use crate::address_pool::AddressPool;
 use crate::annotations::{self, ADDRESS_POOL, ALLOW_SHARED_IP, ASSIGN_FROM_FQDN, VIP};
@@ -168,9 +167,9 @@ pub fn record(address: &Address) -> Option<Record> {
     let until = status.as_ref().and_then(|status| status.until.as_ref());
     let until = until.map_or(0, |time| time.0.as_second());
     let state = match status.as_ref().and_then(|status| status.state) {
-        None | Some(State::Active) => AddressState::Active,
-        Some(State::Draining) => AddressState::Draining { until },
-        Some(State::Resting) => AddressState::Resting { until },
+        None | Some(address::AddressState::Active) => AddressState::Active,
+        Some(address::AddressState::Draining) => AddressState::Draining { until },
+        Some(address::AddressState::Resting) => AddressState::Resting { until },
     };
     let version = Version(metadata.resource_version.as_deref().unwrap_or_default().into());
     let pool = spec.pool.as_deref().map(Into::into);
@@ -178,11 +177,11 @@ pub fn record(address: &Address) -> Option<Record> {
     Some(Record { address: ip, version, content: Content { pool, holders, state } })
 }
 
-fn holder(held: &HeldBy) -> Holder {
+fn holder(held: &address::Holder) -> Holder {
     let kind = match held.kind {
-        Kind::Service => HolderKind::Service,
-        Kind::LoadBalancer => HolderKind::LoadBalancer,
-        Kind::ExternalIP => HolderKind::ExternalIp,
+        address::HolderKind::Service => HolderKind::Service,
+        address::HolderKind::LoadBalancer => HolderKind::LoadBalancer,
+        address::HolderKind::ExternalIP => HolderKind::ExternalIp,
     };
     let namespace = held.namespace.as_deref().unwrap_or_default();
     let key = ObjectKey::new(namespace, held.name.as_str());
@@ -212,15 +211,15 @@ fn holder(held: &HeldBy) -> Holder {
 pub fn address_object(address: IpAddr, version: Option<&Version>, content: &Content) -> Address {
     let time = |seconds: Timestamp| jiff::Timestamp::from_second(seconds).ok().map(Time);
     let (state, until) = match content.state {
-        AddressState::Active => (State::Active, None),
-        AddressState::Draining { until } => (State::Draining, time(until)),
-        AddressState::Resting { until } => (State::Resting, time(until)),
+        AddressState::Active => (address::AddressState::Active, None),
+        AddressState::Draining { until } => (address::AddressState::Draining, time(until)),
+        AddressState::Resting { until } => (address::AddressState::Resting, time(until)),
     };
-    let held = |it: &Holder| HeldBy {
+    let held = |it: &Holder| address::Holder {
         kind: match it.holder.kind {
-            HolderKind::Service => Kind::Service,
-            HolderKind::LoadBalancer => Kind::LoadBalancer,
-            HolderKind::ExternalIp => Kind::ExternalIP,
+            HolderKind::Service => address::HolderKind::Service,
+            HolderKind::LoadBalancer => address::HolderKind::LoadBalancer,
+            HolderKind::ExternalIp => address::HolderKind::ExternalIP,
         },
         namespace: Some(it.holder.key.namespace.to_string()).filter(|text| !text.is_empty()),
         name: it.holder.key.name.to_string(),

@@ -7,17 +7,17 @@ use super::read::{bad_value, created, deleting, key, name, uid};
 use crate::claim::{ClaimPhase, LoadBalancerClaimStatus};
 use crate::class::LoadBalancerClassSpec;
 use crate::condition::Condition;
-use crate::load_balancer::{Consumer, LoadBalancerSpec, ReclaimPolicy, Scope as ApiScope};
+use crate::load_balancer::{Consumer, LoadBalancerSpec, ReclaimPolicy};
 use crate::quantity::{self, ResourceList};
 use crate::selector::AllowedNamespaces;
 use crate::source::{BareMetalSource, ClassSource, CloudSource, LoadBalancerSource};
-use crate::{LoadBalancer, LoadBalancerClaim, LoadBalancerClass, names};
+use crate::{LoadBalancer, LoadBalancerClaim, LoadBalancerClass, load_balancer, names};
 use bowline_core::ObjectKey;
 use bowline_core::addresses::Scope;
 use bowline_core::admission::{self, Seat};
 use bowline_core::binder::{
-    Ask, Binding, Claim, ClaimRef, ClaimReport, Class, ClassWish, LoadBalancer as Known,
-    NewLoadBalancer, Phase, Reason, Reclaim, Report, Tie,
+    self, Ask, Binding, Claim, ClaimReason, ClaimRef, ClaimReport, Class, ClassWish,
+    NewLoadBalancer, Phase, Reclaim, Report, Tie,
 };
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::objects::{self, Version};
@@ -27,7 +27,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::sync::Arc;
 
 /// What the binder knows of a LoadBalancer.
-pub fn bindable(load_balancer: &LoadBalancer) -> Known {
+pub fn bindable(load_balancer: &LoadBalancer) -> binder::LoadBalancer {
     let LoadBalancer { metadata, spec, status } = load_balancer;
     let consumers = status.iter().flat_map(|status| &status.consumers);
     let mut users: Vec<Arc<str>> = consumers.map(|it| it.namespace.as_str().into()).collect();
@@ -39,7 +39,7 @@ pub fn bindable(load_balancer: &LoadBalancer) -> Known {
         uid: claim.uid.as_deref().map(Into::into),
     });
     let conditions = status.iter().flat_map(|status| &status.conditions);
-    Known {
+    binder::LoadBalancer {
         name: name(metadata),
         uid: uid(metadata),
         version: version(metadata),
@@ -217,8 +217,8 @@ pub fn provisioned(
     let spec = LoadBalancerSpec {
         capacity: resource_list(&new.capacity),
         scope: match new.scope {
-            Scope::Internet => ApiScope::Internet,
-            Scope::Intranet => ApiScope::Intranet,
+            Scope::Internet => load_balancer::Scope::Internet,
+            Scope::Intranet => load_balancer::Scope::Intranet,
         },
         class_name: Some(new.class.to_string()),
         addresses: Vec::new(),
@@ -388,7 +388,7 @@ fn claim_report(status: &LoadBalancerClaimStatus) -> Option<ClaimReport> {
         },
         load_balancer: status.load_balancer_name.as_deref().map(Into::into),
         capacity: amounts(status.capacity.as_ref()).unwrap_or_default(),
-        reason: Reason::parse(&bound.reason)?,
+        reason: ClaimReason::parse(&bound.reason)?,
         message: bound.message.as_str().into(),
     })
 }
@@ -473,7 +473,7 @@ mod tests {
              {type: Reclaimed, status: 'False', reason: Failed, message: why, lastTransitionTime: '2030-01-01T00:00:00Z'}, \
              {type: Idle, status: 'True', reason: NoConsumers, message: '', lastTransitionTime: '1970-01-01T00:16:40Z'}]}}";
         let key = ObjectKey::new("shop", "web");
-        let expected = Known {
+        let expected = binder::LoadBalancer {
             name: "edge".into(),
             uid: "l1".into(),
             version: Version("7".into()),

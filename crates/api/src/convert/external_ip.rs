@@ -3,19 +3,19 @@
 use super::read::{created, deleting, key};
 use crate::external_ip::ExternalIP;
 use crate::names;
-use bowline_core::addresses::{Ask, Claim, Families, HolderKind, HolderRef};
+use bowline_core::addresses::{AddressRequest, Ask, Families, HolderKind, HolderRef};
 use bowline_core::objects::Family;
 
 /// What an ExternalIP asks of the pools: one address of each family that its pool has; without a pool of
 /// each family that can be had. It asks for nothing before its finalizer is on, so that it never goes
 /// with an address that nobody releases, and nothing any more when it is being deleted.
-pub fn external_ip(object: &ExternalIP) -> Claim {
+pub fn external_ip(object: &ExternalIP) -> AddressRequest {
     let ExternalIP { metadata, spec, status } = object;
     let finalizers = metadata.finalizers.iter().flatten();
     let ready = finalizers.into_iter().any(|it| it == names::FINALIZER_CLEANUP);
     let pool = spec.address_pool.as_deref();
     let labels = metadata.labels.iter().flatten();
-    Claim {
+    AddressRequest {
         holder: HolderRef {
             key: key(metadata),
             kind: HolderKind::ExternalIp,
@@ -57,10 +57,10 @@ mod tests {
                 "status": {"ips": ["192.0.2.1"]},
             }))
             .unwrap();
-            let claim = external_ip(&object);
-            assert_eq!(claim.holder.to_string(), "ExternalIP shop/game-0");
-            assert_eq!(claim.status, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
-            (claim.ask.unwrap(), claim.families)
+            let request = external_ip(&object);
+            assert_eq!(request.holder.to_string(), "ExternalIP shop/game-0");
+            assert_eq!(request.status, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
+            (request.ask.unwrap(), request.families)
         };
         let ours = [names::FINALIZER_CLEANUP];
         let pool = (Ask::Pool("p".into()), Families::OfPool);

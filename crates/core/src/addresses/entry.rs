@@ -3,19 +3,20 @@
 
 use super::WriteId;
 use super::pool::Pool;
-use super::record::{AddressState, Content, Who};
+use super::record::{AddressState, Content, HolderKey};
 use crate::objects::{Timestamp, Version};
+use crate::relist::Epoch;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Who uses an address without having it from here.
+/// A user of an address that was not granted from here.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum User {
     /// A load balancer, or what stands in front of one.
-    Holder(Who),
+    Holder(HolderKey),
     /// A Service of a tenant, as far as its uses count.
-    Tenant(Who),
+    Tenant(HolderKey),
     Node(Arc<str>),
 }
 
@@ -60,7 +61,7 @@ pub(super) struct Entry {
     pub(super) retry_at: Timestamp,
     pub(super) users: BTreeSet<User>,
     /// The relist that has seen it.
-    pub(super) epoch: u64,
+    pub(super) epoch: Epoch,
     pub(super) mark: Mark,
 }
 
@@ -111,7 +112,7 @@ impl Entry {
     }
 
     /// Somebody other than this one who uses it without having it from here.
-    pub(super) fn user_besides(&self, who: &Who) -> Option<&User> {
+    pub(super) fn user_besides(&self, who: &HolderKey) -> Option<&User> {
         self.users.iter().find(|user| match user {
             User::Holder(other) | User::Tenant(other) => other != who,
             User::Node(_) => true,

@@ -47,8 +47,9 @@ impl ExternalIpStatus {
 
 #[cfg(test)]
 mod tests {
-    use super::super::verdict::{Granted, Reason, Verdict};
+    use super::super::verdict::{Granted, Verdict};
     use super::*;
+    use crate::outcome::Reason;
 
     fn decision(addresses: &[IpAddr]) -> Decision {
         let granted = addresses.iter().map(|it| Granted { address: *it, pool: Some("p".into()) });

@@ -2,9 +2,9 @@
 //! the books that [`super::choose`] takes; changes nothing.
 
 use super::choose::{Passed, Plan, View};
-use super::claim::{Claim, Labels};
 use super::pools::Slot;
-use super::seat::Seat;
+use super::request::{AddressRequest, Labels};
+use super::requester::Requester;
 use super::share::{Clash, Terms, Traffic, Why, may_share};
 use super::verdict::{Cause, Refusal};
 use super::{Holder, HolderRef};
@@ -27,27 +27,27 @@ impl View<'_> {
 
     /// Whom somebody can no longer share an address with that both have. It loses by an edit of its
     /// own; where nobody's edit is known, the one who came later does.
-    pub(super) fn broken_sharing(&self, seat: &Seat, address: IpAddr) -> Option<Clash> {
-        let claim = &*seat.claim;
+    pub(super) fn broken_sharing(&self, requester: &Requester, address: IpAddr) -> Option<Clash> {
+        let request = &*requester.request;
         let held = self.ledger.held(address)?;
         if held.holders.len() < 2 {
             return None;
         }
-        let mine = held.holder(seat.uid())?;
-        let terms = terms(claim);
-        let edited = has_edited(seat, mine);
+        let mine = held.holder(requester.uid())?;
+        let terms = terms(request);
+        let edited = has_edited(requester, mine);
         held.holders.iter().filter(|it| it.holder.uid != mine.holder.uid).find_map(|other| {
             // One who is gone, or not known yet, takes nothing from those who are there.
-            let their_seat = self.live(&other.holder)?;
+            let their_requester = self.live(&other.holder)?;
             // Pools that allow less than before take nothing away either.
-            let mut theirs = self.terms_of(other, Some(their_seat));
+            let mut theirs = self.terms_of(other, Some(their_requester));
             // Two who go to another place together do not lose each other on the way.
-            if their_seat.claim.load_balancer.as_ref() == terms.load_balancer {
+            if their_requester.request.load_balancer.as_ref() == terms.load_balancer {
                 theirs.load_balancer = terms.load_balancer;
             }
-            if their_seat.claim.ask.is_err() {
+            if their_requester.request.ask.is_err() {
                 // What cannot be read takes nothing away from others.
-                let accepted = theirs.traffic.filter(|_| their_seat.accepted.is_some());
+                let accepted = theirs.traffic.filter(|_| their_requester.accepted.is_some());
                 theirs.traffic = accepted.or(terms.traffic);
             }
             let why = may_share(terms, theirs, true).err()?;
@@ -55,42 +55,44 @@ impl View<'_> {
             // somewhere.
             let unknown = mine.load_balancer.is_none()
                 && other.load_balancer.is_none()
-                && their_seat.claim.load_balancer.is_some();
+                && their_requester.request.load_balancer.is_some();
             let went = mine.load_balancer.as_ref() != terms.load_balancer && !unknown;
             let later = (mine.since, &mine.holder) > (other.since, &other.holder);
             // One who is about to give it up takes nothing from those who stay, and neither does one
             // whose own edit is yet to be judged.
             let hold = self.ledger.hold(&other.holder.uid, address);
             let leaves = hold.is_some_and(|hold| hold.leave.is_some())
-                || their_seat.claim.ask.is_ok() && has_edited(their_seat, other);
+                || their_requester.request.ask.is_ok() && has_edited(their_requester, other);
             (edited || went || later && !leaves).then(|| Clash { with: other.holder.clone(), why })
         })
     }
 
     /// Whether new terms would clash with those of somebody who has the address, too, and is gone or
     /// not known yet. They are recorded when it has been found out which.
-    pub(super) fn clashes_with_unknown(&self, claim: &Claim, address: IpAddr) -> bool {
-        let mine = terms(claim);
+    pub(super) fn clashes_with_unknown(&self, request: &AddressRequest, address: IpAddr) -> bool {
+        let mine = terms(request);
         let held = self.ledger.held(address).into_iter();
         held.flat_map(|held| &held.holders).any(|other| {
             let theirs = Terms { traffic: mine.traffic, ..self.terms_of(other, None) };
-            other.holder.uid != claim.holder.uid
+            other.holder.uid != request.holder.uid
                 && self.live(&other.holder).is_none()
                 && may_share(mine, theirs, true).is_err()
         })
     }
 
-    fn live(&self, holder: &HolderRef) -> Option<&Seat> {
-        self.seats.get(&holder.who()).filter(|seat| *seat.uid() == holder.uid)
+    fn live(&self, holder: &HolderRef) -> Option<&Requester> {
+        self.requesters.get(&holder.holder_key()).filter(|requester| *requester.uid() == holder.uid)
     }
 
     /// The terms under which somebody has an address.
-    fn terms_of<'b>(&self, holder: &'b Holder, seat: Option<&'b Seat>) -> Terms<'b> {
-        let traffic = seat.and_then(|seat| match (&seat.accepted, &seat.claim.sharing) {
-            (Some((local_only, selector)), _) => {
-                Some(Traffic { local_only: *local_only, selector })
+    fn terms_of<'b>(&self, holder: &'b Holder, requester: Option<&'b Requester>) -> Terms<'b> {
+        let traffic = requester.and_then(|requester| {
+            match (&requester.accepted, &requester.request.sharing) {
+                (Some((local_only, selector)), _) => {
+                    Some(Traffic { local_only: *local_only, selector })
+                }
+                (None, sharing) => sharing.as_ref().map(Traffic::of),
             }
-            (None, sharing) => sharing.as_ref().map(Traffic::of),
         });
         Terms {
             namespace: &holder.holder.key.namespace,
@@ -102,15 +104,20 @@ impl View<'_> {
     }
 
     /// Whether a newcomer may share an address with all who have it.
-    fn may_join(&self, claim: &Claim, address: IpAddr, across: bool) -> Result<(), Clash> {
+    fn may_join(
+        &self,
+        request: &AddressRequest,
+        address: IpAddr,
+        across: bool,
+    ) -> Result<(), Clash> {
         let holders = self.ledger.held(address).map_or(&[][..], |held| &held.holders);
-        for other in holders.iter().filter(|it| it.holder.uid != claim.holder.uid) {
+        for other in holders.iter().filter(|it| it.holder.uid != request.holder.uid) {
             let live = self.live(&other.holder);
             let recorded = self.terms_of(other, live);
             // One who has edited itself and is not decided for yet is not joined on its old terms.
-            let edited = live.filter(|it| it.claim.ask.is_ok()).map(|it| terms(&it.claim));
+            let edited = live.filter(|it| it.request.ask.is_ok()).map(|it| terms(&it.request));
             for theirs in [Some(recorded), edited].into_iter().flatten() {
-                may_share(terms(claim), theirs, across)
+                may_share(terms(request), theirs, across)
                     .map_err(|why| Clash { with: other.holder.clone(), why })?;
             }
         }
@@ -122,14 +129,14 @@ impl View<'_> {
         }
     }
 
-    fn labels(&self, claim: &Claim) -> Option<&Labels> {
-        self.namespaces.get(claim.namespace()).map(|(labels, _)| labels)
+    fn labels(&self, request: &AddressRequest) -> Option<&Labels> {
+        self.namespaces.get(request.namespace()).map(|(labels, _)| labels)
     }
 
     /// Whether somebody may have one address that it, its status or its name says.
     pub(super) fn grantable(
         &self,
-        claim: &Claim,
+        request: &AddressRequest,
         address: IpAddr,
         named: Option<&Arc<str>>,
         plan: &Plan,
@@ -146,7 +153,7 @@ impl View<'_> {
             return Err((Some(named.clone()), Refusal::NotInPool(address)));
         }
         let refuse = |refusal| (Some(slot.pool.name.clone()), refusal);
-        if let Some(name) = claim.name()
+        if let Some(name) = request.name()
             && !slot.pool.allows_name(name)
         {
             return Err(refuse(Refusal::Domain));
@@ -154,22 +161,22 @@ impl View<'_> {
         if let Some(Cause::Sharing(clash)) = plan.drop_of(address) {
             return Err(refuse(Refusal::Clash(address, clash.clone())));
         }
-        if self.ledger.hold(&claim.holder.uid, address).is_some() {
+        if self.ledger.hold(&request.holder.uid, address).is_some() {
             return Ok(());
         }
         // It gave it up, and the record does not say so yet: taken back before that is carried out, the
         // address would be shown while it is not recorded.
-        if self.ledger.is_recorded(address, &claim.holder.uid) {
+        if self.ledger.is_recorded(address, &request.holder.uid) {
             return Err(refuse(Refusal::Leaving(address)));
         }
         slot.usable().map_err(refuse)?;
-        slot.pool.fits(claim, self.labels(claim)).map_err(|it| refuse(Refusal::Unfit(it)))?;
+        slot.pool.fits(request, self.labels(request)).map_err(|it| refuse(Refusal::Unfit(it)))?;
         if slot.avoids(address) {
             return Err(refuse(Refusal::Avoided(address)));
         }
         let entry = self.ledger.entry(address);
         if let Some(entry) = entry {
-            if let Some(user) = entry.user_besides(&claim.who()) {
+            if let Some(user) = entry.user_besides(&request.holder_key()) {
                 return Err(refuse(Refusal::Foreign(address, user.to_string())));
             }
             match &entry.held {
@@ -177,7 +184,7 @@ impl View<'_> {
                     return Err(refuse(Refusal::Resting(address)));
                 }
                 Some(_) => self
-                    .may_join(claim, address, slot.pool.sharing_across_namespaces)
+                    .may_join(request, address, slot.pool.sharing_across_namespaces)
                     .map_err(|clash| refuse(Refusal::Clash(address, Box::new(clash))))?,
                 None if entry.recorded.is_some() || entry.sent.is_some() => {
                     return Err(refuse(Refusal::Leaving(address)));
@@ -185,34 +192,34 @@ impl View<'_> {
                 None => {}
             }
         }
-        let more = match self.counts(claim, address) {
-            true => 1 + self.so_far(claim, slot, Family::of(address), plan),
+        let more = match self.counts(request, address) {
+            true => 1 + self.so_far(request, slot, Family::of(address), plan),
             false => 0,
         };
-        let replaced = self.replaced(claim, slot, Family::of(address));
-        quota(slot, claim, more, replaced).map_err(refuse)
+        let replaced = self.replaced(request, slot, Family::of(address));
+        quota(slot, request, more, replaced).map_err(refuse)
     }
 
     /// Whether an address would be one more for the namespace.
-    fn counts(&self, claim: &Claim, address: IpAddr) -> bool {
+    fn counts(&self, request: &AddressRequest, address: IpAddr) -> bool {
         let entry = self.ledger.entry(address);
-        !entry.is_some_and(|it| it.mark.namespaces.contains(claim.namespace()))
+        !entry.is_some_and(|it| it.mark.namespaces.contains(request.namespace()))
     }
 
     /// How many more addresses of a pool it is to have beside one of this family.
-    fn so_far(&self, claim: &Claim, slot: &Slot, family: Family, plan: &Plan) -> u32 {
+    fn so_far(&self, request: &AddressRequest, slot: &Slot, family: Family, plan: &Plan) -> u32 {
         let chosen = plan.targets.iter().flatten().filter(|it| {
             Family::of(**it) != family
                 && self.pool_name(**it) == Some(&slot.pool.name)
-                && self.counts(claim, **it)
+                && self.counts(request, **it)
         });
         chosen.count() as u32
     }
 
     /// How many addresses of a pool somebody alone has and gives up for another of this family. What
     /// it gives up already counts until it is free, or moves would add up.
-    fn replaced(&self, claim: &Claim, slot: &Slot, family: Family) -> u32 {
-        let holds = self.ledger.holds(&claim.holder.uid).iter();
+    fn replaced(&self, request: &AddressRequest, slot: &Slot, family: Family) -> u32 {
+        let holds = self.ledger.holds(&request.holder.uid).iter();
         let replaced = holds.filter(|hold| {
             hold.leave.is_none()
                 && Family::of(hold.address) == family
@@ -225,21 +232,21 @@ impl View<'_> {
     /// The address that a pool has for somebody: one that is shared under its key, else the lowest.
     pub(super) fn pick(
         &self,
-        claim: &Claim,
+        request: &AddressRequest,
         pool: &str,
         family: Family,
         plan: &Plan,
     ) -> Result<IpAddr, Refusal> {
         let slot = self.ledger.pools.get(pool).ok_or(Refusal::NoSuchPool)?;
         slot.usable()?;
-        slot.pool.fits(claim, self.labels(claim)).map_err(Refusal::Unfit)?;
+        slot.pool.fits(request, self.labels(request)).map_err(Refusal::Unfit)?;
         if slot.space(family).is_empty() {
             return Err(Refusal::NoFamily(family));
         }
-        if let Some(sharing) = &claim.sharing {
+        if let Some(sharing) = &request.sharing {
             let shared = self.ledger.shared(&sharing.key);
             let across = slot.pool.sharing_across_namespaces;
-            let near = |holder: &Holder| holder.holder.key.namespace == *claim.namespace();
+            let near = |holder: &Holder| holder.holder.key.namespace == *request.namespace();
             let mut shared = shared
                 .filter(|it| {
                     Family::of(*it) == family && self.pool_name(*it) == Some(&slot.pool.name)
@@ -249,40 +256,41 @@ impl View<'_> {
                 })
                 .take(MOST_SHARED_TRIED);
             let named = Some(&slot.pool.name);
-            if let Some(address) = shared.find(|it| self.grantable(claim, *it, named, plan).is_ok())
+            if let Some(address) =
+                shared.find(|it| self.grantable(request, *it, named, plan).is_ok())
             {
                 return Ok(address);
             }
         }
-        quota(slot, claim, self.so_far(claim, slot, family, plan) + 1, 0)?;
+        quota(slot, request, self.so_far(request, slot, family, plan) + 1, 0)?;
         slot.space(family).lowest().ok_or(Refusal::Exhausted(family))
     }
 }
 
 /// Whether somebody is to share an address under other terms than it was given.
-fn has_edited(seat: &Seat, recorded: &Holder) -> bool {
-    let terms = terms(&seat.claim);
-    let traffic = seat.claim.sharing.as_ref().map(|it| (it.local_only, &it.selector));
-    let accepted = seat.accepted.as_ref().map(|(local, selector)| (*local, selector));
+fn has_edited(requester: &Requester, recorded: &Holder) -> bool {
+    let terms = terms(&requester.request);
+    let traffic = requester.request.sharing.as_ref().map(|it| (it.local_only, &it.selector));
+    let accepted = requester.accepted.as_ref().map(|(local, selector)| (*local, selector));
     recorded.key.as_ref() != terms.key
         || recorded.ports != terms.ports
         || accepted.is_some_and(|accepted| Some(accepted) != traffic)
 }
 
-pub(super) fn terms(claim: &Claim) -> Terms<'_> {
-    let sharing = claim.sharing.as_ref();
+pub(super) fn terms(request: &AddressRequest) -> Terms<'_> {
+    let sharing = request.sharing.as_ref();
     Terms {
-        namespace: claim.namespace(),
+        namespace: request.namespace(),
         key: sharing.map(|it| &it.key),
-        load_balancer: claim.load_balancer.as_ref(),
+        load_balancer: request.load_balancer.as_ref(),
         ports: sharing.filter(|it| it.ports.len() <= MOST_PORTS).map_or(&[], |it| &it.ports),
         traffic: sharing.map(Traffic::of),
     }
 }
 
-fn quota(slot: &Slot, claim: &Claim, more: u32, less: u32) -> Result<(), Refusal> {
+fn quota(slot: &Slot, request: &AddressRequest, more: u32, less: u32) -> Result<(), Refusal> {
     let Some(quota) = slot.pool.per_namespace_quota else { return Ok(()) };
-    let Some(namespace) = claim.tenant() else { return Ok(()) };
+    let Some(namespace) = request.tenant() else { return Ok(()) };
     let held = slot.held_by(namespace).saturating_sub(less);
     if more == 0 || held.saturating_add(more) <= quota {
         return Ok(());

@@ -161,7 +161,7 @@ impl Ledger {
                 hold.confirmed |= has(&entry.recorded);
             }
         }
-        // Who left may ask for it anew.
+        // A holder that left may ask for it again.
         let stays = |it: &Holder| {
             let recorded = entry.recorded.as_ref();
             recorded.is_some_and(|(content, _)| content.has(&it.holder.uid))
@@ -193,7 +193,7 @@ impl Ledger {
         }
     }
 
-    /// Who waits to share an address looks again: those who have it may allow more than before.
+    /// Enqueues the requesters that wait to share an address: its holders may allow more than before.
     pub(super) fn invite(&mut self, address: IpAddr) {
         let Some(entry) = self.entries.get(&address) else { return };
         if let Some(key) = entry.mark.key.clone() {

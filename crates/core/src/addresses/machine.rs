@@ -1,16 +1,17 @@
 //! The machine itself: takes events into the books, and when asked decides for all whom they touch, the
 //! oldest first. What it decides is in the modules beside it.
 
-use super::claim::Labels;
 use super::entry::Entry;
 use super::ledger::Ledger;
 use super::pools::Pools;
-use super::record::{Age, Content, HolderKind, HolderRef, Who};
-use super::seat::Seat;
+use super::record::{Age, Content, HolderKey, HolderKind, HolderRef};
+use super::request::Labels;
+use super::requester::Requester;
 use super::verdict::{Decision, Notice};
 use super::waiters::Wait;
 use super::{Answer, Changes, Config, Kind, Namespaces, WriteId};
 use crate::objects::{Timestamp, Version};
+use crate::relist::{Epoch, Relist};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -36,14 +37,13 @@ pub(super) enum Deadline {
 #[derive(Debug, Default)]
 pub struct Addresses {
     pub(super) grace: Timestamp,
-    pub(super) listed: [bool; Kind::ALL.len()],
-    pub(super) epochs: [u64; Kind::ALL.len()],
+    pub(super) relists: [Relist; Kind::ALL.len()],
     /// Whether a list of Addresses is being told.
     pub(super) listing_addresses: bool,
     pub(super) ledger: Ledger,
-    pub(super) seats: FxHashMap<Who, Seat>,
+    pub(super) requesters: FxHashMap<HolderKey, Requester>,
     pub(super) namespaces: Namespaces,
-    pub(super) nodes: BTreeMap<Arc<str>, (Vec<IpAddr>, u64)>,
+    pub(super) nodes: BTreeMap<Arc<str>, (Vec<IpAddr>, Epoch)>,
     pub(super) answers: FxHashMap<Arc<str>, Answer>,
     pub(super) by_name: FxHashMap<Arc<str>, BTreeSet<Age>>,
     /// What is still served for somebody, by uid.
@@ -65,7 +65,7 @@ pub struct Addresses {
     pub(super) next_id: u64,
     /// The last versions of objects that were deleted, until the watch has told of it, each with the list
     /// during or before which that was.
-    pub(super) tombstones: FxHashMap<IpAddr, (Version, u64)>,
+    pub(super) tombstones: FxHashMap<IpAddr, (Version, Epoch)>,
     pub(super) visited: u64,
 }
 
@@ -77,7 +77,7 @@ impl Addresses {
 
     /// Whether every kind has been told once. Before, nothing is decided.
     pub fn synced(&self) -> bool {
-        self.listed.iter().all(|listed| *listed)
+        self.relists.iter().all(Relist::is_listed)
     }
 
     /// When it should be asked again although nothing happens: a rest or grace ends, a failed write
@@ -118,13 +118,13 @@ impl Addresses {
 
     /// What was last said of a holder.
     pub fn decision(&self, holder: &HolderRef) -> Option<&Decision> {
-        self.seat_of(holder)?.published.as_deref()
+        self.requester_of(holder)?.published.as_deref()
     }
 
     /// Whether nobody has or wants anything, and nothing of it is left.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.seats.is_empty()
+        self.requesters.is_empty()
             && self.ledger.is_empty()
             && self.answers.is_empty()
             && self.by_name.is_empty()
@@ -175,7 +175,7 @@ impl Addresses {
     fn decide_all(&mut self, now: Timestamp) {
         let mut queue: BTreeSet<(bool, Age)> = BTreeSet::new();
         loop {
-            self.hear_the_ledger();
+            self.requeue_touched();
             // First: what those still had who are gone keeps nobody from what it shows.
             self.release_gone(now);
             self.settle_uses();
@@ -209,21 +209,21 @@ impl Addresses {
     fn decide_alone(&mut self, age: &Age, now: Timestamp) {
         self.decide(age, now);
         // It has just been decided for: what that changed for itself is no news.
-        if let Some(seat) = self.seats.get(&age.who) {
-            self.ledger.touched.retain(|holder| holder.uid != *seat.uid());
+        if let Some(requester) = self.requesters.get(&age.holder) {
+            self.ledger.touched.retain(|holder| holder.uid != *requester.uid());
         }
     }
 
     fn adopts(&self, age: &Age) -> bool {
-        let seat = self.seats.get(&age.who);
-        seat.is_some_and(|seat| self.view().adopts(seat))
+        let requester = self.requesters.get(&age.holder);
+        requester.is_some_and(|requester| self.view().adopts(requester))
     }
 
     /// Those who have something else than before are decided for again, wherever they are now.
-    fn hear_the_ledger(&mut self) {
+    fn requeue_touched(&mut self) {
         for holder in take(&mut self.ledger.touched) {
-            if let Some(seat) = self.seat_of(&holder) {
-                self.dirty.insert(seat.claim.age());
+            if let Some(requester) = self.requester_of(&holder) {
+                self.dirty.insert(requester.request.age());
             } else if self.gone.contains(&holder.uid) {
                 self.to_bury.insert(holder.uid);
             } else if !self.ledger.holds(&holder.uid).is_empty() {
@@ -238,7 +238,7 @@ impl Addresses {
         const AGAIN: Timestamp = 30;
         let mut ask = Vec::new();
         for holder in take(&mut self.strangers) {
-            let unknown = self.seat_of(&holder).is_none() && !self.gone.contains(&holder.uid);
+            let unknown = self.requester_of(&holder).is_none() && !self.gone.contains(&holder.uid);
             if unknown && !self.ledger.holds(&holder.uid).is_empty() {
                 self.deadlines.insert((now + AGAIN, Deadline::Stranger(holder.clone())));
                 ask.push(holder);
@@ -268,6 +268,6 @@ fn is_free(wait: &Wait, pools: &Pools, entries: &BTreeMap<IpAddr, Entry>) -> boo
 }
 
 /// Labels of a Namespace are as they were.
-pub(super) fn same_labels(old: Option<&(Labels, u64)>, new: &Labels) -> bool {
+pub(super) fn same_labels(old: Option<&(Labels, Epoch)>, new: &Labels) -> bool {
     old.is_some_and(|(old, _)| old == new)
 }

@@ -1,8 +1,8 @@
 //! A pool as its administrator describes it, and who may have addresses of it. Which of its addresses
 //! are free is not known here.
 
-use super::claim::{Claim, Labels, Scope};
 use super::range::{Range, RangeError};
+use super::request::{AddressRequest, Labels, Scope};
 use crate::dns::is_under;
 use crate::objects::{LabelSelector, Timestamp};
 use std::net::IpAddr;
@@ -21,13 +21,13 @@ pub struct Pool {
     pub ranges: Vec<Range>,
     /// Entries that could not be read.
     pub refused: Vec<RangeError>,
-    /// Who can reach its addresses. None: they serve either.
+    /// Which clients can reach its addresses. None: they serve either scope.
     pub scope: Option<Scope>,
     /// Whether those who ask for nothing in particular may get an address of it.
     pub auto_assign: bool,
     /// Whether IPv4 addresses that end in .0 or .255 are left out.
     pub avoid_buggy: bool,
-    /// Who may have its addresses.
+    /// Which requesters may have its addresses.
     pub allocate_to: AllocateTo,
     /// How many of its addresses one namespace may hold.
     pub per_namespace_quota: Option<u32>,
@@ -39,7 +39,7 @@ pub struct Pool {
     pub reuse_after: Timestamp,
 }
 
-/// Who may have addresses of a pool. What is left out does not restrict.
+/// Which requesters may have addresses of a pool. What is left out does not restrict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllocateTo {
     /// The lowest number above 0 is tried first, 0 after all others.
@@ -83,13 +83,17 @@ impl Pool {
 
     /// Whether somebody may have addresses of it. A namespace whose labels are not known is in no
     /// selector.
-    pub(super) fn fits(&self, claim: &Claim, namespace: Option<&Labels>) -> Result<(), Unfit> {
-        if let (Some(pool), Some(wanted)) = (self.scope, claim.scope)
+    pub(super) fn fits(
+        &self,
+        request: &AddressRequest,
+        namespace: Option<&Labels>,
+    ) -> Result<(), Unfit> {
+        if let (Some(pool), Some(wanted)) = (self.scope, request.scope)
             && pool != wanted
         {
             return Err(Unfit::Scope);
         }
-        let Some(tenant) = claim.tenant() else { return Ok(()) };
+        let Some(tenant) = request.tenant() else { return Ok(()) };
         let to = &self.allocate_to;
         let anywhere = to.namespaces.is_empty() && to.namespace_selectors.is_empty();
         let selected = |labels: &Labels| to.namespace_selectors.iter().any(|it| it.matches(labels));
@@ -98,7 +102,7 @@ impl Pool {
             return Err(Unfit::Namespace);
         }
         let services = &to.service_selectors;
-        if !(services.is_empty() || services.iter().any(|it| it.matches(&claim.labels))) {
+        if !(services.is_empty() || services.iter().any(|it| it.matches(&request.labels))) {
             return Err(Unfit::Labels);
         }
         Ok(())
@@ -172,24 +176,24 @@ mod tests {
     fn a_service_must_fit_one_service_selector() {
         let mut pool = pool("p", &[]);
         pool.allocate_to.service_selectors = vec![selector("app", "web"), selector("app", "api")];
-        let mut claim = service("shop/web");
-        assert_eq!(pool.fits(&claim, None), Err(Unfit::Labels));
-        claim.labels = labels("app", "api");
-        assert_eq!(pool.fits(&claim, None), Ok(()));
+        let mut request = service("shop/web");
+        assert_eq!(pool.fits(&request, None), Err(Unfit::Labels));
+        request.labels = labels("app", "api");
+        assert_eq!(pool.fits(&request, None), Ok(()));
     }
 
     #[test]
     fn scopes_must_be_equal_where_both_are_told() {
         let mut pool = pool("p", &[]);
-        let mut claim = service("shop/web");
+        let mut request = service("shop/web");
         for (has, wants, fits) in [
             (None, Some(Scope::Internet), Ok(())),
             (Some(Scope::Intranet), None, Ok(())),
             (Some(Scope::Intranet), Some(Scope::Intranet), Ok(())),
             (Some(Scope::Intranet), Some(Scope::Internet), Err(Unfit::Scope)),
         ] {
-            (pool.scope, claim.scope) = (has, wants);
-            assert_eq!(pool.fits(&claim, None), fits);
+            (pool.scope, request.scope) = (has, wants);
+            assert_eq!(pool.fits(&request, None), fits);
         }
     }
 }

@@ -8,6 +8,7 @@ use super::report::{Counts, PoolReport, PoolUse};
 use super::space::Space;
 use super::verdict::Refusal;
 use crate::objects::Family;
+use crate::relist::{Epoch, Relist};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -18,14 +19,14 @@ use std::sync::Arc;
 pub(super) struct Slot {
     pub(super) pool: Arc<Pool>,
     pub(super) used: PoolUse,
-    epoch: u64,
+    epoch: Epoch,
     spaces: [Space; 2],
     held: [(u64, u64); 2],
     by_namespace: FxHashMap<Arc<str>, u32>,
 }
 
 impl Slot {
-    fn new(pool: Pool, epoch: u64) -> Self {
+    fn new(pool: Pool, epoch: Epoch) -> Self {
         let pool = Arc::new(pool);
         let spaces = spaces(&pool);
         let used = PoolUse::Used;
@@ -84,7 +85,6 @@ fn spaces(pool: &Pool) -> [Space; 2] {
 #[derive(Debug, Default)]
 pub(super) struct Pools {
     all: BTreeMap<Arc<str>, Slot>,
-    epoch: u64,
     /// Whether what follows from the pools must be worked out anew.
     stale: bool,
     /// Those that may be tried for anybody, in this order.
@@ -99,28 +99,25 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    pub(super) fn begin(&mut self) {
-        self.epoch += 1;
-    }
-
-    pub(super) fn apply(&mut self, pool: Pool) {
+    pub(super) fn apply(&mut self, pool: Pool, epoch: Epoch) {
         if let Some(slot) = self.all.get_mut(&pool.name) {
-            slot.epoch = self.epoch;
+            slot.epoch = epoch;
             if *slot.pool == pool {
                 return;
             }
         }
         self.stale = true;
-        self.all.insert(pool.name.clone(), Slot::new(pool, self.epoch));
+        self.all.insert(pool.name.clone(), Slot::new(pool, epoch));
     }
 
     pub(super) fn delete(&mut self, name: &str) {
         self.stale |= self.all.remove(name).is_some();
     }
 
-    pub(super) fn sweep(&mut self) {
+    /// Forgets pools that the last list did not deliver.
+    pub(super) fn sweep(&mut self, relist: Relist) {
         let before = self.all.len();
-        self.all.retain(|_, slot| slot.epoch == self.epoch);
+        self.all.retain(|_, slot| !relist.has_missed(slot.epoch));
         self.stale |= self.all.len() != before;
     }
 

@@ -1,12 +1,13 @@
 //! What holders are told: the decision, when it is another one than before. An address is shown from
 //! when it is recorded until it is given up.
 
-use super::claim::Claim;
 use super::machine::Addresses;
 use super::record::{Age, HolderRef};
-use super::seat::Seat;
-use super::verdict::{Decision, Draining, Granted, NoticeKind, Reason, Verdict};
+use super::request::AddressRequest;
+use super::requester::Requester;
+use super::verdict::{Decision, Draining, Granted, NoticeKind, Verdict};
 use crate::objects::{Family, Timestamp};
+use crate::outcome::Reason;
 use std::fmt::{self, Write as _};
 use std::mem::take;
 use std::net::IpAddr;
@@ -28,23 +29,25 @@ impl Addresses {
         age: &Age,
         now: Timestamp,
     ) -> Option<(HolderRef, Option<Arc<Decision>>)> {
-        let seat = self.seats.get(&age.who)?;
-        let new = self.current_decision(seat, now);
-        if seat.published.as_deref() == new.as_ref() || self.is_in_passing(seat, new.as_ref()) {
+        let requester = self.requesters.get(&age.holder)?;
+        let new = self.current_decision(requester, now);
+        if requester.published.as_deref() == new.as_ref()
+            || self.is_in_passing(requester, new.as_ref())
+        {
             return None;
         }
         let new = new.map(Arc::new);
-        let seat = self.seats.get_mut(&age.who)?;
-        let old = std::mem::replace(&mut seat.published, new.clone());
+        let requester = self.requesters.get_mut(&age.holder)?;
+        let old = std::mem::replace(&mut requester.published, new.clone());
         let shown = old.iter().flat_map(|it| {
             it.addresses.iter().map(|it| it.address).chain(it.draining.iter().map(|it| it.address))
         });
         for address in shown {
-            if !seat.unacked.contains(&address) {
-                seat.unacked.push(address);
+            if !requester.unacked.contains(&address) {
+                requester.unacked.push(address);
             }
         }
-        let holder = seat.claim.holder.clone();
+        let holder = requester.request.holder.clone();
         for Granted { address, .. } in old.iter().flat_map(|it| &it.addresses) {
             // What is given up here is had until it is not shown: this was taken from outside.
             if self.ledger.hold(&holder.uid, *address).is_none() {
@@ -57,22 +60,23 @@ impl Addresses {
 
     /// That something is being recorded is told only where it fails: mostly it is over at once, and
     /// each telling is a write.
-    fn is_in_passing(&self, seat: &Seat, new: Option<&Decision>) -> bool {
+    fn is_in_passing(&self, requester: &Requester, new: Option<&Decision>) -> bool {
         let Some(new) = new.filter(|new| new.verdict.reason == Reason::Recording) else {
             return false;
         };
-        let same = match &seat.published {
+        let same = match &requester.published {
             Some(old) => (&old.addresses, &old.draining) == (&new.addresses, &new.draining),
             None => new.addresses.is_empty() && new.draining.is_empty(),
         };
-        let mut entries = seat.targets.iter().flatten().filter_map(|it| self.ledger.entry(*it));
+        let mut entries =
+            requester.targets.iter().flatten().filter_map(|it| self.ledger.entry(*it));
         same && entries.all(|entry| entry.failures == 0)
     }
 
-    fn current_decision(&self, seat: &Seat, now: Timestamp) -> Option<Decision> {
-        let claim = &*seat.claim;
-        let holds = self.ledger.holds(seat.uid());
-        if claim.wants_nothing() {
+    fn current_decision(&self, requester: &Requester, now: Timestamp) -> Option<Decision> {
+        let request = &*requester.request;
+        let holds = self.ledger.holds(requester.uid());
+        if request.wants_nothing() {
             // Nothing is said of those who never had anything.
             let verdict = Verdict::new(Reason::Released, "it asks for no address of a pool");
             return (!holds.is_empty()).then_some(Decision {
@@ -85,32 +89,38 @@ impl Addresses {
             let mut confirmed = holds.iter().filter(|hold| {
                 hold.confirmed && hold.leave.is_none() && Family::of(hold.address) == family
             });
-            let target = seat.targets[family as usize];
+            let target = requester.targets[family as usize];
             let recorded = confirmed.clone().find(|hold| Some(hold.address) == target);
             recorded.or_else(|| confirmed.next()).map(|hold| hold.address)
         };
         let draining = holds.iter().filter(|hold| hold.confirmed).filter_map(|hold| {
-            let until = hold.leave.filter(|_| self.drains(seat, hold, now))?;
+            let until = hold.leave.filter(|_| self.drains(requester, hold, now))?;
             Some(Draining { address: hold.address, until })
         });
         let draining = draining.collect();
         let pool_of = |it: IpAddr| self.ledger.pools.of(it).map(|slot| slot.pool.name.clone());
         // What it has of another family stays until there is something in its place.
-        let others = [Family::V4, Family::V6].into_iter().filter(|it| !seat.families.contains(it));
-        let granted = seat.families.iter().copied().chain(others).filter_map(serves);
+        let others =
+            [Family::V4, Family::V6].into_iter().filter(|it| !requester.families.contains(it));
+        let granted = requester.families.iter().copied().chain(others).filter_map(serves);
         let addresses: Vec<Granted> =
             granted.map(|it| Granted { address: it, pool: pool_of(it) }).collect();
-        let verdict = self.verdict(claim, seat, &addresses);
+        let verdict = self.verdict(request, requester, &addresses);
         Some(Decision { addresses, draining, verdict })
     }
 
-    fn verdict(&self, claim: &Claim, seat: &Seat, addresses: &[Granted]) -> Verdict {
-        if let Some(problem) = &seat.problem {
+    fn verdict(
+        &self,
+        request: &AddressRequest,
+        requester: &Requester,
+        addresses: &[Granted],
+    ) -> Verdict {
+        if let Some(problem) = &requester.problem {
             return problem.clone();
         }
         let mut message = String::with_capacity(48);
         let recorded = |address| addresses.iter().any(|it| it.address == address);
-        for target in seat.targets.iter().flatten().filter(|it| !recorded(**it)) {
+        for target in requester.targets.iter().flatten().filter(|it| !recorded(**it)) {
             let and = if message.is_empty() { "" } else { " and " };
             append(&mut message, format_args!("{and}{target}"));
         }
@@ -125,10 +135,10 @@ impl Addresses {
                 append(&mut message, format_args!(" of pool {pool}"));
             }
         }
-        if let Some(name) = claim.name() {
+        if let Some(name) = request.name() {
             append(&mut message, format_args!(", from {name}"));
         }
-        if let Some(note) = &seat.note {
+        if let Some(note) = &requester.note {
             append(&mut message, format_args!("; {note}"));
         }
         Verdict::new(Reason::Assigned, message)

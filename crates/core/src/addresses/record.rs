@@ -42,8 +42,8 @@ pub struct HolderRef {
 }
 
 impl HolderRef {
-    pub(super) fn who(&self) -> Who {
-        Who { key: self.key.clone(), kind: self.kind }
+    pub(super) fn holder_key(&self) -> HolderKey {
+        HolderKey { key: self.key.clone(), kind: self.kind }
     }
 }
 
@@ -53,24 +53,24 @@ impl fmt::Display for HolderRef {
     }
 }
 
-/// A holder whatever its uid: one that is made anew takes the place of the old one.
+/// A holder by kind and name, whatever its uid: an object that is created again takes the place of the old one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Who {
+pub(super) struct HolderKey {
     pub(super) key: ObjectKey,
     pub(super) kind: HolderKind,
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for HolderKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind, self.key)
     }
 }
 
-/// What those who want something are ordered by: the oldest first, then by name.
+/// The order of requesters: the oldest first, then by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Age {
     pub(super) created: Timestamp,
-    pub(super) who: Who,
+    pub(super) holder: HolderKey,
 }
 
 /// A port in use on an address.
@@ -82,10 +82,10 @@ pub struct Port {
     pub number: u16,
 }
 
-/// Who has an address, and under which terms it was given.
+/// A holder of an address, and the terms under which it was granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Who.
+    /// The object that holds it.
     pub holder: HolderRef,
     /// The ports it uses on the address; sorted. Empty: all of them.
     pub ports: Vec<Port>,
@@ -119,7 +119,7 @@ pub enum AddressState {
 pub struct Content {
     /// The pool that the address is from.
     pub pool: Option<Arc<str>>,
-    /// Who has it, in the order in which they got it.
+    /// Its holders, in the order in which they got it.
     pub holders: Vec<Holder>,
     /// What becomes of it.
     pub state: AddressState,

@@ -21,7 +21,7 @@ pub struct Serving {
     leaving: BTreeMap<Arc<str>, BTreeMap<u64, BTreeSet<HolderRef>>>,
 }
 
-/// Who may be served, whoever planned it.
+/// Holders that may be served, whichever leader planned that.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Inherited {
     /// Where, and who.

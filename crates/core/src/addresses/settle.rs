@@ -2,13 +2,13 @@
 //! given up when its successor is recorded, drained for a grace where there is one, and released when
 //! nothing shows or serves it any more.
 
-use super::choose::{Plan, View, told};
-use super::claim::{Ask, Claim, Families};
+use super::choose::{Plan, View, describe};
 use super::entry::Hold;
 use super::grant::terms;
 use super::machine::{Addresses, Deadline};
-use super::record::{AddressState, Age, Content, Holder, HolderKind, HolderRef, Who};
-use super::seat::Seat;
+use super::record::{AddressState, Age, Content, Holder, HolderKey, HolderKind, HolderRef};
+use super::request::{AddressRequest, Ask, Families};
+use super::requester::Requester;
 use super::verdict::{Cause, Notice, NoticeKind};
 use super::waiters::Wait;
 use crate::objects::{Family, Timestamp};
@@ -18,35 +18,35 @@ use std::sync::Arc;
 impl Addresses {
     /// Decides for one who may want addresses.
     pub(super) fn decide(&mut self, age: &Age, now: Timestamp) {
-        let who = &age.who;
-        let Some(seat) = self.seats.get_mut(who) else { return };
+        let who = &age.holder;
+        let Some(requester) = self.requesters.get_mut(who) else { return };
         self.visited += 1;
-        for wait in std::mem::take(&mut seat.waits) {
+        for wait in std::mem::take(&mut requester.waits) {
             self.ledger.waiters.remove(&wait, age);
         }
-        let Some(seat) = self.seats.get(who) else { return };
-        let plan = self.view().plan(seat);
-        let claim = seat.claim.clone();
+        let Some(requester) = self.requesters.get(who) else { return };
+        let plan = self.view().plan(requester);
+        let request = requester.request.clone();
         self.wait(age, &plan);
-        self.take_targets(&claim, &plan, age, now);
-        self.give_up(&claim, &plan, now);
-        self.await_successors(&claim, &plan, now);
-        if let Some(seat) = self.seats.get_mut(who) {
-            (seat.targets, seat.families) = (plan.targets, plan.families);
-            (seat.problem, seat.note) = (plan.problem, plan.note);
+        self.take_targets(&request, &plan, age, now);
+        self.give_up(&request, &plan, now);
+        self.await_successors(&request, &plan, now);
+        if let Some(requester) = self.requesters.get_mut(who) {
+            (requester.targets, requester.families) = (plan.targets, plan.families);
+            (requester.problem, requester.note) = (plan.problem, plan.note);
         }
-        self.release_unused(&claim, now);
+        self.release_unused(&request, now);
         // While it still has what it may no longer share, its edit is not forgotten.
         let lost = plan.drops.iter().filter(|(_, cause)| matches!(cause, Cause::Sharing(_)));
         let mut lost =
-            lost.filter_map(|(address, _)| self.ledger.hold(&claim.holder.uid, *address));
+            lost.filter_map(|(address, _)| self.ledger.hold(&request.holder.uid, *address));
         if lost.next().is_none()
-            && claim.ask.is_ok()
-            && let Some(seat) = self.seats.get_mut(who)
+            && request.ask.is_ok()
+            && let Some(requester) = self.requesters.get_mut(who)
         {
-            let now = claim.sharing.as_ref().map(|it| (it.local_only, it.selector.clone()));
-            if std::mem::replace(&mut seat.accepted, now.clone()) != now {
-                let held = self.ledger.holds(&claim.holder.uid).iter().map(|hold| hold.address);
+            let now = request.sharing.as_ref().map(|it| (it.local_only, it.selector.clone()));
+            if std::mem::replace(&mut requester.accepted, now.clone()) != now {
+                let held = self.ledger.holds(&request.holder.uid).iter().map(|hold| hold.address);
                 held.collect::<Vec<_>>().into_iter().for_each(|it| self.ledger.invite(it));
             }
         }
@@ -56,7 +56,7 @@ impl Addresses {
     pub(super) fn view(&self) -> View<'_> {
         View {
             ledger: &self.ledger,
-            seats: &self.seats,
+            requesters: &self.requesters,
             namespaces: &self.namespaces,
             answers: &self.answers,
         }
@@ -72,18 +72,18 @@ impl Addresses {
         } else {
             self.unserved.remove(age);
         }
-        if let Some(seat) = self.seats.get_mut(&age.who) {
-            seat.waits = waits;
+        if let Some(requester) = self.requesters.get_mut(&age.holder) {
+            requester.waits = waits;
         }
     }
 
-    fn take_targets(&mut self, claim: &Claim, plan: &Plan, age: &Age, now: Timestamp) {
-        let terms = terms(claim);
-        let uid = &claim.holder.uid;
+    fn take_targets(&mut self, request: &AddressRequest, plan: &Plan, age: &Age, now: Timestamp) {
+        let terms = terms(request);
+        let uid = &request.holder.uid;
         for address in plan.targets.iter().flatten() {
             let Some(hold) = self.ledger.hold_mut(uid, *address) else {
                 let holder = Holder {
-                    holder: claim.holder.clone(),
+                    holder: request.holder.clone(),
                     ports: terms.ports.to_vec(),
                     key: terms.key.cloned(),
                     load_balancer: terms.load_balancer.cloned(),
@@ -96,16 +96,16 @@ impl Addresses {
                 self.ledger.to_write.insert(*address);
             }
             let mine = self.ledger.held(*address).and_then(|held| held.holder(uid));
-            let Some(mine) = mine.filter(|_| claim.ask.is_ok()) else { continue };
+            let Some(mine) = mine.filter(|_| request.ask.is_ok()) else { continue };
             let load_balancer = self.recorded_at(*address, mine, terms.load_balancer).cloned();
             let (ports, key) = (terms.ports.to_vec(), terms.key.cloned());
             if (&mine.ports, &mine.key, &mine.load_balancer) == (&ports, &key, &load_balancer) {
                 continue;
             }
-            if self.view().clashes_with_unknown(claim, *address) {
+            if self.view().clashes_with_unknown(request, *address) {
                 self.ledger.waiters.add(Wait::Address(*address), age.clone());
-                if let Some(seat) = self.seats.get_mut(&age.who) {
-                    seat.waits.push(Wait::Address(*address));
+                if let Some(requester) = self.requesters.get_mut(&age.holder) {
+                    requester.waits.push(Wait::Address(*address));
                 }
             } else {
                 self.ledger.amend(*address, |content| {
@@ -120,16 +120,19 @@ impl Addresses {
     }
 
     /// What is no target is left, as soon as its successor is recorded.
-    fn give_up(&mut self, claim: &Claim, plan: &Plan, now: Timestamp) {
-        let uid = claim.holder.uid.clone();
+    fn give_up(&mut self, request: &AddressRequest, plan: &Plan, now: Timestamp) {
+        let uid = request.holder.uid.clone();
         let kept = |hold: &&Hold| plan.targets.contains(&Some(hold.address));
         let holds = self.ledger.holds(&uid).iter().filter(|hold| !kept(hold));
         let holds: Vec<Hold> = holds.cloned().collect();
         let mut replaced: [Option<(IpAddr, Cause)>; 2] = [None, None];
-        let had = self.seats.get(&claim.who()).map_or([None; 2], |seat| seat.targets);
+        let had = self
+            .requesters
+            .get(&request.holder_key())
+            .map_or([None; 2], |requester| requester.targets);
         for hold in &holds {
             let family = Family::of(hold.address) as usize;
-            let target = successor(claim, &plan.targets, plan.families, hold.address);
+            let target = successor(request, &plan.targets, plan.families, hold.address);
             if let Some(until) = hold.leave {
                 // A grace is for one who moved, not for one who may no longer have it at all.
                 let over = target.is_none()
@@ -144,7 +147,7 @@ impl Addresses {
             }
             let cause = match plan.drop_of(hold.address) {
                 Some(cause) => cause.clone(),
-                None => self.why_moved(claim, target),
+                None => self.why_moved(request, target),
             };
             let recorded = target.is_some_and(|it| self.ledger.is_recorded(it, &uid));
             let at_once = matches!(cause, Cause::Sharing(_) | Cause::Family);
@@ -171,31 +174,31 @@ impl Addresses {
             }
             self.ledger.to_write.insert(hold.address);
             if until > now {
-                self.deadlines.insert((until, Deadline::Holder(claim.age())));
+                self.deadlines.insert((until, Deadline::Holder(request.age())));
             }
             if hold.confirmed && recorded {
                 replaced[family] = Some((hold.address, cause));
-            } else if hold.confirmed && claim.wants_nothing() {
+            } else if hold.confirmed && request.wants_nothing() {
                 let message =
                     format!("gave up {}: it no longer asks for an address of a pool", hold.address);
-                self.tell(&claim.holder, NoticeKind::AddressReleased, message);
+                self.tell(&request.holder, NoticeKind::AddressReleased, message);
             } else if hold.confirmed {
                 let message = format!("lost {}: {cause}", hold.address);
-                self.tell(&claim.holder, NoticeKind::AddressLost, message);
+                self.tell(&request.holder, NoticeKind::AddressLost, message);
             }
         }
-        self.tell_of_targets(claim, plan, replaced);
+        self.tell_of_targets(request, plan, replaced);
     }
 
     /// The grace of one whose successor came late, because an agent was away, begins when that is shown:
     /// those who know the old address have had no time to learn of the new one.
-    fn await_successors(&mut self, claim: &Claim, plan: &Plan, now: Timestamp) {
-        let uid = &claim.holder.uid;
-        let shown = |address: IpAddr| claim.status.contains(&address);
+    fn await_successors(&mut self, request: &AddressRequest, plan: &Plan, now: Timestamp) {
+        let uid = &request.holder.uid;
+        let shown = |address: IpAddr| request.status.contains(&address);
         let leaving = self.ledger.holds(uid).iter().filter(|hold| hold.leave.is_some());
         let leaving: Vec<IpAddr> = leaving.map(|hold| hold.address).collect();
         for address in leaving {
-            let next = successor(claim, &plan.targets, plan.families, address);
+            let next = successor(request, &plan.targets, plan.families, address);
             let state = self.ledger.held(address).map(|held| held.state);
             let graced = matches!(state, Some(AddressState::Draining { .. }));
             let Some(hold) = self.ledger.hold_mut(uid, address) else { continue };
@@ -206,13 +209,13 @@ impl Addresses {
             if came && graced && hold.leave.is_some_and(|leave| leave < half) {
                 hold.leave = Some(until);
                 self.ledger.to_write.insert(address);
-                self.deadlines.insert((until, Deadline::Holder(claim.age())));
+                self.deadlines.insert((until, Deadline::Holder(request.age())));
             }
         }
     }
 
-    fn why_moved(&self, claim: &Claim, target: Option<IpAddr>) -> Cause {
-        match (&claim.ask, target) {
+    fn why_moved(&self, request: &AddressRequest, target: Option<IpAddr>) -> Cause {
+        match (&request.ask, target) {
             (_, None) => Cause::Asked,
             (Ok(Ask::Name { name, .. }), Some(_)) => Cause::Name(name.clone()),
             (Ok(Ask::Any), Some(_)) => Cause::Spare,
@@ -222,27 +225,27 @@ impl Addresses {
 
     fn tell_of_targets(
         &mut self,
-        claim: &Claim,
+        request: &AddressRequest,
         plan: &Plan,
         mut replaced: [Option<(IpAddr, Cause)>; 2],
     ) {
         for address in plan.targets.iter().flatten() {
             let pool = self.ledger.pools.of(*address).map(|slot| slot.pool.name.clone());
-            let Some(hold) = self.ledger.hold_mut(&claim.holder.uid, *address) else { continue };
+            let Some(hold) = self.ledger.hold_mut(&request.holder.uid, *address) else { continue };
             if !hold.confirmed || std::mem::replace(&mut hold.told, true) {
                 continue;
             }
             let pool = pool.as_deref().unwrap_or_default();
             let replaced = replaced[Family::of(*address) as usize].take();
-            match replaced.or_else(|| self.shown_before(claim, plan, *address)) {
+            match replaced.or_else(|| self.shown_before(request, plan, *address)) {
                 Some((old, cause)) => {
                     let message =
                         format!("changed from {old} to {address} of pool {pool}: {cause}");
-                    self.tell(&claim.holder, NoticeKind::AddressChanged, message);
+                    self.tell(&request.holder, NoticeKind::AddressChanged, message);
                 }
                 None => {
                     let message = format!("assigned {address} of pool {pool}");
-                    self.tell(&claim.holder, NoticeKind::AddressAssigned, message);
+                    self.tell(&request.holder, NoticeKind::AddressAssigned, message);
                 }
             }
         }
@@ -250,13 +253,18 @@ impl Addresses {
 
     /// What the status of somebody shows in place of an address that it has now, where that was not from
     /// here: its load balancer's, or another product's.
-    fn shown_before(&self, claim: &Claim, plan: &Plan, address: IpAddr) -> Option<(IpAddr, Cause)> {
-        let of_family = claim.status.iter().filter(|it| Family::of(**it) == Family::of(address));
+    fn shown_before(
+        &self,
+        request: &AddressRequest,
+        plan: &Plan,
+        address: IpAddr,
+    ) -> Option<(IpAddr, Cause)> {
+        let of_family = request.status.iter().filter(|it| Family::of(**it) == Family::of(address));
         let mut others = of_family.filter(|it| !plan.targets.contains(&Some(**it)));
-        let old = others.find(|it| self.ledger.hold(&claim.holder.uid, **it).is_none())?;
-        let refused = || self.view().grantable(claim, *old, None, plan).err();
-        let cause = match self.why_moved(claim, Some(address)) {
-            Cause::Spare => refused().map_or(Cause::Spare, |it| Cause::NotGranted(told(&[it]))),
+        let old = others.find(|it| self.ledger.hold(&request.holder.uid, **it).is_none())?;
+        let refused = || self.view().grantable(request, *old, None, plan).err();
+        let cause = match self.why_moved(request, Some(address)) {
+            Cause::Spare => refused().map_or(Cause::Spare, |it| Cause::NotGranted(describe(&[it]))),
             cause => cause,
         };
         Some((*old, cause))
@@ -266,19 +274,19 @@ impl Addresses {
         self.notices.push(Notice { holder: holder.clone(), kind, message });
     }
 
-    fn release_unused(&mut self, claim: &Claim, now: Timestamp) {
-        let who = claim.who();
-        let Some(seat) = self.seats.get(&who) else { return };
+    fn release_unused(&mut self, request: &AddressRequest, now: Timestamp) {
+        let who = request.holder_key();
+        let Some(requester) = self.requesters.get(&who) else { return };
         let ended: Vec<IpAddr> = self
             .ledger
-            .holds(&claim.holder.uid)
+            .holds(&request.holder.uid)
             .iter()
             .filter(|hold| hold.leave.is_some_and(|until| until <= now))
             .map(|hold| hold.address)
-            .filter(|it| !seat.shows(*it) && !self.is_served(&claim.holder.uid, *it))
-            .filter(|it| !self.ledger.is_being_recorded(*it, &claim.holder.uid))
+            .filter(|it| !requester.shows(*it) && !self.is_served(&request.holder.uid, *it))
+            .filter(|it| !self.ledger.is_being_recorded(*it, &request.holder.uid))
             .collect();
-        ended.into_iter().for_each(|address| self.release(address, &claim.holder.uid, now));
+        ended.into_iter().for_each(|address| self.release(address, &request.holder.uid, now));
     }
 
     /// Somebody no longer has an address. After the last one it rests.
@@ -327,10 +335,11 @@ impl Addresses {
 
     /// Whether somebody who leaves an address is still to be served there: until its grace is over, and
     /// after that for as long as its status shows this address and not yet the one in its place.
-    pub(super) fn drains(&self, seat: &Seat, hold: &Hold, now: Timestamp) -> bool {
+    pub(super) fn drains(&self, requester: &Requester, hold: &Hold, now: Timestamp) -> bool {
         let Some(until) = hold.leave else { return false };
-        let shown = |address: IpAddr| seat.claim.status.contains(&address);
-        let next = successor(&seat.claim, &seat.targets, seat.families, hold.address);
+        let shown = |address: IpAddr| requester.request.status.contains(&address);
+        let next =
+            successor(&requester.request, &requester.targets, requester.families, hold.address);
         let awaited = || next.is_some_and(|next| next != hold.address && !shown(next));
         until > now || !hold.at_once && shown(hold.address) && awaited()
     }
@@ -341,9 +350,9 @@ impl Addresses {
         if self.is_served(&holder.uid, address) {
             return true;
         }
-        let Some(seat) = self.seat_of(holder) else { return false };
-        let hold = self.ledger.hold(seat.uid(), address);
-        seat.targets.contains(&Some(address))
+        let Some(requester) = self.requester_of(holder) else { return false };
+        let hold = self.ledger.hold(requester.uid(), address);
+        requester.targets.contains(&Some(address))
             || hold.is_some_and(|hold| hold.leave.is_none_or(|until| until > now))
     }
 
@@ -374,22 +383,22 @@ impl Addresses {
         was.or_else(|| old.next()).or(to)
     }
 
-    pub(super) fn seat_of(&self, holder: &HolderRef) -> Option<&Seat> {
-        let who = Who { key: holder.key.clone(), kind: holder.kind };
-        self.seats.get(&who).filter(|seat| seat.uid() == &holder.uid)
+    pub(super) fn requester_of(&self, holder: &HolderRef) -> Option<&Requester> {
+        let who = HolderKey { key: holder.key.clone(), kind: holder.kind };
+        self.requesters.get(&who).filter(|requester| requester.uid() == &holder.uid)
     }
 }
 
 /// What takes the place of an address: one of its family. Where the pool decides of the families and has
 /// this one no longer, what it has instead.
 fn successor(
-    claim: &Claim,
+    request: &AddressRequest,
     targets: &[Option<IpAddr>; 2],
     families: &[Family],
     address: IpAddr,
 ) -> Option<IpAddr> {
     let family = Family::of(address);
-    let instead = claim.families == Families::OfPool && !families.contains(&family);
+    let instead = request.families == Families::OfPool && !families.contains(&family);
     let other = || targets.iter().flatten().next().copied().filter(|_| instead);
     targets[family as usize].or_else(other)
 }

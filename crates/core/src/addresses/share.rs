@@ -2,8 +2,8 @@
 //! apart, one namespace unless the pool allows more. Pure functions; the terms compared are those under which
 //! an address was given, so a later edit is the editor's loss.
 
-use super::claim::{Labels, Sharing};
 use super::record::{HolderKind, HolderRef, Port};
+use super::request::{Labels, Sharing};
 use crate::outcome::quote;
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The free addresses of one family of a pool, as a map of gaps. It costs what was taken out of it,
-//! however large the pool, and the lowest free address is the start of the first gap. Who has an
-//! address it does not know.
+//! however large the pool, and the lowest free address is the start of the first gap. It does not
+//! know which object holds an address.
 
 use super::range::{Range, from_number, is_buggy, number};
 use crate::objects::Family;

@@ -2,10 +2,10 @@
 //! nothing and changes nothing; it asks the same questions as [`super::choose`].
 
 use super::choose::{Plan, View};
-use super::claim::{Ask, Claim};
 use super::machine::Addresses;
 use super::pools::Slot;
 use super::record::HolderRef;
+use super::request::{AddressRequest, Ask};
 use crate::objects::Family;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,8 +23,10 @@ impl Addresses {
     /// The pools that come before the one of which somebody has an address, or all of them where it has
     /// none, in the order in which they are looked at. Nothing for one who asks for nothing.
     pub fn passed_over(&self, holder: &HolderRef) -> Vec<PassedOver> {
-        let Some(claim) = self.seat_of(holder).map(|seat| &seat.claim) else { return Vec::new() };
-        let Ok(ask) = &claim.ask else { return Vec::new() };
+        let Some(request) = self.requester_of(holder).map(|requester| &requester.request) else {
+            return Vec::new();
+        };
+        let Ok(ask) = &request.ask else { return Vec::new() };
         let view = self.view();
         let pools = &self.ledger.pools;
         let order = pools.order().iter().filter_map(|name| pools.get(name));
@@ -38,17 +40,23 @@ impl Addresses {
             Ask::Nothing => return Vec::new(),
             _ => order.chain(others).take_while(|slot| !has(slot)),
         };
-        let families = view.wanted(claim);
+        let families = view.wanted(request);
         looked_at
             .map(|slot| PassedOver {
                 pool: slot.pool.name.clone(),
-                why: why(&view, claim, ask, slot, families),
+                why: why(&view, request, ask, slot, families),
             })
             .collect()
     }
 }
 
-fn why(view: &View<'_>, claim: &Claim, ask: &Ask, slot: &Slot, families: &[Family]) -> String {
+fn why(
+    view: &View<'_>,
+    request: &AddressRequest,
+    ask: &Ask,
+    slot: &Slot,
+    families: &[Family],
+) -> String {
     let name = &slot.pool.name;
     let plan = Plan { families: &[], ..Plan::default() };
     if ask.pool().is_some_and(|named| named != name) {
@@ -58,7 +66,7 @@ fn why(view: &View<'_>, claim: &Claim, ask: &Ask, slot: &Slot, families: &[Famil
         Ask::Addresses { addresses, .. } => {
             let inside = |it: &&IpAddr| view.pool_name(**it) == Some(name);
             let refused = addresses.iter().filter(inside).find_map(|address| {
-                view.grantable(claim, *address, ask.pool(), &plan).err().map(|(_, why)| why)
+                view.grantable(request, *address, ask.pool(), &plan).err().map(|(_, why)| why)
             });
             match (refused, addresses.iter().any(|it| inside(&it))) {
                 (Some(refusal), _) => refusal.to_string(),
@@ -72,7 +80,7 @@ fn why(view: &View<'_>, claim: &Claim, ask: &Ask, slot: &Slot, families: &[Famil
         Ask::Any if !slot.pool.auto_assign => slot.passed_by_all().1.to_string(),
         Ask::Nothing | Ask::Any | Ask::Pool(_) | Ask::Name { .. } => {
             let mut refused =
-                families.iter().filter_map(|family| view.pick(claim, name, *family, &plan).err());
+                families.iter().filter_map(|family| view.pick(request, name, *family, &plan).err());
             match (refused.next(), ask) {
                 (Some(refusal), _) => refusal.to_string(),
                 (None, Ask::Name { .. }) => {

@@ -4,7 +4,7 @@
 //! function of objects and records alone; from then on a use that is ignored begins to count only when no Service or
 //! ExternalIP that asks for the address gets it. Uses by Nodes and load balancers always count, and are not kept here.
 
-use super::choose::{Passed, told};
+use super::choose::{Passed, describe};
 use super::entry::User;
 use super::machine::Addresses;
 use super::record::Age;
@@ -24,7 +24,7 @@ const MOST_USES_OF_ALL: usize = 16_384;
 /// So many ignored addresses are named in an Event.
 const MOST_NAMED: usize = 3;
 
-/// Who uses what, by namespace.
+/// The addresses that requesters use without a grant, by namespace.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     /// The addresses that count, of each Service that uses any; the oldest Service first.
@@ -58,7 +58,7 @@ impl Uses {
 
     /// A Service uses other addresses, or is another one.
     fn put(&mut self, age: &Age, old: &[IpAddr], new: &[IpAddr]) {
-        let namespace = &age.who.key.namespace;
+        let namespace = &age.holder.key.namespace;
         self.forget(namespace, old);
         for address in new {
             let users = self.by_address.entry(*address).or_default();
@@ -70,7 +70,7 @@ impl Uses {
 
     /// A Service uses nothing any more. Gives back what counted.
     fn remove(&mut self, age: &Age, old: &[IpAddr]) -> Vec<IpAddr> {
-        let namespace = &age.who.key.namespace;
+        let namespace = &age.holder.key.namespace;
         self.forget(namespace, old);
         let Some(users) = self.counted.get_mut(namespace) else { return Vec::new() };
         let counted = users.remove(age).unwrap_or_default();
@@ -130,12 +130,12 @@ struct Found {
 impl Addresses {
     /// A tenant's Service uses other addresses than before. Nothing is decided yet.
     pub(super) fn put_uses(&mut self, age: &Age, old: &[IpAddr], new: &[IpAddr]) {
-        let (old, new) = (few(old), few(new));
+        let (old, new) = (first_uses(old), first_uses(new));
         match (old.is_empty(), new.is_empty()) {
             (true, true) => {}
             (_, false) => self.ledger.uses.put(age, old, new),
             (false, true) => {
-                let user = User::Tenant(age.who.clone());
+                let user = User::Tenant(age.holder.clone());
                 for address in self.ledger.uses.remove(age, old) {
                     self.ledger.remove_user(address, &user);
                 }
@@ -195,9 +195,9 @@ impl Addresses {
         let labels = self.namespaces.get(namespace).map(|(labels, _)| labels);
         let mut all = Vec::new();
         for (age, before) in users {
-            let Some(seat) = self.seats.get(&age.who) else { continue };
+            let Some(requester) = self.requesters.get(&age.holder) else { continue };
             let mut found = Found::default();
-            for &address in few(&seat.claim.uses) {
+            for &address in first_uses(&requester.request.uses) {
                 let Some(slot) = pools.of(address).filter(|slot| slot.usable().is_ok()) else {
                     continue;
                 };
@@ -208,7 +208,7 @@ impl Addresses {
                     continue;
                 }
                 left -= 1;
-                if let Err(unfit) = slot.pool.fits(&seat.claim, labels) {
+                if let Err(unfit) = slot.pool.fits(&requester.request, labels) {
                     found.ignored.push(ignore(Refusal::Unfit(unfit)));
                     continue;
                 }
@@ -224,7 +224,7 @@ impl Addresses {
                         found.ignored.push(ignore(Refusal::Resting(address)));
                         continue;
                     }
-                    if !last && seat.ignored.binary_search(&address).is_ok() {
+                    if !last && requester.ignored.binary_search(&address).is_ok() {
                         found.deferred = true;
                         continue;
                     }
@@ -248,7 +248,7 @@ impl Addresses {
                 taken.insert(address);
                 found.counted.push(address);
             }
-            let more = seat.claim.uses.get(MOST_USES).filter(|it| pools.of(**it).is_some());
+            let more = requester.request.uses.get(MOST_USES).filter(|it| pools.of(**it).is_some());
             found.ignored.extend(more.map(|address| {
                 let pool = pools.of(*address).map(|slot| slot.pool.name.clone());
                 (*address, (pool, Refusal::TooManyUses(MOST_USES)))
@@ -259,10 +259,10 @@ impl Addresses {
     }
 
     fn count_uses(&mut self, age: &Age, new: Vec<IpAddr>) {
-        let users = self.ledger.uses.counted.get_mut(&age.who.key.namespace);
+        let users = self.ledger.uses.counted.get_mut(&age.holder.key.namespace);
         let Some(counted) = users.and_then(|users| users.get_mut(age)) else { return };
         let old = std::mem::replace(counted, new.clone());
-        let user = User::Tenant(age.who.clone());
+        let user = User::Tenant(age.holder.clone());
         // Both are in order.
         for address in old.iter().filter(|it| new.binary_search(it).is_err()) {
             self.ledger.remove_user(*address, &user);
@@ -274,9 +274,9 @@ impl Addresses {
 
     /// A Service is told once of each address that it uses and that does not count.
     fn tell_ignored(&mut self, age: &Age, ignored: Vec<(IpAddr, Passed)>) {
-        let Some(seat) = self.seats.get_mut(&age.who) else { return };
+        let Some(requester) = self.requesters.get_mut(&age.holder) else { return };
         let now: Vec<IpAddr> = ignored.iter().map(|(address, _)| *address).collect();
-        let before = std::mem::replace(&mut seat.ignored, now.clone());
+        let before = std::mem::replace(&mut requester.ignored, now.clone());
         if now.iter().all(|it| before.binary_search(it).is_ok()) {
             return;
         }
@@ -297,13 +297,13 @@ impl Addresses {
         let _ = write!(
             message,
             " in externalIPs or status is ignored, no pool gives it: {}",
-            told(&why)
+            describe(&why)
         );
-        let holder = seat.claim.holder.clone();
+        let holder = requester.request.holder.clone();
         self.tell(&holder, NoticeKind::AddressIgnored, message);
     }
 }
 
-fn few(uses: &[IpAddr]) -> &[IpAddr] {
+fn first_uses(uses: &[IpAddr]) -> &[IpAddr] {
     &uses[..uses.len().min(MOST_USES)]
 }

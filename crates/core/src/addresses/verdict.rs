@@ -2,61 +2,18 @@
 //! one word for programs, messages sentences for people; both depend on the state alone, so that
 //! nothing is told twice.
 
-use super::claim::Claim;
 use super::pool::Unfit;
 use super::record::{HolderKind, HolderRef, Port};
+use super::request::AddressRequest;
 use super::share::Clash;
 use super::waiters::Wait;
 use crate::announce::{Announcement, Severity};
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::objects::{Family, Timestamp};
-use crate::outcome::quote;
+use crate::outcome::{Reason, quote};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// Why somebody has what it has. Each is the reason of a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
-    /// It has all that it asks for.
-    Assigned,
-    /// Addresses are chosen and are being recorded.
-    Recording,
-    /// It no longer asks for an address; what it had is being given up.
-    Released,
-    /// What it asks for cannot be read.
-    BadValue,
-    /// The pool that it names does not exist.
-    PoolNotFound,
-    /// The pool that it names is not used: it overlaps an older one, or is being deleted.
-    PoolNotUsed,
-    /// It may not have addresses of the pool.
-    NotAllowed,
-    /// The namespace has as many addresses of the pool as it may have.
-    QuotaReached,
-    /// The address that it asks for is in no pool, or not in the one that it names.
-    NotInPool,
-    /// Somebody else has the address that it asks for.
-    AddressTaken,
-    /// It asks for an address of a family that it does not have.
-    WrongFamily,
-    /// There is no pool, or none that those who name none may use.
-    NoPool,
-    /// No pool that it may use has a free address.
-    PoolsExhausted,
-    /// Its name has not been looked up yet.
-    NamePending,
-    /// Its name could not be looked up.
-    NameFailed,
-    /// Its name resolves to no address that it may have.
-    NameUnusable,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
 
 /// What somebody has and is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -313,12 +270,12 @@ impl Refusal {
     }
 
     /// What would make it worth while to ask again. Changes of pools and namespaces always do.
-    pub(super) fn waits(&self, pool: Option<&Arc<str>>, claim: &Claim) -> Option<Wait> {
+    pub(super) fn waits(&self, pool: Option<&Arc<str>>, request: &AddressRequest) -> Option<Wait> {
         match self {
             Self::Exhausted(family) => pool.map(|pool| Wait::Space(pool.clone(), *family)),
             Self::Quota { moves, .. } => pool.map(|pool| {
                 let wait = if *moves { Wait::Move } else { Wait::Quota };
-                wait(pool.clone(), claim.namespace().clone())
+                wait(pool.clone(), request.namespace().clone())
             }),
             Self::Foreign(address, _)
             | Self::Clash(address, _)

@@ -1,5 +1,5 @@
-//! Who waits for what, the oldest first. When something becomes free only those who wait for it are
-//! looked at, one after the other, until it is gone again.
+//! What requesters wait for, the oldest first. When an address becomes free, only the requesters that wait for it are
+//! looked at, one after the other, until it is taken again.
 
 use super::record::Age;
 use crate::objects::Family;
@@ -89,12 +89,12 @@ impl Waiters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::addresses::record::{HolderKind, Who};
+    use crate::addresses::record::{HolderKey, HolderKind};
     use crate::key::ObjectKey;
 
     fn age(created: i64) -> Age {
-        let who = Who { key: ObjectKey::new("shop", "web"), kind: HolderKind::Service };
-        Age { created, who }
+        let who = HolderKey { key: ObjectKey::new("shop", "web"), kind: HolderKind::Service };
+        Age { created, holder: who }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What a Service says of addresses, as far as its kind's other values do not say it. `bowline-api`
 //! reads it; whether it counts follows from where the Service is, which [`crate::planner`] knows.
 
-use super::claim::{Ask, Families, Labels, Sharing};
 use super::record::Port;
+use super::request::{Ask, Families, Labels, Sharing};
 use crate::objects::{Family, Service};
 use crate::outcome::Problem;
 use std::net::IpAddr;

@@ -112,7 +112,7 @@ impl Addresses {
 
     fn has_stranger(&self, address: IpAddr) -> bool {
         let mut holders = self.ledger.held(address).into_iter().flat_map(|held| &held.holders);
-        holders.any(|it| self.seat_of(&it.holder).is_none())
+        holders.any(|it| self.requester_of(&it.holder).is_none())
     }
 
     /// A write was answered.
@@ -120,7 +120,7 @@ impl Addresses {
         let Some(address) = self.in_flight.remove(&id) else { return };
         let Some(entry) = self.ledger.entries.get_mut(&address) else { return };
         let Some(sent) = entry.sent.take_if(|sent| sent.id == id) else { return };
-        entry.epoch = self.epochs[Kind::Address as usize];
+        entry.epoch = self.relists[Kind::Address as usize].epoch();
         // What failed has told nothing either.
         entry.doubt |= sent.unseen || sent.unsure && matches!(result, Written::Failed);
         entry.answered_in_list |= self.listing_addresses;
@@ -196,7 +196,7 @@ impl Addresses {
                 self.ledger.believe_record(address);
             }
             (Some(known), _) => {
-                let epoch = self.epochs[Kind::Address as usize];
+                let epoch = self.relists[Kind::Address as usize].epoch();
                 self.tombstones.insert(address, (known.clone(), epoch));
                 self.ledger.set_recorded(address, None);
             }
@@ -214,7 +214,7 @@ impl Addresses {
     fn bury_record(&mut self, address: IpAddr, gone: bool) {
         let entry = self.ledger.entry(address).filter(|_| gone);
         if let Some((_, known)) = entry.and_then(|entry| entry.recorded.as_ref()) {
-            let epoch = self.epochs[Kind::Address as usize];
+            let epoch = self.relists[Kind::Address as usize].epoch();
             self.tombstones.insert(address, (known.clone(), epoch));
         }
     }

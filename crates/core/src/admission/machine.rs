@@ -5,6 +5,7 @@ use super::plan::{Age, Plan, Wants, plan};
 use super::{Changes, Decision, Kind, LoadBalancer, Seat, Write, WriteId};
 use crate::key::ConsumerRef;
 use crate::objects::{Timestamp, Version};
+use crate::relist::{Epoch, Relist};
 use crate::resources::Amounts;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) recorded: Option<LoadBalancer>,
-    pub(super) epoch: u64,
+    pub(super) epoch: Epoch,
     pub(super) wants: Wants,
     /// Uids of those who belong elsewhere and stay here until they have a seat there.
     pub(super) kept: FxHashSet<Arc<str>>,
@@ -46,7 +47,7 @@ pub(super) struct Belongs {
     pub(super) load_balancer: Arc<str>,
     pub(super) keeps: Vec<Arc<str>>,
     pub(super) age: Age,
-    pub(super) epoch: u64,
+    pub(super) epoch: Epoch,
 }
 
 /// Gives seats on load balancers to Services and Ingresses.
@@ -56,8 +57,7 @@ pub(super) struct Belongs {
 /// Before all kinds have been told once it decides nothing.
 #[derive(Debug, Default)]
 pub struct Admission {
-    pub(super) listed: [bool; Kind::ALL.len()],
-    pub(super) epochs: [u64; Kind::ALL.len()],
+    pub(super) relists: [Relist; Kind::ALL.len()],
     pub(super) slots: BTreeMap<Arc<str>, Slot>,
     pub(super) belongs: FxHashMap<ConsumerRef, Belongs>,
     pub(super) dirty: BTreeSet<Arc<str>>,
@@ -82,7 +82,7 @@ impl Admission {
 
     /// Whether every kind has been told once. Before, nothing is decided.
     pub fn synced(&self) -> bool {
-        self.listed.iter().all(|listed| *listed)
+        self.relists.iter().all(Relist::is_listed)
     }
 
     /// When it should be asked again although nothing happens.

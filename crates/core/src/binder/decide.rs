@@ -6,7 +6,7 @@ use super::fit::{PassedOver, Unfit, fill, free, suits};
 use super::machine::{Age, Binder};
 use super::object::{Ask, Claim, ClaimRef, LoadBalancer, NewLoadBalancer, Reclaim, Tie};
 use super::provision::{Unmade, provisioned_name};
-use super::report::{ClaimReport, Phase, Reason};
+use super::report::{ClaimReason, ClaimReport, Phase};
 use crate::key::ObjectKey;
 use crate::objects::Timestamp;
 use crate::outcome::{Problem, quote};
@@ -117,7 +117,7 @@ impl Binder {
 
     /// Whether its load balancer was given up because nobody uses it, and still nobody does.
     pub(super) fn is_idle(&self, claim: &Claim) -> bool {
-        let idle = |report: &ClaimReport| report.reason == Reason::Idle;
+        let idle = |report: &ClaimReport| report.reason == ClaimReason::Idle;
         claim.report.as_ref().is_some_and(idle) && !self.is_wanted(&claim.key)
     }
 
@@ -146,7 +146,7 @@ impl Binder {
             let why = slot.refused.as_ref().map_or_else(String::new, |why| format!(": {why}"));
             let message =
                 format!("load balancer {name} could not be made yet{why}; it is tried again");
-            return Judgement::Say(ClaimReport::pending(Reason::Provisioning, message));
+            return Judgement::Say(ClaimReport::pending(ClaimReason::Provisioning, message));
         };
         if !lb.tie.is_of(claim) {
             // Who has been told where it is stays there.
@@ -155,7 +155,7 @@ impl Binder {
                 Some(why) => {
                     let message =
                         format!("load balancer {name} cannot be bound: {why}; it is tried again");
-                    Judgement::Say(ClaimReport::pending(Reason::Refused, message))
+                    Judgement::Say(ClaimReport::pending(ClaimReason::Refused, message))
                 }
                 None => Judgement::Wait,
             };
@@ -173,7 +173,7 @@ impl Binder {
             phase: Phase::Bound,
             load_balancer: Some(name.clone()),
             capacity: lb.capacity,
-            reason: Reason::Bound,
+            reason: ClaimReason::Bound,
             message: message.into(),
         })
     }
@@ -183,11 +183,11 @@ impl Binder {
         let slot = self.lbs.get(home);
         let Some((slot, lb)) = slot.and_then(|slot| Some((slot, slot.seen.as_ref()?))) else {
             let message = format!("load balancer {home} is gone");
-            return self.lose(claim, home, Reason::LoadBalancerGone, message);
+            return self.lose(claim, home, ClaimReason::LoadBalancerGone, message);
         };
         let taken = |what: &Unfit| {
             let message = format!("it cannot have load balancer {home} back: {what}");
-            self.lose(claim, home, Reason::LoadBalancerTaken, message)
+            self.lose(claim, home, ClaimReason::LoadBalancerTaken, message)
         };
         let tie = slot.want.as_ref().unwrap_or(&lb.tie);
         if tie.is_of(claim) {
@@ -206,7 +206,7 @@ impl Binder {
             let message = format!(
                 "load balancer {home} was removed because nobody used it; one is made when somebody does"
             );
-            return Judgement::Say(ClaimReport::pending(Reason::Idle, message));
+            return Judgement::Say(ClaimReport::pending(ClaimReason::Idle, message));
         }
         match claim.ask.as_ref().map(|ask| suits(ask, lb, false)) {
             Ok(Err(unfit)) => taken(&unfit),
@@ -215,7 +215,13 @@ impl Binder {
     }
 
     /// What it had is lost, once a read has confirmed what the watch says.
-    fn lose(&self, claim: &Claim, home: &Arc<str>, reason: Reason, message: String) -> Judgement {
+    fn lose(
+        &self,
+        claim: &Claim,
+        home: &Arc<str>,
+        reason: ClaimReason,
+        message: String,
+    ) -> Judgement {
         let slot = self.lbs.get(home);
         // What is under way there decides first.
         if slot.is_some_and(|slot| slot.want.is_some()) {
@@ -277,7 +283,7 @@ impl Binder {
         let ask = match checked(claim) {
             Ok(ask) => ask,
             Err(message) => {
-                return Judgement::Say(ClaimReport::pending(Reason::Invalid, message));
+                return Judgement::Say(ClaimReport::pending(ClaimReason::Invalid, message));
             }
         };
         if let Some(name) = &ask.load_balancer {
@@ -285,7 +291,7 @@ impl Binder {
                 Ok(lb) => Judgement::Bind(lb.name.clone()),
                 Err(unfit) => {
                     let message = format!("load balancer {}: {unfit}", quote(name));
-                    Judgement::Say(ClaimReport::pending(Reason::NoMatch, message))
+                    Judgement::Say(ClaimReport::pending(ClaimReason::NoMatch, message))
                 }
             };
         }
@@ -300,8 +306,8 @@ impl Binder {
         }
         let (reason, unmade) = match self.made(claim, ask) {
             Ok(new) => return Judgement::Make(new),
-            Err(unmade @ Unmade::Removing(_)) => (Reason::Removing, unmade),
-            Err(unmade) => (Reason::NoMatch, unmade),
+            Err(unmade @ Unmade::Removing(_)) => (ClaimReason::Removing, unmade),
+            Err(unmade) => (ClaimReason::NoMatch, unmade),
         };
         let passed = self.passed_over(claim, ask, PassedOver::TOLD);
         Judgement::Say(ClaimReport::pending(reason, format!("{passed}; {unmade}")))

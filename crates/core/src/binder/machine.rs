@@ -9,6 +9,7 @@ use super::{Changes, Id, JobKind, Kind, Subject};
 use crate::addresses::Labels;
 use crate::key::ObjectKey;
 use crate::objects::{Timestamp, Version};
+use crate::relist::{Epoch, Relist};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -46,7 +47,7 @@ pub(super) struct LbSlot {
     pub(super) want: Option<Tie>,
     /// It is to be made.
     pub(super) making: Option<NewLoadBalancer>,
-    pub(super) epoch: u64,
+    pub(super) epoch: Epoch,
     pub(super) sent: Option<Sent>,
     pub(super) failures: u32,
     pub(super) retry_at: Timestamp,
@@ -77,7 +78,7 @@ impl LbSlot {
 #[derive(Debug)]
 pub(super) struct ClaimSlot {
     pub(super) seen: Arc<Claim>,
-    pub(super) epoch: u64,
+    pub(super) epoch: Epoch,
     /// What its status is to say. None: nothing else than it does.
     pub(super) report: Option<ClaimReport>,
     pub(super) told_at: Option<Timestamp>,
@@ -112,13 +113,12 @@ pub(super) enum Flight {
 /// decides nothing.
 #[derive(Debug, Default)]
 pub struct Binder {
-    pub(super) listed: [bool; Kind::ALL.len()],
-    pub(super) epochs: [u64; Kind::ALL.len()],
+    pub(super) relists: [Relist; Kind::ALL.len()],
     pub(super) lbs: BTreeMap<Arc<str>, LbSlot>,
     pub(super) claims: BTreeMap<ObjectKey, ClaimSlot>,
-    pub(super) classes: BTreeMap<Arc<str>, (Class, u64)>,
-    pub(super) namespaces: BTreeMap<Arc<str>, (Labels, u64)>,
-    pub(super) wanted: FxHashMap<ObjectKey, (u32, u64)>,
+    pub(super) classes: BTreeMap<Arc<str>, (Class, Epoch)>,
+    pub(super) namespaces: BTreeMap<Arc<str>, (Labels, Epoch)>,
+    pub(super) wanted: FxHashMap<ObjectKey, (u32, Epoch)>,
     /// The namespaces that use load balancers, whether that is recorded or not.
     pub(super) users: FxHashMap<Arc<str>, Vec<Arc<str>>>,
     /// Load balancers that nobody has.
@@ -159,7 +159,7 @@ impl Binder {
 
     /// Whether every kind has been told once. Before, nothing is decided.
     pub fn synced(&self) -> bool {
-        self.listed.iter().all(|listed| *listed)
+        self.relists.iter().all(Relist::is_listed)
     }
 
     /// When it should be asked again although nothing happens.

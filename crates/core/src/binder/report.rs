@@ -21,7 +21,7 @@ pub enum Phase {
 
 /// Why a claim is in its phase: the reason of its condition `Bound`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum ClaimReason {
     /// It has a load balancer.
     Bound,
     /// What it asks for makes no sense or cannot be read.
@@ -42,7 +42,7 @@ pub enum Reason {
     LoadBalancerTaken,
 }
 
-impl Reason {
+impl ClaimReason {
     const ALL: [Self; 9] = [
         Self::Bound,
         Self::Invalid,
@@ -61,7 +61,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for ClaimReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
@@ -77,13 +77,13 @@ pub struct ClaimReport {
     /// What that one can carry.
     pub capacity: Amounts,
     /// Why, for programs.
-    pub reason: Reason,
+    pub reason: ClaimReason,
     /// Why, for people.
     pub message: Arc<str>,
 }
 
 impl ClaimReport {
-    pub(super) fn pending(reason: Reason, message: impl Into<Arc<str>>) -> Self {
+    pub(super) fn pending(reason: ClaimReason, message: impl Into<Arc<str>>) -> Self {
         let (phase, capacity) = (Phase::Pending, Amounts::default());
         Self { phase, load_balancer: None, capacity, reason, message: message.into() }
     }
@@ -98,14 +98,15 @@ impl ClaimReport {
         Announcement {
             object: About::Claim { key: claim.clone(), uid: uid.clone() },
             severity: match self.reason {
-                Reason::Bound | Reason::Provisioning | Reason::Removing | Reason::Idle => {
-                    Severity::Normal
-                }
-                Reason::Invalid
-                | Reason::NoMatch
-                | Reason::Refused
-                | Reason::LoadBalancerGone
-                | Reason::LoadBalancerTaken => Severity::Warning,
+                ClaimReason::Bound
+                | ClaimReason::Provisioning
+                | ClaimReason::Removing
+                | ClaimReason::Idle => Severity::Normal,
+                ClaimReason::Invalid
+                | ClaimReason::NoMatch
+                | ClaimReason::Refused
+                | ClaimReason::LoadBalancerGone
+                | ClaimReason::LoadBalancerTaken => Severity::Warning,
             },
             reason: self.reason.to_string().into(),
             message: self.message.clone(),
@@ -187,9 +188,9 @@ mod tests {
 
     #[test]
     fn reasons_are_read_as_they_are_written() {
-        for reason in Reason::ALL {
-            assert_eq!(Reason::parse(&reason.to_string()), Some(reason));
+        for reason in ClaimReason::ALL {
+            assert_eq!(ClaimReason::parse(&reason.to_string()), Some(reason));
         }
-        assert_eq!(Reason::parse("Else"), None);
+        assert_eq!(ClaimReason::parse("Else"), None);
     }
 }

@@ -188,7 +188,7 @@ impl Binder {
     }
 
     fn written_lb(&mut self, id: Id, name: &Arc<str>, result: Written, now: Timestamp) {
-        let epoch = self.epochs[super::Kind::LoadBalancer as usize];
+        let epoch = self.relists[super::Kind::LoadBalancer as usize].epoch();
         let Some(slot) = self.lbs.get_mut(name) else { return };
         let Some(sent) = slot.sent.take_if(|sent| sent.id == id) else { return };
         self.dirty_lbs.insert(name.clone());
@@ -224,7 +224,7 @@ impl Binder {
     }
 
     fn written_claim(&mut self, id: Id, key: &ObjectKey, result: Written, now: Timestamp) {
-        let epoch = self.epochs[super::Kind::Claim as usize];
+        let epoch = self.relists[super::Kind::Claim as usize].epoch();
         let Some(slot) = self.claims.get_mut(key) else { return };
         let Some(sent) = slot.sent.take_if(|sent| sent.id == id) else { return };
         slot.epoch = epoch;

@@ -8,7 +8,7 @@ use super::text::{ServerName, is_name};
 use super::{Exposed, Port, Service};
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::members::{LeftOut, MOST_MEMBERS, MOST_OF_NAMESPACE, MemberRules, Unfit};
-use crate::objects::{Endpoint as SliceEndpoint, Family, Slice};
+use crate::objects::{self, Family, Slice};
 use crate::outcome::{Problem, Reason, quote};
 use crate::plan::Transport;
 use std::collections::{BTreeMap, BTreeSet};
@@ -428,7 +428,7 @@ fn endpoints(
             slice.ports.iter().filter(|p| *p.name == *port.name && p.transport == port.transport);
         for number in ports.map(|port| port.number) {
             for endpoint in &slice.endpoints {
-                let SliceEndpoint { address, target, .. } = endpoint;
+                let objects::Endpoint { address, target, .. } = endpoint;
                 if Family::of(*address) != service.family {
                     continue;
                 }

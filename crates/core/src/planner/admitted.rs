@@ -1,10 +1,10 @@
 //! Seats on load balancers that count them. The planner says who belongs there and with how much, and plans
 //! those who have a seat; who has one is decided by [`crate::admission`].
 
+use super::consumer::ConsumerKey;
 use super::placement::{
     Ask, Asked, Refusal, allows, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours, place,
 };
-use super::who::Who;
 use super::{Object, Planner};
 use crate::admission::{Decision, Want};
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
@@ -31,8 +31,8 @@ pub struct Read {
 /// What was told of seats, and by whom.
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
-    wants: FxHashMap<Who, Want>,
-    decisions: FxHashMap<Who, (Arc<str>, Decision)>,
+    wants: FxHashMap<ConsumerKey, Want>,
+    decisions: FxHashMap<ConsumerKey, (Arc<str>, Decision)>,
     /// What those have who stay on a load balancer and belong elsewhere.
     stays: FxHashMap<(ConsumerRef, Arc<str>), Amounts>,
 }
@@ -62,7 +62,7 @@ impl Planner {
         told
     }
 
-    fn want(&self, who: &Who) -> Option<Want> {
+    fn want(&self, who: &ConsumerKey) -> Option<Want> {
         let (uid, created, requests, asked) = match who.kind {
             ConsumerKind::Service => {
                 let it = self.service(who)?;
@@ -100,7 +100,7 @@ impl Planner {
 
     /// Whether somebody belongs on a load balancer, or stays there until it can be where it belongs.
     pub fn keeps(&self, consumer: &ConsumerRef, load_balancer: &str) -> bool {
-        let want = self.admitted.wants.get(&Who::of(consumer));
+        let want = self.admitted.wants.get(&ConsumerKey::of(consumer));
         want.filter(|it| it.consumer == *consumer).is_some_and(|it| {
             *it.load_balancer == *load_balancer || it.keeps.iter().any(|lb| **lb == *load_balancer)
         })
@@ -113,12 +113,12 @@ impl Planner {
         let Some(lb) = self.stores.directory.by_name(load_balancer) else { return false };
         let (asked, key, consumer) = match &read.consumer {
             Object::Service(it) if not_ours(it, &self.config).is_none() => {
-                let consumer = Who::service(&it.key).with_uid(&it.uid);
+                let consumer = ConsumerKey::service(&it.key).with_uid(&it.uid);
                 (ask_of_service(it, &self.config), &it.key, consumer)
             }
             Object::Ingress(it) => match &read.class {
                 Some(class) if ingress_not_ours(it, Some(class)).is_none() => {
-                    let consumer = Who::ingress(&it.key).with_uid(&it.uid);
+                    let consumer = ConsumerKey::ingress(&it.key).with_uid(&it.uid);
                     (ask_of_ingress(it, class, &self.config), &it.key, consumer)
                 }
                 _ => return false,
@@ -150,7 +150,7 @@ impl Planner {
 
     /// What was decided of a consumer. None: nothing any more.
     pub(super) fn admit(&mut self, consumer: &ConsumerRef, decision: Option<Decision>) {
-        let who = Who::of(consumer);
+        let who = ConsumerKey::of(consumer);
         let decisions = &mut self.admitted.decisions;
         let news = decision.map(|decision| (consumer.uid.clone(), decision));
         if decisions.get(&who) == news.as_ref() {
@@ -172,7 +172,7 @@ impl Planner {
     pub(super) fn seated(
         &self,
         lb: &LoadBalancer,
-        who: &Who,
+        who: &ConsumerKey,
         uid: &Arc<str>,
     ) -> Result<(), Refusal> {
         if !lb.counted {
@@ -190,7 +190,7 @@ impl Planner {
 
     /// Somebody that belongs elsewhere stays on a load balancer with this much.
     pub(super) fn stay(&mut self, who: ConsumerRef, lb: Arc<str>, amounts: Option<Amounts>) {
-        let (stays, touched) = (&mut self.admitted.stays, Who::of(&who));
+        let (stays, touched) = (&mut self.admitted.stays, ConsumerKey::of(&who));
         let old = match amounts {
             Some(amounts) => stays.insert((who, lb), amounts),
             None => stays.remove(&(who, lb)),
@@ -204,7 +204,7 @@ impl Planner {
     pub(super) fn admitted_with(
         &self,
         lb: &LoadBalancer,
-        who: &Who,
+        who: &ConsumerKey,
         uid: &Arc<str>,
     ) -> Option<Amounts> {
         match self.decision(lb, who, uid) {
@@ -215,7 +215,12 @@ impl Planner {
     }
 
     /// Why somebody who has a seat does not have all that it requests.
-    pub(super) fn short(&self, lb: &LoadBalancer, who: &Who, uid: &Arc<str>) -> Option<Problem> {
+    pub(super) fn short(
+        &self,
+        lb: &LoadBalancer,
+        who: &ConsumerKey,
+        uid: &Arc<str>,
+    ) -> Option<Problem> {
         match self.decision(lb, who, uid).filter(|_| lb.counted)? {
             Decision::Admitted { short, .. } => short.clone(),
             Decision::Waiting { .. } => None,
@@ -226,7 +231,7 @@ impl Planner {
     pub(super) fn decision(
         &self,
         lb: &LoadBalancer,
-        who: &Who,
+        who: &ConsumerKey,
         uid: &Arc<str>,
     ) -> Option<&Decision> {
         let (decided, decision) = self.admitted.decisions.get(who)?;

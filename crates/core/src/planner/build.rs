@@ -1,7 +1,7 @@
 //! What planning one consumer yields, before it is compared with what was planned for it before.
 
 use super::certificates;
-use super::who::Who;
+use super::consumer::ConsumerKey;
 use crate::objects::LoadBalancer;
 use crate::outcome::{Outcome, Problem, Reason, State};
 use crate::plan::Fragment;
@@ -81,7 +81,12 @@ impl Built {
 }
 
 /// The outcome of a consumer; its problems sorted, each once, and not too many.
-pub(super) fn outcome(who: &Who, uid: &Arc<str>, state: State, problems: Vec<Problem>) -> Outcome {
+pub(super) fn outcome(
+    who: &ConsumerKey,
+    uid: &Arc<str>,
+    state: State,
+    problems: Vec<Problem>,
+) -> Outcome {
     let mut problems = problems;
     problems.sort_unstable();
     problems.dedup();

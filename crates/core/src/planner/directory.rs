@@ -1,8 +1,8 @@
 //! The load balancers: by name, by source, and the external ones. It finds the one that a
 //! consumer asks for; whether the consumer may use it is [`super::placement`]'s to say.
 
-use super::claims::Grant;
-use super::few::Edges;
+use super::edges::Edges;
+use super::requests::Grant;
 use super::store::{Replaced, Store};
 use crate::key::ObjectKey;
 use crate::objects::LoadBalancer;

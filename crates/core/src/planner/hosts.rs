@@ -4,9 +4,9 @@
 //! Ingress of that namespace. All Ingresses of one host get the same TLS, so that none serves it in the
 //! clear because another one forgot.
 
-use super::few::Edges;
+use super::consumer::{Age, ConsumerKey};
+use super::edges::Edges;
 use super::recorded::Records;
-use super::who::{Age, Who};
 use crate::key::ObjectKey;
 use crate::plan::{Host, PathMatch, SiteTls};
 use rustc_hash::FxHashMap;
@@ -113,7 +113,7 @@ impl Hosts {
     }
 
     /// The Ingresses that want a host.
-    pub(super) fn contenders(&self, host: &Host) -> impl Iterator<Item = Who> {
+    pub(super) fn contenders(&self, host: &Host) -> impl Iterator<Item = ConsumerKey> {
         self.wanting(host).iter().flat_map(|namespace| self.contenders_of(host, namespace))
     }
 
@@ -122,9 +122,9 @@ impl Hosts {
         &'a self,
         host: &Host,
         namespace: &Arc<str>,
-    ) -> impl Iterator<Item = Who> + use<'a> {
+    ) -> impl Iterator<Item = ConsumerKey> + use<'a> {
         let key = (host.clone(), namespace.clone());
-        self.contenders.of(&key).map(|age| Who::ingress(&age.key))
+        self.contenders.of(&key).map(|age| ConsumerKey::ingress(&age.key))
     }
 
     /// The Ingress of this namespace that a path belongs to.
@@ -154,7 +154,7 @@ impl Hosts {
         host: &Host,
         (old, new): (Option<&HostWant>, Option<&HostWant>),
         records: Records<'_>,
-        touched: &mut BTreeSet<Who>,
+        touched: &mut BTreeSet<ConsumerKey>,
     ) {
         let decided = |hosts: &Self| {
             let owners: Vec<_> = hosts.owners(host, records).into_iter().cloned().collect();
@@ -189,7 +189,7 @@ impl Hosts {
         host: &Host,
         path: &PathMatch,
         enters: bool,
-        touched: &mut BTreeSet<Who>,
+        touched: &mut BTreeSet<ConsumerKey>,
     ) {
         let key = (host.clone(), age.key.namespace.clone(), path.clone());
         let held = self.paths.first(&key) == Some(age);
@@ -199,7 +199,7 @@ impl Hosts {
             self.paths.remove(&key, age);
         }
         if held || self.paths.first(&key) == Some(age) {
-            touched.extend(self.paths.of(&key).map(|age| Who::ingress(&age.key)));
+            touched.extend(self.paths.of(&key).map(|age| ConsumerKey::ingress(&age.key)));
         }
     }
 
@@ -251,7 +251,7 @@ mod tests {
         }
         touched.clear();
         hosts.change(&shop, &host, (Some(&old), Some(&new)), records, &mut touched);
-        assert_eq!(touched, [Who::ingress(&shop.key)].into());
+        assert_eq!(touched, [ConsumerKey::ingress(&shop.key)].into());
         // What the owner's build and its changes search is its own.
         let own = (host.clone(), shop.key.namespace.clone());
         assert_eq!((hosts.offers[&own].len(), hosts.contenders.of(&own).count()), (1, 1));

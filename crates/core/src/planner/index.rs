@@ -3,8 +3,8 @@
 
 use super::admitted::Admitted;
 use super::build::{Built, Target};
-use super::claims::{Grant, Has, NOT_RECORDED, Own, none_of_its_own, wants_own};
-use super::few::Edges;
+use super::consumer::{Age, ConsumerKey};
+use super::edges::Edges;
 use super::ingress::{self, Around};
 use super::moves::Way;
 use super::output::{Before, Output, Planned};
@@ -12,11 +12,11 @@ use super::placement::{
     Ask, Asked, NotOurs, Refusal, Why, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours,
 };
 use super::recorded::{News, Recorded, unreadable_ingress, unreadable_service};
+use super::requests::{Grant, Has, NOT_RECORDED, Own, none_of_its_own, wants_own};
 use super::seat::{Placed, Seat, Seats, Wants};
 use super::store::Replaced;
 use super::stores::{Changed, Stores};
 use super::web::{self, Web};
-use super::who::{Age, Who};
 use super::{Changes, Config, Event, Record, routes, service};
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{
@@ -44,17 +44,17 @@ pub struct Planner {
     ingresses_by_class: Edges<Arc<str>, ObjectKey>,
     pub(super) recorded: Recorded,
     /// Those whom a load balancer has served for long enough, by uid.
-    pub(super) arrived: FxHashMap<Who, (Arc<str>, Arc<str>)>,
+    pub(super) arrived: FxHashMap<ConsumerKey, (Arc<str>, Arc<str>)>,
     pub(super) grants: FxHashMap<ObjectKey, Grant>,
     pub(super) admitted: Admitted,
     pub(super) seats: Seats,
     webs: FxHashMap<Arc<str>, Web>,
     /// Those whose seat may be another one.
-    pub(super) to_seat: BTreeSet<Who>,
+    pub(super) to_seat: BTreeSet<ConsumerKey>,
     /// Those of whom something else was decided: they may let go of where they stayed.
-    pub(super) decided: BTreeSet<Who>,
+    pub(super) decided: BTreeSet<ConsumerKey>,
     /// Those whose fragment or outcome may be different.
-    to_build: BTreeSet<Who>,
+    to_build: BTreeSet<ConsumerKey>,
     pub(super) output: Output,
     pub(super) visited: u64,
 }
@@ -122,7 +122,7 @@ impl Planner {
         let after = self.seats.decisions(&news, &self.recorded);
         self.seats.follow(&news.load_balancer, &before, &after, &mut self.to_build);
         for consumer in news.consumers {
-            let who = Who::of(&consumer);
+            let who = ConsumerKey::of(&consumer);
             if self.is_elsewhere(&who, &consumer) || self.heeds_records(&who) {
                 self.touch(who);
             }
@@ -158,7 +158,7 @@ impl Planner {
     }
 
     /// Whether a Service may ask for addresses of its own that it does not have.
-    fn awaits_own(&self, who: &Who, service: &Service) -> bool {
+    fn awaits_own(&self, who: &ConsumerKey, service: &Service) -> bool {
         let directory = &self.stores.directory;
         let lb = match self.seats.get(who) {
             Some(Seat::Placed(placed)) => directory.by_name(&placed.lb),
@@ -170,7 +170,7 @@ impl Planner {
     }
 
     /// Whether what is recorded of a consumer counts.
-    fn heeds_records(&self, who: &Who) -> bool {
+    fn heeds_records(&self, who: &ConsumerKey) -> bool {
         match who.kind {
             ConsumerKind::Service => {
                 let service = self.stores.services.get(&who.key);
@@ -212,7 +212,7 @@ impl Planner {
     }
 
     /// A Service of ours as it is planned.
-    pub(super) fn service(&self, who: &Who) -> Option<Cow<'_, Service>> {
+    pub(super) fn service(&self, who: &ConsumerKey) -> Option<Cow<'_, Service>> {
         let service = self.stores.services.get(&who.key)?;
         // Before anything is put in the place of what it says.
         if not_ours(service, &self.config).is_some() {
@@ -225,7 +225,7 @@ impl Planner {
     }
 
     /// An Ingress as it is planned, and its class. None also for one without a class.
-    pub(super) fn ingress(&self, who: &Who) -> Option<(Cow<'_, Ingress>, &IngressClass)> {
+    pub(super) fn ingress(&self, who: &ConsumerKey) -> Option<(Cow<'_, Ingress>, &IngressClass)> {
         let ingress = self.stores.ingresses.get(&who.key)?;
         let class = self.stores.class_of(ingress)?;
         Some((self.recorded.ingress(ingress, class, &who.with_uid(&ingress.uid)), class))
@@ -236,20 +236,20 @@ impl Planner {
         match changed {
             Changed::Service(change) => {
                 let Some(service) = change.either() else { return };
-                self.touch(Who::service(&service.key));
+                self.touch(ConsumerKey::service(&service.key));
                 let ingresses = self.ingresses_by_service.of(&service.key);
-                self.to_build.extend(ingresses.map(Who::ingress));
+                self.to_build.extend(ingresses.map(ConsumerKey::ingress));
             }
             Changed::Ingress(change) => self.follow_ingress(change),
             Changed::IngressClass(change) => {
                 let Some(class) = change.either() else { return };
-                let ingresses = self.ingresses_by_class.of(&class.name).map(Who::ingress);
+                let ingresses = self.ingresses_by_class.of(&class.name).map(ConsumerKey::ingress);
                 let ingresses: Vec<_> = ingresses.collect();
                 ingresses.into_iter().for_each(|who| self.touch(who));
             }
             Changed::TlsSecret(change) => {
                 let Some(secret) = change.either() else { return };
-                let ingresses = self.ingresses_by_secret.of(&secret.key).map(Who::ingress);
+                let ingresses = self.ingresses_by_secret.of(&secret.key).map(ConsumerKey::ingress);
                 let ingresses: Vec<_> = ingresses.collect();
                 ingresses.into_iter().for_each(|who| self.touch(who));
             }
@@ -302,7 +302,7 @@ impl Planner {
             }
         }
         if let Some(ingress) = change.either() {
-            self.touch(Who::ingress(&ingress.key));
+            self.touch(ConsumerKey::ingress(&ingress.key));
         }
     }
 
@@ -311,14 +311,14 @@ impl Planner {
         let first = ObjectKey::new(namespace.name.clone(), "");
         let inside = |key: &&ObjectKey| key.namespace == namespace.name;
         let services = self.stores.services.range(first.clone()..).map(|(key, _)| key);
-        let services = services.take_while(inside).map(Who::service);
+        let services = services.take_while(inside).map(ConsumerKey::service);
         self.to_seat.extend(services.filter(|who| self.seats.get(who).is_some()));
         let ingresses = self.stores.ingresses.range(first..).map(|(key, _)| key);
-        let ingresses = ingresses.take_while(inside).map(Who::ingress);
+        let ingresses = ingresses.take_while(inside).map(ConsumerKey::ingress);
         self.to_seat.extend(ingresses.filter(|who| self.seats.get(who).is_some()));
     }
 
-    pub(super) fn touch(&mut self, who: Who) {
+    pub(super) fn touch(&mut self, who: ConsumerKey) {
         self.to_seat.insert(who.clone());
         self.to_build.insert(who);
     }
@@ -335,9 +335,9 @@ impl Planner {
             self.to_build.extend(self.seats.asking(ask).cloned());
         }
         // Also those who go elsewhere and may stay here, or no longer.
-        let stay: Vec<Who> = self.recorded.at(&lb.name).map(Who::of).collect();
+        let stay: Vec<ConsumerKey> = self.recorded.at(&lb.name).map(ConsumerKey::of).collect();
         stay.into_iter().for_each(|who| self.touch(who));
-        self.to_build.insert(Who::load_balancer(&lb.name));
+        self.to_build.insert(ConsumerKey::load_balancer(&lb.name));
     }
 
     /// Plans what the events since the last call touch, and says what is different. Several changes
@@ -365,12 +365,12 @@ impl Planner {
         Changes { wanted: self.seats.take_wanted(), ..self.output.take() }
     }
 
-    fn load_balancers_to_build(&self) -> Vec<Who> {
-        let first = Who::load_balancer(&"".into());
+    fn load_balancers_to_build(&self) -> Vec<ConsumerKey> {
+        let first = ConsumerKey::load_balancer(&"".into());
         self.to_build.range(first..).cloned().collect()
     }
 
-    fn seat(&mut self, who: &Who) -> Option<(Option<Ask>, Seat)> {
+    fn seat(&mut self, who: &ConsumerKey) -> Option<(Option<Ask>, Seat)> {
         self.visited += 1;
         let stores = &self.stores;
         match who.kind {
@@ -404,7 +404,7 @@ impl Planner {
     fn place(
         &self,
         asked: Result<Asked, Problem>,
-        who: &Who,
+        who: &ConsumerKey,
         (uid, created): (&Arc<str>, Timestamp),
         wants: impl Fn(Target<'_>) -> Result<Wants, Problem>,
     ) -> (Option<Ask>, Seat) {
@@ -451,14 +451,14 @@ impl Planner {
             None if behind => none_of_its_own(target.lb),
             None => Problem::new(Reason::Recording, NOT_RECORDED),
         };
-        let consumer = Who::service(&service.key).with_uid(&service.uid);
+        let consumer = ConsumerKey::service(&service.key).with_uid(&service.uid);
         match self.recorded.before(service, &consumer, target, &unmet) {
             Some(before) => Ok(Has::AsBefore(Box::new(before))),
             None => Err(unmet),
         }
     }
 
-    fn seat_web(&mut self, who: &Who) -> Option<(Option<Ask>, Seat)> {
+    fn seat_web(&mut self, who: &ConsumerKey) -> Option<(Option<Ask>, Seat)> {
         self.visited += 1;
         let directory = &self.stores.directory;
         let lb = directory.by_name(&who.key.name)?;
@@ -476,7 +476,7 @@ impl Planner {
         Some((None, Seat::Placed(placed)))
     }
 
-    fn build_web(&mut self, who: &Who) -> Option<Planned> {
+    fn build_web(&mut self, who: &ConsumerKey) -> Option<Planned> {
         self.visited += 1;
         let name = &who.key.name;
         let built = self.seats.get(who).and_then(|_| {
@@ -497,12 +497,12 @@ impl Planner {
         if before != web
             && let Some(ground) = self.seats.ground(name)
         {
-            self.to_build.extend(ground.ingresses.iter().map(|age| Who::ingress(&age.key)));
+            self.to_build.extend(ground.ingresses.iter().map(|age| ConsumerKey::ingress(&age.key)));
         }
         planned
     }
 
-    fn build(&mut self, who: &Who) -> Option<Planned> {
+    fn build(&mut self, who: &ConsumerKey) -> Option<Planned> {
         self.visited += 1;
         let seat = self.seats.get(who)?;
         let (service, ingress) = match who.kind {
@@ -537,7 +537,7 @@ impl Planner {
     fn build_on(
         &self,
         name: &Arc<str>,
-        (who, uid): (&Who, &Arc<str>),
+        (who, uid): (&ConsumerKey, &Arc<str>),
         service: Option<&Service>,
         ingress: Option<&Ingress>,
     ) -> Option<(&LoadBalancer, Built)> {
@@ -549,7 +549,7 @@ impl Planner {
         let target = Target { seat, ..Target::new(lb, &addresses) };
         let draining = stores.directory.draining(lb);
         let records = self.recorded.of_lb(name);
-        let holder = |key: &ListenerKey, me: &Who| ground.ports.holder(key, me, records);
+        let holder = |key: &ListenerKey, me: &ConsumerKey| ground.ports.holder(key, me, records);
         let built = match (service, ingress) {
             (Some(service), _) => match self.has(service, target) {
                 Ok(Has::LoadBalancers) => service::build(service, target, holder).hiding(draining),

@@ -2,11 +2,11 @@
 //! functions.
 
 use super::build::{Built, Target};
+use super::consumer::ConsumerKey;
 use super::hosts::Hosts;
 use super::recorded::Records;
 use super::routes::routes;
 use super::web::Web;
-use super::who::Who;
 use super::{certificates, parts, pools, tls};
 use crate::key::ObjectKey;
 use crate::objects::{Backend, BackendPort, Exposure, Ingress, Service, ServicePort, TlsSecret};
@@ -108,7 +108,7 @@ where
         }
     }
     let fragment = Fragment {
-        consumer: Who::ingress(&ingress.key).with_uid(&ingress.uid),
+        consumer: ConsumerKey::ingress(&ingress.key).with_uid(&ingress.uid),
         part: 0,
         claimed: around.target.is_claimed_by(&ingress.key.namespace),
         listeners: Vec::new(),

@@ -3,9 +3,9 @@
 //! changes nothing. Only what is recorded counts, so a new leader finds the same.
 
 use super::Planner;
+use super::consumer::ConsumerKey;
 use super::placement::{Ask, Refusal, place};
 use super::seat::Seat;
-use super::who::Who;
 use crate::admission::Decision;
 use crate::key::ConsumerRef;
 use crate::objects::LoadBalancer;
@@ -25,7 +25,12 @@ pub(super) struct Way<'a> {
 
 impl Planner {
     /// Which load balancers somebody is on that asks for this one.
-    pub(super) fn way(&self, ask: &Ask, who: &Who, uid: &Arc<str>) -> Result<Way<'_>, Refusal> {
+    pub(super) fn way(
+        &self,
+        ask: &Ask,
+        who: &ConsumerKey,
+        uid: &Arc<str>,
+    ) -> Result<Way<'_>, Refusal> {
         let namespace = &who.key.namespace;
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
         let refusal = match place(ask, namespace, labels, &self.stores) {
@@ -55,7 +60,12 @@ impl Planner {
 
     /// Where somebody who is on a load balancer was before, until it has arrived. Two that have an
     /// address in common would take connections from each other.
-    fn before(&self, lb: &LoadBalancer, who: &Who, uid: &Arc<str>) -> Vec<&Arc<LoadBalancer>> {
+    fn before(
+        &self,
+        lb: &LoadBalancer,
+        who: &ConsumerKey,
+        uid: &Arc<str>,
+    ) -> Vec<&Arc<LoadBalancer>> {
         let arrived = self.arrived.get(who);
         if arrived.is_some_and(|(it, at)| it == uid && *at == lb.name) {
             return Vec::new();
@@ -74,7 +84,7 @@ impl Planner {
     fn recorded_on(
         &self,
         but: Option<&Arc<str>>,
-        who: &Who,
+        who: &ConsumerKey,
         uid: &Arc<str>,
     ) -> Vec<&Arc<LoadBalancer>> {
         let namespace = &who.key.namespace;
@@ -86,7 +96,7 @@ impl Planner {
     }
 
     /// Whether Plans have somebody where it does not go, or it is planned there.
-    pub(super) fn is_elsewhere(&self, who: &Who, consumer: &ConsumerRef) -> bool {
+    pub(super) fn is_elsewhere(&self, who: &ConsumerKey, consumer: &ConsumerRef) -> bool {
         match self.seats.get(who) {
             Some(Seat::Placed(placed)) => {
                 let moves = placed.unmet.is_some() || !placed.before.is_empty();
@@ -99,7 +109,7 @@ impl Planner {
 
     /// A load balancer has served somebody for long enough.
     pub(super) fn arrive(&mut self, consumer: &ConsumerRef, lb: Option<Arc<str>>) {
-        let who = Who::of(consumer);
+        let who = ConsumerKey::of(consumer);
         let news = lb.map(|lb| (consumer.uid.clone(), lb));
         if self.arrived.get(&who) != news.as_ref() {
             match news {

@@ -3,8 +3,8 @@
 
 use super::build::{Built, outcome};
 use super::certificates::{self, NeededCertificates};
+use super::consumer::ConsumerKey;
 use super::placement::Refusal;
-use super::who::Who;
 use super::{Changes, FragmentChange};
 use crate::hash::PlanHash;
 use crate::key::{ConsumerKind, ConsumerRef};
@@ -16,13 +16,13 @@ use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(super) struct Output {
-    planned: BTreeMap<Who, Kept>,
+    planned: BTreeMap<ConsumerKey, HashedPlan>,
     by_lb: BTreeMap<Arc<str>, OnLb>,
     changes: Changes,
     /// Load balancers that other namespaces use than before.
     used: BTreeSet<Arc<str>>,
     /// Those who are still where they come from.
-    moving: BTreeSet<Who>,
+    moving: BTreeSet<ConsumerKey>,
     /// The certificates of a load balancer that needs none.
     none: NeededCertificates,
     /// How often the certificates of any load balancer were different.
@@ -78,7 +78,7 @@ struct Share<'a> {
 
 impl Planned {
     /// For a consumer that got as far as a load balancer.
-    pub(super) fn built(who: &Who, uid: &Arc<str>, lb: &Arc<str>, built: Built) -> Self {
+    pub(super) fn built(who: &ConsumerKey, uid: &Arc<str>, lb: &Arc<str>, built: Built) -> Self {
         let state = match built.addresses {
             Ok(addresses) => {
                 let (load_balancer, draining) = (lb.clone(), built.draining);
@@ -129,7 +129,7 @@ impl Planned {
 
     /// For a consumer that did not.
     pub(super) fn refused(
-        who: &Who,
+        who: &ConsumerKey,
         uid: &Arc<str>,
         refusal: Refusal,
         problems: Vec<Problem>,
@@ -165,13 +165,13 @@ impl Planned {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct HashedPlan {
     planned: Planned,
     /// Of its parts.
     hash: PlanHash,
 }
 
-impl Kept {
+impl HashedPlan {
     fn new(planned: Planned) -> Self {
         Self { hash: hash(&planned.parts), planned }
     }
@@ -188,9 +188,9 @@ impl Kept {
 #[derive(Debug, Default)]
 struct OnLb {
     /// Those who are on it, or were refused by it.
-    consumers: BTreeSet<Who>,
+    consumers: BTreeSet<ConsumerKey>,
     /// Those of them whom it refused, in whole or in part.
-    refused: BTreeSet<Who>,
+    refused: BTreeSet<ConsumerKey>,
     /// How many of each namespace it serves.
     namespaces: BTreeMap<Arc<str>, usize>,
     hash: PlanHash,
@@ -223,7 +223,7 @@ fn refused_by(outcome: &Outcome) -> impl Iterator<Item = &Arc<str>> {
 
 impl Output {
     /// This is now planned for a consumer; None: nothing, it is gone or not ours.
-    pub(super) fn set(&mut self, who: Who, new: Option<Planned>) {
+    pub(super) fn set(&mut self, who: ConsumerKey, new: Option<Planned>) {
         let old = self.planned.remove(&who);
         if old.as_ref().map(|kept| &kept.planned) == new.as_ref() {
             self.planned.extend(old.map(|kept| (who, kept)));
@@ -236,16 +236,16 @@ impl Output {
         if let Some(planned) = new {
             let kept = match old {
                 Some(old) if old.planned.parts == planned.parts => {
-                    Kept { planned: Planned { parts: old.planned.parts, ..planned }, ..old }
+                    HashedPlan { planned: Planned { parts: old.planned.parts, ..planned }, ..old }
                 }
-                _ => Kept::new(planned),
+                _ => HashedPlan::new(planned),
             };
             self.enter(&who, &kept);
             self.planned.insert(who, kept);
         }
     }
 
-    fn enter(&mut self, who: &Who, kept: &Kept) {
+    fn enter(&mut self, who: &ConsumerKey, kept: &HashedPlan) {
         for lb in refused_by(&kept.planned.outcome) {
             self.by_lb.entry(lb.clone()).or_default().refused.insert(who.clone());
         }
@@ -273,7 +273,7 @@ impl Output {
         }
     }
 
-    fn leave(&mut self, who: &Who, kept: &Kept) {
+    fn leave(&mut self, who: &ConsumerKey, kept: &HashedPlan) {
         self.moving.remove(who);
         for (share, hash) in kept.shares() {
             let lb = share.load_balancer;
@@ -348,7 +348,7 @@ impl Output {
         changes
     }
 
-    pub(super) fn outcome(&self, who: &Who) -> Option<&Outcome> {
+    pub(super) fn outcome(&self, who: &ConsumerKey) -> Option<&Outcome> {
         self.planned.get(who).map(|kept| &kept.planned.outcome)
     }
 
@@ -356,12 +356,12 @@ impl Output {
         self.planned.values().map(|kept| &kept.planned.outcome)
     }
 
-    pub(super) fn parts(&self, who: &Who) -> &[Arc<Fragment>] {
+    pub(super) fn parts(&self, who: &ConsumerKey) -> &[Arc<Fragment>] {
         self.planned.get(who).map(|kept| &*kept.planned.parts).unwrap_or_default()
     }
 
     /// What is planned for somebody on one load balancer.
-    pub(super) fn parts_on(&self, who: &Who, lb: &str) -> &[Arc<Fragment>] {
+    pub(super) fn parts_on(&self, who: &ConsumerKey, lb: &str) -> &[Arc<Fragment>] {
         let shares = self.planned.get(who).into_iter().flat_map(|kept| kept.planned.shares());
         let mut here = shares.filter(|share| **share.load_balancer == *lb);
         here.next().map(|share| share.parts).unwrap_or_default()
@@ -373,7 +373,7 @@ impl Output {
     }
 
     /// Those who are on a load balancer or were refused by it.
-    pub(super) fn consumers(&self, lb: &str) -> impl Iterator<Item = &Who> {
+    pub(super) fn consumers(&self, lb: &str) -> impl Iterator<Item = &ConsumerKey> {
         self.by_lb.get(lb).into_iter().flat_map(|on| &on.consumers)
     }
 

@@ -1,4 +1,4 @@
-//! Who is ours, which load balancer a consumer asks for, and whether it may use that one. Pure
+//! Which consumers are ours, which load balancer a consumer asks for, and whether it may use that one. Pure
 //! functions of objects; the planner calls them whenever one of those objects changes.
 
 use super::Config;
@@ -52,11 +52,11 @@ pub enum NotOurs {
 pub struct Asked {
     /// For whom.
     pub ask: Ask,
-    /// Who says so.
+    /// What names the load balancer: the consumer, its class or a flag.
     pub by: By,
 }
 
-/// Who says where a consumer goes.
+/// What says which load balancer a consumer goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
     /// Itself.

@@ -1,8 +1,8 @@
 //! Which contender has which address and port of a load balancer: the one that Plans record, else the oldest.
 
-use super::few::Edges;
+use super::consumer::{ConsumerKey, Contender};
+use super::edges::Edges;
 use super::recorded::Records;
-use super::who::{Contender, Who};
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::outcome::{Problem, Reason};
 use crate::update::ListenerKey;
@@ -17,12 +17,17 @@ const MOST_LOOKED_AT: usize = 64;
 pub(super) struct Ports {
     contenders: Edges<ListenerKey, Contender>,
     /// Each contender, and how many ports it wants.
-    by_who: FxHashMap<Who, (Contender, usize)>,
+    by_who: FxHashMap<ConsumerKey, (Contender, usize)>,
 }
 
 impl Ports {
     /// The holder of a port, as a contender sees it: itself where it holds the port, else the first holder.
-    pub(super) fn holder(&self, key: &ListenerKey, me: &Who, records: Records<'_>) -> Option<&Who> {
+    pub(super) fn holder(
+        &self,
+        key: &ListenerKey,
+        me: &ConsumerKey,
+        records: Records<'_>,
+    ) -> Option<&ConsumerKey> {
         let holders = self.holders(key, records);
         let mine = holders.iter().find(|contender| contender.who == *me);
         mine.or(holders.first()).map(|contender| &contender.who)
@@ -48,7 +53,8 @@ impl Ports {
         match recorded.len() {
             0 => {
                 let has = |it: &&Contender| records.has_port_somewhere(&it.consumer(), key);
-                let web = self.by_who.get(&Who::load_balancer(records.lb)).map(|(it, _)| it);
+                let web =
+                    self.by_who.get(&ConsumerKey::load_balancer(records.lb)).map(|(it, _)| it);
                 let web = web.filter(|it| self.contends(key, it));
                 let first = self.contenders.of(key).take(MOST_LOOKED_AT);
                 vec![web.into_iter().chain(first).find(has).unwrap_or(oldest)]
@@ -73,7 +79,7 @@ impl Ports {
     /// The contender for a port that a record is of. A load balancer that was made again under its name
     /// keeps the listeners that its Ingresses share; of other kinds it must be the same object.
     fn contender(&self, key: &ListenerKey, consumer: &ConsumerRef) -> Option<&Contender> {
-        let (contender, _) = self.by_who.get(&Who::of(consumer))?;
+        let (contender, _) = self.by_who.get(&ConsumerKey::of(consumer))?;
         let same = consumer.kind == ConsumerKind::LoadBalancer || contender.uid == consumer.uid;
         (same && self.contends(key, contender)).then_some(contender)
     }
@@ -84,7 +90,7 @@ impl Ports {
     }
 
     /// All contenders for a port, the oldest first.
-    pub(super) fn contenders(&self, key: &ListenerKey) -> impl Iterator<Item = &Who> {
+    pub(super) fn contenders(&self, key: &ListenerKey) -> impl Iterator<Item = &ConsumerKey> {
         self.contenders.of(key).map(|contender| &contender.who)
     }
 
@@ -94,7 +100,7 @@ impl Ports {
         key: ListenerKey,
         contender: &Contender,
         records: Records<'_>,
-        touched: &mut BTreeSet<Who>,
+        touched: &mut BTreeSet<ConsumerKey>,
     ) {
         self.change(key, records, touched, |ports| {
             ports.contenders.insert(key, contender.clone());
@@ -111,7 +117,7 @@ impl Ports {
         key: ListenerKey,
         contender: &Contender,
         records: Records<'_>,
-        touched: &mut BTreeSet<Who>,
+        touched: &mut BTreeSet<ConsumerKey>,
     ) {
         self.change(key, records, touched, |ports| {
             ports.contenders.remove(&key, contender);
@@ -128,7 +134,7 @@ impl Ports {
         &mut self,
         key: ListenerKey,
         records: Records<'_>,
-        touched: &mut BTreeSet<Who>,
+        touched: &mut BTreeSet<ConsumerKey>,
         change: impl FnOnce(&mut Self),
     ) {
         let before: Vec<Contender> = self.holders(&key, records).into_iter().cloned().collect();
@@ -144,7 +150,7 @@ impl Ports {
 }
 
 /// That another consumer has a port.
-pub(super) fn taken(key: &ListenerKey, holder: &Who) -> Problem {
+pub(super) fn taken(key: &ListenerKey, holder: &ConsumerKey) -> Problem {
     let ListenerKey { address, port, transport } = key;
     let transport = format!("{transport:?}").to_uppercase();
     Problem::new(

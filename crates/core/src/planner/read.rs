@@ -1,7 +1,7 @@
 //! What the planner can be asked. It answers from what was planned when [`Planner::take`] was last
 //! called.
 
-use super::who::Who;
+use super::consumer::ConsumerKey;
 use super::{NeededCertificates, Planner};
 use crate::hash::PlanHash;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
@@ -19,7 +19,7 @@ impl Planner {
 
     /// What became of a consumer. None: there is none, or it is not ours.
     pub fn outcome(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<&Outcome> {
-        self.output.outcome(&Who { kind, key: key.clone() })
+        self.output.outcome(&ConsumerKey { kind, key: key.clone() })
     }
 
     /// What became of all consumers, sorted.
@@ -54,7 +54,7 @@ impl Planner {
 
     /// What is planned for one consumer on one load balancer, in parts.
     pub fn parts_on(&self, lb: &str, kind: ConsumerKind, key: &ObjectKey) -> &[Arc<Fragment>] {
-        self.output.parts_on(&Who { kind, key: key.clone() }, lb)
+        self.output.parts_on(&ConsumerKey { kind, key: key.clone() }, lb)
     }
 
     /// What became of those who are still served where they come from, until [`super::Event::Arrived`].
@@ -64,7 +64,7 @@ impl Planner {
 
     /// What is planned for one consumer, in parts.
     pub fn parts(&self, kind: ConsumerKind, key: &ObjectKey) -> &[Arc<Fragment>] {
-        self.output.parts(&Who { kind, key: key.clone() })
+        self.output.parts(&ConsumerKey { kind, key: key.clone() })
     }
 
     /// The hash of a load balancer's plan: the sum of its fragments' hashes.

@@ -4,7 +4,7 @@
 //! tells it, Plan object by Plan object.
 
 use super::build::Target;
-use super::few::Edges;
+use super::edges::Edges;
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::objects::{Ingress, IngressClass, Placement, Service};
 use crate::outcome::Problem;

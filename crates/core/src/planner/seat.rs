@@ -1,12 +1,12 @@
 //! Where consumers sit: on which load balancer, and what they want there. It moves them, and says
 //! whom a move touches: only those who want the same port, host or path.
 
-use super::few::Edges;
+use super::consumer::{Age, ConsumerKey, Contender};
+use super::edges::Edges;
 use super::hosts::{HostWant, Hosts};
 use super::placement::{Ask, Refusal};
 use super::ports::Ports;
 use super::recorded::{News, Recorded};
-use super::who::{Age, Contender, Who};
 use crate::key::{ConsumerKind, ObjectKey};
 use crate::plan::Host;
 use crate::update::ListenerKey;
@@ -71,9 +71,9 @@ impl Ground {
 
 #[derive(Debug, Default)]
 pub(super) struct Seats {
-    seats: FxHashMap<Who, (Option<Ask>, Seat)>,
+    seats: FxHashMap<ConsumerKey, (Option<Ask>, Seat)>,
     /// What consumers ask for, and what they stay on until they have it.
-    asks: Edges<Ask, Who>,
+    asks: Edges<Ask, ConsumerKey>,
     grounds: BTreeMap<Arc<str>, Ground>,
     /// Claims that others ask for than before.
     touched_claims: BTreeSet<ObjectKey>,
@@ -91,7 +91,7 @@ impl Seats {
         counted.collect()
     }
 
-    pub(super) fn get(&self, who: &Who) -> Option<&Seat> {
+    pub(super) fn get(&self, who: &ConsumerKey) -> Option<&Seat> {
         self.seats.get(who).map(|(_, seat)| seat)
     }
 
@@ -100,7 +100,7 @@ impl Seats {
     }
 
     /// Those who ask for this.
-    pub(super) fn asking(&self, ask: &Ask) -> impl Iterator<Item = &Who> {
+    pub(super) fn asking(&self, ask: &Ask) -> impl Iterator<Item = &ConsumerKey> {
         self.asks.of(ask)
     }
 
@@ -108,10 +108,10 @@ impl Seats {
     /// `touched`, itself among them if its seat is another one.
     pub(super) fn set(
         &mut self,
-        who: &Who,
+        who: &ConsumerKey,
         seat: Option<(Option<Ask>, Seat)>,
         recorded: &Recorded,
-        touched: &mut BTreeSet<Who>,
+        touched: &mut BTreeSet<ConsumerKey>,
     ) {
         let old = self.seats.remove(who);
         if old == seat {
@@ -136,10 +136,10 @@ impl Seats {
 
     fn contend(
         &mut self,
-        who: &Who,
+        who: &ConsumerKey,
         (old, new): (Option<&Placed>, Option<&Placed>),
         recorded: &Recorded,
-        touched: &mut BTreeSet<Who>,
+        touched: &mut BTreeSet<ConsumerKey>,
     ) {
         let (old, new) = (places(old), places(new));
         for (place, wants) in &old {
@@ -153,11 +153,11 @@ impl Seats {
     /// Changes what one consumer wants on one load balancer.
     fn change(
         &mut self,
-        who: &Who,
+        who: &ConsumerKey,
         (lb, age, uid): Spot<'_>,
         (old, new): (Option<&Wants>, Option<&Wants>),
         recorded: &Recorded,
-        touched: &mut BTreeSet<Who>,
+        touched: &mut BTreeSet<ConsumerKey>,
     ) {
         let records = recorded.of_lb(lb);
         let ground = self.grounds.entry(lb.clone()).or_default();
@@ -184,7 +184,7 @@ impl Seats {
                 None => ground.ingresses.remove(age),
             };
             if oldest.as_ref() != ground.ingresses.first() {
-                touched.insert(Who::load_balancer(lb));
+                touched.insert(ConsumerKey::load_balancer(lb));
             }
         }
         if ground.is_empty() {
@@ -196,7 +196,7 @@ impl Seats {
 /// Which contenders have what was contended for, before or after a change of records.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Decisions {
-    ports: BTreeMap<ListenerKey, Vec<Who>>,
+    ports: BTreeMap<ListenerKey, Vec<ConsumerKey>>,
     hosts: BTreeMap<Host, Vec<Arc<str>>>,
 }
 
@@ -208,13 +208,13 @@ impl Seats {
         let Some(ground) = self.grounds.get(lb) else { return Decisions::default() };
         let records = recorded.of_lb(lb);
         let wants = news.consumers.iter().filter_map(|consumer| {
-            let placed = self.seats.get(&Who::of(consumer)).and_then(placed)?;
+            let placed = self.seats.get(&ConsumerKey::of(consumer)).and_then(placed)?;
             Some(placed.all().filter(|it| it.lb == *lb).map(|it| &it.wants))
         });
         let keys: BTreeSet<ListenerKey> =
             wants.flatten().flat_map(|wants| ports(Some(wants))).collect();
         let keys = keys.into_iter().filter(|key| ground.ports.is_contended(key));
-        let holders = |key: &ListenerKey| -> Vec<Who> {
+        let holders = |key: &ListenerKey| -> Vec<ConsumerKey> {
             let holders = ground.ports.holders(key, records);
             holders.into_iter().map(|contender| contender.who.clone()).collect()
         };
@@ -233,7 +233,7 @@ impl Seats {
         lb: &str,
         before: &Decisions,
         after: &Decisions,
-        touched: &mut BTreeSet<Who>,
+        touched: &mut BTreeSet<ConsumerKey>,
     ) {
         let Some(ground) = self.grounds.get(lb) else { return };
         for (key, _) in after.ports.iter().filter(|(key, it)| before.ports.get(key) != Some(it)) {

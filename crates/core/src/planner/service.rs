@@ -2,7 +2,7 @@
 //! of them it has. Pure functions.
 
 use super::build::{Built, Target};
-use super::who::Who;
+use super::consumer::ConsumerKey;
 use super::{parts, pools, ports};
 use crate::objects::{Family, Service, ServicePort};
 use crate::outcome::{Problem, Reason, quote};
@@ -76,14 +76,14 @@ fn addresses(service: &Service, target: Target<'_>) -> Result<Vec<IpAddr>, Probl
 pub(super) fn build<'a>(
     service: &Service,
     target: Target<'_>,
-    holder: impl Fn(&ListenerKey, &Who) -> Option<&'a Who>,
+    holder: impl Fn(&ListenerKey, &ConsumerKey) -> Option<&'a ConsumerKey>,
 ) -> Built {
     let mut problems = service.problems.clone();
     let addresses = match addresses(service, target) {
         Ok(addresses) => addresses,
         Err(problem) => return Built::refused(problem, problems),
     };
-    let me = Who::service(&service.key);
+    let me = ConsumerKey::service(&service.key);
     let mut listeners: Vec<Listener> = Vec::new();
     let mut pools: Vec<Pool> = Vec::new();
     let mut refused: Vec<Problem> = Vec::new();

@@ -1,7 +1,7 @@
-//! The objects of one kind, as the planner was last told of them. It says whether an object is really
-//! different, and which ones a list left out (mark and sweep by epoch); it knows nothing of what they
-//! mean.
+//! The objects of one kind, as the planner last observed them. It says whether an object is really
+//! different, and which objects a list did not deliver; it knows nothing of what they mean.
 
+use crate::relist::{Epoch, Relist};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
@@ -10,14 +10,13 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Store<K, T> {
     entries: BTreeMap<K, Entry<T>>,
-    epoch: u64,
-    listed: bool,
+    relist: Relist,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
     object: Arc<T>,
-    epoch: u64,
+    epoch: Epoch,
 }
 
 /// An object that is different: as it was, and as it is.
@@ -36,34 +35,34 @@ impl<T> Replaced<T> {
 
 impl<K, T> Default for Store<K, T> {
     fn default() -> Self {
-        Self { entries: BTreeMap::new(), epoch: 0, listed: false }
+        Self { entries: BTreeMap::new(), relist: Relist::default() }
     }
 }
 
 impl<K: Ord, T: PartialEq> Store<K, T> {
-    /// All objects are about to be told again.
+    /// A list begins.
     pub(super) fn begin(&mut self) {
-        self.epoch += 1;
+        self.relist.begin();
     }
 
-    /// All have been told: what was not is gone.
-    pub(super) fn sweep(&mut self) -> Vec<Replaced<T>> {
-        self.listed = true;
-        let epoch = self.epoch;
+    /// A list has ended: objects that it did not deliver are deleted.
+    pub(super) fn done(&mut self) -> Vec<Replaced<T>> {
+        self.relist.done();
+        let relist = self.relist;
         self.entries
-            .extract_if(.., |_, entry| entry.epoch != epoch)
+            .extract_if(.., |_, entry| relist.has_missed(entry.epoch))
             .map(|(_, entry)| Replaced { old: Some(entry.object), new: None })
             .collect()
     }
 
-    /// Whether all objects have been told at least once.
+    /// Whether all objects have been listed once.
     pub(super) fn is_listed(&self) -> bool {
-        self.listed
+        self.relist.is_listed()
     }
 
     /// The object is now so. None: it already was.
     pub(super) fn apply(&mut self, key: K, object: T) -> Option<Replaced<T>> {
-        let epoch = self.epoch;
+        let epoch = self.relist.epoch();
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.epoch = epoch;
             if *entry.object == object {
@@ -107,7 +106,7 @@ impl<K: Ord, T: PartialEq> Store<K, T> {
 mod tests {
     use super::*;
 
-    fn told(pairs: &[(u8, u8)]) -> Store<u8, u8> {
+    fn store_of(pairs: &[(u8, u8)]) -> Store<u8, u8> {
         let mut store = Store::default();
         for (key, value) in pairs {
             store.apply(*key, *value);
@@ -117,7 +116,7 @@ mod tests {
 
     #[test]
     fn an_equal_object_is_no_change() {
-        let mut store = told(&[(1, 10)]);
+        let mut store = store_of(&[(1, 10)]);
         assert_eq!(store.apply(1, 10), None);
         let changed = Replaced { old: Some(Arc::new(10)), new: Some(Arc::new(11)) };
         assert_eq!(store.apply(1, 11), Some(changed));
@@ -125,29 +124,29 @@ mod tests {
 
     #[test]
     fn what_a_list_leaves_out_is_gone() {
-        let mut store = told(&[(1, 10), (2, 20)]);
+        let mut store = store_of(&[(1, 10), (2, 20)]);
         store.begin();
         assert_eq!(store.apply(2, 20), None);
-        assert_eq!(store.sweep(), [Replaced { old: Some(Arc::new(10)), new: None }]);
+        assert_eq!(store.done(), [Replaced { old: Some(Arc::new(10)), new: None }]);
         assert_eq!(store.iter().map(|value| **value).collect::<Vec<_>>(), [20]);
     }
 
     #[test]
     fn a_list_that_starts_over_forgets_what_the_broken_one_told() {
-        let mut store = told(&[(1, 10), (2, 20)]);
+        let mut store = store_of(&[(1, 10), (2, 20)]);
         store.begin();
         store.apply(1, 10);
         store.begin();
         store.apply(2, 20);
-        assert_eq!(store.sweep().len(), 1);
+        assert_eq!(store.done().len(), 1);
         assert_eq!(store.get(&1), None);
     }
 
     #[test]
     fn an_end_without_a_beginning_takes_nothing_away() {
-        let mut store = told(&[(1, 10)]);
+        let mut store = store_of(&[(1, 10)]);
         assert!(!store.is_listed());
-        assert_eq!(store.sweep(), []);
+        assert_eq!(store.done(), []);
         assert!(store.is_listed());
     }
 }

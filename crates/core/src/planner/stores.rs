@@ -80,13 +80,13 @@ impl Stores {
             gone.into_iter().map(kind).collect()
         }
         match kind {
-            Kind::Service => all(self.services.sweep(), Changed::Service),
-            Kind::Ingress => all(self.ingresses.sweep(), Changed::Ingress),
-            Kind::IngressClass => all(self.classes.sweep(), Changed::IngressClass),
-            Kind::TlsSecret => all(self.secrets.sweep(), Changed::TlsSecret),
-            Kind::Namespace => all(self.namespaces.sweep(), Changed::Namespace),
-            Kind::LoadBalancer => all(self.directory.store.sweep(), Changed::LoadBalancer),
-            Kind::Claim => all(self.claims.sweep(), Changed::Claim),
+            Kind::Service => all(self.services.done(), Changed::Service),
+            Kind::Ingress => all(self.ingresses.done(), Changed::Ingress),
+            Kind::IngressClass => all(self.classes.done(), Changed::IngressClass),
+            Kind::TlsSecret => all(self.secrets.done(), Changed::TlsSecret),
+            Kind::Namespace => all(self.namespaces.done(), Changed::Namespace),
+            Kind::LoadBalancer => all(self.directory.store.done(), Changed::LoadBalancer),
+            Kind::Claim => all(self.claims.done(), Changed::Claim),
         }
     }
 

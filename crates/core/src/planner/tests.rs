@@ -1,7 +1,6 @@
 //! What the planner makes of whole worlds of objects.
 
 mod admitted;
-mod claims;
 mod cost;
 mod holders;
 mod ingresses;
@@ -11,5 +10,6 @@ mod moves;
 mod placements;
 mod properties;
 mod recorded;
+mod requests;
 mod services;
 mod world;

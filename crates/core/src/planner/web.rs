@@ -2,8 +2,8 @@
 //! has an Ingress. Where no Plan records them they count as old as the oldest one.
 
 use super::build::{Built, Target};
+use super::consumer::ConsumerKey;
 use super::ports;
-use super::who::Who;
 use crate::outcome::{Problem, Reason};
 use crate::plan::{ENTRY_WEB, Fragment, Listener, ListenerProtocol, Serves, Transport};
 use crate::update::ListenerKey;
@@ -35,9 +35,9 @@ fn key(address: IpAddr, port: u16) -> ListenerKey {
 /// Its fragment, given who has which port, and what Ingresses have to know.
 pub(super) fn build<'a>(
     target: Target<'_>,
-    holder: impl Fn(&ListenerKey, &Who) -> Option<&'a Who>,
+    holder: impl Fn(&ListenerKey, &ConsumerKey) -> Option<&'a ConsumerKey>,
 ) -> (Built, Web) {
-    let me = Who::load_balancer(&target.lb.name);
+    let me = ConsumerKey::load_balancer(&target.lb.name);
     let mut listeners = Vec::new();
     let mut had = |protocol, port| {
         let mut problems = Vec::new();

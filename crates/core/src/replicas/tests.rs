@@ -50,7 +50,7 @@ fn one_that_is_behind_keeps_all_from_running_until_its_time_is_up() {
     history.record(&"lb".into(), hash(2), 2);
     let both = |renewed: &str| vec![entry("a", "1", applied(1)), entry("b", renewed, applied(2))];
     assert!(replicas.show(both("1"), true, 0, begun));
-    let verdict = |replicas: &Replicas, now| history.judge("lb", &replicas.claims(now));
+    let verdict = |replicas: &Replicas, now| history.judge("lb", &replicas.reports(now));
     let behind = verdict(&replicas, begun);
     assert_eq!(behind.phase, Phase::Pending(Pending::AgentBehind));
     assert!(behind.covers(1) && !behind.covers(2), "every live one must have it");
@@ -68,11 +68,11 @@ fn one_that_is_behind_keeps_all_from_running_until_its_time_is_up() {
     // No time proves that the silent one does not serve: nothing is given away that it may serve.
     let last = seconds(begun, 30 * 24 * 3600);
     replicas.show(both("31"), true, 0, last);
-    assert!(history.may_serve("lb", Some(true), &replicas.claims(last), 2));
+    assert!(history.may_serve("lb", Some(true), &replicas.reports(last), 2));
     assert_eq!(replicas.dead(false, last), Vec::<Arc<str>>::new());
     // An administrator removes its entry, who knows that it is gone.
     assert!(replicas.show(vec![entry("b", "31", applied(2))], true, 0, last));
-    assert!(!history.may_serve("lb", Some(true), &replicas.claims(last), 2));
+    assert!(!history.may_serve("lb", Some(true), &replicas.reports(last), 2));
 }
 
 /// A live agent on machine `m1` beside this entry, a while later.
@@ -93,8 +93,8 @@ fn an_agent_that_has_ended_with_its_proxy_holds_nothing_back_and_its_entry_goes(
     for (how, serves) in [(Left::ProxyEnded, false), (Left::ProxyRuns, true)] {
         let mut replicas = Replicas::default();
         replicas.show(vec![left(how)], true, 0, Instant::now());
-        let claims = replicas.claims(Instant::now());
-        assert_eq!(history.may_serve("lb", Some(true), &claims, 2), serves, "{how:?}");
+        let reports = replicas.reports(Instant::now());
+        assert_eq!(history.may_serve("lb", Some(true), &reports, 2), serves, "{how:?}");
     }
     let dead = |how, after| {
         let (replicas, now) = beside(left(how), after);
@@ -226,7 +226,7 @@ fn a_starting_agent_holds_no_address_back_and_the_phase_says_that_it_is_not_ther
         0,
         now,
     );
-    let verdict = history.judge("lb", &replicas.claims(now));
+    let verdict = history.judge("lb", &replicas.reports(now));
     assert_eq!(verdict.phase, Phase::Pending(Pending::AgentBehind));
     assert!(verdict.covers(1), "it is not ready, so nobody is sent to it");
 }
@@ -242,7 +242,7 @@ fn agents_of_before_share_a_lease_with_new_ones_and_each_counts() {
     replicas.show(vec![new("1"), old(1)], true, 0, begun);
     // The new one writes next: the Lease shows nothing of the old one, which is still there.
     replicas.show(vec![new("2")], true, 0, seconds(begun, 5));
-    let phase = |replicas: &Replicas, now| history.judge("lb", &replicas.claims(now)).phase;
+    let phase = |replicas: &Replicas, now| history.judge("lb", &replicas.reports(now)).phase;
     let now = seconds(begun, 5);
     assert_eq!(phase(&replicas, now), Phase::Pending(Pending::AgentBehind));
     let now = seconds(begun, 16);

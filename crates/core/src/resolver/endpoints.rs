@@ -5,6 +5,7 @@ use super::names::Names;
 use crate::key::ObjectKey;
 use crate::objects::{Endpoint, Slice};
 use crate::plan::{ServicePortRef, Transport};
+use crate::relist::{Epoch, Relist};
 use crate::update::{Member, MemberState};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,7 @@ type ServiceId = (u32, u32);
 #[derive(Debug, Default)]
 pub(super) struct Endpoints {
     names: Names,
-    slices: BTreeMap<ObjectKey, (u32, Arc<Stored>)>,
+    slices: BTreeMap<ObjectKey, (Epoch, Arc<Stored>)>,
     services: FxHashMap<ServiceId, Service>,
 }
 
@@ -66,7 +67,7 @@ fn state(endpoint: &Endpoint) -> Option<MemberState> {
 
 impl Endpoints {
     /// Takes a slice as it is now; pools that it may change go into `dirty`.
-    pub(super) fn apply(&mut self, slice: Slice, epoch: u32, dirty: &mut BTreeSet<Arc<str>>) {
+    pub(super) fn apply(&mut self, slice: Slice, epoch: Epoch, dirty: &mut BTreeSet<Arc<str>>) {
         let Some(stored) = self.store(&slice) else {
             return self.delete(&slice.key, dirty);
         };
@@ -97,15 +98,10 @@ impl Endpoints {
         self.release(&stored);
     }
 
-    /// Forgets slices that were last told in another epoch.
-    pub(super) fn sweep(&mut self, epoch: u32, dirty: &mut BTreeSet<Arc<str>>) {
-        let gone: Vec<ObjectKey> = self
-            .slices
-            .iter()
-            .filter(|(_, (seen, _))| *seen != epoch)
-            .map(|(key, _)| key.clone())
-            .collect();
-        gone.iter().for_each(|key| self.delete(key, dirty));
+    /// Forgets slices that the last list did not deliver.
+    pub(super) fn sweep(&mut self, relist: Relist, dirty: &mut BTreeSet<Arc<str>>) {
+        let missed = relist.missed(&self.slices, |(epoch, _)| *epoch);
+        missed.iter().for_each(|key| self.delete(key, dirty));
     }
 
     /// From now on slices of this Service touch this pool.

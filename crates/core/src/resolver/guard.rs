@@ -3,6 +3,7 @@
 
 use super::shards::Part;
 use crate::members::{MemberRules, Unfit, spellings};
+use crate::relist::{Epoch, Relist};
 use crate::update::ListenerKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +18,7 @@ pub(super) struct Guard {
     /// How many listeners of this load balancer have a port at an address.
     ports: BTreeMap<(IpAddr, u16), usize>,
     /// The addresses in each Plan of other load balancers.
-    others: BTreeMap<Arc<str>, (u32, BTreeSet<IpAddr>)>,
+    others: BTreeMap<Arc<str>, (Epoch, BTreeSet<IpAddr>)>,
     /// Addresses of which something else holds than when it was last asked.
     changed: BTreeSet<IpAddr>,
 }
@@ -80,7 +81,7 @@ impl Guard {
         &mut self,
         plan: &Arc<str>,
         addresses: impl IntoIterator<Item = IpAddr>,
-        epoch: u32,
+        epoch: Epoch,
     ) {
         let now: BTreeSet<_> = addresses.into_iter().collect();
         now.iter().for_each(|address| self.open(*address));
@@ -94,11 +95,10 @@ impl Guard {
         old.into_iter().flat_map(|(_, old)| old).for_each(|address| self.close(address));
     }
 
-    /// Forgets Plans of others that were last told in another epoch.
-    pub(super) fn sweep_others(&mut self, epoch: u32) {
-        let stale = self.others.iter().filter(|(_, (seen, _))| *seen != epoch);
-        let gone: Vec<_> = stale.map(|(name, _)| name.clone()).collect();
-        gone.iter().for_each(|name| self.delete_other(name));
+    /// Forgets Plans of other load balancers that the last list did not deliver.
+    pub(super) fn sweep_others(&mut self, relist: Relist) {
+        let missed = relist.missed(&self.others, |(epoch, _)| *epoch);
+        missed.iter().for_each(|name| self.delete_other(name));
     }
 
     /// Addresses of which something else holds than when it was last asked.

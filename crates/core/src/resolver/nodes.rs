@@ -1,6 +1,7 @@
 //! Nodes that may be members, with the address they are reached at in each family.
 
 use crate::objects::Node;
+use crate::relist::{Epoch, Relist};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 /// Usable nodes by name.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    nodes: BTreeMap<Arc<str>, (u32, Addresses)>,
+    nodes: BTreeMap<Arc<str>, (Epoch, Addresses)>,
 }
 
 /// The first address of each family.
@@ -16,7 +17,7 @@ type Addresses = [Option<IpAddr>; 2];
 
 impl Nodes {
     /// Takes a node as it is now. True: what it means for members is different.
-    pub(super) fn apply(&mut self, node: Node, epoch: u32) -> bool {
+    pub(super) fn apply(&mut self, node: Node, epoch: Epoch) -> bool {
         let first = |v4: bool| node.addresses.iter().find(|a| a.is_ipv4() == v4).copied();
         let addresses = [first(true), first(false)];
         if !node.usable || addresses == [None, None] {
@@ -33,10 +34,10 @@ impl Nodes {
         self.nodes.remove(name).is_some()
     }
 
-    /// Forgets nodes that were last told in another epoch. True: there were some.
-    pub(super) fn sweep(&mut self, epoch: u32) -> bool {
+    /// Forgets nodes that the last list did not deliver. True: there were some.
+    pub(super) fn sweep(&mut self, relist: Relist) -> bool {
         let before = self.nodes.len();
-        self.nodes.retain(|_, (seen, _)| *seen == epoch);
+        self.nodes.retain(|_, (epoch, _)| !relist.has_missed(*epoch));
         self.nodes.len() != before
     }
 

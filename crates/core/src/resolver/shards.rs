@@ -4,6 +4,7 @@
 use crate::hash::PlanHash;
 use crate::key::ConsumerRef;
 use crate::plan::{Fragment, Pool, Site};
+use crate::relist::{Epoch, Relist};
 use crate::update::{ListenerKey, ResolvedListener, SiteKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -62,7 +63,7 @@ type Rank = (u32, Arc<str>);
 #[derive(Debug)]
 struct Shard {
     rank: Rank,
-    epoch: u32,
+    epoch: Epoch,
     parts: Parts,
     /// Those of which something is there that cannot be read.
     unread: BTreeSet<PartKey>,
@@ -123,7 +124,7 @@ impl Shards {
         name: &Arc<str>,
         index: u32,
         written: Written,
-        epoch: u32,
+        epoch: Epoch,
     ) -> Vec<Swap> {
         let Written { fragments, unread, hash: declared } = written;
         let rank = (index, name.clone());
@@ -177,11 +178,10 @@ impl Shards {
         gone.filter_map(|key| self.carry(&rank, &key, None)).collect()
     }
 
-    /// Forgets shards that were last told in another epoch.
-    pub(super) fn sweep(&mut self, epoch: u32) -> Vec<Swap> {
-        let stale = self.shards.iter().filter(|(_, shard)| shard.epoch != epoch);
-        let gone: Vec<Arc<str>> = stale.map(|(name, _)| name.clone()).collect();
-        gone.iter().flat_map(|name| self.delete(name)).collect()
+    /// Forgets shards that the last list did not deliver.
+    pub(super) fn sweep(&mut self, relist: Relist) -> Vec<Swap> {
+        let missed = relist.missed(&self.shards, |shard| shard.epoch);
+        missed.iter().flat_map(|name| self.delete(name)).collect()
     }
 
     /// Those of which something is planned that cannot be read, and whether they are served as before.

@@ -6,6 +6,7 @@ use super::shards::Part;
 use super::{Contested, Unserved};
 use crate::key::ConsumerRef;
 use crate::plan::{CertificateRef, Host, SiteTls};
+use crate::relist::{Epoch, Relist};
 use crate::update::{Certificate, Change, Extent, ResolvedSite, SiteKey, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub(super) struct Sites {
     contested: BTreeSet<SiteKey>,
     /// The namespaces that sites were served for before a restart. They count until the first update.
     recalled: BTreeMap<SiteKey, Arc<str>>,
-    secrets: BTreeMap<Arc<str>, (u32, ByName)>,
+    secrets: BTreeMap<Arc<str>, (Epoch, ByName)>,
     certificates: BTreeMap<Arc<str>, Held>,
     dirty_certificates: BTreeSet<Arc<str>>,
 }
@@ -99,7 +100,7 @@ impl Sites {
         &mut self,
         name: &Arc<str>,
         certificates: Vec<(Arc<str>, Arc<Certificate>)>,
-        epoch: u32,
+        epoch: Epoch,
     ) {
         let (_, mut old) = self.secrets.remove(name).unwrap_or_default();
         let mut new = ByName::new();
@@ -122,11 +123,10 @@ impl Sites {
         }
     }
 
-    /// Forgets Secrets that were last told in another epoch.
-    pub(super) fn sweep_secrets(&mut self, epoch: u32) {
-        let stale = self.secrets.iter().filter(|(_, (seen, _))| *seen != epoch);
-        let gone: Vec<Arc<str>> = stale.map(|(name, _)| name.clone()).collect();
-        gone.iter().for_each(|name| self.delete_secret(name));
+    /// Forgets Secrets that the last list did not deliver.
+    pub(super) fn sweep_secrets(&mut self, relist: Relist) {
+        let missed = relist.missed(&self.secrets, |(epoch, _)| *epoch);
+        missed.iter().for_each(|name| self.delete_secret(name));
     }
 
     fn withdraw(&mut self, secret: &str, hash: &Arc<str>) {

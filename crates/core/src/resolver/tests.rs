@@ -18,23 +18,16 @@ pub(super) fn consumer(kind: ConsumerKind, name: &str) -> ConsumerRef {
 
 pub(super) fn pool(service: &str, backends: Backends) -> Pool {
     Pool {
-        name: service_pool("shop", service, "http"),
-        service: ServicePortRef {
-            namespace: "shop".into(),
-            name: service.into(),
-            port: "http".into(),
-            protocol: Transport::Tcp,
-        },
         backends,
-        algorithm: Algorithm::RoundRobin,
-        persistence: None,
-        snat: true,
-        proxy_protocol: false,
-        speaks: Speaks::Http1,
-        source_ranges: Vec::new(),
-        timeouts: Timeouts::default(),
-        health_check: None,
-        limits: None,
+        ..Pool::new(
+            service_pool("shop", service, "http"),
+            ServicePortRef {
+                namespace: "shop".into(),
+                name: service.into(),
+                port: "http".into(),
+                protocol: Transport::Tcp,
+            },
+        )
     }
 }
 

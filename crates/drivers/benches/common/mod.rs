@@ -4,8 +4,8 @@ pub(crate) mod stage;
 
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::plan::{
-    Action, Algorithm, Backends, Host, Listener, ListenerProtocol, PathKind, PathMatch, Pool, Rule,
-    Serves, ServicePortRef, Speaks, Timeouts, Transport, WeightedPool,
+    Action, Host, Listener, ListenerProtocol, PathKind, PathMatch, Pool, Rule, Serves,
+    ServicePortRef, Timeouts, Transport, WeightedPool,
 };
 use bowline_core::update::{
     Change, ListenerKey, Member, MemberChange, MemberState, ResolvedListener, ResolvedSite,
@@ -69,18 +69,8 @@ pub(crate) fn pool(name: &str, backend_ms: Option<u32>) -> Change<Arc<str>, Arc<
         protocol: Transport::Tcp,
     };
     let pool = Pool {
-        name: name.into(),
-        service,
-        backends: Backends::Pods,
-        algorithm: Algorithm::RoundRobin,
-        persistence: None,
-        snat: true,
-        proxy_protocol: false,
-        speaks: Speaks::Http1,
-        source_ranges: Vec::new(),
         timeouts: Timeouts { backend_ms, ..Timeouts::default() },
-        health_check: None,
-        limits: None,
+        ..Pool::new(name, service)
     };
     Change::Put(name.into(), Arc::new(pool))
 }

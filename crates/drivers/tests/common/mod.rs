@@ -7,8 +7,8 @@ pub(crate) use folder::{Folder, running};
 
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::plan::{
-    Action, Algorithm, Backends, Host, Listener, ListenerProtocol, PathKind, PathMatch, Pool, Rule,
-    Serves, ServicePortRef, Speaks, Timeouts, Transport, WeightedPool,
+    Action, Host, Listener, ListenerProtocol, PathKind, PathMatch, Pool, Rule, Serves,
+    ServicePortRef, Transport, WeightedPool,
 };
 use bowline_core::update::{
     Change, ListenerKey, Member, MemberChange, MemberState, Report, ResolvedListener, ResolvedSite,
@@ -199,20 +199,7 @@ pub(crate) fn plain(name: &str) -> Pool {
         port: "".into(),
         protocol: Transport::Tcp,
     };
-    Pool {
-        name: name.into(),
-        service,
-        backends: Backends::Pods,
-        algorithm: Algorithm::RoundRobin,
-        persistence: None,
-        snat: true,
-        proxy_protocol: false,
-        speaks: Speaks::Http1,
-        source_ranges: Vec::new(),
-        timeouts: Timeouts::default(),
-        health_check: None,
-        limits: None,
-    }
+    Pool::new(name, service)
 }
 
 pub(crate) fn members(pool: &str, at: &[SocketAddr]) -> MemberChange {

@@ -1,9 +1,7 @@
 //! Pools as their callers see them, and builders that other tests use.
 
 use super::*;
-use bowline_core::plan::{
-    Algorithm, Backends, HealthCheck, ServicePortRef, Speaks, Timeouts, Transport,
-};
+use bowline_core::plan::{Algorithm, HealthCheck, ServicePortRef, Transport};
 use std::collections::BTreeMap;
 use std::net::TcpListener as StdListener;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,25 +13,15 @@ pub(crate) fn config(name: &str) -> Arc<plan::Pool> {
 }
 
 pub(crate) fn config_with(name: &str, change: impl FnOnce(&mut plan::Pool)) -> Arc<plan::Pool> {
-    let mut pool = plan::Pool {
-        name: name.into(),
-        service: ServicePortRef {
+    let mut pool = plan::Pool::new(
+        name,
+        ServicePortRef {
             namespace: "shop".into(),
             name: "web".into(),
             port: "".into(),
             protocol: Transport::Tcp,
         },
-        backends: Backends::Pods,
-        algorithm: Algorithm::RoundRobin,
-        persistence: None,
-        snat: true,
-        proxy_protocol: false,
-        speaks: Speaks::Http1,
-        source_ranges: Vec::new(),
-        timeouts: Timeouts::default(),
-        health_check: None,
-        limits: None,
-    };
+    );
     change(&mut pool);
     Arc::new(pool)
 }

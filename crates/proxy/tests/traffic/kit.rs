@@ -2,8 +2,8 @@
 
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::plan::{
-    Action, Algorithm, Backends, CertificateRef, Listener, ListenerProtocol, PathKind, PathMatch,
-    Pool, Rule, Serves, ServicePortRef, SiteTls, Speaks, Timeouts, Transport, WeightedPool,
+    Action, CertificateRef, Listener, ListenerProtocol, PathKind, PathMatch, Pool, Rule, Serves,
+    ServicePortRef, SiteTls, Transport, WeightedPool,
 };
 use bowline_core::update::{
     Certificate, Change, ListenerKey, Member, MemberChange, MemberState, Report, ResolvedListener,
@@ -203,25 +203,15 @@ pub(crate) fn consumer(name: &str) -> ConsumerRef {
 }
 
 pub(crate) fn pool(name: &str) -> Pool {
-    Pool {
-        name: name.into(),
-        service: ServicePortRef {
+    Pool::new(
+        name,
+        ServicePortRef {
             namespace: "test".into(),
             name: name.into(),
             port: "".into(),
             protocol: Transport::Tcp,
         },
-        backends: Backends::Pods,
-        algorithm: Algorithm::RoundRobin,
-        persistence: None,
-        snat: true,
-        proxy_protocol: false,
-        speaks: Speaks::Http1,
-        source_ranges: Vec::new(),
-        timeouts: Timeouts::default(),
-        health_check: None,
-        limits: None,
-    }
+    )
 }
 
 pub(crate) fn rule(prefix: &str, action: Action) -> Rule {

@@ -8,7 +8,7 @@ use crate::watch::{self, Seen, Selection};
 use bowline_api::Plan;
 use bowline_core::resolver::{Kind, Object};
 use kube::api::ApiResource;
-use kube::core::{NotUsed, Object as Dynamic};
+use kube::core::NotUsed;
 use kube::{Api, Client, ResourceExt as _};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -74,9 +74,10 @@ pub(super) async fn follow(
     works: Works,
 ) {
     let resource = ApiResource::erase::<Plan>(&());
-    let plans: Api<Dynamic<Places, NotUsed>> = Api::namespaced_with(client, &namespace, &resource);
+    let plans: Api<kube::core::Object<Places, NotUsed>> =
+        Api::namespaced_with(client, &namespace, &resource);
     let mut known = Known::default();
-    let read = move |seen: Seen<Dynamic<Places, NotUsed>>| {
+    let read = move |seen: Seen<kube::core::Object<Places, NotUsed>>| {
         works.seen(&seen);
         match &seen {
             Seen::Begin => known = Known { lists: true, ..Known::default() },

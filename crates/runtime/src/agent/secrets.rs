@@ -11,7 +11,7 @@ use bowline_api::{convert, names};
 use bowline_core::key::ObjectKey;
 use bowline_core::resolver::{Event, Kind, Object};
 use bowline_core::update::{Certificate, CookieSecret};
-use bowline_core::vault::SECRETS as MOST;
+use bowline_core::vault;
 use futures::future::{join, join_all};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
@@ -101,7 +101,7 @@ pub(super) async fn follow(
     let api: Api<Secret> = Api::namespaced(client, &namespace);
     let name = |index| Arc::<str>::from(names::certificates_secret(&load_balancer, index));
     let cookies_name = names::cookies_secret(&load_balancer);
-    let looks = join_all((0..MOST).map(|index| is_absent(&api, name(index))));
+    let looks = join_all((0..vault::SECRETS).map(|index| is_absent(&api, name(index))));
     let (looks, absent) = join(looks, is_absent(&api, cookies_name.as_str().into())).await;
     let mut cookies = Known { shown: false, synced: absent };
     // All that may exist, those missing between them, and the next.
@@ -110,7 +110,7 @@ pub(super) async fn follow(
     let mut known: Vec<_> = looks.map(|synced| Known { shown: false, synced }).collect();
     let (sender, mut found) = mpsc::channel(16);
     let mut watches = Watches { api, metrics, sender, tasks: JoinSet::new() };
-    let named = |index: usize| name(u32::try_from(index).unwrap_or(MOST));
+    let named = |index: usize| name(u32::try_from(index).unwrap_or(vault::SECRETS));
     watches.cookies(&cookies_name);
     (0..known.len()).for_each(|index| watches.certificates(index, &named(index)));
     let mut told = false;
@@ -163,7 +163,7 @@ pub(super) async fn follow(
             }
             Seen::Apply(certificates) => {
                 known[index] = Known { shown: true, synced: true };
-                if index + 1 == known.len() && index + 1 < MOST as usize {
+                if index + 1 == known.len() && index + 1 < vault::SECRETS as usize {
                     known.push(Known::default());
                     watches.certificates(index + 1, &named(index + 1));
                 }

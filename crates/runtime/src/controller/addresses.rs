@@ -17,8 +17,8 @@ use super::target::{Next, Tried};
 use super::writer::Write;
 use crate::watch::Seen;
 use bowline_core::addresses::{
-    self, Addresses, Changes, Claim, Config, Decision, Event, HolderKind, HolderRef, Kind, Object,
-    PoolReport, Record, Serving, WriteId, Written,
+    self, AddressRequest, Addresses, Changes, Config, Decision, Event, HolderKind, HolderRef, Kind,
+    Object, PoolReport, Record, Serving, WriteId, Written,
 };
 use bowline_core::dns::{Name, Report, Wants};
 use bowline_core::key::{ConsumerKind, ObjectKey};
@@ -157,14 +157,19 @@ impl AddressShell {
     }
 
     /// What a consumer asks for. None: it is gone, or asks for nothing any more.
-    pub(super) fn request(&mut self, kind: ConsumerKind, key: ObjectKey, claim: Option<Claim>) {
+    pub(super) fn request(
+        &mut self,
+        kind: ConsumerKind,
+        key: ObjectKey,
+        request: Option<AddressRequest>,
+    ) {
         if kind == ConsumerKind::Service {
-            self.name(&key, claim.as_ref());
+            self.name(&key, request.as_ref());
         }
         let consumer = (kind, key);
-        match claim {
-            Some(claim) if claim.is_news() || self.known.contains(&consumer) => {
-                self.tell(Event::Apply(Box::new(Object::Claim(claim))));
+        match request {
+            Some(request) if request.is_news() || self.known.contains(&consumer) => {
+                self.tell(Event::Apply(Box::new(Object::Request(request))));
                 self.known.insert(consumer);
             }
             Some(_) => {}

@@ -6,10 +6,11 @@ use super::observed::LeaseSeen;
 use crate::watch::Seen;
 use bowline_api::names;
 use bowline_core::hash::PlanHash;
-use bowline_core::programmed::{Claim, History, Verdict};
+use bowline_core::programmed::{History, LeaseReport, Verdict};
+use bowline_core::relist::Missing;
 use bowline_core::replicas::{Joint, Replicas};
 use bowline_core::update::Refusal;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,8 +22,8 @@ pub(super) struct Agents {
     /// Load balancers by the name of their agents' Lease.
     load_balancers: HashMap<String, Arc<str>>,
     history: History,
-    /// Leases that the relist under way has not shown.
-    unseen: BTreeSet<String>,
+    /// Leases that the list under way has not delivered yet.
+    missing: Missing<String>,
     /// Whether Leases have been listed once: only then a new renewal proves that an agent is live.
     listed: bool,
 }
@@ -59,21 +60,21 @@ impl Agents {
     pub(super) fn observe(&mut self, seen: Seen<LeaseSeen>, now: Instant) -> Vec<News> {
         match seen {
             Seen::Begin => {
-                self.unseen = self.replicas.keys().cloned().collect();
+                self.missing.begin(self.replicas.keys().cloned());
                 Vec::new()
             }
             Seen::Apply(lease) => self.apply(lease, now).into_iter().collect(),
             Seen::Delete(lease) => self.delete(&lease.name).into_iter().collect(),
             Seen::Done => {
                 self.listed = true;
-                let gone = std::mem::take(&mut self.unseen);
+                let gone = self.missing.done();
                 gone.iter().filter_map(|name| self.delete(name)).collect()
             }
         }
     }
 
     fn apply(&mut self, lease: LeaseSeen, now: Instant) -> Option<News> {
-        self.unseen.remove(&lease.name);
+        self.missing.observe(&lease.name);
         let load_balancer = self.load_balancers.get(&lease.name);
         let writes = load_balancer.map_or(0, |lb| self.history.writes(lb));
         let replicas = self.replicas.entry(lease.name.clone()).or_default();
@@ -178,8 +179,8 @@ impl Agents {
         self.history.may_serve(lb, driven, &self.reports(lb, now), change)
     }
 
-    fn reports(&self, lb: &str, now: Instant) -> Vec<Claim> {
-        self.of(lb).map(|it| it.claims(now)).unwrap_or_default()
+    fn reports(&self, lb: &str, now: Instant) -> Vec<LeaseReport> {
+        self.of(lb).map(|it| it.reports(now)).unwrap_or_default()
     }
 
     /// The plan of a load balancer has this hash from this change on.

@@ -2,6 +2,7 @@
 
 use super::certificates::Certificates;
 use super::observed::CertificatesSeen;
+use bowline_core::relist::Missing;
 use bowline_core::update::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct CertificateBook {
     certificates: BTreeMap<Arc<str>, Certificates>,
-    /// Secrets that the relist under way has not shown.
-    unseen: BTreeSet<(Arc<str>, String)>,
+    /// Secrets that the list under way has not delivered yet.
+    missing: Missing<(Arc<str>, String)>,
     /// Certificates that have no room on a load balancer, each on the Ingress that it concerns; sorted.
     withheld: BTreeMap<Arc<str>, Vec<Refusal>>,
 }
@@ -39,18 +40,18 @@ impl CertificateBook {
         self.certificates.get(lb).is_none_or(|it| it.lacks(hash))
     }
 
-    /// A relist of Secrets begins.
+    /// A list of Secrets begins.
     pub(super) fn begin(&mut self) {
         let all = self.certificates.iter().flat_map(|(lb, it)| {
             it.names(lb).map(|name| (Arc::clone(lb), name)).collect::<Vec<_>>()
         });
-        self.unseen = all.collect();
+        self.missing.begin(all);
     }
 
     /// A Secret of a load balancer.
     pub(super) fn apply(&mut self, secret: CertificatesSeen) {
         let lb = Arc::clone(&secret.load_balancer);
-        self.unseen.remove(&(Arc::clone(&lb), secret.name.clone()));
+        self.missing.observe(&(Arc::clone(&lb), secret.name.clone()));
         self.entry(&lb).seen(secret);
     }
 
@@ -61,9 +62,9 @@ impl CertificateBook {
         }
     }
 
-    /// A relist of Secrets has ended: the Secrets that it did not show.
+    /// A list of Secrets has ended: the Secrets that it did not deliver.
     pub(super) fn done(&mut self) -> BTreeSet<(Arc<str>, String)> {
-        std::mem::take(&mut self.unseen)
+        self.missing.done()
     }
 
     /// Certificates without room, each on the Ingress that it concerns.

@@ -4,7 +4,7 @@
 use super::outbox::Outbox;
 use crate::observe::Change;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
-use bowline_core::outcome::{Outcome, Problem, Reason, State as Place};
+use bowline_core::outcome::{Outcome, Problem, Reason, State};
 use bowline_core::status;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -186,8 +186,8 @@ fn refuses(outcome: &Outcome) -> Option<&Arc<str>> {
 /// Where a consumer can be reached, once its plan is in force.
 fn addresses(outcome: &Outcome) -> &[IpAddr] {
     match &outcome.state {
-        Place::Planned { addresses, .. } => addresses,
-        Place::Refused { .. } => &[],
+        State::Planned { addresses, .. } => addresses,
+        State::Refused { .. } => &[],
     }
 }
 

@@ -90,7 +90,7 @@ impl Observed {
                 Some(Target::Pool(Arc::clone(&pool.pool.name)))
             }
             Self::ExternalIp(Seen::Apply(it) | Seen::Delete(it)) => {
-                Some(Target::ExternalIp(it.status.claim.holder.key.clone()))
+                Some(Target::ExternalIp(it.status.request.holder.key.clone()))
             }
             Self::Plan(Seen::Apply(plan) | Seen::Delete(plan)) => {
                 Some(Target::Plans(Arc::clone(&plan.load_balancer)))

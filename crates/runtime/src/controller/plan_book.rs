@@ -6,6 +6,7 @@ use super::plans::Plans;
 use bowline_api::names;
 use bowline_core::hash::PlanHash;
 use bowline_core::planner::Record;
+use bowline_core::relist::Missing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct PlanBook {
     plans: BTreeMap<Arc<str>, Plans>,
-    /// Plan objects that the relist under way has not shown.
-    unseen: BTreeSet<(Arc<str>, String)>,
+    /// Plans that the list under way has not delivered yet.
+    missing: Missing<(Arc<str>, String)>,
     change: u64,
     /// Load balancers whose plan has a hash that the history of their agents does not have yet.
     unnoted: BTreeSet<Arc<str>>,
@@ -80,22 +81,22 @@ impl PlanBook {
         std::mem::take(&mut self.unnoted)
     }
 
-    /// A relist of Plans begins.
+    /// A list of Plans begins.
     pub(super) fn begin(&mut self) {
         let all = self.plans.iter().flat_map(|(lb, plans)| {
             plans.names(lb).map(|name| (Arc::clone(lb), name)).collect::<Vec<_>>()
         });
-        self.unseen = all.collect();
+        self.missing.begin(all);
     }
 
-    /// A relist of Plans has ended: the Plans that it did not show.
+    /// A list of Plans has ended: the Plans that it did not deliver.
     pub(super) fn done(&mut self) -> BTreeSet<(Arc<str>, String)> {
-        std::mem::take(&mut self.unseen)
+        self.missing.done()
     }
 
     /// A Plan was observed. False: it is the echo of a write that was answered before.
     pub(super) fn is_news(&mut self, plan: &PlanSeen) -> bool {
-        self.unseen.remove(&(Arc::clone(&plan.load_balancer), plan.name.clone()));
+        self.missing.observe(&(Arc::clone(&plan.load_balancer), plan.name.clone()));
         self.entry(&plan.load_balancer).is_news(&plan.name, &plan.version)
     }
 

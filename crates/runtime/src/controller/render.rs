@@ -3,8 +3,7 @@
 
 use super::shown::{LoadBalancerShown, ServiceShown, Shown};
 use bowline_api::load_balancer::{
-    Consumer, ConsumerKind as ApiConsumerKind, IngressPoint, LoadBalancerPhase, LoadBalancerStatus,
-    Refusal, Used,
+    self, Consumer, IngressPoint, LoadBalancerPhase, LoadBalancerStatus, Refusal, Used,
 };
 use bowline_api::names;
 use bowline_core::admission;
@@ -260,10 +259,10 @@ pub(super) fn load_balancer_patch(status: &LoadBalancerStatus, version: &str) ->
     })
 }
 
-fn kind(consumer: &ConsumerRef) -> Option<ApiConsumerKind> {
+fn kind(consumer: &ConsumerRef) -> Option<load_balancer::ConsumerKind> {
     match consumer.kind {
-        ConsumerKind::Service => Some(ApiConsumerKind::Service),
-        ConsumerKind::Ingress => Some(ApiConsumerKind::Ingress),
+        ConsumerKind::Service => Some(load_balancer::ConsumerKind::Service),
+        ConsumerKind::Ingress => Some(load_balancer::ConsumerKind::Ingress),
         ConsumerKind::LoadBalancer => None,
     }
 }

@@ -7,7 +7,8 @@ use bowline_api::external_ip::{ExternalIP, ExternalIPStatus};
 use bowline_api::load_balancer::LoadBalancerStatus;
 use bowline_api::proxies::Made;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClaimStatus, convert};
-use bowline_core::addresses::Claim;
+use bowline_core::addresses::AddressRequest;
+use bowline_core::relist::{Epoch, Relist};
 use bowline_core::{admission, binder};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
@@ -143,7 +144,7 @@ impl Shown<PoolShown> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ExternalIpShown {
     /// What it asks for.
-    pub(super) claim: Claim,
+    pub(super) request: AddressRequest,
     pub(super) status: ExternalIPStatus,
     pub(super) finalizers: Vec<String>,
     pub(super) deleting: bool,
@@ -153,7 +154,7 @@ impl Shown<ExternalIpShown> {
     pub(super) fn of(object: &ExternalIP) -> Self {
         let meta = &object.metadata;
         let shown = ExternalIpShown {
-            claim: convert::external_ip(object),
+            request: convert::external_ip(object),
             status: object.status.clone().unwrap_or_default(),
             finalizers: meta.finalizers.clone().unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
@@ -165,13 +166,13 @@ impl Shown<ExternalIpShown> {
 /// Statuses by object.
 #[derive(Debug)]
 pub(super) struct Board<K, S> {
-    shown: HashMap<K, (u32, Shown<S>)>,
-    epoch: u32,
+    shown: HashMap<K, (Epoch, Shown<S>)>,
+    relist: Relist,
 }
 
 impl<K, S> Default for Board<K, S> {
     fn default() -> Self {
-        Self { shown: HashMap::new(), epoch: 0 }
+        Self { shown: HashMap::new(), relist: Relist::default() }
     }
 }
 
@@ -184,14 +185,14 @@ impl<K: Hash + Eq, S> Board<K, S> {
         self.shown.keys()
     }
 
-    /// All objects follow.
+    /// A list begins.
     pub(super) fn begin(&mut self) {
-        self.epoch += 1;
+        self.relist.begin();
     }
 
     /// An object was shown. A watch may be behind the answer to a write: the older one is not believed.
     pub(super) fn put(&mut self, key: K, shown: Shown<S>) {
-        let epoch = self.epoch;
+        let epoch = self.relist.epoch();
         match self.shown.get_mut(&key) {
             Some((seen, known)) if is_older(&shown.version, &known.version) => *seen = epoch,
             _ => drop(self.shown.insert(key, (epoch, shown))),
@@ -202,10 +203,10 @@ impl<K: Hash + Eq, S> Board<K, S> {
         self.shown.remove(key);
     }
 
-    /// All objects have been shown.
+    /// A list has ended: objects that it did not deliver are forgotten.
     pub(super) fn done(&mut self) {
-        let epoch = self.epoch;
-        self.shown.retain(|_, (seen, _)| *seen == epoch);
+        self.relist.done();
+        self.shown.retain(|_, (epoch, _)| !self.relist.has_missed(*epoch));
     }
 }
 

@@ -21,7 +21,7 @@ use crate::observe::Change;
 use crate::random;
 use crate::roles::Context;
 use bowline_core::backoff::Backoff;
-use bowline_core::dns::{Event as NameEvent, Name, Report};
+use bowline_core::dns::{self, Name, Report};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -46,7 +46,7 @@ pub(super) struct Turn {
     leadership: Leadership,
     announcements: Announcements,
     /// Where names are sent that are to be looked up.
-    names: mpsc::UnboundedSender<NameEvent>,
+    names: mpsc::UnboundedSender<dns::Event>,
     context: Context,
     writing: FuturesUnordered<BoxFuture<'static, Ended>>,
     /// Targets with a write under way, and the version that it replaces.
@@ -67,7 +67,7 @@ impl Turn {
         writer: Writer,
         leadership: Leadership,
         announcements: Announcements,
-        names: mpsc::UnboundedSender<NameEvent>,
+        names: mpsc::UnboundedSender<dns::Event>,
         context: Context,
     ) -> Self {
         Self {

@@ -18,9 +18,7 @@ use crate::random;
 use bindings::{Answer, Step};
 use bowline_api::proxies::{Made, Wish};
 use bowline_api::{LoadBalancer, Plan, convert, names};
-use bowline_core::addresses::{
-    HolderRef, Write as AddressWrite, WriteId, Written as AddressWritten,
-};
+use bowline_core::addresses::{HolderRef, WriteId};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::planner::Read;
 use bowline_core::update::CookieSecret;
@@ -50,7 +48,7 @@ pub(super) enum Write {
     /// The Secret with what cookies are signed with.
     Cookies(CookiesWrite),
     /// An Address object.
-    Address(AddressWrite),
+    Address(bowline_core::addresses::Write),
     /// Whether a holder of an address exists.
     Confirm(HolderRef),
     /// The status or the finalizers of an AddressPool.
@@ -111,7 +109,7 @@ pub(super) enum Written {
     /// The Secret with what cookies are signed with is now so.
     Cookies(Shown<CookiesShown>),
     /// How the write of an Address ended.
-    Address(WriteId, AddressWritten),
+    Address(WriteId, bowline_core::addresses::Written),
     /// Whether a holder exists.
     Confirmed(HolderRef, bool),
     /// An AddressPool is so now.

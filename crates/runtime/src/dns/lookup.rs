@@ -11,7 +11,7 @@ use hickory_resolver::config::{
 };
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::rr::{Name as Query, RData, RecordType};
+use hickory_resolver::proto::rr::{self, RData, RecordType};
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -116,13 +116,13 @@ impl Server {
     }
 
     /// Whether the aliases of a name lead on for ever. Not knowing is no.
-    async fn is_loop(&self, name: Query) -> bool {
+    async fn is_loop(&self, name: rr::Name) -> bool {
         let follow = async { Ok(self.follow(name).await) };
         self.within(follow).await.unwrap_or(false)
     }
 
     /// Follows aliases one by one, which the resolver does only as long as it hopes for an address.
-    async fn follow(&self, mut name: Query) -> bool {
+    async fn follow(&self, mut name: rr::Name) -> bool {
         let mut seen = HashSet::new();
         while seen.len() < MOST_ALIASES {
             if !seen.insert(name.to_lowercase()) {
@@ -157,8 +157,8 @@ fn options(timeout: Duration) -> ResolverOpts {
     options
 }
 
-fn query(name: &Name) -> Result<Query, Failure> {
-    Query::from_ascii(name.fully_qualified()).map_err(|error| failed(&NetError::from(error)))
+fn query(name: &Name) -> Result<rr::Name, Failure> {
+    rr::Name::from_ascii(name.fully_qualified()).map_err(|error| failed(&NetError::from(error)))
 }
 
 fn failed(error: &NetError) -> Failure {

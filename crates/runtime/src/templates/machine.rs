@@ -27,7 +27,7 @@ pub(super) fn read() -> (Machine, Listening) {
     let places = |sockets: Vec<Socket>| sockets.into_iter().map(|socket| (socket.ip, socket.port));
     let machine = Machine {
         ephemeral: text(PORT_RANGE).as_deref().and_then(range),
-        addresses: addresses(),
+        addresses: machine_addresses(),
         nonlocal_v4: nonlocal(NONLOCAL_V4),
         nonlocal_v6: nonlocal(NONLOCAL_V6),
         listening: places(ours).collect(),
@@ -44,7 +44,7 @@ fn range(text: &str) -> Option<RangeInclusive<u16>> {
 }
 
 /// The addresses of all interfaces of this machine, and those that mean all of them. None: they cannot be had.
-pub fn addresses() -> Option<BTreeSet<IpAddr>> {
+pub fn machine_addresses() -> Option<BTreeSet<IpAddr>> {
     let interfaces = nix::ifaddrs::getifaddrs().ok()?;
     let addresses = interfaces.filter_map(|interface| {
         let address = interface.address?;
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn loopback_is_an_address_of_this_machine() {
-        assert!(addresses().unwrap().contains(&Ipv4Addr::LOCALHOST.into()));
+        assert!(machine_addresses().unwrap().contains(&Ipv4Addr::LOCALHOST.into()));
     }
 
     #[test]

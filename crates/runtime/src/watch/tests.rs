@@ -50,7 +50,7 @@ async fn what_is_there_comes_between_begin_and_done_and_changes_follow() {
 fn only_a_refused_parameter_leads_to_pages_and_only_an_expired_version_to_a_new_start() {
     let error = |code| {
         let status = kube::core::Status { code, ..Default::default() };
-        Error::WatchStartFailed(ClientError::Api(Box::new(status)))
+        Error::WatchStartFailed(kube::Error::Api(Box::new(status)))
     };
     let codes = [400, 401, 403, 404, 410, 422, 429, 500];
     let refused: Vec<_> = codes.into_iter().filter(|c| refuses_streaming(&error(*c))).collect();
@@ -73,7 +73,7 @@ fn a_list_that_breaks_with_the_servers_own_failure_is_read_in_pages() {
 fn what_is_forbidden_is_told_once_with_the_remedy_and_other_trouble_when_it_stays() {
     let trouble = |code| {
         let status = kube::core::Status { code, ..Default::default() };
-        Trouble::Watch(Error::WatchStartFailed(ClientError::Api(Box::new(status))))
+        Trouble::Watch(Error::WatchStartFailed(kube::Error::Api(Box::new(status))))
     };
     let what = What { label: "cookies", remedy: Some("do this".to_owned()) };
     let plain = What::from("Plan");

@@ -34,7 +34,7 @@ struct Hold {
     since: usize,
     /// Its place in what happened to Addresses.
     at: usize,
-    /// Who has had it, too.
+    /// Other holders that have had it, too.
     partners: BTreeSet<Arc<str>>,
 }
 
@@ -172,7 +172,7 @@ impl Causes {
     }
 
     fn may_lose(&self, uid: &str, address: IpAddr, hold: &Hold, gain: &Gain<'_>) -> bool {
-        if gain.now.claim_of(uid).is_none() {
+        if gain.now.request_of(uid).is_none() {
             return true;
         }
         let mut views = [gain.view].into_iter().chain(&self.views[hold.since..]);
@@ -181,7 +181,7 @@ impl Causes {
         }
         let edited = |view: &World, uid: &str| {
             let sharing = |view: &World| {
-                view.claim_of(uid).map(|it| (it.sharing.clone(), it.load_balancer.clone()))
+                view.request_of(uid).map(|it| (it.sharing.clone(), it.load_balancer.clone()))
             };
             sharing(view) != sharing(&hold.view)
         };
@@ -199,14 +199,14 @@ impl Causes {
 
 /// Whether somebody who is told this of the world must do without an address that it has.
 fn lost(view: &World, uid: &str, address: IpAddr) -> bool {
-    let Some(claim) = view.claim_of(uid) else { return false };
+    let Some(request) = view.request_of(uid) else { return false };
     let family = Family::of(address);
     let named = |name: &Arc<str>| view.pools.get(name);
     let in_pools = view.pools.values().any(|pool| pool.contains(address));
-    let wanted = match claim.families {
+    let wanted = match request.families {
         Families::One(one) => one == family,
         Families::Prefer(_) | Families::Require(_) => true,
-        Families::OfPool => match &claim.ask {
+        Families::OfPool => match &request.ask {
             Ok(Ask::Pool(pool)) => named(pool)
                 .is_none_or(|it| it.ranges.iter().any(|it| Family::of(it.first()) == family)),
             _ => true,
@@ -215,7 +215,7 @@ fn lost(view: &World, uid: &str, address: IpAddr) -> bool {
     let moved = |others: &[IpAddr]| {
         !others.contains(&address) && others.iter().any(|it| Family::of(*it) == family)
     };
-    let other = match &claim.ask {
+    let other = match &request.ask {
         Err(_) | Ok(Ask::Any) => false,
         Ok(Ask::Nothing) => true,
         Ok(Ask::Pool(pool)) => named(pool).is_some_and(|it| !it.contains(address)),

@@ -3,11 +3,11 @@
 //! leader is judged as it is carried out: by [`super::causes`], against what that leader had heard.
 
 use super::causes::{Causes, Gain};
-use super::leader::{CLAIMS, Decided, Leader, NODES, POOLS, RECORDS};
+use super::leader::{Decided, Leader, NODES, POOLS, RECORDS, REQUESTS};
 use super::make::*;
 use super::places::{PLACES, Places};
 use super::steps::{
-    ANY, Fate, NAMES, Step, WATCHES, at_six, at_two, claim, first_pool, other_pools,
+    ANY, Fate, NAMES, Step, WATCHES, at_six, at_two, first_pool, other_pools, request,
 };
 use crate::addresses::*;
 use crate::key::ObjectKey;
@@ -22,14 +22,14 @@ use std::rc::Rc;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct World {
     pub(super) pools: BTreeMap<Arc<str>, Pool>,
-    pub(super) claims: BTreeMap<ObjectKey, Claim>,
+    pub(super) requests: BTreeMap<ObjectKey, AddressRequest>,
     pub(super) answers: [Answer; 2],
     pub(super) node: Option<IpAddr>,
 }
 
 impl World {
-    pub(super) fn claim_of(&self, uid: &str) -> Option<&Claim> {
-        self.claims.values().find(|it| *it.holder.uid == *uid)
+    pub(super) fn request_of(&self, uid: &str) -> Option<&AddressRequest> {
+        self.requests.values().find(|it| *it.holder.uid == *uid)
     }
 
     pub(super) fn answer(&self, name: &str) -> &Answer {
@@ -40,14 +40,14 @@ impl World {
         match event {
             Event::Apply(object) => match &**object {
                 Object::Pool(pool) => _ = self.pools.insert(pool.name.clone(), pool.clone()),
-                Object::Claim(claim) => {
-                    self.claims.insert(claim.holder.key.clone(), claim.clone());
+                Object::Request(request) => {
+                    self.requests.insert(request.holder.key.clone(), request.clone());
                 }
                 Object::Node { addresses, .. } => self.node = addresses.first().copied(),
                 Object::Namespace(_) => {}
             },
             Event::Delete(Kind::Pool, key) => _ = self.pools.remove(&key.name),
-            Event::Delete(_, key) => _ = self.claims.remove(key),
+            Event::Delete(_, key) => _ = self.requests.remove(key),
             Event::Resolved { name, answer } => {
                 self.answers[usize::from(**name != *NAMES[0])] = answer.clone();
             }
@@ -90,7 +90,7 @@ fn kind_of(kind: HolderKind) -> Kind {
 pub(super) fn list(world: &World, records: &BTreeMap<IpAddr, Record>) -> Vec<Event> {
     let mut events: Vec<Event> = Kind::ALL.map(Event::Begin).into();
     events.extend(world.pools.values().cloned().map(|it| apply(Object::Pool(it))));
-    events.extend(world.claims.values().cloned().map(|it| apply(Object::Claim(it))));
+    events.extend(world.requests.values().cloned().map(|it| apply(Object::Request(it))));
     events.push(node(world.node));
     events.extend(records.values().cloned().map(Event::Recorded));
     events.extend(resolved(world));
@@ -109,7 +109,7 @@ impl Cloud {
         let failed = Answer::Failed { reason: "not looked up".into() };
         let world = Rc::new(World {
             pools: [first_pool()].map(|pool| (pool.name.clone(), pool)).into(),
-            claims: BTreeMap::new(),
+            requests: BTreeMap::new(),
             answers: [failed.clone(), failed],
             node: None,
         });
@@ -147,18 +147,18 @@ impl Cloud {
         self.logs[watch].push(event);
     }
 
-    pub(super) fn put(&mut self, claim: Claim) {
-        self.change(CLAIMS, apply(Object::Claim(claim)));
+    pub(super) fn put(&mut self, request: AddressRequest) {
+        self.change(REQUESTS, apply(Object::Request(request)));
         // As the part that looks names up would: it tells names again to those who newly ask.
         let answers = resolved(&self.world);
-        self.logs[CLAIMS].extend(answers);
+        self.logs[REQUESTS].extend(answers);
     }
 
     pub(super) fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
         match step {
             Step::Put(at, wish) => {
-                let mut new = claim(at, &wish);
-                match self.world.claims.get(&new.holder.key) {
+                let mut new = request(at, &wish);
+                match self.world.requests.get(&new.holder.key) {
                     Some(old) => {
                         new.holder = old.holder.clone();
                         new.status = old.status.clone();
@@ -192,15 +192,15 @@ impl Cloud {
                     }
                     None => Answer::Failed { reason: "NXDOMAIN".into() },
                 };
-                self.change(CLAIMS, Event::Resolved { name: NAMES[at].into(), answer });
+                self.change(REQUESTS, Event::Resolved { name: NAMES[at].into(), answer });
             }
             Step::Node(last) => self.change(NODES, node(last.map(at_two))),
             Step::Spoil(at, last) => {
-                let key = claim(at, &ANY).holder.key;
-                if let Some(old) = self.world.claims.get(&key) {
+                let key = request(at, &ANY).holder.key;
+                if let Some(old) = self.world.requests.get(&key) {
                     self.causes.taint(&old.holder.uid);
-                    let claim = Claim { status: vec![at_two(last)], ..old.clone() };
-                    self.put(claim);
+                    let request = AddressRequest { status: vec![at_two(last)], ..old.clone() };
+                    self.put(request);
                 }
             }
             Step::Vandal(which) => {
@@ -237,9 +237,9 @@ impl Cloud {
     }
 
     fn remove(&mut self, at: usize) {
-        let holder = claim(at, &ANY).holder;
-        if self.world.claims.contains_key(&holder.key) {
-            self.change(CLAIMS, Event::Delete(kind_of(holder.kind), holder.key));
+        let holder = request(at, &ANY).holder;
+        if self.world.requests.contains_key(&holder.key) {
+            self.change(REQUESTS, Event::Delete(kind_of(holder.kind), holder.key));
         }
     }
 
@@ -271,7 +271,7 @@ impl Cloud {
         leader.decisions.extend(changes.decisions);
         idle &= !agents.is_some_and(|it| leader.plan(it, self.now));
         for holder in changes.confirm {
-            let exists = self.world.claims.values().any(|it| it.holder == holder);
+            let exists = self.world.requests.values().any(|it| it.holder == holder);
             leader.machine.handle(Event::Confirmed { holder, exists }, self.now);
         }
         idle
@@ -377,9 +377,9 @@ impl Cloud {
     }
 
     fn show(&mut self, at: usize, holder: HolderRef, decision: Option<Arc<Decision>>) {
-        let there = self.world.claims.get(&holder.key).filter(|it| it.holder == holder);
+        let there = self.world.requests.get(&holder.key).filter(|it| it.holder == holder);
         let leader = &self.leaders[at];
-        let known = leader.view.claims.get(&holder.key).filter(|it| it.holder == holder);
+        let known = leader.view.requests.get(&holder.key).filter(|it| it.holder == holder);
         let mut shown = Vec::new();
         if let (Some(there), Some(known)) = (there, known) {
             let (decision, places) = (decision.as_deref(), self.places.as_ref());
@@ -387,8 +387,8 @@ impl Cloud {
         }
         self.causes.shown(&holder.uid, &shown);
         if let Some(old) = there.filter(|it| it.status != shown) {
-            let claim = Claim { status: shown.clone(), ..old.clone() };
-            self.put(claim);
+            let request = AddressRequest { status: shown.clone(), ..old.clone() };
+            self.put(request);
         }
         let event = Event::Shown { holder, addresses: shown };
         self.leaders[at].machine.handle(event, self.now);
@@ -441,12 +441,12 @@ impl Cloud {
 
     /// A status that is not as a leader says is written again, as its controller would.
     fn repair(&mut self, at: usize) -> bool {
-        let wrong = self.world.claims.values().filter_map(|claim| {
+        let wrong = self.world.requests.values().filter_map(|request| {
             let leader = &self.leaders[at];
-            let decision = leader.machine.decision(&claim.holder);
-            let shown = leader.status(claim, decision, &claim.status, self.places.as_ref());
+            let decision = leader.machine.decision(&request.holder);
+            let shown = leader.status(request, decision, &request.status, self.places.as_ref());
             let decision = decision.cloned().map(Arc::new);
-            (shown != claim.status).then(|| (claim.holder.clone(), decision))
+            (shown != request.status).then(|| (request.holder.clone(), decision))
         });
         let wrong: Vec<_> = wrong.collect();
         let any = !wrong.is_empty();
@@ -474,11 +474,11 @@ impl Cloud {
             }
         }
         if let [_] = &self.leaders[..] {
-            let claims = self.world.claims.values();
-            for claim in claims.filter(|it| !self.causes.is_tainted(&it.holder.uid)) {
-                let held = self.held_by(&claim.holder.uid);
-                let shown = &claim.status;
-                prop_assert!(shown.iter().all(|it| held.contains(it)), "{claim:?} has {held:?}");
+            let requests = self.world.requests.values();
+            for request in requests.filter(|it| !self.causes.is_tainted(&it.holder.uid)) {
+                let held = self.held_by(&request.holder.uid);
+                let shown = &request.status;
+                prop_assert!(shown.iter().all(|it| held.contains(it)), "{request:?} has {held:?}");
             }
         }
         for (holder, address) in self.places.iter().flat_map(Places::served) {
@@ -496,20 +496,20 @@ impl Cloud {
 
     /// When nothing more happens, records, decisions and status agree.
     pub(super) fn check_at_rest(&self) -> Result<(), TestCaseError> {
-        for claim in self.world.claims.values() {
-            let held = self.held_by(&claim.holder.uid);
+        for request in self.world.requests.values() {
+            let held = self.held_by(&request.holder.uid);
             for leader in &self.leaders {
-                let decision = leader.machine.decision(&claim.holder);
+                let decision = leader.machine.decision(&request.holder);
                 let mut shown: Vec<_> = decision.into_iter().flat_map(shown_by).collect();
                 shown.sort_unstable();
-                prop_assert_eq!(&held, &shown, "{:?} {:?}", claim, decision);
+                prop_assert_eq!(&held, &shown, "{:?} {:?}", request, decision);
             }
-            let mut status = claim.status.clone();
+            let mut status = request.status.clone();
             status.sort_unstable();
-            prop_assert_eq!(&held, &status, "{:?}", claim);
+            prop_assert_eq!(&held, &status, "{:?}", request);
             let families: Vec<_> = held.iter().map(|it| Family::of(*it)).collect();
             prop_assert!(families.len() < 2 || families[0] != families[1], "{:?}", held);
-            match (&claim.ask, claim.families) {
+            match (&request.ask, request.families) {
                 (Ok(Ask::Nothing), _) => prop_assert_eq!(held, Vec::<IpAddr>::new()),
                 (Ok(Ask::Any), Families::One(Family::V4)) => prop_assert_eq!(held.len(), 1),
                 _ => {}
@@ -517,12 +517,12 @@ impl Cloud {
         }
         for record in self.records.values() {
             for holder in &record.content.holders {
-                let claim = self.world.claim_of(&holder.holder.uid);
-                prop_assert!(claim.is_some(), "{record:?}");
+                let request = self.world.request_of(&holder.holder.uid);
+                prop_assert!(request.is_some(), "{record:?}");
                 // One whose wish cannot be read stays where it was.
-                let place = claim.filter(|it| it.ask.is_ok()).map(|it| &it.load_balancer);
+                let place = request.filter(|it| it.ask.is_ok()).map(|it| &it.load_balancer);
                 let there = place.is_none_or(|place| *place == holder.load_balancer);
-                prop_assert!(there, "{claim:?} is not where it is recorded: {record:?}");
+                prop_assert!(there, "{request:?} is not where it is recorded: {record:?}");
             }
         }
         self.leaders.iter().try_for_each(|leader| self.check_uses(&leader.machine))
@@ -560,9 +560,9 @@ impl Cloud {
 
     /// Everything is deleted: nothing is left.
     pub(super) fn check_leaks(&mut self) -> Result<(), TestCaseError> {
-        let all = self.world.claims.values().map(|it| it.holder.clone());
+        let all = self.world.requests.values().map(|it| it.holder.clone());
         for holder in all.collect::<Vec<_>>() {
-            self.change(CLAIMS, Event::Delete(kind_of(holder.kind), holder.key));
+            self.change(REQUESTS, Event::Delete(kind_of(holder.kind), holder.key));
         }
         self.change(NODES, Event::Delete(Kind::Node, ObjectKey::new("", "n")));
         self.settle()?;

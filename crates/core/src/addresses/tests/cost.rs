@@ -13,24 +13,24 @@ fn crowd(services: usize) -> World {
         ..pool("full", &[])
     };
     let mut world = World::new([full, pool("free", &["172.16.0.0/12"])]);
-    let claims = (0..services).flat_map(|at| {
+    let requests = (0..services).flat_map(|at| {
         let created = at as i64;
         let ask = || Ok(Ask::Pool("full".into()));
         [
-            Claim { created, ask: ask(), ..service(&format!("shop/has-{at}")) },
-            Claim {
+            AddressRequest { created, ask: ask(), ..service(&format!("shop/has-{at}")) },
+            AddressRequest {
                 created: 1_000_000 + created,
                 ask: ask(),
                 ..service(&format!("shop/waits-{at}"))
             },
-            Claim {
+            AddressRequest {
                 created,
                 sharing: sharing(&format!("key-{}", at / 10), &[8_000 + at as u16 % 10]),
                 ..service(&format!("shop/shares-{at}"))
             },
         ]
     });
-    world.with(claims);
+    world.with(requests);
     world
 }
 
@@ -43,15 +43,15 @@ fn costs(world: &mut World) -> Vec<(&'static str, u64)> {
         costs.push((name, world.machine.visited() - before));
     };
     cost(world, "nothing", &|_| {});
-    cost(world, "an equal object", &|world| world.put(world.claim("shop/has-7").clone()));
+    cost(world, "an equal object", &|world| world.put(world.request("shop/has-7").clone()));
     cost(world, "a new Service", &|world| world.put(service("shop/new")));
     cost(world, "a Service gone", &|world| world.remove("shop/new"));
     cost(world, "an address that is waited for", &|world| world.remove("shop/has-500"));
     cost(world, "one who waits goes", &|world| world.remove("shop/waits-600"));
     cost(world, "a port of one who shares", &|world| {
-        let mut claim = world.claim("shop/shares-55").clone();
-        claim.sharing = sharing("key-5", &[9_000]);
-        world.put(claim);
+        let mut request = world.request("shop/shares-55").clone();
+        request.sharing = sharing("key-5", &[9_000]);
+        world.put(request);
     });
     cost(world, "an Address deleted", &|world| {
         let address = world.has("shop/has-700")[0];

@@ -4,13 +4,14 @@
 use super::make::*;
 use super::record::world;
 use crate::addresses::*;
+use crate::outcome::Reason;
 
 /// A Service that has an address, edited and edited back, with the write of the first edit under way.
 fn edited_and_back() -> (World, Write) {
     let mut world = world();
     world.with([service("shop/web")]);
-    let before = world.claim("shop/web").clone();
-    world.put(Claim { sharing: sharing("k", &[80]), ..before.clone() });
+    let before = world.request("shop/web").clone();
+    world.put(AddressRequest { sharing: sharing("k", &[80]), ..before.clone() });
     let write = world.machine.take(world.now).writes.remove(0);
     world.put(before);
     (world, write)
@@ -32,7 +33,7 @@ fn what_a_list_no_longer_has_is_made_again_although_a_write_of_it_was_carried_ou
     let result = world.perform(&write);
     world.records.clear();
     world.relist();
-    world.put(Claim { sharing: sharing("k", &[80]), ..world.claim("shop/web").clone() });
+    world.put(AddressRequest { sharing: sharing("k", &[80]), ..world.request("shop/web").clone() });
     world.tell(Event::Written { id: write.id, result });
     world.run();
     assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/web".into()])]);
@@ -59,7 +60,7 @@ fn what_a_watch_tells_late_of_an_object_that_is_gone_does_not_count() {
 #[test]
 fn an_answer_that_comes_while_a_list_is_told_is_looked_at_again_once_and_at_its_end() {
     let (mut world, write) = edited_and_back();
-    world.put(Claim { sharing: sharing("k", &[80]), ..world.claim("shop/web").clone() });
+    world.put(AddressRequest { sharing: sharing("k", &[80]), ..world.request("shop/web").clone() });
     let result = world.perform(&write);
     world.tell(Event::Begin(Kind::Address));
     world.tell(Event::Written { id: write.id, result });
@@ -74,7 +75,7 @@ fn an_answer_that_comes_while_a_list_is_told_is_looked_at_again_once_and_at_its_
 #[test]
 fn an_answer_that_comes_before_its_object_in_a_list_needs_no_second_look() {
     let (mut world, write) = edited_and_back();
-    world.put(Claim { sharing: sharing("k", &[80]), ..world.claim("shop/web").clone() });
+    world.put(AddressRequest { sharing: sharing("k", &[80]), ..world.request("shop/web").clone() });
     let result = world.perform(&write);
     world.tell(Event::Begin(Kind::Address));
     world.tell(Event::Written { id: write.id, result });
@@ -186,9 +187,12 @@ fn of_several_that_are_recorded_the_oldest_is_kept_whatever_the_status_shows() {
 #[test]
 fn what_somebody_gave_up_and_an_agent_still_serves_does_not_draw_it_back() {
     let mut world = world();
-    let on = |lb: &str, key: &str| Claim { load_balancer: Some(lb.into()), ..service(key) };
-    let shared =
-        |lb: &str, key: &str, port| Claim { sharing: sharing("k", &[port]), ..on(lb, key) };
+    let on =
+        |lb: &str, key: &str| AddressRequest { load_balancer: Some(lb.into()), ..service(key) };
+    let shared = |lb: &str, key: &str, port| AddressRequest {
+        sharing: sharing("k", &[port]),
+        ..on(lb, key)
+    };
     world.with([shared("edge", "shop/a", 80), shared("edge", "shop/b", 81)]);
     let a = service("shop/a").holder;
     world.tell(Event::Serving { holder: a.clone(), places: served("edge", "192.0.2.0") });
@@ -254,8 +258,8 @@ fn one_who_is_gone_keeps_nobody_from_what_its_status_shows() {
     world.with([service("shop/old")]);
     // Told together: the one of whose namespace it is the only address, and two who come.
     world.remove("shop/old");
-    world.put(Claim { created: 1, ..service("shop/a") });
-    world.put(Claim { created: 2, status: ips(&["192.0.2.5"]), ..service("shop/z") });
+    world.put(AddressRequest { created: 1, ..service("shop/a") });
+    world.put(AddressRequest { created: 2, status: ips(&["192.0.2.5"]), ..service("shop/z") });
     world.run();
     assert_eq!(world.has("shop/z"), ips(&["192.0.2.5"]));
     assert_eq!(world.reason("shop/a"), Reason::QuotaReached);
@@ -264,7 +268,7 @@ fn one_who_is_gone_keeps_nobody_from_what_its_status_shows() {
 #[test]
 fn a_leader_that_begins_counts_as_served_what_addresses_and_plans_say() {
     let mut world = world();
-    let on_edge = Claim { load_balancer: Some("edge".into()), ..service("shop/a") };
+    let on_edge = AddressRequest { load_balancer: Some("edge".into()), ..service("shop/a") };
     world.with([on_edge, service("shop/b")]);
     let [a, b] = ["shop/a", "shop/b"].map(|key| service(key).holder);
     let (edge, core) = (Arc::<str>::from("edge"), Arc::<str>::from("core"));
@@ -298,7 +302,7 @@ fn a_second_look_that_failed_is_taken_again() {
 fn a_load_balancer_is_not_recorded_as_being_on_itself() {
     let mut world = world();
     world.with([load_balancer("edge", "p")]);
-    let holder = world.claim("edge").holder.clone();
+    let holder = world.request("edge").holder.clone();
     world.tell(Event::Serving { holder, places: served("edge", "192.0.2.0") });
     assert_eq!(world.machine.take(world.now).writes, []);
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 pub(super) const POOLS: usize = 0;
-pub(super) const CLAIMS: usize = 1;
+pub(super) const REQUESTS: usize = 1;
 pub(super) const RECORDS: usize = 2;
 pub(super) const NODES: usize = 3;
 
@@ -92,8 +92,8 @@ impl Leader {
         let mut pages: VecDeque<Event> = KINDS[watch].iter().copied().map(Event::Begin).collect();
         match watch {
             POOLS => pages.extend(world.pools.values().cloned().map(|it| apply(Object::Pool(it)))),
-            CLAIMS => {
-                pages.extend(world.claims.values().cloned().map(|it| apply(Object::Claim(it))));
+            REQUESTS => {
+                pages.extend(world.requests.values().cloned().map(|it| apply(Object::Request(it))));
                 pages.extend(resolved(world));
             }
             RECORDS => pages.extend(records.values().cloned().map(Event::Recorded)),
@@ -121,10 +121,10 @@ impl Leader {
         if matches!(event, Event::Done(_))
             && let Some(world) = self.lists[watch].world.take()
         {
-            // Who was not in the list is gone.
+            // An object that was not in the list is gone.
             match watch {
                 POOLS => view.pools = world.pools.clone(),
-                CLAIMS => view.claims = world.claims.clone(),
+                REQUESTS => view.requests = world.requests.clone(),
                 _ => {}
             }
         }
@@ -159,9 +159,9 @@ impl Leader {
 
     /// Everybody who is to have something, and what.
     pub(super) fn wanted(&self, changes: &Changes) -> Vec<(Arc<str>, IpAddr)> {
-        let claims = self.view.claims.values().map(|it| it.holder.clone());
+        let requests = self.view.requests.values().map(|it| it.holder.clone());
         // What is chosen while another write of that address is under way is written after it.
-        let wanted = claims.flat_map(|it| {
+        let wanted = requests.flat_map(|it| {
             self.machine.addresses_of(&it).into_iter().map(move |at| (it.uid.clone(), at))
         });
         let written = changes.writes.iter().filter_map(|write| match &write.op {
@@ -185,19 +185,19 @@ impl Leader {
     /// Plans what was decided; and whose status is not as it should be by now is to be written. True:
     /// something is planned otherwise.
     pub(super) fn plan(&mut self, places: &mut Places, now: Timestamp) -> bool {
-        let served = self.view.claims.values().filter_map(|claim| {
-            let grant = self.machine.decision(&claim.holder)?.grant();
-            Some((place_of(claim)?, claim.holder.clone(), grant.served()))
+        let served = self.view.requests.values().filter_map(|request| {
+            let grant = self.machine.decision(&request.holder)?.grant();
+            Some((place_of(request)?, request.holder.clone(), grant.served()))
         });
         let served = served.filter(|(_, _, addresses)| !addresses.is_empty());
         let news = self.planned.plan(served, places);
         let any = !news.is_empty();
         news.into_iter().for_each(|event| self.machine.handle(event, now));
-        for claim in self.view.claims.values().filter(|it| place_of(it).is_some()) {
-            let decision = self.machine.decision(&claim.holder);
-            if self.status(claim, decision, &claim.status, Some(places)) != claim.status {
+        for request in self.view.requests.values().filter(|it| place_of(it).is_some()) {
+            let decision = self.machine.decision(&request.holder);
+            if self.status(request, decision, &request.status, Some(places)) != request.status {
                 let decision = decision.cloned().map(Arc::new);
-                self.decisions.entry(claim.holder.clone()).or_insert(decision);
+                self.decisions.entry(request.holder.clone()).or_insert(decision);
             }
         }
         any
@@ -206,15 +206,15 @@ impl Leader {
     /// What a status should show, given what it shows.
     pub(super) fn status(
         &self,
-        claim: &Claim,
+        request: &AddressRequest,
         decision: Option<&Decision>,
         written: &[IpAddr],
         places: Option<&Places>,
     ) -> Vec<IpAddr> {
         let Some(decision) = decision else { return Vec::new() };
-        match (place_of(claim), places) {
+        match (place_of(request), places) {
             (Some(at), Some(places)) => {
-                self.planned.status(at, &claim.holder, decision, written, places)
+                self.planned.status(at, &request.holder, decision, written, places)
             }
             _ => shown_by(decision),
         }

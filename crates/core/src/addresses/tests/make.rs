@@ -3,6 +3,7 @@
 use crate::addresses::*;
 use crate::key::ObjectKey;
 use crate::objects::{Family, Timestamp};
+use crate::outcome::{Problem, Reason};
 use crate::plan::Transport;
 use std::collections::BTreeMap;
 
@@ -25,10 +26,10 @@ pub(in crate::addresses) fn pool(name: &str, entries: &[&str]) -> Pool {
     }
 }
 
-fn claim(kind: HolderKind, namespace: &str, name: &str) -> Claim {
+fn request(kind: HolderKind, namespace: &str, name: &str) -> AddressRequest {
     let key = ObjectKey::new(namespace, name);
     let uid = format!("uid-{kind}-{key}").into();
-    Claim {
+    AddressRequest {
         holder: HolderRef { key, kind, uid },
         created: 0,
         labels: Labels::new(),
@@ -44,23 +45,23 @@ fn claim(kind: HolderKind, namespace: &str, name: &str) -> Claim {
 }
 
 /// A Service that asks for any IPv4 address.
-pub(in crate::addresses) fn service(key: &str) -> Claim {
+pub(in crate::addresses) fn service(key: &str) -> AddressRequest {
     let (namespace, name) = key.split_once('/').unwrap();
-    claim(HolderKind::Service, namespace, name)
+    request(HolderKind::Service, namespace, name)
 }
 
 /// A load balancer that asks for addresses of a pool.
-pub(super) fn load_balancer(name: &str, pool: &str) -> Claim {
-    Claim {
+pub(super) fn load_balancer(name: &str, pool: &str) -> AddressRequest {
+    AddressRequest {
         ask: Ok(Ask::Pool(pool.into())),
         families: Families::OfPool,
-        ..claim(HolderKind::LoadBalancer, "", name)
+        ..request(HolderKind::LoadBalancer, "", name)
     }
 }
 
-pub(super) fn external_ip(key: &str) -> Claim {
+pub(super) fn external_ip(key: &str) -> AddressRequest {
     let (namespace, name) = key.split_once('/').unwrap();
-    claim(HolderKind::ExternalIp, namespace, name)
+    request(HolderKind::ExternalIp, namespace, name)
 }
 
 pub(super) fn ip(text: &str) -> IpAddr {
@@ -76,11 +77,11 @@ pub(super) fn served(load_balancer: &str, address: &str) -> Vec<(IpAddr, Arc<str
     vec![(ip(address), load_balancer.into())]
 }
 
-pub(super) fn addresses(texts: &[&str]) -> Result<Ask, crate::outcome::Problem> {
+pub(super) fn addresses(texts: &[&str]) -> Result<Ask, Problem> {
     Ok(Ask::Addresses { addresses: ips(texts), pool: None })
 }
 
-pub(super) fn named(name: &str) -> Result<Ask, crate::outcome::Problem> {
+pub(super) fn named(name: &str) -> Result<Ask, Problem> {
     Ok(Ask::Name { name: name.into(), pool: None })
 }
 
@@ -100,7 +101,7 @@ pub(super) struct World {
     pub(super) now: Timestamp,
     pub(super) records: BTreeMap<IpAddr, Record>,
     pub(super) pools: BTreeMap<Arc<str>, Pool>,
-    pub(super) claims: BTreeMap<(HolderKind, ObjectKey), Claim>,
+    pub(super) requests: BTreeMap<(HolderKind, ObjectKey), AddressRequest>,
     pub(super) decisions: BTreeMap<HolderRef, Arc<Decision>>,
     pub(super) reports: BTreeMap<Arc<str>, PoolReport>,
     pub(super) notices: Vec<String>,
@@ -116,7 +117,7 @@ impl World {
             now: 1_000,
             records: BTreeMap::new(),
             pools: pools.into_iter().map(|it| (it.name.clone(), it)).collect(),
-            claims: BTreeMap::new(),
+            requests: BTreeMap::new(),
             decisions: BTreeMap::new(),
             reports: BTreeMap::new(),
             notices: Vec::new(),
@@ -140,8 +141,8 @@ impl World {
         for pool in self.pools.clone().into_values() {
             self.tell(Event::Apply(Box::new(Object::Pool(pool))));
         }
-        for claim in self.claims.clone().into_values() {
-            self.tell(Event::Apply(Box::new(Object::Claim(claim))));
+        for request in self.requests.clone().into_values() {
+            self.tell(Event::Apply(Box::new(Object::Request(request))));
         }
         for record in self.records.clone().into_values() {
             self.tell(Event::Recorded(record));
@@ -155,34 +156,34 @@ impl World {
         self.machine.handle(event, self.now);
     }
 
-    pub(super) fn put(&mut self, claim: Claim) {
-        let kind = claim.holder.kind;
-        self.claims.insert((kind, claim.holder.key.clone()), claim.clone());
-        self.tell(Event::Apply(Box::new(Object::Claim(claim))));
+    pub(super) fn put(&mut self, request: AddressRequest) {
+        let kind = request.holder.kind;
+        self.requests.insert((kind, request.holder.key.clone()), request.clone());
+        self.tell(Event::Apply(Box::new(Object::Request(request))));
     }
 
-    /// Puts claims and lets everything come to rest.
-    pub(super) fn with(&mut self, claims: impl IntoIterator<Item = Claim>) {
-        claims.into_iter().for_each(|claim| self.put(claim));
+    /// Puts requests and lets everything come to rest.
+    pub(super) fn with(&mut self, requests: impl IntoIterator<Item = AddressRequest>) {
+        requests.into_iter().for_each(|request| self.put(request));
         self.run();
     }
 
-    pub(super) fn edit(&mut self, key: &str, edit: impl FnOnce(&mut Claim)) {
-        let mut claim = self.claim(key).clone();
-        edit(&mut claim);
-        self.put(claim);
+    pub(super) fn edit(&mut self, key: &str, edit: impl FnOnce(&mut AddressRequest)) {
+        let mut request = self.request(key).clone();
+        edit(&mut request);
+        self.put(request);
         self.run();
     }
 
-    pub(super) fn claim(&self, key: &str) -> &Claim {
+    pub(super) fn request(&self, key: &str) -> &AddressRequest {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
         let key = ObjectKey::new(namespace, name);
-        self.claims.iter().find(|((_, it), _)| *it == key).map(|(_, claim)| claim).unwrap()
+        self.requests.iter().find(|((_, it), _)| *it == key).map(|(_, request)| request).unwrap()
     }
 
     pub(super) fn remove(&mut self, key: &str) {
-        let HolderRef { key, kind, .. } = self.claim(key).holder.clone();
-        self.claims.remove(&(kind, key.clone()));
+        let HolderRef { key, kind, .. } = self.request(key).holder.clone();
+        self.requests.remove(&(kind, key.clone()));
         let kind = match kind {
             HolderKind::Service => Kind::Service,
             HolderKind::LoadBalancer => Kind::LoadBalancer,
@@ -247,7 +248,7 @@ impl World {
             self.echo(write.address);
         }
         for holder in changes.confirm {
-            let exists = self.claims.values().any(|it| it.holder == holder);
+            let exists = self.requests.values().any(|it| it.holder == holder);
             self.tell(Event::Confirmed { holder, exists });
         }
         for (holder, decision) in changes.decisions {
@@ -264,10 +265,10 @@ impl World {
             None => _ = self.decisions.remove(&holder),
         }
         let key = (holder.kind, holder.key.clone());
-        if let Some(claim) = self.claims.get_mut(&key).filter(|it| it.holder == holder) {
-            claim.status = shown.clone();
-            let claim = claim.clone();
-            self.put(claim);
+        if let Some(request) = self.requests.get_mut(&key).filter(|it| it.holder == holder) {
+            request.status = shown.clone();
+            let request = request.clone();
+            self.put(request);
         }
         self.tell(Event::Shown { holder, addresses: shown });
     }
@@ -306,12 +307,12 @@ impl World {
     }
 
     pub(super) fn decision(&self, key: &str) -> &Decision {
-        &self.decisions[&self.claim(key).holder]
+        &self.decisions[&self.request(key).holder]
     }
 
     /// The addresses that somebody has.
     pub(super) fn has(&self, key: &str) -> Vec<IpAddr> {
-        let decision = self.decisions.get(&self.claim(key).holder);
+        let decision = self.decisions.get(&self.request(key).holder);
         decision.iter().flat_map(|it| &it.addresses).map(|it| it.address).collect()
     }
 
@@ -323,7 +324,7 @@ impl World {
         &self.decision(key).verdict.message
     }
 
-    /// Who holds what, as recorded.
+    /// The holders of each address, as recorded.
     pub(super) fn held(&self) -> Vec<(String, Vec<String>)> {
         let names = |record: &Record| {
             record.content.holders.iter().map(|it| it.holder.key.to_string()).collect()

@@ -3,12 +3,12 @@
 use super::make::*;
 use crate::addresses::*;
 
-fn on(load_balancer: &str, claim: Claim) -> Claim {
-    Claim { load_balancer: Some(load_balancer.into()), ..claim }
+fn on(load_balancer: &str, request: AddressRequest) -> AddressRequest {
+    AddressRequest { load_balancer: Some(load_balancer.into()), ..request }
 }
 
-fn sharer(key: &str, at: i64, ports: &[u16]) -> Claim {
-    Claim { created: at, sharing: sharing("k", ports), ..service(key) }
+fn sharer(key: &str, at: i64, ports: &[u16]) -> AddressRequest {
+    AddressRequest { created: at, sharing: sharing("k", ports), ..service(key) }
 }
 
 fn world() -> World {
@@ -17,10 +17,10 @@ fn world() -> World {
 
 /// A Service whose load balancer has been away since its status was written.
 fn put_behind(world: &mut World, key: &str, shown: &str) {
-    let holder = world.claim(key).holder.clone();
-    let mut claim = world.claim(key).clone();
-    claim.status = ips(&[shown]);
-    world.put(claim);
+    let holder = world.request(key).holder.clone();
+    let mut request = world.request(key).clone();
+    request.status = ips(&[shown]);
+    world.put(request);
     world.tell(Event::Shown { holder, addresses: ips(&[shown]) });
 }
 
@@ -50,8 +50,8 @@ fn draining(world: &World, key: &str) -> Vec<IpAddr> {
 #[test]
 fn every_move_leaves_the_old_address_draining_for_the_grace() {
     let mut world = world();
-    world.with([Claim { ask: addresses(&["192.0.2.7"]), ..service("shop/web") }]);
-    world.edit("shop/web", |claim| claim.ask = Ok(Ask::Pool("q".into())));
+    world.with([AddressRequest { ask: addresses(&["192.0.2.7"]), ..service("shop/web") }]);
+    world.edit("shop/web", |request| request.ask = Ok(Ask::Pool("q".into())));
     assert_eq!(world.has("shop/web"), ips(&["198.51.100.0"]));
     assert_eq!(draining(&world, "shop/web"), ips(&["192.0.2.7"]));
     assert_eq!(
@@ -84,9 +84,9 @@ fn who_has_no_other_address_loses_one_that_is_in_no_pool_at_once() {
 fn an_old_address_stays_after_its_grace_until_the_new_one_is_shown() {
     let mut world = world();
     world.with([on("edge", service("shop/web"))]);
-    let mut claim = world.claim("shop/web").clone();
-    claim.ask = Ok(Ask::Pool("q".into()));
-    world.put(claim);
+    let mut request = world.request("shop/web").clone();
+    request.ask = Ok(Ask::Pool("q".into()));
+    world.put(request);
     record_only(&mut world);
     world.now += 10 * GRACE;
     record_only(&mut world);
@@ -113,22 +113,22 @@ fn an_old_address_stays_after_its_grace_until_the_new_one_is_shown() {
 #[test]
 fn a_pool_of_another_family_is_a_move_like_any_other() {
     let pools = [pool("p", &["192.0.2.0/24"]), pool("q", &["2001:db8::/64"]), pool("r", &[])];
-    let game = Claim {
+    let game = AddressRequest {
         families: Families::OfPool,
         ask: Ok(Ask::Pool("p".into())),
         ..external_ip("shop/game")
     };
-    for (key, claim) in [("edge", load_balancer("edge", "p")), ("shop/game", game)] {
+    for (key, request) in [("edge", load_balancer("edge", "p")), ("shop/game", game)] {
         let mut world = World::new(pools.clone());
-        world.with([claim]);
-        world.edit(key, |claim| claim.ask = Ok(Ask::Pool("r".into())));
+        world.with([request]);
+        world.edit(key, |request| request.ask = Ok(Ask::Pool("r".into())));
         assert_eq!(world.has(key), ips(&["192.0.2.0"]), "there is nothing in that pool");
-        let mut claim = world.claim(key).clone();
-        claim.ask = Ok(Ask::Pool("q".into()));
-        world.put(claim);
+        let mut request = world.request(key).clone();
+        request.ask = Ok(Ask::Pool("q".into()));
+        world.put(request);
         let changes = world.machine.take(world.now);
         assert_eq!(
-            world.machine.decision(&world.claim(key).holder).map(|it| it.addresses.len()),
+            world.machine.decision(&world.request(key).holder).map(|it| it.addresses.len()),
             Some(1)
         );
         world.carry_out(changes);
@@ -150,10 +150,10 @@ fn a_pool_of_another_family_is_a_move_like_any_other() {
 fn an_old_address_that_nothing_shows_goes_when_its_grace_is_over() {
     let mut world = world();
     world.with([on("edge", service("shop/web"))]);
-    let mut claim = world.claim("shop/web").clone();
-    claim.ask = Ok(Ask::Pool("q".into()));
-    claim.status = Vec::new();
-    world.put(claim);
+    let mut request = world.request("shop/web").clone();
+    request.ask = Ok(Ask::Pool("q".into()));
+    request.status = Vec::new();
+    world.put(request);
     record_only(&mut world);
     assert_eq!(draining(&world, "shop/web"), ips(&["192.0.2.0"]));
     world.now += GRACE;
@@ -165,7 +165,7 @@ fn an_old_address_that_nothing_shows_goes_when_its_grace_is_over() {
 fn a_draining_address_that_somebody_deletes_is_made_again_for_its_drain() {
     let mut world = world();
     world.with([service("shop/web")]);
-    world.edit("shop/web", |claim| claim.ask = Ok(Ask::Pool("q".into())));
+    world.edit("shop/web", |request| request.ask = Ok(Ask::Pool("q".into())));
     let before = world.records[&ip("192.0.2.0")].content.clone();
     assert_eq!(before.state, AddressState::Draining { until: 1_060 });
     world.records.remove(&ip("192.0.2.0"));
@@ -180,7 +180,7 @@ fn a_draining_address_that_somebody_deletes_is_made_again_for_its_drain() {
 fn a_deleted_address_of_one_who_is_gone_is_made_again_while_something_serves_it() {
     let mut world = world();
     world.with([on("edge", service("shop/web"))]);
-    let holder = world.claim("shop/web").holder.clone();
+    let holder = world.request("shop/web").holder.clone();
     let places = served("edge", "192.0.2.0");
     world.tell(Event::Serving { holder: holder.clone(), places });
     world.remove("shop/web");
@@ -199,7 +199,7 @@ fn a_deleted_address_of_one_who_is_gone_is_made_again_while_something_serves_it(
     world.echo(ip("192.0.2.0"));
     world.run();
     assert_eq!(world.held(), [], "nobody serves it");
-    world.claims.clear();
+    world.requests.clear();
     world.relist();
     world.run();
     assert!(world.machine.is_empty());
@@ -211,9 +211,9 @@ fn only_those_on_one_load_balancer_or_on_none_share_an_address() {
     world.with([on("edge", sharer("shop/a", 0, &[80]))]);
     let ask = || addresses(&["192.0.2.0"]);
     world.with([
-        on("edge", Claim { ask: ask(), ..sharer("shop/b", 1, &[81]) }),
-        on("core", Claim { ask: ask(), ..sharer("shop/c", 2, &[82]) }),
-        Claim { ask: ask(), ..sharer("shop/d", 3, &[83]) },
+        on("edge", AddressRequest { ask: ask(), ..sharer("shop/b", 1, &[81]) }),
+        on("core", AddressRequest { ask: ask(), ..sharer("shop/c", 2, &[82]) }),
+        AddressRequest { ask: ask(), ..sharer("shop/d", 3, &[83]) },
     ]);
     assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
     let message =
@@ -231,7 +231,7 @@ fn who_goes_to_another_load_balancer_alone_loses_a_shared_address_and_two_togeth
     world.put(on("core", sharer("shop/b", 1, &[81])));
     world.run();
     assert_eq!(world.held()[0], ("192.0.2.0".into(), vec!["shop/a".into(), "shop/b".into()]));
-    world.edit("shop/a", |claim| claim.load_balancer = Some("edge".into()));
+    world.edit("shop/a", |request| request.load_balancer = Some("edge".into()));
     assert_eq!(world.has("shop/a"), ips(&["192.0.2.1"]));
     assert_eq!(draining(&world, "shop/a"), ips(&[]), "it must not be served at both");
     assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
@@ -243,10 +243,10 @@ fn who_is_on_a_load_balancer_is_recorded_with_it() {
     world.with([
         on("edge", service("shop/web")),
         load_balancer("core", "q"),
-        Claim { created: 1, ..service("shop/alone") },
+        AddressRequest { created: 1, ..service("shop/alone") },
     ]);
     let places: Vec<_> = world.machine.places().collect();
-    let (web, core) = (&world.claim("shop/web").holder, &world.claim("core").holder);
+    let (web, core) = (&world.request("shop/web").holder, &world.request("core").holder);
     let expected = [
         (web, &Arc::from("edge"), ip("192.0.2.0")),
         (core, &Arc::from("core"), ip("198.51.100.0")),
@@ -258,7 +258,7 @@ fn who_is_on_a_load_balancer_is_recorded_with_it() {
 fn who_changes_place_is_recorded_at_the_old_one_until_nothing_is_served_there() {
     let mut world = world();
     world.with([on("edge", service("shop/web"))]);
-    let holder = world.claim("shop/web").holder.clone();
+    let holder = world.request("shop/web").holder.clone();
     let serve = |world: &mut World, places: &[&str]| {
         let places = places.iter().flat_map(|it| served(it, "192.0.2.0")).collect();
         world.tell(Event::Serving { holder: holder.clone(), places });
@@ -271,10 +271,10 @@ fn who_changes_place_is_recorded_at_the_old_one_until_nothing_is_served_there() 
             .map(str::to_owned)
     };
     serve(&mut world, &["edge"]);
-    world.edit("shop/web", |claim| claim.load_balancer = Some("core".into()));
+    world.edit("shop/web", |request| request.load_balancer = Some("core".into()));
     assert_eq!(place(&world).as_deref(), Some("edge"));
     serve(&mut world, &["core", "edge"]);
-    world.edit("shop/web", |claim| claim.load_balancer = None);
+    world.edit("shop/web", |request| request.load_balancer = None);
     assert_eq!(place(&world).as_deref(), Some("edge"));
     serve(&mut world, &["core"]);
     assert_eq!(place(&world).as_deref(), Some("core"), "it was there meanwhile");
@@ -288,8 +288,8 @@ fn of_two_who_were_recorded_without_their_places_only_the_later_one_loses() {
     world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[81])]);
     world.pass(1);
     let [a, b] = [("edge", "shop/a"), ("core", "shop/b")]
-        .map(|(place, key)| on(place, world.claim(key).clone()));
-    world.claims = [a, b].map(|it| ((it.holder.kind, it.holder.key.clone()), it)).into();
+        .map(|(place, key)| on(place, world.request(key).clone()));
+    world.requests = [a, b].map(|it| ((it.holder.kind, it.holder.key.clone()), it)).into();
     world.restart();
     world.run();
     assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]));
@@ -300,9 +300,9 @@ fn of_two_who_were_recorded_without_their_places_only_the_later_one_loses() {
 fn who_leaves_an_address_that_drains_for_another_has_a_grace_of_its_own() {
     let mut world = world();
     world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[81])]);
-    world.edit("shop/a", |claim| claim.ask = Ok(Ask::Pool("q".into())));
+    world.edit("shop/a", |request| request.ask = Ok(Ask::Pool("q".into())));
     world.pass(GRACE - 1);
-    world.edit("shop/b", |claim| claim.ask = Ok(Ask::Pool("q".into())));
+    world.edit("shop/b", |request| request.ask = Ok(Ask::Pool("q".into())));
     world.pass(GRACE - 1);
     assert_eq!(draining(&world, "shop/b"), ips(&["192.0.2.0"]));
     world.pass(1);

@@ -3,12 +3,13 @@
 use super::make::*;
 use crate::addresses::*;
 use crate::objects::Family;
+use crate::outcome::Reason;
 
 const NONE: [IpAddr; 0] = [];
 const NAME: &str = "web.example.com";
 
-fn global(key: &str) -> Claim {
-    Claim { ask: named(NAME), ..service(key) }
+fn global(key: &str) -> AddressRequest {
+    AddressRequest { ask: named(NAME), ..service(key) }
 }
 
 fn world() -> World {
@@ -29,8 +30,8 @@ fn a_service_gets_the_lowest_usable_address_of_its_name_once_it_is_looked_up() {
 fn an_address_outside_the_pools_or_held_by_another_is_not_assigned() {
     let mut world = world();
     world.with([
-        Claim { ask: addresses(&["192.0.2.7"]), ..service("shop/has") },
-        Claim { created: 1, ..global("shop/web") },
+        AddressRequest { ask: addresses(&["192.0.2.7"]), ..service("shop/has") },
+        AddressRequest { created: 1, ..global("shop/web") },
     ]);
     world.resolve(NAME, &["192.0.2.7", "198.51.100.1"]);
     assert_eq!((world.has("shop/web"), world.reason("shop/web")), (vec![], Reason::NameUnusable));
@@ -61,7 +62,7 @@ fn the_named_pool_and_the_allowed_domains_of_a_pool_must_fit() {
     world.resolve(NAME, &["192.0.2.1", "192.0.2.200"]);
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.200"]));
     let ask = Ok(Ask::Name { name: "other.example.com".into(), pool: Some("org".into()) });
-    world.with([Claim { ask, ..service("shop/other") }]);
+    world.with([AddressRequest { ask, ..service("shop/other") }]);
     world.resolve("other.example.com", &["192.0.2.201"]);
     assert_eq!(
         world.message("shop/other"),
@@ -86,7 +87,7 @@ fn a_failure_keeps_what_is_assigned_and_assigns_nothing() {
     world.resolve(NAME, &["192.0.2.9"]);
     for name in [NAME, "new.example.com"] {
         let answer = Answer::Failed { reason: "SERVFAIL".into() };
-        world.with([Claim { ask: named("new.example.com"), ..service("shop/new") }]);
+        world.with([AddressRequest { ask: named("new.example.com"), ..service("shop/new") }]);
         world.tell(Event::Resolved { name: name.into(), answer });
         world.run();
     }
@@ -177,18 +178,21 @@ fn a_grace_ends_with_the_wish_for_an_address() {
     world.with([global("shop/web")]);
     world.resolve(NAME, &["192.0.2.1"]);
     world.resolve(NAME, &["192.0.2.2"]);
-    world.edit("shop/web", |claim| claim.ask = Ok(Ask::Nothing));
+    world.edit("shop/web", |request| request.ask = Ok(Ask::Nothing));
     assert_eq!(world.held(), []);
 }
 
 #[test]
 fn one_of_two_who_share_can_drain_alone() {
     let mut world = world();
-    let shares =
-        |claim: Claim, at, port| Claim { created: at, sharing: sharing("k", &[port]), ..claim };
+    let shares = |request: AddressRequest, at, port| AddressRequest {
+        created: at,
+        sharing: sharing("k", &[port]),
+        ..request
+    };
     world.with([
         shares(global("shop/web"), 0, 80),
-        shares(Claim { ask: addresses(&["192.0.2.1"]), ..service("shop/stays") }, 1, 443),
+        shares(AddressRequest { ask: addresses(&["192.0.2.1"]), ..service("shop/stays") }, 1, 443),
     ]);
     world.resolve(NAME, &["192.0.2.1"]);
     world.resolve(NAME, &["192.0.2.2"]);
@@ -205,14 +209,14 @@ fn one_of_two_who_share_can_drain_alone() {
 #[test]
 fn each_family_follows_its_own_records() {
     let mut world = world();
-    world.with([Claim { families: Families::Require(Family::V4), ..global("shop/web") }]);
+    world.with([AddressRequest { families: Families::Require(Family::V4), ..global("shop/web") }]);
     world.resolve(NAME, &["192.0.2.1"]);
     assert_eq!(world.has("shop/web"), NONE, "both or nothing");
     world.resolve(NAME, &["192.0.2.1", "2001:db8::1"]);
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.1", "2001:db8::1"]));
     world.resolve(NAME, &["192.0.2.1", "2001:db8::2"]);
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.1", "2001:db8::2"]));
-    world.edit("shop/web", |claim| claim.families = Families::Prefer(Family::V4));
+    world.edit("shop/web", |request| request.families = Families::Prefer(Family::V4));
     world.resolve(NAME, &["192.0.2.1"]);
     assert_eq!(
         world.has("shop/web"),
@@ -226,7 +230,7 @@ fn each_family_follows_its_own_records() {
 fn a_service_that_turns_to_a_name_keeps_its_address_until_the_name_gives_another() {
     let mut world = World::new([pool("p", &["192.0.2.0/24"])]);
     world.with([service("shop/web")]);
-    world.edit("shop/web", |claim| claim.ask = named(NAME));
+    world.edit("shop/web", |request| request.ask = named(NAME));
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.0"]));
     world.resolve(NAME, &["192.0.2.5"]);
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.5"]));
@@ -235,11 +239,11 @@ fn a_service_that_turns_to_a_name_keeps_its_address_until_the_name_gives_another
 #[test]
 fn an_address_that_a_status_shows_is_taken_over_while_the_name_does_not_answer() {
     let mut world = world();
-    let shows = |key: &str, status| Claim { status: ips(status), ..global(key) };
+    let shows = |key: &str, status| AddressRequest { status: ips(status), ..global(key) };
     world.with([
         shows("shop/web", &["192.0.2.9"]),
         shows("shop/foreign", &["198.51.100.1"]),
-        Claim {
+        AddressRequest {
             families: Families::Require(Family::V4),
             created: 1,
             ..shows("shop/half", &["192.0.2.10"])
@@ -256,8 +260,8 @@ fn an_address_that_a_status_shows_is_taken_over_while_the_name_does_not_answer()
         world.tell(Event::Resolved { name: NAME.into(), answer });
         world.run();
     }
-    let failed = world.claim("shop/web").clone();
-    world.with([Claim {
+    let failed = world.request("shop/web").clone();
+    world.with([AddressRequest {
         status: ips(&["192.0.2.11"]),
         holder: service("shop/new").holder,
         ..failed
@@ -288,10 +292,10 @@ fn an_address_that_the_named_pool_or_its_domains_no_longer_allow_is_left_for_one
     world.resolve(NAME, &["192.0.2.1", "192.0.2.200"]);
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.1"]));
     let of = |pool: &str| Ok(Ask::Name { name: NAME.into(), pool: Some(pool.into()) });
-    world.edit("shop/web", |claim| claim.ask = of("y"));
+    world.edit("shop/web", |request| request.ask = of("y"));
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.200"]));
     world.resolve(NAME, &["192.0.2.200"]);
-    world.edit("shop/web", |claim| claim.ask = of("x"));
+    world.edit("shop/web", |request| request.ask = of("x"));
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.200"]), "there is nothing better");
     assert_eq!(world.reason("shop/web"), Reason::NameUnusable);
 }

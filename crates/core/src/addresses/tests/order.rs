@@ -3,12 +3,12 @@
 use super::make::*;
 use crate::addresses::*;
 use crate::objects::{Family, LabelSelector, Namespace, Operator, Requirement};
-use crate::outcome::{Problem, Reason as Unread};
+use crate::outcome::{Problem, Reason};
 
 const NONE: [IpAddr; 0] = [];
 
-fn created(created: i64, claim: Claim) -> Claim {
-    Claim { created, ..claim }
+fn created(created: i64, request: AddressRequest) -> AddressRequest {
+    AddressRequest { created, ..request }
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn what_somebody_has_stays_when_others_come_and_go() {
 fn a_request_is_granted_also_from_a_pool_without_auto_assign() {
     let mut world = World::new([Pool { auto_assign: false, ..pool("vips", &["192.0.2.0/24"]) }]);
     world.with([
-        Claim { ask: addresses(&["192.0.2.7"]), ..service("shop/web") },
+        AddressRequest { ask: addresses(&["192.0.2.7"]), ..service("shop/web") },
         service("shop/any"),
     ]);
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.7"]));
@@ -59,7 +59,7 @@ fn a_request_moves_a_service_once_its_new_address_is_recorded() {
     let mut world = World::new([pool("public", &["192.0.2.0/24"])]);
     world.with([service("shop/web")]);
     world.told();
-    let mut moved = world.claim("shop/web").clone();
+    let mut moved = world.request("shop/web").clone();
     moved.ask = addresses(&["192.0.2.9"]);
     world.put(moved);
     let changes = world.machine.take(world.now);
@@ -109,17 +109,17 @@ fn an_invalid_request_on_a_service_with_a_good_address_changes_nothing_but_the_c
             "pool \"bad\": not used, because it overlaps the older pool \"public\"",
         ),
         (
-            Err(Problem::new(Unread::BadValue, "bowline.dev/vip: \"x\" is no address")),
+            Err(Problem::new(Reason::BadValue, "bowline.dev/vip: \"x\" is no address")),
             Reason::BadValue,
             "bowline.dev/vip: \"x\" is no address",
         ),
     ] {
-        world.edit("shop/web", |claim| claim.ask = ask);
+        world.edit("shop/web", |request| request.ask = ask);
         assert_eq!(world.has("shop/web"), ips(&["192.0.2.0"]), "{message}");
         assert_eq!((world.reason("shop/web"), world.message("shop/web")), (reason, message));
         assert!(world.decision("shop/web").verdict.remedy.is_some());
     }
-    world.edit("shop/web", |claim| claim.ask = Ok(Ask::Any));
+    world.edit("shop/web", |request| request.ask = Ok(Ask::Any));
     assert_eq!(world.reason("shop/web"), Reason::Assigned);
     assert_eq!(world.told(), Vec::<String>::new());
 }
@@ -127,8 +127,8 @@ fn an_invalid_request_on_a_service_with_a_good_address_changes_nothing_but_the_c
 #[test]
 fn of_an_unreadable_request_nothing_new_is_given() {
     let mut world = World::new([pool("public", &["192.0.2.0/24"])]);
-    let ask = Err(Problem::new(Unread::BadValue, "unreadable"));
-    world.with([Claim { ask, status: ips(&["192.0.2.3"]), ..service("shop/web") }]);
+    let ask = Err(Problem::new(Reason::BadValue, "unreadable"));
+    world.with([AddressRequest { ask, status: ips(&["192.0.2.3"]), ..service("shop/web") }]);
     assert_eq!(world.has("shop/web"), NONE);
     assert_eq!(world.held(), []);
 }
@@ -137,7 +137,8 @@ fn of_an_unreadable_request_nothing_new_is_given() {
 fn a_request_waits_for_its_address_and_gets_it_when_it_is_free() {
     let mut world = World::new([pool("public", &["192.0.2.0/24"])]);
     world.with([service("shop/a")]);
-    world.with([Claim { ask: addresses(&["192.0.2.0"]), ..created(1, service("shop/b")) }]);
+    world
+        .with([AddressRequest { ask: addresses(&["192.0.2.0"]), ..created(1, service("shop/b")) }]);
     assert_eq!(world.has("shop/b"), NONE);
     world.remove("shop/a");
     world.run();
@@ -150,8 +151,8 @@ fn a_named_pool_is_the_only_one_tried() {
     let mut world = World::new([pool("public", &["192.0.2.0/24"]), small]);
     let ask = || Ok(Ask::Pool("small".into()));
     world.with([
-        Claim { ask: ask(), ..service("shop/a") },
-        Claim { ask: ask(), ..created(1, service("shop/b")) },
+        AddressRequest { ask: ask(), ..service("shop/a") },
+        AddressRequest { ask: ask(), ..created(1, service("shop/b")) },
     ]);
     assert_eq!(world.has("shop/a"), ips(&["198.51.100.0"]));
     assert_eq!(world.has("shop/b"), NONE);
@@ -164,7 +165,7 @@ fn a_newly_named_pool_moves_the_service() {
     let mut world = World::new([pool("a", &["192.0.2.0/24"]), pool("b", &["198.51.100.0/24"])]);
     world.with([service("shop/web")]);
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.0"]));
-    world.edit("shop/web", |claim| claim.ask = Ok(Ask::Pool("b".into())));
+    world.edit("shop/web", |request| request.ask = Ok(Ask::Pool("b".into())));
     assert_eq!(world.has("shop/web"), ips(&["198.51.100.0"]));
     world.pass(GRACE);
     assert_eq!(world.held().len(), 1);
@@ -222,21 +223,21 @@ fn both_families_come_from_one_pool_if_one_has_both() {
         pool("a", &["192.0.2.0/24"]),
         pool("b", &["198.51.100.0/24", "2001:db8::/64"]),
     ]);
-    world.with([Claim { families: Families::Prefer(Family::V6), ..service("shop/web") }]);
+    world.with([AddressRequest { families: Families::Prefer(Family::V6), ..service("shop/web") }]);
     assert_eq!(world.has("shop/web"), ips(&["2001:db8::", "198.51.100.0"]));
 }
 
 #[test]
 fn both_families_come_from_two_pools_if_none_has_both() {
     let mut world = World::new([pool("a", &["192.0.2.0/24"]), pool("b", &["2001:db8::/64"])]);
-    world.with([Claim { families: Families::Require(Family::V4), ..service("shop/web") }]);
+    world.with([AddressRequest { families: Families::Require(Family::V4), ..service("shop/web") }]);
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.0", "2001:db8::"]));
 }
 
 #[test]
 fn one_who_prefers_both_takes_one_and_gets_the_other_when_it_can() {
     let mut world = World::new([pool("a", &["192.0.2.0/24"])]);
-    world.with([Claim { families: Families::Prefer(Family::V4), ..service("shop/web") }]);
+    world.with([AddressRequest { families: Families::Prefer(Family::V4), ..service("shop/web") }]);
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.0"]));
     assert_eq!(
         (world.reason("shop/web"), world.message("shop/web")),
@@ -249,7 +250,7 @@ fn one_who_prefers_both_takes_one_and_gets_the_other_when_it_can() {
 #[test]
 fn one_who_requires_both_gets_both_or_nothing() {
     let mut world = World::new([pool("a", &["192.0.2.0/24"])]);
-    world.with([Claim { families: Families::Require(Family::V4), ..service("shop/web") }]);
+    world.with([AddressRequest { families: Families::Require(Family::V4), ..service("shop/web") }]);
     assert_eq!(world.has("shop/web"), NONE);
     assert_eq!(world.held(), []);
     assert_eq!(world.message("shop/web"), "pool \"a\": has no IPv6");
@@ -261,7 +262,7 @@ fn one_who_requires_both_gets_both_or_nothing() {
 fn one_who_comes_to_require_both_keeps_the_one_it_has() {
     let mut world = World::new([pool("a", &["192.0.2.0/24"])]);
     world.with([service("shop/web")]);
-    world.edit("shop/web", |claim| claim.families = Families::Require(Family::V4));
+    world.edit("shop/web", |request| request.families = Families::Require(Family::V4));
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.0"]));
     assert_eq!(world.reason("shop/web"), Reason::PoolsExhausted);
 }
@@ -269,9 +270,9 @@ fn one_who_comes_to_require_both_keeps_the_one_it_has() {
 #[test]
 fn a_family_that_is_no_longer_wanted_is_given_up() {
     let mut world = World::new([pool("a", &["192.0.2.0/24", "2001:db8::/64"])]);
-    world.with([Claim { families: Families::Require(Family::V4), ..service("shop/web") }]);
+    world.with([AddressRequest { families: Families::Require(Family::V4), ..service("shop/web") }]);
     world.told();
-    world.edit("shop/web", |claim| claim.families = Families::One(Family::V6));
+    world.edit("shop/web", |request| request.families = Families::One(Family::V6));
     assert_eq!(world.has("shop/web"), ips(&["2001:db8::"]));
     assert_eq!(world.held(), [("2001:db8::".into(), vec!["shop/web".into()])]);
     assert_eq!(
@@ -283,7 +284,7 @@ fn a_family_that_is_no_longer_wanted_is_given_up() {
 #[test]
 fn a_request_for_one_family_leaves_the_other_to_the_pools() {
     let mut world = World::new([pool("a", &["192.0.2.0/24", "2001:db8::/64"])]);
-    world.with([Claim {
+    world.with([AddressRequest {
         ask: addresses(&["192.0.2.9"]),
         families: Families::Require(Family::V4),
         ..service("shop/web")
@@ -294,8 +295,8 @@ fn a_request_for_one_family_leaves_the_other_to_the_pools() {
 #[test]
 fn a_request_of_two_is_granted_whole_or_not_at_all() {
     let mut world = World::new([pool("a", &["192.0.2.0/24", "2001:db8::/64"])]);
-    world.with([Claim { ask: addresses(&["192.0.2.9"]), ..service("shop/first") }]);
-    world.with([Claim {
+    world.with([AddressRequest { ask: addresses(&["192.0.2.9"]), ..service("shop/first") }]);
+    world.with([AddressRequest {
         ask: addresses(&["192.0.2.9", "2001:db8::9"]),
         families: Families::Prefer(Family::V4),
         ..created(1, service("shop/web"))

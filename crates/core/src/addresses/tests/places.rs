@@ -12,10 +12,10 @@ pub(super) const PLACES: [&str; 2] = ["edge", "core"];
 type Plan = BTreeMap<HolderRef, Vec<IpAddr>>;
 
 /// Where somebody is served.
-pub(super) fn place_of(claim: &Claim) -> Option<usize> {
-    let name = match claim.holder.kind {
-        HolderKind::LoadBalancer => Some(&claim.holder.key.name),
-        _ => claim.load_balancer.as_ref(),
+pub(super) fn place_of(request: &AddressRequest) -> Option<usize> {
+    let name = match request.holder.kind {
+        HolderKind::LoadBalancer => Some(&request.holder.key.name),
+        _ => request.load_balancer.as_ref(),
     };
     PLACES.iter().position(|place| name.is_some_and(|name| **name == **place))
 }
@@ -90,11 +90,11 @@ impl Planned {
     /// Writes Plans of what has been decided.
     pub(super) fn plan(
         &mut self,
-        claims: impl Iterator<Item = (usize, HolderRef, Vec<IpAddr>)>,
+        requests: impl Iterator<Item = (usize, HolderRef, Vec<IpAddr>)>,
         places: &mut Places,
     ) -> Vec<Event> {
         let mut plans = <[Plan; PLACES.len()]>::default();
-        for (at, holder, addresses) in claims {
+        for (at, holder, addresses) in requests {
             plans[at].insert(holder, addresses);
         }
         self.change += 1;

@@ -4,6 +4,7 @@ use super::make::*;
 use crate::addresses::*;
 use crate::key::ObjectKey;
 use crate::objects::Family;
+use crate::outcome::Reason;
 
 const NONE: [IpAddr; 0] = [];
 
@@ -78,7 +79,7 @@ fn addresses_that_end_in_0_and_255_are_left_out_where_the_pool_says_so() {
     assert_eq!(world.has("shop/a"), ips(&["192.0.2.254"]));
     assert_eq!(world.has("shop/b"), ips(&["192.0.3.1"]));
     assert_eq!(world.has("shop/c"), NONE);
-    world.edit("shop/c", |claim| claim.ask = addresses(&["192.0.3.0"]));
+    world.edit("shop/c", |request| request.ask = addresses(&["192.0.3.0"]));
     assert_eq!(world.message("shop/c"), "pool \"p\": 192.0.3.0 is left out by avoidBuggyIPs");
 }
 
@@ -104,9 +105,9 @@ fn one_whose_namespace_has_its_quota_can_move_within_the_pool() {
     let mut world = World::new([quota]);
     world.with([service("shop/a"), service("shop/b")]);
     for key in ["shop/a", "shop/b"] {
-        let mut claim = world.claim(key).clone();
-        claim.ask = addresses(&[if key == "shop/a" { "192.0.2.8" } else { "192.0.2.9" }]);
-        world.put(claim);
+        let mut request = world.request(key).clone();
+        request.ask = addresses(&[if key == "shop/a" { "192.0.2.8" } else { "192.0.2.9" }]);
+        world.put(request);
     }
     world.run();
     assert_eq!(world.has("shop/a"), ips(&["192.0.2.8"]));
@@ -114,7 +115,7 @@ fn one_whose_namespace_has_its_quota_can_move_within_the_pool() {
     assert_eq!(world.has("shop/b"), ips(&["192.0.2.9"]), "one after the other");
     world.pass(GRACE);
     assert_eq!(world.held().len(), 2);
-    world.with([Claim { ask: addresses(&["192.0.2.7"]), ..service("shop/c") }]);
+    world.with([AddressRequest { ask: addresses(&["192.0.2.7"]), ..service("shop/c") }]);
     assert_eq!(world.reason("shop/c"), Reason::QuotaReached);
 }
 
@@ -123,9 +124,9 @@ fn an_exhausted_pool_gives_what_is_freed_to_the_oldest_who_waits() {
     let mut world = World::new([pool("p", &["192.0.2.0/32"])]);
     world.with([service("shop/has")]);
     world.with([
-        Claim { created: 3, ..service("shop/a-young") },
-        Claim { created: 1, ..service("shop/z-old") },
-        Claim { created: 2, ..service("shop/m-middle") },
+        AddressRequest { created: 3, ..service("shop/a-young") },
+        AddressRequest { created: 1, ..service("shop/z-old") },
+        AddressRequest { created: 2, ..service("shop/m-middle") },
     ]);
     assert_eq!(world.reason("shop/z-old"), Reason::PoolsExhausted);
     for (gone, next) in [("has", "z-old"), ("z-old", "m-middle"), ("m-middle", "a-young")] {
@@ -138,11 +139,11 @@ fn an_exhausted_pool_gives_what_is_freed_to_the_oldest_who_waits() {
 #[test]
 fn one_who_waits_is_served_before_a_younger_newcomer_of_the_same_batch() {
     let mut world = World::new([pool("p", &["192.0.2.0/32"])]);
-    world.with([Claim { created: 0, ..service("shop/has") }]);
-    world.with([Claim { created: 1, ..service("shop/waits") }]);
+    world.with([AddressRequest { created: 0, ..service("shop/has") }]);
+    world.with([AddressRequest { created: 1, ..service("shop/waits") }]);
     world.remove("shop/has");
     let changes = world.machine.take(world.now);
-    world.put(Claim { created: 2, ..service("shop/new") });
+    world.put(AddressRequest { created: 2, ..service("shop/new") });
     world.carry_out(changes);
     world.run();
     assert_eq!(world.has("shop/waits"), ips(&["192.0.2.0"]));
@@ -152,7 +153,7 @@ fn one_who_waits_is_served_before_a_younger_newcomer_of_the_same_batch() {
 #[test]
 fn a_pool_that_grows_serves_those_who_wait() {
     let mut world = World::new([pool("p", &["192.0.2.0/32"])]);
-    world.with([service("shop/a"), Claim { created: 1, ..service("shop/b") }]);
+    world.with([service("shop/a"), AddressRequest { created: 1, ..service("shop/b") }]);
     world.put_pool(pool("p", &["192.0.2.0/31"]));
     assert_eq!(world.has("shop/b"), ips(&["192.0.2.1"]));
 }
@@ -160,8 +161,10 @@ fn a_pool_that_grows_serves_those_who_wait() {
 #[test]
 fn addresses_that_are_still_in_some_pool_stay_over_rename_and_split() {
     let mut world = World::new([pool("p", &["192.0.2.0/24"])]);
-    world
-        .with([service("shop/a"), Claim { ask: addresses(&["192.0.2.200"]), ..service("shop/b") }]);
+    world.with([
+        service("shop/a"),
+        AddressRequest { ask: addresses(&["192.0.2.200"]), ..service("shop/b") },
+    ]);
     world.told();
     world.put_pool(Pool { deleting: true, ..pool("p", &["192.0.2.0/24"]) });
     assert!(world.reports["p"].in_use(), "its finalizer must stay");
@@ -180,8 +183,8 @@ fn addresses_that_are_still_in_some_pool_stay_over_rename_and_split() {
 fn rules_of_a_pool_that_become_stricter_take_nothing_away() {
     let mut world = World::new([pool("p", &["192.0.2.0/24"])]);
     world.with([
-        Claim { sharing: sharing("k", &[80]), ..service("shop/a") },
-        Claim { sharing: sharing("k", &[81]), ..service("shop/b") },
+        AddressRequest { sharing: sharing("k", &[80]), ..service("shop/a") },
+        AddressRequest { sharing: sharing("k", &[81]), ..service("shop/b") },
     ]);
     let mut strict = Pool {
         auto_assign: false,
@@ -233,13 +236,17 @@ fn an_address_outside_all_pools_is_lost_where_there_is_no_other() {
 #[test]
 fn what_nodes_and_others_use_is_taken_until_they_do_not() {
     let mut world = World::new([pool("p", &["192.0.2.0/31"])]);
-    let mut foreign = Claim { ask: Ok(Ask::Nothing), ..service("kube/foreign") };
+    let mut foreign = AddressRequest { ask: Ok(Ask::Nothing), ..service("kube/foreign") };
     foreign.uses = ips(&["192.0.2.1"]);
     let node = Object::Node { name: "worker".into(), addresses: ips(&["192.0.2.0"]) };
     world.tell(Event::Apply(Box::new(node)));
     world.with([foreign, service("shop/a")]);
     assert_eq!(world.reason("shop/a"), Reason::PoolsExhausted);
-    world.with([Claim { ask: addresses(&["192.0.2.1"]), created: 1, ..service("shop/b") }]);
+    world.with([AddressRequest {
+        ask: addresses(&["192.0.2.1"]),
+        created: 1,
+        ..service("shop/b")
+    }]);
     assert_eq!(world.message("shop/b"), "pool \"p\": Service kube/foreign uses 192.0.2.1");
     world.tell(Event::Delete(Kind::Node, ObjectKey::new("", "worker")));
     world.remove("kube/foreign");
@@ -254,7 +261,7 @@ fn somebody_elses_use_takes_nothing_from_one_who_has_it() {
     world.with([service("shop/a")]);
     let node = Object::Node { name: "worker".into(), addresses: ips(&["192.0.2.0"]) };
     world.tell(Event::Apply(Box::new(node)));
-    world.edit("shop/a", |claim| claim.created = 0);
+    world.edit("shop/a", |request| request.created = 0);
     assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]));
 }
 
@@ -263,7 +270,7 @@ fn a_service_in_front_of_a_load_balancer_is_nobodys_of_its_namespace() {
     let mut full = Pool { per_namespace_quota: Some(1), ..pool("p", &["192.0.2.0/24"]) };
     full.allocate_to.namespaces = vec!["shop".into()];
     let mut world = World::new([full]);
-    let door = |name| Claim { door: true, ..service(name) };
+    let door = |name| AddressRequest { door: true, ..service(name) };
     world.with([door("ours/a"), door("ours/b"), service("shop/a"), service("shop/b")]);
     let has = ["ours/a", "ours/b", "shop/a", "shop/b"].map(|name| world.has(name).len());
     assert_eq!(has, [1, 1, 1, 0]);
@@ -282,7 +289,7 @@ fn two_families_count_as_two_however_they_are_asked_for() {
         let mut world = World::new([Pool { per_namespace_quota: Some(1), ..pool("p", &two) }]);
         let status = if shown.is_empty() { vec![] } else { ips(&["192.0.2.1", "2001:db8::1"]) };
         let families = Families::Prefer(Family::V4);
-        world.with([Claim { ask: ask.clone(), status, families, ..service("shop/web") }]);
+        world.with([AddressRequest { ask: ask.clone(), status, families, ..service("shop/web") }]);
         world.resolve("web.example.com", &["192.0.2.1", "2001:db8::1"]);
         assert!(world.has("shop/web").len() <= 1, "{ask:?}: {:?}", world.has("shop/web"));
     }

@@ -60,10 +60,10 @@ proptest! {
             cloud.step(step)?;
             cloud.check()?;
             prop_assert_eq!(&cloud.held_by(&bystander.holder.uid), &before);
-            prop_assert_eq!(&cloud.world.claims[&bystander.holder.key].status, &before);
+            prop_assert_eq!(&cloud.world.requests[&bystander.holder.key].status, &before);
         }
         cloud.settle()?;
-        prop_assert_eq!(&cloud.world.claims[&bystander.holder.key].status, &before);
+        prop_assert_eq!(&cloud.world.requests[&bystander.holder.key].status, &before);
         cloud.check_at_rest()?;
         cloud.check_leaks()?;
     }
@@ -99,14 +99,14 @@ fn difference(before: (&World, &Records), after: (&World, &Records)) -> Vec<Even
     }
     let gone = before.0.pools.keys().filter(|name| !after.0.pools.contains_key(*name));
     events.extend(gone.map(|it| Event::Delete(Kind::Pool, crate::key::ObjectKey::new("", &**it))));
-    for (key, claim) in &after.0.claims {
-        if before.0.claims.get(key) != Some(claim) {
-            events.push(apply(Object::Claim(claim.clone())));
+    for (key, request) in &after.0.requests {
+        if before.0.requests.get(key) != Some(request) {
+            events.push(apply(Object::Request(request.clone())));
         }
     }
-    for (key, claim) in &before.0.claims {
-        if !after.0.claims.contains_key(key) {
-            let kind = match claim.holder.kind {
+    for (key, request) in &before.0.requests {
+        if !after.0.requests.contains_key(key) {
+            let kind = match request.holder.kind {
                 HolderKind::Service => Kind::Service,
                 HolderKind::LoadBalancer => Kind::LoadBalancer,
                 HolderKind::ExternalIp => Kind::ExternalIp,

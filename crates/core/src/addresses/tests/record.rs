@@ -2,6 +2,7 @@
 
 use super::make::*;
 use crate::addresses::*;
+use crate::outcome::Reason;
 
 const NONE: [IpAddr; 0] = [];
 
@@ -19,7 +20,7 @@ fn nothing_is_decided_before_every_kind_has_been_told() {
         let mut machine = Addresses::new(Config { grace: GRACE });
         let apply = |object| Event::Apply(Box::new(object));
         machine.handle(apply(Object::Pool(pool("p", &["192.0.2.0/24"]))), 0);
-        machine.handle(apply(Object::Claim(service("shop/web"))), 0);
+        machine.handle(apply(Object::Request(service("shop/web"))), 0);
         for kind in Kind::ALL.into_iter().filter(|kind| *kind != missing) {
             machine.handle(Event::Done(kind), 0);
         }
@@ -58,9 +59,9 @@ fn the_echo_of_a_write_is_as_good_as_its_answer() {
 fn an_address_is_released_only_when_the_status_no_longer_shows_it() {
     let mut world = world();
     world.with([service("shop/web")]);
-    let mut claim = world.claim("shop/web").clone();
-    claim.ask = Ok(Ask::Nothing);
-    world.put(claim.clone());
+    let mut request = world.request("shop/web").clone();
+    request.ask = Ok(Ask::Nothing);
+    world.put(request.clone());
     let changes = world.machine.take(world.now);
     assert_eq!((changes.writes.as_slice(), shown(&changes)), (&[][..], vec![]));
     let (holder, decision) = changes.decisions[0].clone();
@@ -68,8 +69,8 @@ fn an_address_is_released_only_when_the_status_no_longer_shows_it() {
     // The status is written, but the watch has not told of it yet.
     world.tell(Event::Shown { holder, addresses: Vec::new() });
     assert_eq!(world.machine.take(world.now).writes, []);
-    claim.status = Vec::new();
-    world.put(claim);
+    request.status = Vec::new();
+    world.put(request);
     assert!(matches!(world.machine.take(world.now).writes[0].op, Op::Delete { .. }));
 }
 
@@ -81,7 +82,7 @@ fn a_status_that_was_just_decided_and_may_yet_be_written_holds_an_address_back()
     let result = world.perform(&changes.writes[0]);
     world.tell(Event::Written { id: changes.writes[0].id, result });
     assert_eq!(shown(&world.machine.take(world.now)), ips(&["192.0.2.0"]));
-    world.put(Claim { ask: Ok(Ask::Nothing), ..service("shop/web") });
+    world.put(AddressRequest { ask: Ok(Ask::Nothing), ..service("shop/web") });
     assert_eq!(world.machine.take(world.now).writes, []);
     let holder = service("shop/web").holder;
     world.tell(Event::Shown { holder: holder.clone(), addresses: ips(&["192.0.2.0"]) });
@@ -94,7 +95,7 @@ fn a_status_that_was_just_decided_and_may_yet_be_written_holds_an_address_back()
 fn what_a_driver_still_serves_is_not_released_though_the_holder_is_gone() {
     let mut world = world();
     world.with([service("shop/web")]);
-    let holder = world.claim("shop/web").holder.clone();
+    let holder = world.request("shop/web").holder.clone();
     let serving = |places| Event::Serving { holder: holder.clone(), places };
     world.tell(serving(served("edge", "192.0.2.0")));
     world.remove("shop/web");
@@ -112,9 +113,9 @@ fn a_conflict_is_decided_again_on_what_is_there() {
     let changes = world.machine.take(world.now);
     // Another leader gives the same address to somebody else meanwhile.
     let mut other = World::new([pool("p", &["192.0.2.0/24"])]);
-    other.with([Claim { created: -1, ..service("bank/web") }]);
+    other.with([AddressRequest { created: -1, ..service("bank/web") }]);
     world.records = other.records;
-    world.put(Claim { created: -1, ..service("bank/web") });
+    world.put(AddressRequest { created: -1, ..service("bank/web") });
     world.carry_out(changes);
     world.run();
     assert_eq!(world.has("bank/web"), ips(&["192.0.2.0"]));
@@ -142,7 +143,7 @@ fn a_failed_write_is_repeated_after_a_while_and_nobody_else_gets_the_address() {
         world.now = at;
     }
     assert_eq!(delays, [1, 2, 4, 8, 16, 32, 32]);
-    world.with([Claim { created: -1, ..service("bank/older") }]);
+    world.with([AddressRequest { created: -1, ..service("bank/older") }]);
     assert_eq!(world.has("bank/older"), ips(&["192.0.2.1"]));
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.0"]));
 }
@@ -236,7 +237,7 @@ fn old_news_of_the_watch_changes_nothing() {
     world.with([service("shop/web")]);
     let address = ip("192.0.2.0");
     let old = world.records[&address].clone();
-    world.edit("shop/web", |claim| claim.sharing = sharing("k", &[80]));
+    world.edit("shop/web", |request| request.sharing = sharing("k", &[80]));
     world.tell(Event::Recorded(old.clone()));
     assert_eq!(world.machine.take(world.now), Changes::default());
     let version = Some(old.version.clone());
@@ -269,7 +270,7 @@ fn a_restart_finds_everybody_where_it_was() {
 fn what_holders_have_who_went_during_a_restart_is_released_after_a_read() {
     let mut world = world();
     world.with([service("shop/a"), service("shop/b")]);
-    world.claims.retain(|_, claim| &*claim.holder.key.name == "b");
+    world.requests.retain(|_, request| &*request.holder.key.name == "b");
     world.restart();
     let changes = world.machine.take(world.now);
     assert_eq!(changes.confirm, [service("shop/a").holder]);
@@ -283,7 +284,7 @@ fn what_holders_have_who_went_during_a_restart_is_released_after_a_read() {
 fn a_holder_that_the_watch_has_not_told_of_yet_keeps_its_address() {
     let mut world = world();
     world.with([service("shop/a")]);
-    let claim = world.claims.pop_first().unwrap().1;
+    let request = world.requests.pop_first().unwrap().1;
     world.restart();
     let changes = world.machine.take(world.now);
     let holder = changes.confirm[0].clone();
@@ -291,7 +292,7 @@ fn a_holder_that_the_watch_has_not_told_of_yet_keeps_its_address() {
     assert_eq!(world.machine.take(world.now), Changes::default());
     world.now += 30;
     assert_eq!(world.machine.take(world.now).confirm, [holder], "and is asked for again");
-    world.with([claim]);
+    world.with([request]);
     assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]));
 }
 
@@ -309,13 +310,13 @@ fn another_object_of_the_same_name_is_another_holder() {
 fn an_address_rests_before_somebody_else_gets_it_also_over_a_restart() {
     let mut world = World::new([Pool { reuse_after: 60, ..pool("p", &["192.0.2.0/32"]) }]);
     world.with([service("shop/a")]);
-    world.with([Claim { created: 1, ..service("shop/b") }]);
+    world.with([AddressRequest { created: 1, ..service("shop/b") }]);
     world.remove("shop/a");
     world.run();
     let until = world.now + 60;
     assert_eq!(world.records[&ip("192.0.2.0")].content.state, AddressState::Resting { until });
     assert_eq!(world.reports["p"].ipv4.unwrap().resting, 1);
-    world.edit("shop/b", |claim| claim.ask = addresses(&["192.0.2.0"]));
+    world.edit("shop/b", |request| request.ask = addresses(&["192.0.2.0"]));
     assert_eq!(world.message("shop/b"), "pool \"p\": 192.0.2.0 rests after its last holder");
     world.pass(30);
     world.restart();
@@ -331,7 +332,7 @@ fn an_address_rests_before_somebody_else_gets_it_also_over_a_restart() {
 fn an_object_without_holders_that_a_crash_left_behind_rests_from_now_on() {
     let mut world = World::new([Pool { reuse_after: 60, ..pool("p", &["192.0.2.0/32"]) }]);
     world.with([service("shop/a")]);
-    world.claims.clear();
+    world.requests.clear();
     world.records.get_mut(&ip("192.0.2.0")).unwrap().content.holders.clear();
     world.restart();
     world.run();
@@ -346,8 +347,8 @@ fn an_unrecorded_address_on_a_service_of_ours_is_adopted_before_others_are_serve
     let mut world = world();
     world.with([
         service("shop/older"),
-        Claim { created: 5, status: ips(&["192.0.2.0"]), ..service("shop/migrated") },
-        Claim { created: 6, status: ips(&["198.51.100.1"]), ..service("shop/foreign") },
+        AddressRequest { created: 5, status: ips(&["192.0.2.0"]), ..service("shop/migrated") },
+        AddressRequest { created: 6, status: ips(&["198.51.100.1"]), ..service("shop/foreign") },
     ]);
     assert_eq!(world.has("shop/migrated"), ips(&["192.0.2.0"]));
     assert_eq!(world.has("shop/older"), ips(&["192.0.2.1"]));
@@ -357,7 +358,7 @@ fn an_unrecorded_address_on_a_service_of_ours_is_adopted_before_others_are_serve
 #[test]
 fn services_that_shared_before_are_adopted_together() {
     let mut world = world();
-    let shows = |key, at, port| Claim {
+    let shows = |key, at, port| AddressRequest {
         created: at,
         sharing: sharing("k", &[port]),
         status: ips(&["192.0.2.7"]),
@@ -373,7 +374,7 @@ fn services_that_shared_before_are_adopted_together() {
 fn a_status_that_somebody_edits_changes_nothing_of_what_is_recorded() {
     let mut world = world();
     world.with([service("shop/web")]);
-    let mut edited = world.claim("shop/web").clone();
+    let mut edited = world.request("shop/web").clone();
     edited.status = ips(&["192.0.2.200"]);
     world.put(edited);
     assert_eq!(world.machine.take(world.now), Changes::default());
@@ -395,8 +396,8 @@ fn a_relist_without_an_address_object_makes_it_again() {
 fn when_everything_is_deleted_nothing_is_left() {
     let mut world = World::new([pool("p", &["192.0.2.0/24", "2001:db8::/64"])]);
     world.with([
-        Claim { sharing: sharing("k", &[80]), ..service("shop/a") },
-        Claim { sharing: sharing("k", &[81]), ..service("shop/b") },
+        AddressRequest { sharing: sharing("k", &[80]), ..service("shop/a") },
+        AddressRequest { sharing: sharing("k", &[81]), ..service("shop/b") },
         load_balancer("edge", "p"),
         external_ip("shop/web-0"),
     ]);

@@ -2,11 +2,12 @@
 
 use super::make::*;
 use crate::addresses::*;
+use crate::outcome::{Problem, Reason};
 
 const NONE: [IpAddr; 0] = [];
 
-fn sharer(key: &str, at: i64, ports: &[u16]) -> Claim {
-    Claim { created: at, sharing: sharing("k", ports), ..service(key) }
+fn sharer(key: &str, at: i64, ports: &[u16]) -> AddressRequest {
+    AddressRequest { created: at, sharing: sharing("k", ports), ..service(key) }
 }
 
 fn world() -> World {
@@ -34,10 +35,10 @@ fn a_request_shares_only_what_may_be_shared() {
     world.with([sharer("shop/a", 0, &[80])]);
     let ask = || addresses(&["192.0.2.0"]);
     world.with([
-        Claim { ask: ask(), ..sharer("shop/b", 1, &[80]) },
-        Claim { ask: ask(), ..sharer("bank/c", 1, &[81]) },
-        Claim { ask: ask(), ..service("shop/d") },
-        Claim { ask: ask(), ..sharer("shop/e", 2, &[82]) },
+        AddressRequest { ask: ask(), ..sharer("shop/b", 1, &[80]) },
+        AddressRequest { ask: ask(), ..sharer("bank/c", 1, &[81]) },
+        AddressRequest { ask: ask(), ..service("shop/d") },
+        AddressRequest { ask: ask(), ..sharer("shop/e", 2, &[82]) },
     ]);
     for (key, why) in [
         ("shop/b", ", which also has port TCP 80"),
@@ -74,13 +75,13 @@ fn an_address_that_is_shared_counts_once_for_the_quota() {
 #[test]
 fn the_service_whose_own_edit_breaks_the_sharing_loses() {
     for edit in [
-        (|claim| claim.sharing = sharing("k", &[443])) as fn(&mut Claim),
-        |claim| claim.sharing = sharing("other", &[80]),
-        |claim| claim.sharing = None,
-        |claim| {
+        (|request| request.sharing = sharing("k", &[443])) as fn(&mut AddressRequest),
+        |request| request.sharing = sharing("other", &[80]),
+        |request| request.sharing = None,
+        |request| {
             let one = ("app".into(), "a".into());
-            claim.sharing.as_mut().unwrap().selector = [one].into();
-            claim.sharing.as_mut().unwrap().local_only = true;
+            request.sharing.as_mut().unwrap().selector = [one].into();
+            request.sharing.as_mut().unwrap().local_only = true;
         },
     ] {
         let mut world = world();
@@ -102,7 +103,7 @@ fn the_service_whose_own_edit_breaks_the_sharing_loses() {
 fn an_edit_that_keeps_the_sharing_valid_is_recorded() {
     let mut world = world();
     world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443])]);
-    world.edit("shop/a", |claim| claim.sharing = sharing("k", &[80, 8080]));
+    world.edit("shop/a", |request| request.sharing = sharing("k", &[80, 8080]));
     assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]));
     let ports = &world.records[&ip("192.0.2.0")].content.holders[0].ports;
     assert_eq!(ports.iter().map(|it| it.number).collect::<Vec<_>>(), [80, 8080]);
@@ -113,9 +114,9 @@ fn of_two_edits_in_one_batch_that_clash_the_younger_service_loses() {
     let mut world = world();
     world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443])]);
     for key in ["shop/b", "shop/a"] {
-        let mut claim = world.claim(key).clone();
-        claim.sharing = sharing("k", &[8080]);
-        world.put(claim);
+        let mut request = world.request(key).clone();
+        request.sharing = sharing("k", &[8080]);
+        world.put(request);
     }
     world.run();
     assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]));
@@ -129,9 +130,9 @@ fn where_nobody_knows_whose_edit_it_was_the_later_holder_loses() {
     world.now += 1;
     world.with([sharer("shop/a", 0, &[80])]);
     for key in ["shop/a", "shop/b"] {
-        let key = (HolderKind::Service, world.claim(key).holder.key.clone());
-        let claim = world.claims.get_mut(&key).unwrap();
-        let sharing = claim.sharing.as_mut().unwrap();
+        let key = (HolderKind::Service, world.request(key).holder.key.clone());
+        let request = world.requests.get_mut(&key).unwrap();
+        let sharing = request.sharing.as_mut().unwrap();
         sharing.local_only = true;
         sharing.selector = [("app".into(), key.1.name.clone())].into();
     }
@@ -145,11 +146,11 @@ fn where_nobody_knows_whose_edit_it_was_the_later_holder_loses() {
 fn an_edit_is_not_recorded_over_one_who_shares_and_is_not_known_yet() {
     let mut world = world();
     world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443])]);
-    let key = (HolderKind::Service, world.claim("shop/a").holder.key.clone());
-    let unknown = world.claims.remove(&key).unwrap();
-    let mut edited = world.claim("shop/b").clone();
+    let key = (HolderKind::Service, world.request("shop/a").holder.key.clone());
+    let unknown = world.requests.remove(&key).unwrap();
+    let mut edited = world.request("shop/b").clone();
     edited.sharing = None;
-    world.claims.insert((HolderKind::Service, edited.holder.key.clone()), edited);
+    world.requests.insert((HolderKind::Service, edited.holder.key.clone()), edited);
     world.restart();
     let changes = world.machine.take(world.now);
     assert_eq!(changes.writes, []);
@@ -164,11 +165,11 @@ fn an_edit_is_not_recorded_over_one_who_shares_and_is_not_known_yet() {
 fn an_edit_is_recorded_when_those_who_shared_are_gone() {
     let mut world = world();
     world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443])]);
-    let key = (HolderKind::Service, world.claim("shop/a").holder.key.clone());
-    world.claims.remove(&key);
-    let mut edited = world.claim("shop/b").clone();
+    let key = (HolderKind::Service, world.request("shop/a").holder.key.clone());
+    world.requests.remove(&key);
+    let mut edited = world.request("shop/b").clone();
     edited.sharing = None;
-    world.claims.insert((HolderKind::Service, edited.holder.key.clone()), edited);
+    world.requests.insert((HolderKind::Service, edited.holder.key.clone()), edited);
     world.restart();
     world.run();
     assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
@@ -181,12 +182,12 @@ fn a_request_whose_sharing_broke_is_not_granted_again() {
     let mut world = world();
     let ask = || addresses(&["192.0.2.0"]);
     world.with([
-        Claim { ask: ask(), ..sharer("shop/a", 0, &[80]) },
-        Claim { ask: ask(), ..sharer("shop/b", 1, &[443]) },
+        AddressRequest { ask: ask(), ..sharer("shop/a", 0, &[80]) },
+        AddressRequest { ask: ask(), ..sharer("shop/b", 1, &[443]) },
     ]);
-    world.edit("shop/b", |claim| claim.sharing = sharing("k", &[80]));
+    world.edit("shop/b", |request| request.sharing = sharing("k", &[80]));
     assert_eq!((world.has("shop/b"), world.reason("shop/b")), (vec![], Reason::AddressTaken));
-    world.edit("shop/b", |claim| claim.sharing = sharing("k", &[443]));
+    world.edit("shop/b", |request| request.sharing = sharing("k", &[443]));
     assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
 }
 
@@ -203,7 +204,7 @@ fn room_on_a_shared_address_goes_to_one_who_waits_for_it() {
     world.run();
     assert_eq!(world.has("shop/c"), ips(&["192.0.2.0"]));
     world.with([sharer("shop/d", 3, &[443])]);
-    world.edit("shop/b", |claim| claim.sharing = sharing("k", &[444]));
+    world.edit("shop/b", |request| request.sharing = sharing("k", &[444]));
     assert_eq!(world.has("shop/d"), ips(&["192.0.2.0"]));
 }
 
@@ -221,12 +222,12 @@ fn one_of_several_who_share_leaves_without_a_rest() {
 fn what_is_shared_stays_with_both_while_one_key_cannot_be_read() {
     let mut world = world();
     world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443])]);
-    let unreadable = |claim: &mut Claim| {
-        let problem = crate::outcome::Problem::new(crate::outcome::Reason::BadValue, "too long");
-        (claim.ask, claim.sharing) = (Err(problem), None);
+    let unreadable = |request: &mut AddressRequest| {
+        let problem = Problem::new(Reason::BadValue, "too long");
+        (request.ask, request.sharing) = (Err(problem), None);
     };
     for key in ["shop/a", "shop/b"] {
-        let readable = world.claim(key).clone();
+        let readable = world.request(key).clone();
         world.edit(key, unreadable);
         for _ in 0..2 {
             assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]), "{key}");
@@ -246,7 +247,7 @@ fn no_more_share_an_address_than_its_object_can_name() {
     world.with(many);
     assert_eq!(world.has("shop/s255"), ips(&["192.0.2.0"]));
     assert_eq!(world.has("shop/s256"), ips(&["192.0.2.1"]));
-    world.edit("shop/s256", |claim| claim.ask = addresses(&["192.0.2.0"]));
+    world.edit("shop/s256", |request| request.ask = addresses(&["192.0.2.0"]));
     assert_eq!(
         world.message("shop/s256"),
         "pool \"p\": 192.0.2.0 is held by Service shop/s000 and others, and no more than 256 share \
@@ -275,16 +276,14 @@ fn addresses_of_other_namespaces_do_not_hide_one_that_can_be_shared() {
 #[test]
 fn one_who_gave_a_shared_address_up_has_it_again_only_when_that_is_recorded() {
     let mut world = World::new([pool("one", &["192.0.2.0/31"])]);
-    world.with(
-        [80, 81].map(|port| Claim {
-            sharing: sharing("k", &[port]),
-            ..service(&format!("shop/s{port}"))
-        }),
-    );
+    world.with([80, 81].map(|port| AddressRequest {
+        sharing: sharing("k", &[port]),
+        ..service(&format!("shop/s{port}"))
+    }));
     assert_eq!(world.has("shop/s81"), ips(&["192.0.2.0"]));
     let ask = |world: &mut World, ask| {
-        let claim = Claim { ask, ..world.claim("shop/s81").clone() };
-        world.put(claim);
+        let request = AddressRequest { ask, ..world.request("shop/s81").clone() };
+        world.put(request);
         world.machine.take(world.now)
     };
     let shown = ask(&mut world, Ok(Ask::Nothing));
@@ -307,12 +306,16 @@ fn one_who_gave_a_shared_address_up_has_it_again_only_when_that_is_recorded() {
 fn one_who_has_edited_itself_away_is_not_joined_on_its_old_terms() {
     let mut world = World::new([pool("one", &["192.0.2.0/31"])]);
     let sharing = |port| sharing("k", &[port]);
-    world.with([Claim { created: 5, sharing: sharing(80), ..service("shop/leaves") }]);
-    let gone = Claim { ask: Ok(Ask::Nothing), sharing: None, ..world.claim("shop/leaves").clone() };
+    world.with([AddressRequest { created: 5, sharing: sharing(80), ..service("shop/leaves") }]);
+    let gone = AddressRequest {
+        ask: Ok(Ask::Nothing),
+        sharing: None,
+        ..world.request("shop/leaves").clone()
+    };
     world.pass(1);
     world.told();
     // The older one is decided for first.
-    world.with([gone, Claim { sharing: sharing(81), ..service("shop/joins") }]);
+    world.with([gone, AddressRequest { sharing: sharing(81), ..service("shop/joins") }]);
     let told = [
         "shop/leaves AddressReleased: gave up 192.0.2.0: it no longer asks for an address of a pool",
         "shop/joins AddressAssigned: assigned 192.0.2.1 of pool one",
@@ -324,10 +327,11 @@ fn one_who_has_edited_itself_away_is_not_joined_on_its_old_terms() {
 #[test]
 fn one_who_edits_its_key_keeps_the_address_though_another_would_have_joined() {
     let mut world = World::new([pool("one", &["192.0.2.0/31"])]);
-    world.with([Claim { sharing: sharing("k", &[80]), ..service("shop/edits") }]);
-    let edited = Claim { sharing: sharing("l", &[80]), ..world.claim("shop/edits").clone() };
+    world.with([AddressRequest { sharing: sharing("k", &[80]), ..service("shop/edits") }]);
+    let edited =
+        AddressRequest { sharing: sharing("l", &[80]), ..world.request("shop/edits").clone() };
     // One whose status shows the address is decided for first.
-    let shows = Claim {
+    let shows = AddressRequest {
         sharing: sharing("k", &[81]),
         status: ips(&["192.0.2.0"]),
         ..service("shop/shows")
@@ -346,7 +350,7 @@ fn the_edit_of_one_takes_nothing_from_the_other_when_it_is_heard_of_late_that_th
     let write = world.machine.take(world.now).writes.remove(0);
     world.perform(&write);
     world.tell(Event::Written { id: write.id, result: Written::Failed });
-    world.put(Claim { sharing: None, ..one });
+    world.put(AddressRequest { sharing: None, ..one });
     let changes = world.machine.take(world.now);
     world.carry_out(changes);
     world.echo(write.address);
@@ -359,8 +363,8 @@ fn the_edit_of_one_takes_nothing_from_the_other_when_it_is_heard_of_late_that_th
 fn one_that_cannot_be_read_takes_nothing_from_others_after_a_restart() {
     let mut world = world();
     world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[81])]);
-    let problem = crate::outcome::Problem::new(crate::outcome::Reason::BadValue, "unreadable");
-    let mut unreadable = Claim { ask: Err(problem), ..world.claim("shop/a").clone() };
+    let problem = Problem::new(Reason::BadValue, "unreadable");
+    let mut unreadable = AddressRequest { ask: Err(problem), ..world.request("shop/a").clone() };
     if let Some(sharing) = &mut unreadable.sharing {
         sharing.local_only = true;
         sharing.selector = [("app".into(), "a".into())].into();
@@ -377,7 +381,7 @@ fn who_waits_under_a_key_is_served_when_somebody_comes_to_have_that_key() {
     let mut world = World::new([pool("p", &["192.0.2.0/32"])]);
     world.with([service("shop/a"), sharer("shop/b", 1, &[443])]);
     assert_eq!(world.reason("shop/b"), Reason::PoolsExhausted);
-    world.edit("shop/a", |claim| claim.sharing = sharing("k", &[80]));
+    world.edit("shop/a", |request| request.sharing = sharing("k", &[80]));
     assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]), "the holder says that it shares");
     let mut world = World::new([pool("p", &["192.0.2.0/32"])]);
     world.with([service("shop/a"), sharer("shop/b", 1, &[443]), sharer("shop/c", 2, &[80])]);
@@ -389,8 +393,8 @@ fn who_waits_under_a_key_is_served_when_somebody_comes_to_have_that_key() {
 
 #[test]
 fn who_waits_for_the_traffic_of_a_holder_is_served_when_that_is_edited() {
-    let local = |claim: &mut Claim, local_only: bool, selector: &str| {
-        let sharing = claim.sharing.as_mut().expect("it shares");
+    let local = |request: &mut AddressRequest, local_only: bool, selector: &str| {
+        let sharing = request.sharing.as_mut().expect("it shares");
         (sharing.local_only, sharing.selector) =
             (local_only, [("app".into(), selector.into())].into());
     };
@@ -400,6 +404,6 @@ fn who_waits_for_the_traffic_of_a_holder_is_served_when_that_is_edited() {
     local(&mut b, false, "b");
     world.with([a, b]);
     assert_eq!(world.has("shop/b"), NONE);
-    world.edit("shop/a", |claim| local(claim, false, "a"));
+    world.edit("shop/a", |request| local(request, false, "a"));
     assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]), "as its remedy said");
 }

@@ -1,11 +1,12 @@
 //! What can happen in the cloud of the properties: who may ask for what, which pools there may be, and the
 //! steps that are drawn from it.
 
-use super::leader::{CLAIMS, RECORDS};
+use super::leader::{RECORDS, REQUESTS};
 use super::make::*;
 use super::places::PLACES;
 use crate::addresses::*;
 use crate::objects::{Family, Timestamp};
+use crate::outcome::{Problem, Reason};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -89,27 +90,27 @@ fn wish() -> impl Strategy<Value = Wish> {
     )
 }
 
-pub(super) fn claim(at: usize, wish: &Wish) -> Claim {
+pub(super) fn request(at: usize, wish: &Wish) -> AddressRequest {
     match at {
         LOAD_BALANCER => {
             let pool = ["two", "three"][usize::from(wish.ask) % 2];
-            let mut claim = load_balancer("edge", pool);
+            let mut request = load_balancer("edge", pool);
             if wish.ask > 12 {
-                claim.ask = Ok(Ask::Nothing);
+                request.ask = Ok(Ask::Nothing);
             }
-            return claim;
+            return request;
         }
         EXTERNAL_IP => return external_ip("shop/pod-0"),
         _ => {}
     }
     let namespace = if at < 3 { "shop" } else { "bank" };
-    let mut claim = service(&format!("{namespace}/s{at}"));
+    let mut request = service(&format!("{namespace}/s{at}"));
     // Names and ages in different orders.
-    claim.created = (LOAD_BALANCER - at) as i64 % 4;
+    request.created = (LOAD_BALANCER - at) as i64 % 4;
     let addresses = |addresses: &[IpAddr], pool: Option<&str>| {
         Ok(Ask::Addresses { addresses: addresses.to_vec(), pool: pool.map(Into::into) })
     };
-    claim.ask = match wish.ask {
+    request.ask = match wish.ask {
         0 | 1 => addresses(&[at_two(wish.last)], None),
         2 => addresses(&[at_two(wish.last)], Some("two")),
         3 => addresses(&[at_two(wish.last), at_six(wish.last)], None),
@@ -119,25 +120,26 @@ pub(super) fn claim(at: usize, wish: &Wish) -> Claim {
         8 => named(NAMES[1]),
         9 => Ok(Ask::Name { name: NAMES[0].into(), pool: Some("two".into()) }),
         10 => Ok(Ask::Nothing),
-        11 => Err(crate::outcome::Problem::new(crate::outcome::Reason::BadValue, "unreadable")),
+        11 => Err(Problem::new(Reason::BadValue, "unreadable")),
         _ => Ok(Ask::Any),
     };
-    claim.families = match wish.families {
+    request.families = match wish.families {
         0 => Families::Prefer(Family::V4),
         1 => Families::Require(Family::V6),
         2 => Families::One(Family::V6),
         _ => Families::One(Family::V4),
     };
-    claim.uses = (0..wish.uses.saturating_sub(8)).map(|it| at_two((wish.last + it) % 8)).collect();
-    claim.uses.sort_unstable();
-    claim.load_balancer = PLACES.get(usize::from(wish.place)).map(|it| (*it).into());
+    request.uses =
+        (0..wish.uses.saturating_sub(8)).map(|it| at_two((wish.last + it) % 8)).collect();
+    request.uses.sort_unstable();
+    request.load_balancer = PLACES.get(usize::from(wish.place)).map(|it| (*it).into());
     if wish.key < 3 {
-        claim.sharing = sharing(["k", "k", "l"][usize::from(wish.key)], &[wish.port]);
-        claim.sharing.as_mut().unwrap().local_only = wish.local;
-        let one = ("app".into(), claim.holder.key.name.clone());
-        claim.sharing.as_mut().unwrap().selector = [one].into();
+        request.sharing = sharing(["k", "k", "l"][usize::from(wish.key)], &[wish.port]);
+        request.sharing.as_mut().unwrap().local_only = wish.local;
+        let one = ("app".into(), request.holder.key.name.clone());
+        request.sharing.as_mut().unwrap().selector = [one].into();
     }
-    claim
+    request
 }
 
 pub(super) fn at_two(last: u8) -> IpAddr {
@@ -219,7 +221,7 @@ pub(super) fn step(leaders: usize) -> impl Strategy<Value = Step> {
 /// Some who ask for any address come and go, and two leaders see that at different times: each may give
 /// one of them another address.
 pub(super) fn contest() -> impl Strategy<Value = Step> {
-    let watch = prop_oneof![Just(CLAIMS), Just(RECORDS)];
+    let watch = prop_oneof![Just(REQUESTS), Just(RECORDS)];
     let who = (0usize..2, any::<Index>());
     prop_oneof![
         2 => (0usize..3).prop_map(|at| Step::Put(at, ANY)),

@@ -5,10 +5,11 @@ use super::make::*;
 use crate::addresses::uses::MOST_USES;
 use crate::addresses::*;
 use crate::objects::{LabelSelector, Namespace, Operator, Requirement};
+use crate::outcome::Reason;
 
 /// A Service that wants nothing from here and has these addresses in `externalIPs`.
-fn user(key: &str, uses: &[&str]) -> Claim {
-    Claim { ask: Ok(Ask::Nothing), uses: ips(uses), ..service(key) }
+fn user(key: &str, uses: &[&str]) -> AddressRequest {
+    AddressRequest { ask: Ok(Ask::Nothing), uses: ips(uses), ..service(key) }
 }
 
 fn quota(of: u32, entries: &[&str]) -> Pool {
@@ -74,14 +75,14 @@ fn a_service_must_fit_the_pools_service_selectors() {
     let mut world = World::new([Pool { allocate_to: to, ..pool("p", &["192.0.2.0/31"]) }]);
     world.with([user("bank/all", &FOUR[..1])]);
     assert_eq!(world.machine.ledger.uses.of("bank"), [].into());
-    world.edit("bank/all", |claim| claim.labels = [("app".into(), "web".into())].into());
+    world.edit("bank/all", |request| request.labels = [("app".into(), "web".into())].into());
     assert_eq!(world.machine.ledger.uses.of("bank"), [ip("192.0.2.0")].into());
 }
 
 #[test]
 fn a_use_of_what_another_namespace_has_is_ignored_until_that_one_lets_go() {
     let mut world = World::new([pool("p", &["192.0.2.0/31"])]);
-    let shares = |key, port| Claim { sharing: sharing("k", &[port]), ..service(key) };
+    let shares = |key, port| AddressRequest { sharing: sharing("k", &[port]), ..service(key) };
     world.with([shares("shop/a", 80)]);
     world.with([user("evil/all", &["192.0.2.0"])]);
     assert!(world.told().contains(
@@ -106,7 +107,7 @@ fn of_a_freed_address_those_that_wait_come_before_uses_that_were_ignored() {
         let mut world = World::new([Pool { reuse_after, ..pool("p", &["192.0.2.0/31"]) }]);
         world.with([service("shop/a"), service("shop/b")]);
         world.with([user("evil/all", &FOUR[..2])]);
-        world.with([Claim { created: 5, ..service("shop/c") }]);
+        world.with([AddressRequest { created: 5, ..service("shop/c") }]);
         assert_eq!(world.has("shop/c"), ips(&[]));
         world.remove("shop/a");
         world.run();
@@ -172,7 +173,7 @@ fn a_service_is_told_once_of_what_is_ignored() {
         |world: &mut World| world.told().iter().filter(|it| it.contains("AddressIgnored")).count();
     let all: Vec<IpAddr> =
         (0..=255).map(|last| std::net::Ipv4Addr::new(192, 0, 2, last).into()).collect();
-    world.with([Claim { uses: all, ..user("evil/all", &[]) }]);
+    world.with([AddressRequest { uses: all, ..user("evil/all", &[]) }]);
     let notices = world.told();
     assert_eq!(
         notices,
@@ -183,9 +184,9 @@ fn a_service_is_told_once_of_what_is_ignored() {
     );
     world.relist();
     world.run();
-    world.edit("evil/all", |claim| _ = claim.uses.pop());
+    world.edit("evil/all", |request| _ = request.uses.pop());
     assert_eq!(told(&mut world), 0);
-    world.edit("evil/all", |claim| claim.uses.push(ip("192.0.2.255")));
+    world.edit("evil/all", |request| request.uses.push(ip("192.0.2.255")));
     assert_eq!(told(&mut world), 1);
 }
 
@@ -195,7 +196,8 @@ fn of_one_service_so_many_uses_are_looked_at() {
     let all = (0..=1).flat_map(|third| {
         (0..=255).map(move |last| std::net::Ipv4Addr::new(192, 0, 2 + third, last).into())
     });
-    world.with([Claim { uses: all.collect(), ..user("evil/all", &[]) }, service("shop/a")]);
+    world
+        .with([AddressRequest { uses: all.collect(), ..user("evil/all", &[]) }, service("shop/a")]);
     assert_eq!(world.machine.ledger.uses.of("evil").len(), MOST_USES);
     assert_eq!(world.has("shop/a"), ips(&["192.0.3.0"]));
     let told = world.told();

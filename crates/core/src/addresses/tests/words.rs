@@ -3,18 +3,19 @@
 use super::make::*;
 use crate::addresses::*;
 use crate::objects::Family;
+use crate::outcome::Reason;
 
 /// All that is said of somebody who does not have what it asks for.
 fn told(world: &World, key: &str) -> String {
     world.decision(key).problem().unwrap().message.to_string()
 }
 
-fn of_pool(pool: &str, key: &str) -> Claim {
-    Claim { ask: Ok(Ask::Pool(pool.into())), created: 1, ..service(key) }
+fn of_pool(pool: &str, key: &str) -> AddressRequest {
+    AddressRequest { ask: Ok(Ask::Pool(pool.into())), created: 1, ..service(key) }
 }
 
-fn asks(address: &str, key: &str) -> Claim {
-    Claim { ask: addresses(&[address]), created: 1, ..service(key) }
+fn asks(address: &str, key: &str) -> AddressRequest {
+    AddressRequest { ask: addresses(&[address]), created: 1, ..service(key) }
 }
 
 fn only_for(namespace: &str, pool: Pool) -> Pool {
@@ -33,7 +34,7 @@ fn every_refusal_says_which_pool_why_and_what_helps() {
         Pool { auto_assign: false, ..pool("six", &["2001:db8::/64"]) },
     ]);
     world.with([
-        Claim { created: 0, ..asks("192.0.2.1", "shop/has") },
+        AddressRequest { created: 0, ..asks("192.0.2.1", "shop/has") },
         of_pool("full", "shop/full"),
         of_pool("none", "shop/none"),
         of_pool("going", "shop/going"),
@@ -116,7 +117,7 @@ fn a_namespace_that_has_its_quota_is_told_so_whatever_pools_of_others_say() {
         only_for("bank", pool("banks", &["198.51.100.0/24"])),
         Pool { per_namespace_quota: Some(2), ..pool("p", &["192.0.2.0/24"]) },
     ]);
-    let late = |key| Claim { created: 5, ..service(key) };
+    let late = |key| AddressRequest { created: 5, ..service(key) };
     world.with([service("shop/a"), service("shop/b"), late("shop/c")]);
     assert_eq!(world.reason("shop/c"), Reason::QuotaReached);
     assert_eq!(
@@ -150,7 +151,7 @@ fn who_no_longer_asks_for_an_address_is_told_that_it_gave_it_up() {
     let mut world = World::new([pool("p", &["192.0.2.0/30"])]);
     world.with([service("shop/web")]);
     world.notices.clear();
-    world.edit("shop/web", |claim| claim.ask = Ok(Ask::Nothing));
+    world.edit("shop/web", |request| request.ask = Ok(Ask::Nothing));
     assert_eq!(
         world.notices,
         ["shop/web AddressReleased: gave up 192.0.2.0: it no longer asks for an address of a pool"]
@@ -160,7 +161,10 @@ fn who_no_longer_asks_for_an_address_is_told_that_it_gave_it_up() {
 
 #[test]
 fn who_showed_another_address_is_told_from_which_to_which_and_why() {
-    let shows = |address: &str, claim: Claim| Claim { status: ips(&[address]), ..claim };
+    let shows = |address: &str, request: AddressRequest| AddressRequest {
+        status: ips(&[address]),
+        ..request
+    };
     let mut world = World::new([pool("p", &["192.0.2.0/30"])]);
     world.resolve("web.example.com", &["192.0.2.3"]);
     world.with([
@@ -168,7 +172,7 @@ fn who_showed_another_address_is_told_from_which_to_which_and_why() {
         shows("127.0.0.1", asks("192.0.2.2", "shop/asks")),
         shows(
             "192.0.2.0",
-            Claim { families: Families::Prefer(Family::V4), ..service("shop/same") },
+            AddressRequest { families: Families::Prefer(Family::V4), ..service("shop/same") },
         ),
     ]);
     let expected = [
@@ -191,20 +195,23 @@ fn the_pools_before_the_one_that_somebody_has_are_told_with_the_reason() {
         pool("c-good", &["198.51.100.0/31"]),
         Pool { auto_assign: false, ..pool("d-own", &["203.0.113.0/24"]) },
     ]);
-    world.with([service("shop/first"), Claim { created: 1, ..service("shop/web") }]);
+    world.with([service("shop/first"), AddressRequest { created: 1, ..service("shop/web") }]);
     let passed = |world: &World, key: &str| -> Vec<String> {
-        let holder = &world.claim(key).holder;
+        let holder = &world.request(key).holder;
         let passed = world.machine.passed_over(holder).into_iter();
         passed.map(|it| format!("{}: {}", it.pool, it.why)).collect()
     };
     let (full, banks) = ("a-full: no free IPv4 address", "b-banks: not for this namespace");
     assert_eq!(passed(&world, "shop/first"), [banks], "pools for somebody come first");
     assert_eq!(passed(&world, "shop/web"), [banks, full]);
-    world.with([Claim { created: 2, ..service("shop/next") }, of_pool("a-full", "shop/named")]);
     world.with([
-        Claim { created: 3, ..service("shop/none") },
+        AddressRequest { created: 2, ..service("shop/next") },
+        of_pool("a-full", "shop/named"),
+    ]);
+    world.with([
+        AddressRequest { created: 3, ..service("shop/none") },
         asks("203.0.113.1", "shop/asks"),
-        Claim { ask: Ok(Ask::Nothing), ..service("shop/nothing") },
+        AddressRequest { ask: Ok(Ask::Nothing), ..service("shop/nothing") },
     ]);
     let good = "c-good: no free IPv4 address";
     let by_name = "d-own: is for those who name it (autoAssign is off)";

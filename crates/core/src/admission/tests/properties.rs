@@ -4,7 +4,7 @@
 
 use super::make::*;
 use crate::admission::*;
-use crate::cases::cases;
+use crate::cases::{Fate, cases, fate, next_events, pick};
 use crate::objects::Version;
 use crate::resources::{Amounts, Resource, Totals};
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ enum Step {
     Capacity(usize, Option<u64>),
     Delete(usize),
     /// The watch of a kind tells a leader some of what it has not told.
-    Hear(usize, usize, usize),
+    Observe(usize, usize, usize),
     Take(usize),
     Write(usize, Index, Fate),
     Confirm(usize, Index),
@@ -32,21 +32,8 @@ enum Step {
     Relist(usize),
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Fate {
-    Answered,
-    /// Carried out, and nobody hears of it.
-    AnswerLost,
-    Lost,
-}
-
 fn step(leaders: usize) -> impl Strategy<Value = Step> {
     let leader = 0..leaders;
-    let fate = prop_oneof![
-        6 => Just(Fate::Answered),
-        1 => Just(Fate::AnswerLost),
-        1 => Just(Fate::Lost)
-    ];
     let capacity = prop::option::weighted(0.9, 0u64..12);
     prop_oneof![
         4 => (0..CONSUMERS, 0..LBS.len(), 0u64..7, 0u64..4)
@@ -54,9 +41,9 @@ fn step(leaders: usize) -> impl Strategy<Value = Step> {
         1 => (0..CONSUMERS).prop_map(Step::Leave),
         1 => (0..LBS.len(), capacity).prop_map(|(lb, capacity)| Step::Capacity(lb, capacity)),
         1 => (0..LBS.len()).prop_map(Step::Delete),
-        9 => (leader.clone(), 0usize..2, 1usize..6).prop_map(|(leader, kind, count)| Step::Hear(leader, kind, count)),
+        9 => (leader.clone(), 0usize..2, 1usize..6).prop_map(|(leader, kind, count)| Step::Observe(leader, kind, count)),
         6 => leader.clone().prop_map(Step::Take),
-        6 => (leader.clone(), any::<Index>(), fate).prop_map(|(at, which, fate)| Step::Write(at, which, fate)),
+        6 => (leader.clone(), any::<Index>(), fate()).prop_map(|(at, which, fate)| Step::Write(at, which, fate)),
         3 => (leader.clone(), any::<Index>()).prop_map(|(at, which)| Step::Confirm(at, which)),
         1 => leader.clone().prop_map(Step::Kill),
         1 => leader.prop_map(Step::Relist),
@@ -65,7 +52,7 @@ fn step(leaders: usize) -> impl Strategy<Value = Step> {
 
 struct Leader {
     machine: Admission,
-    heard: [usize; 2],
+    observed: [usize; 2],
     writes: Vec<Write>,
     asks: Vec<(ConsumerRef, Arc<str>)>,
 }
@@ -105,8 +92,8 @@ impl Cloud {
 
     /// A leader dies, and another one reads everything.
     fn kill(&mut self, at: usize) {
-        let (machine, heard) = (Admission::new(), [0, 0]);
-        let leader = Leader { machine, heard, writes: Vec::new(), asks: Vec::new() };
+        let (machine, observed) = (Admission::new(), [0, 0]);
+        let leader = Leader { machine, observed, writes: Vec::new(), asks: Vec::new() };
         match self.leaders.get_mut(at) {
             Some(old) => *old = leader,
             None => self.leaders.push(leader),
@@ -118,7 +105,7 @@ impl Cloud {
         let (events, told) = (self.everything(), self.logs.each_ref().map(Vec::len));
         let leader = &mut self.leaders[at];
         events.into_iter().for_each(|event| leader.machine.handle(event, self.now));
-        leader.heard = told;
+        leader.observed = told;
     }
 
     fn put(&mut self, mut lb: LoadBalancer) -> Version {
@@ -162,19 +149,15 @@ impl Cloud {
                     self.logs[0].push(Event::LoadBalancerGone(lb.name));
                 }
             }
-            Step::Hear(at, kind, count) => self.hear(at, kind, count),
+            Step::Observe(at, kind, count) => self.observe(at, kind, count),
             Step::Take(at) => _ = self.take(at),
             Step::Write(at, which, fate) => {
-                let writes = &mut self.leaders[at].writes;
-                if !writes.is_empty() {
-                    let write = writes.swap_remove(which.index(writes.len()));
+                if let Some(write) = pick(&mut self.leaders[at].writes, which) {
                     self.write(at, write, fate)?;
                 }
             }
             Step::Confirm(at, which) => {
-                let asks = &mut self.leaders[at].asks;
-                if !asks.is_empty() {
-                    let ask = asks.swap_remove(which.index(asks.len()));
+                if let Some(ask) = pick(&mut self.leaders[at].asks, which) {
                     self.confirm(at, ask);
                 }
             }
@@ -184,13 +167,11 @@ impl Cloud {
         Ok(())
     }
 
-    fn hear(&mut self, at: usize, kind: usize, count: usize) {
+    fn observe(&mut self, at: usize, kind: usize, count: usize) {
         let (leader, log) = (&mut self.leaders[at], &self.logs[kind]);
-        let until = (leader.heard[kind] + count).min(log.len());
-        for event in &log[leader.heard[kind]..until] {
+        for event in next_events(log, &mut leader.observed[kind], count) {
             leader.machine.handle(event.clone(), self.now);
         }
-        leader.heard[kind] = until;
     }
 
     fn take(&mut self, at: usize) -> bool {
@@ -264,7 +245,7 @@ impl Cloud {
         for _ in 0..300 {
             let mut idle = true;
             for at in 0..self.leaders.len() {
-                (0..2).for_each(|kind| self.hear(at, kind, usize::MAX / 2));
+                (0..2).for_each(|kind| self.observe(at, kind, usize::MAX / 2));
                 idle &= self.take(at);
                 for write in std::mem::take(&mut self.leaders[at].writes) {
                     idle = false;
@@ -276,7 +257,7 @@ impl Cloud {
                 }
             }
             let told = self.logs.each_ref().map(Vec::len);
-            if idle && self.leaders.iter().all(|it| it.heard == told) {
+            if idle && self.leaders.iter().all(|it| it.observed == told) {
                 let next = self.leaders.iter().filter_map(|it| it.machine.wake_at()).min();
                 let Some(next) = next else { return Ok(()) };
                 self.now = self.now.max(next);

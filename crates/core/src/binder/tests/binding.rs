@@ -81,7 +81,7 @@ fn a_claim_that_two_leaders_bound_twice_keeps_the_one_that_its_status_names() {
         phase: Phase::Bound,
         load_balancer: Some("b".into()),
         capacity: amounts(5, 0),
-        reason: Reason::Bound,
+        reason: ClaimReason::Bound,
         message: "".into(),
     };
     let mut api = Api::new(lbs, [Claim { report: Some(report), ..web }]);
@@ -130,7 +130,7 @@ fn a_load_balancer_that_is_gone_leaves_its_claim_lost_until_it_is_back() {
     api.edit_lb("edge", |lb| (lb.deleting, lb.tie.in_use) = (true, false));
     api.run();
     let report = api.report("shop/web");
-    assert_eq!((report.phase, report.reason), (Phase::Lost, Reason::LoadBalancerGone));
+    assert_eq!((report.phase, report.reason), (Phase::Lost, ClaimReason::LoadBalancerGone));
     assert_eq!(report.load_balancer.as_deref(), Some("edge"));
     api.store.put_lb(lb("edge", amounts(5, 0)));
     api.run();
@@ -144,7 +144,7 @@ fn a_load_balancer_that_no_watch_has_told_of_is_not_lost() {
         phase: Phase::Bound,
         load_balancer: Some("edge".into()),
         capacity: amounts(5, 0),
-        reason: Reason::Bound,
+        reason: ClaimReason::Bound,
         message: "bound to load balancer edge".into(),
     });
     let mut api = Api::new([], [web.clone()]);
@@ -171,7 +171,7 @@ fn a_claim_ref_that_was_cleared_under_a_live_claim_is_written_again() {
     let other = ClaimRef { key: key("bank/web"), uid: None };
     api.edit_lb("edge", |lb| lb.tie.claim = Some(other));
     api.run();
-    assert_eq!(api.report("shop/web").reason, Reason::LoadBalancerTaken);
+    assert_eq!(api.report("shop/web").reason, ClaimReason::LoadBalancerTaken);
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn a_claim_whose_binding_the_api_refuses_is_told_why_until_it_works() {
     let Some(Op::ReportClaim(_, report)) = told.first().map(|it| &it.op) else {
         panic!("{told:?}")
     };
-    assert_eq!((report.reason, &*report.message), (Reason::Refused, message));
+    assert_eq!((report.reason, &*report.message), (ClaimReason::Refused, message));
     let result = api.store.perform(&told[0].op).unwrap();
     api.tell(Event::Written { id: told[0].id, result });
     api.pass(2);
@@ -343,5 +343,5 @@ fn what_was_meant_for_a_claim_and_is_gone_does_not_count_as_its_own() {
     assert_eq!(api.home("shop/web"), Some(provisioned_name(&web.uid)));
     // Whoever seems to have two of them never idles.
     api.pass(120);
-    assert_eq!(api.report("shop/web").reason, Reason::Idle);
+    assert_eq!(api.report("shop/web").reason, ClaimReason::Idle);
 }

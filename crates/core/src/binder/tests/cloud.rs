@@ -1,11 +1,12 @@
 //! An API, what serves load balancers, and leaders that hear of it late and write to it.
 
 use super::make::*;
-use super::steps::{CLAIMS, Fate, LBS, NAMESPACES, Step, variant};
+use super::steps::{CLAIMS, LBS, NAMESPACES, Step, variant};
 use crate::binder::*;
+use crate::cases::{Fate, next_events, pick};
 use crate::key::ObjectKey;
 use crate::objects::Timestamp;
-use crate::provision::{Found, Mark, Step as Next, to_have, to_lose};
+use crate::provision::{self, Found, Mark, to_have, to_lose};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestCaseError;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 struct Leader {
     machine: Binder,
-    heard: [usize; 3],
+    observed: [usize; 3],
     writes: Vec<Write>,
     jobs: Vec<Job>,
     asks: Vec<Subject>,
@@ -86,7 +87,7 @@ impl Cloud {
     fn kill(&mut self, at: usize) {
         let (writes, jobs, asks) = (Vec::new(), Vec::new(), Vec::new());
         let (machine, seen) = (self.fresh(), self.store.lbs.clone());
-        let leader = Leader { machine, heard: self.told(), writes, jobs, asks, seen };
+        let leader = Leader { machine, observed: self.told(), writes, jobs, asks, seen };
         match self.leaders.get_mut(at) {
             Some(old) => *old = leader,
             None => self.leaders.push(leader),
@@ -172,26 +173,20 @@ impl Cloud {
                     self.store.put_lb(lb);
                 }
             }
-            Step::Hear(at, kind, count) => self.hear(at, kind, count),
+            Step::Observe(at, kind, count) => self.observe(at, kind, count),
             Step::Take(at) => _ = self.take(at),
             Step::Write(at, which, fate) => {
-                let writes = &mut self.leaders[at].writes;
-                if !writes.is_empty() {
-                    let write = writes.swap_remove(which.index(writes.len()));
+                if let Some(write) = pick(&mut self.leaders[at].writes, which) {
                     self.write(at, write, fate)?;
                 }
             }
             Step::Work(at, which, ok) => {
-                let jobs = &mut self.leaders[at].jobs;
-                if !jobs.is_empty() {
-                    let job = jobs.swap_remove(which.index(jobs.len()));
+                if let Some(job) = pick(&mut self.leaders[at].jobs, which) {
                     self.work(at, job, ok)?;
                 }
             }
             Step::Confirm(at, which) => {
-                let asks = &mut self.leaders[at].asks;
-                if !asks.is_empty() {
-                    let subject = asks.swap_remove(which.index(asks.len()));
+                if let Some(subject) = pick(&mut self.leaders[at].asks, which) {
                     self.confirm(at, subject);
                 }
             }
@@ -208,7 +203,7 @@ impl Cloud {
                 let (events, told) = (self.everything(), self.told());
                 let leader = &mut self.leaders[at];
                 events.into_iter().for_each(|event| leader.machine.handle(event, self.now));
-                leader.heard = told;
+                leader.observed = told;
                 leader.seen = self.store.lbs.clone();
             }
             Step::Pass(seconds) => self.now += seconds,
@@ -216,11 +211,10 @@ impl Cloud {
         Ok(())
     }
 
-    fn hear(&mut self, at: usize, kind: usize, count: usize) {
+    fn observe(&mut self, at: usize, kind: usize, count: usize) {
         let log = self.store.logs.get(kind).unwrap_or(&self.rest);
         let leader = &mut self.leaders[at];
-        let until = (leader.heard[kind] + count).min(log.len());
-        for event in &log[leader.heard[kind]..until] {
+        for event in next_events(log, &mut leader.observed[kind], count) {
             leader.machine.handle(event.clone(), self.now);
             match event {
                 Event::Apply(object) => {
@@ -234,7 +228,6 @@ impl Cloud {
                 _ => {}
             }
         }
-        leader.heard[kind] = until;
     }
 
     /// Load balancers that a class made and that are to be served, as a leader knows them.
@@ -244,7 +237,11 @@ impl Cloud {
     }
 
     /// Takes one step towards all parts of a load balancer or none. Whether there was one to take.
-    fn provision(&mut self, lb: &LoadBalancer, next: fn(&[(u8, Found)]) -> Next<u8>) -> bool {
+    fn provision(
+        &mut self,
+        lb: &LoadBalancer,
+        next: fn(&[(u8, Found)]) -> provision::Step<u8>,
+    ) -> bool {
         let mark = Mark { uid: "".into(), version: lb.version.clone() };
         let found = PARTS.map(|part| match self.parts.get(&(lb.name.clone(), part)) {
             None => (part, Found::Missing),
@@ -252,11 +249,13 @@ impl Cloud {
             Some(_) => (part, Found::Foreign),
         });
         match next(&found) {
-            Next::Create(part) => {
+            provision::Step::Create(part) => {
                 self.parts.insert((lb.name.clone(), part), lb.uid.clone());
                 true
             }
-            Next::Delete(part, _) => self.parts.remove(&(lb.name.clone(), part)).is_some(),
+            provision::Step::Delete(part, _) => {
+                self.parts.remove(&(lb.name.clone(), part)).is_some()
+            }
             _ => false,
         }
     }
@@ -350,7 +349,7 @@ impl Cloud {
             // Two leaders may see things differently until a write that failed is repeated: time goes on.
             self.now += Timestamp::from(round % 10 == 0);
             for at in 0..self.leaders.len() {
-                (0..3).for_each(|kind| self.hear(at, kind, usize::MAX / 2));
+                (0..3).for_each(|kind| self.observe(at, kind, usize::MAX / 2));
                 idle &= self.take(at);
                 for write in std::mem::take(&mut self.leaders[at].writes) {
                     idle = false;
@@ -370,7 +369,7 @@ impl Cloud {
             }
             self.collect();
             let told = self.told();
-            if idle && self.leaders.iter().all(|it| it.heard == told) {
+            if idle && self.leaders.iter().all(|it| it.observed == told) {
                 let next = self.leaders.iter().filter_map(|it| it.machine.wake_at()).min();
                 rests += 1;
                 // What is asked for again and again comes to nothing new.

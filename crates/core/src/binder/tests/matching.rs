@@ -6,7 +6,7 @@ use crate::binder::fit::{fill, suits};
 use crate::binder::index::Index;
 use crate::binder::*;
 use crate::objects::{LabelSelector, Operator, Requirement};
-use crate::outcome::{Problem, Reason as Why};
+use crate::outcome::{Problem, Reason};
 use proptest::prelude::*;
 use std::cmp::Reverse;
 
@@ -112,7 +112,7 @@ fn the_oldest_claim_chooses_first_and_gets_what_becomes_free() {
 #[test]
 fn what_makes_no_sense_is_said_and_harms_nobody_else() {
     let mut unreadable = claim("shop/bad", amounts(1, 0));
-    unreadable.ask = Err(Problem::new(Why::BadValue, "\"-1\" is not a quantity"));
+    unreadable.ask = Err(Problem::new(Reason::BadValue, "\"-1\" is not a quantity"));
     let limits = asking("shop/limits", |ask| {
         (ask.requests, ask.limits) = (amounts(5, 0), amounts(4, 9));
     });
@@ -123,9 +123,9 @@ fn what_makes_no_sense_is_said_and_harms_nobody_else() {
     api.run();
     assert_eq!(api.home("shop/good").as_deref(), Some("edge"));
     let said = |name| (api.report(name).reason, api.report(name).message.to_string());
-    assert_eq!(said("shop/bad"), (Reason::Invalid, "\"-1\" is not a quantity".to_owned()));
+    assert_eq!(said("shop/bad"), (ClaimReason::Invalid, "\"-1\" is not a quantity".to_owned()));
     let message = "the limit of network-bandwidth is 4, less than the request of 5";
-    assert_eq!(said("shop/limits"), (Reason::Invalid, message.to_owned()));
+    assert_eq!(said("shop/limits"), (ClaimReason::Invalid, message.to_owned()));
 }
 
 #[test]

@@ -199,7 +199,7 @@ fn one_that_nobody_uses_for_long_goes_and_is_made_again_when_somebody_does() {
     api.ops.clear();
     api.pass(2);
     let report = api.report("shop/web");
-    assert_eq!((report.phase, report.reason), (Phase::Pending, Reason::Idle));
+    assert_eq!((report.phase, report.reason), (Phase::Pending, ClaimReason::Idle));
     assert!(api.store.lbs.is_empty());
     let of_giving_up =
         |op: &&Op| matches!(op, Op::Release(..) | Op::ReportClaim(..) | Op::Delete(_));
@@ -241,7 +241,7 @@ fn one_that_was_made_for_a_claim_that_has_another_goes() {
         phase: Phase::Bound,
         load_balancer: Some("edge".into()),
         capacity: amounts(5, 0),
-        reason: Reason::Bound,
+        reason: ClaimReason::Bound,
         message: "".into(),
     });
     let mut api = Api::new([edge, made], [web]);

@@ -153,7 +153,7 @@ fn one_of_a_claim_that_has_another_is_let_go_before_what_is_behind_it_is_removed
         phase: Phase::Bound,
         load_balancer: Some("edge".into()),
         capacity: amounts(5, 0),
-        reason: Reason::Bound,
+        reason: ClaimReason::Bound,
         message: "".into(),
     });
     let mut api = Api::new(lbs, [web]);

@@ -99,7 +99,7 @@ impl Cloud {
                 prop_assert!(home.is_none_or(|lb| !gets(lb, false)), "{:?} is there", home);
             }
             Phase::Pending => {
-                let idle = report.reason == Reason::Idle;
+                let idle = report.reason == ClaimReason::Idle;
                 prop_assert!(!idle || !wanted, "{:?} is wanted", claim);
                 if idle {
                     return Ok(());
@@ -124,8 +124,8 @@ impl Cloud {
                 let taken = self.store.lbs.get(&made);
                 prop_assert!(!can || taken.is_some(), "{:?}: one could be made", claim);
                 let reason = match taken {
-                    Some(lb) if can && lb.deleting => Reason::Removing,
-                    _ => Reason::NoMatch,
+                    Some(lb) if can && lb.deleting => ClaimReason::Removing,
+                    _ => ClaimReason::NoMatch,
                 };
                 prop_assert_eq!(report.reason, reason);
             }

@@ -2,6 +2,7 @@
 
 use super::make::*;
 use crate::binder::*;
+use crate::cases::{Fate, fate};
 use crate::objects::Timestamp;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -23,7 +24,8 @@ pub(super) enum Step {
     Want(usize, bool),
     /// Somebody of a namespace gets a seat or leaves it.
     Use(Index, usize, bool),
-    Hear(usize, usize, usize),
+    /// The watch of a kind tells a leader some of what it has not told.
+    Observe(usize, usize, usize),
     Take(usize),
     Write(usize, Index, Fate),
     Work(usize, Index, bool),
@@ -45,21 +47,8 @@ pub(super) struct Wish {
     pub(super) never: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Fate {
-    Answered,
-    /// Carried out, and nobody hears of it.
-    AnswerLost,
-    Lost,
-}
-
 pub(super) fn step(leaders: usize) -> impl Strategy<Value = Step> {
     let leader = 0..leaders;
-    let fate = prop_oneof![
-        6 => Just(Fate::Answered),
-        1 => Just(Fate::AnswerLost),
-        1 => Just(Fate::Lost)
-    ];
     let index = any::<Index>;
     let wish = (1u64..6, prop::option::weighted(0.2, 0..LBS.len()), prop::bool::weighted(0.2))
         .prop_map(|(request, named, never)| Wish { request, named, never });
@@ -74,9 +63,9 @@ pub(super) fn step(leaders: usize) -> impl Strategy<Value = Step> {
         1 => (0u8..6).prop_map(Step::Class),
         2 => (claims, any::<bool>()).prop_map(|(at, wanted)| Step::Want(at, wanted)),
         2 => (index(), 0..NAMESPACES.len(), prop::bool::weighted(0.3)).prop_map(|(at, who, used)| Step::Use(at, who, used)),
-        10 => (leader.clone(), 0usize..3, 1usize..6).prop_map(|(at, kind, count)| Step::Hear(at, kind, count)),
+        10 => (leader.clone(), 0usize..3, 1usize..6).prop_map(|(at, kind, count)| Step::Observe(at, kind, count)),
         8 => leader.clone().prop_map(Step::Take),
-        10 => (leader.clone(), index(), fate).prop_map(|(at, which, fate)| Step::Write(at, which, fate)),
+        10 => (leader.clone(), index(), fate()).prop_map(|(at, which, fate)| Step::Write(at, which, fate)),
         3 => (leader.clone(), index(), prop::bool::weighted(0.8)).prop_map(|(at, which, ok)| Step::Work(at, which, ok)),
         3 => (leader.clone(), index()).prop_map(|(at, which)| Step::Confirm(at, which)),
         5 => (leader.clone(), index(), 1usize..4).prop_map(|(at, which, count)| Step::Provision(at, which, count)),

@@ -23,7 +23,7 @@ fn asks() -> Service {
 }
 
 fn who() -> ConsumerRef {
-    super::super::who::Who::service(&key("a/x")).with_uid(&asks().uid)
+    super::super::consumer::ConsumerKey::service(&key("a/x")).with_uid(&asks().uid)
 }
 
 fn want() -> Want {
@@ -75,7 +75,8 @@ fn a_consumer_is_held_to_what_it_was_admitted_with_whatever_it_asks_for_now() {
     for requests in [Ok(SOME), more, unreadable, Ok(Amounts::default())] {
         apply(&mut planner, Service { requests: requests.clone(), ..asks() });
         apply(&mut planner, Ingress { requests: requests.clone(), ..web() });
-        let both = [who(), super::super::who::Who::ingress(&key("a/x")).with_uid(&web().uid)];
+        let both =
+            [who(), super::super::consumer::ConsumerKey::ingress(&key("a/x")).with_uid(&web().uid)];
         for consumer in &both {
             planner.handle(Event::Admitted(consumer.clone(), Some(admitted.clone())));
         }

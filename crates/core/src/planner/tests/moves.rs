@@ -1,4 +1,4 @@
-//! Who moves from one load balancer to another stays until it has arrived.
+//! A consumer that moves from one load balancer to another stays until it has arrived.
 
 use super::make::*;
 use crate::admission::{Decision, Want};
@@ -54,7 +54,7 @@ fn record(planner: &mut Planner, lb: &str) {
     planner.take();
 }
 
-/// Who has fragments on a load balancer.
+/// The consumers that have fragments on a load balancer.
 fn served(planner: &Planner, lb: &str) -> Vec<String> {
     let fragments =
         planner.fragments(lb).filter(|it| it.consumer.kind != ConsumerKind::LoadBalancer);

@@ -62,7 +62,7 @@ pub(super) enum Step {
     Take,
 }
 
-/// Who has arrived on which load balancer.
+/// A consumer, and the load balancer on which it has arrived.
 type Arrival = (ConsumerRef, Option<Arc<str>>);
 
 /// The objects that are there after some steps.

@@ -3,8 +3,8 @@
 use super::*;
 use crate::Driver as _;
 use bowline_core::plan::{
-    Action, Algorithm, Backends, CertificateRef, Host, Listener, ListenerProtocol, PathKind,
-    PathMatch, Pool, Rule, Serves, ServicePortRef, SiteTls, Speaks, Timeouts, WeightedPool,
+    Action, CertificateRef, Host, Listener, ListenerProtocol, PathKind, PathMatch, Pool, Rule,
+    Serves, ServicePortRef, SiteTls, WeightedPool,
 };
 use bowline_core::update::{
     Certificate, Change, ListenerKey, Member, MemberChange, MemberState, ResolvedListener,
@@ -17,23 +17,16 @@ fn consumer(kind: ConsumerKind, name: &str) -> ConsumerRef {
 
 fn pool(name: &str, ranges: &[&str]) -> Arc<Pool> {
     Arc::new(Pool {
-        name: name.into(),
-        service: ServicePortRef {
-            namespace: "shop".into(),
-            name: name.into(),
-            port: "".into(),
-            protocol: Transport::Tcp,
-        },
-        backends: Backends::Pods,
-        algorithm: Algorithm::RoundRobin,
-        persistence: None,
-        snat: true,
-        proxy_protocol: false,
-        speaks: Speaks::Http1,
         source_ranges: ranges.iter().map(|range| range.parse().unwrap()).collect(),
-        timeouts: Timeouts::default(),
-        health_check: None,
-        limits: None,
+        ..Pool::new(
+            name,
+            ServicePortRef {
+                namespace: "shop".into(),
+                name: name.into(),
+                port: "".into(),
+                protocol: Transport::Tcp,
+            },
+        )
     })
 }
 

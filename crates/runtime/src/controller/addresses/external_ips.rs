@@ -10,7 +10,7 @@ use crate::watch::Seen;
 use bowline_api::external_ip::{ExternalIPPhase, ExternalIPStatus};
 use bowline_api::names;
 use bowline_core::addresses::{
-    Claim, Decision, Event, ExternalIpPhase, ExternalIpStatus, Guard, Kind, Object,
+    AddressRequest, Decision, Event, ExternalIpPhase, ExternalIpStatus, Guard, Kind, Object,
 };
 use bowline_core::key::ObjectKey;
 use k8s_openapi::jiff::Timestamp;
@@ -18,11 +18,11 @@ use serde_json::json;
 
 impl AddressShell {
     /// Observes an ExternalIP.
-    pub(in crate::controller) fn observe_external_ip(&mut self, seen: Seen<Claim>) {
+    pub(in crate::controller) fn observe_external_ip(&mut self, seen: Seen<AddressRequest>) {
         self.tell(match seen {
             Seen::Begin => Event::Begin(Kind::ExternalIp),
-            Seen::Apply(claim) => Event::Apply(Box::new(Object::Claim(claim))),
-            Seen::Delete(claim) => Event::Delete(Kind::ExternalIp, claim.holder.key),
+            Seen::Apply(request) => Event::Apply(Box::new(Object::Request(request))),
+            Seen::Delete(request) => Event::Delete(Kind::ExternalIp, request.holder.key),
             Seen::Done => Event::Done(Kind::ExternalIp),
         });
     }
@@ -34,7 +34,7 @@ impl AddressShell {
         clock: Timestamp,
     ) -> Next {
         let Some(shown) = shown else { return Next::Nothing };
-        let holder = shown.status.claim.holder.clone();
+        let holder = shown.status.request.holder.clone();
         let tried = Tried::at(&shown.version);
         let write = |amend| Next::Write(Write::ExternalIp(key.clone(), amend), tried);
         let status = status(self.machine.decision(&holder), shown, clock);

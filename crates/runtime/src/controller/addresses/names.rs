@@ -2,16 +2,16 @@
 //! `bowline_core::dns` decides when a name is looked up, the address machine what an answer means.
 
 use super::AddressShell;
-use bowline_core::addresses::{self, Answer, Ask, Claim, Event, HolderRef};
+use bowline_core::addresses::{self, AddressRequest, Answer, Ask, Event, HolderRef};
 use bowline_core::dns::{self, Name, Report};
 use bowline_core::key::ObjectKey;
 use bowline_core::status::Condition;
 
 impl AddressShell {
     /// Notes which DNS name a Service asks for.
-    pub(super) fn name(&mut self, key: &ObjectKey, claim: Option<&Claim>) {
-        let wanted = claim.and_then(|claim| match &claim.ask {
-            Ok(Ask::Name { name, .. }) => Some((name.parse::<Name>().ok()?, claim.questions())),
+    pub(super) fn name(&mut self, key: &ObjectKey, request: Option<&AddressRequest>) {
+        let wanted = request.and_then(|request| match &request.ask {
+            Ok(Ask::Name { name, .. }) => Some((name.parse::<Name>().ok()?, request.questions())),
             _ => None,
         });
         let lookups = &mut self.lookups;

@@ -5,7 +5,7 @@ use bowline_api::load_balancer::LoadBalancerPhase;
 use bowline_api::quantity::ResourceList;
 use bowline_api::{convert, names};
 use bowline_core::binder::{Binding, ClaimReport, Phase, Report, Tie};
-use bowline_core::status::Condition as Said;
+use bowline_core::status;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -36,8 +36,8 @@ pub(super) fn tied(tie: &Tie, finalizers: &[String], version: &str) -> Value {
     })
 }
 
-pub(super) fn said(report: &ClaimReport) -> Said {
-    Said {
+pub(super) fn said(report: &ClaimReport) -> status::Condition {
+    status::Condition {
         holds: report.phase == Phase::Bound,
         reason: report.reason.to_string().into(),
         message: Arc::clone(&report.message),
@@ -51,7 +51,7 @@ pub(super) fn standing(
     generation: i64,
     clock: Timestamp,
 ) -> Vec<Condition> {
-    let bound = Said {
+    let bound = status::Condition {
         holds: report.binding == Binding::Bound,
         reason: report.binding.to_string().into(),
         message: Arc::clone(&report.message),
@@ -62,7 +62,7 @@ pub(super) fn standing(
     match &report.failed {
         Some(why) => {
             let reason = names::REASON_FAILED.into();
-            let failed = Said { holds: false, reason, message: Arc::clone(why) };
+            let failed = status::Condition { holds: false, reason, message: Arc::clone(why) };
             all = render::with_condition(&all, type_, &failed, generation, clock);
         }
         None => all.retain(|it| it.type_ != type_),

@@ -16,7 +16,7 @@ use crate::controller::addresses::{consumer_of, kind_of};
 use crate::controller::bindings;
 use crate::controller::consumers::{ConsumerKey, Moved, key, key_of, problems};
 use crate::controller::target::Target;
-use bowline_core::addresses::{self, Claim, Decision, HolderRef};
+use bowline_core::addresses::{self, AddressRequest, Decision, HolderRef};
 use bowline_core::arrivals::{self, Moving};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Outcome, Problem};
@@ -106,8 +106,8 @@ impl State {
     /// Tells the address machine what consumers ask for.
     fn request_addresses(&mut self) {
         for (kind, key) in self.addresses.take_stale() {
-            let claim = self.address_request(kind, &key);
-            self.addresses.request(kind, key, claim);
+            let request = self.address_request(kind, &key);
+            self.addresses.request(kind, key, request);
         }
         // No holder is gone before it is known what Plans hold for it.
         if self.is_complete() {
@@ -115,11 +115,15 @@ impl State {
         }
     }
 
-    pub(super) fn address_request(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Claim> {
+    pub(super) fn address_request(
+        &self,
+        kind: ConsumerKind,
+        key: &ObjectKey,
+    ) -> Option<AddressRequest> {
         let shown = self.statuses.addresses(kind, key)?;
         match kind {
-            ConsumerKind::Service => self.planner.service_claim(key, shown),
-            ConsumerKind::LoadBalancer => self.planner.load_balancer_claim(&key.name, shown),
+            ConsumerKind::Service => self.planner.service_request(key, shown),
+            ConsumerKind::LoadBalancer => self.planner.load_balancer_request(&key.name, shown),
             ConsumerKind::Ingress => None,
         }
     }

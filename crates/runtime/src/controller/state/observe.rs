@@ -258,8 +258,8 @@ impl State {
             }
             Seen::Apply(shown) => self.put_external_ip(*shown),
             Seen::Delete(shown) => {
-                self.statuses.external_ips.remove(&shown.status.claim.holder.key);
-                self.addresses.observe_external_ip(Seen::Delete(shown.status.claim));
+                self.statuses.external_ips.remove(&shown.status.request.holder.key);
+                self.addresses.observe_external_ip(Seen::Delete(shown.status.request));
             }
             Seen::Done => {
                 self.statuses.external_ips.done();
@@ -272,10 +272,10 @@ impl State {
     /// The watch, or the answer to a write, shows an ExternalIP. The watch may be behind the answer: then the newer
     /// one is told again, or the end of a relist would mean that it is deleted.
     pub(super) fn put_external_ip(&mut self, shown: Shown<ExternalIpShown>) {
-        let key = shown.status.claim.holder.key.clone();
+        let key = shown.status.request.holder.key.clone();
         self.statuses.external_ips.put(key.clone(), shown);
         if let Some(known) = self.statuses.external_ips.get(&key) {
-            self.addresses.observe_external_ip(Seen::Apply(known.status.claim.clone()));
+            self.addresses.observe_external_ip(Seen::Apply(known.status.request.clone()));
         }
         self.outbox.enqueue(Target::ExternalIp(key));
     }

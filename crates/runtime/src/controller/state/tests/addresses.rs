@@ -4,7 +4,7 @@ use super::*;
 use crate::controller::consumers::problems;
 use crate::controller::shown::ExternalIpShown;
 use bowline_api::external_ip::ExternalIP;
-use bowline_core::addresses::Written as Answer;
+use bowline_core::addresses::Written;
 use bowline_core::announce::Severity;
 use bowline_core::dns::{Answers, Failure, FailureKind, Found, Name, Report};
 use bowline_core::objects::{Family, Version};
@@ -111,7 +111,7 @@ fn a_service_alone_that_gets_no_address_is_told_so_once_and_counted() {
 /// Carries out a write of an Address, which is at this version then.
 fn write_address(state: &mut State, version: &str) -> Option<IpAddr> {
     let write = state.addresses.writes().next()?.clone();
-    state.addresses.wrote(write.address, write.id, Answer::Ok(Version(version.into())));
+    state.addresses.wrote(write.address, write.id, Written::Ok(Version(version.into())));
     Some(write.address)
 }
 
@@ -255,7 +255,7 @@ fn what_was_said_of_a_name_stays_until_a_new_leader_has_looked_it_up() {
 fn a_list_that_is_behind_a_write_takes_nothing_from_an_external_ip() {
     let seen = |version| Observed::ExternalIp(Seen::Apply(external_ip(version)));
     let (mut state, now) = observed([pool("192.0.2.0/24"), seen("1")], true);
-    let holder = external_ip("1").status.claim.holder;
+    let holder = external_ip("1").status.request.holder;
     let address = write_address(&mut state, "2").unwrap();
     state.decide(now);
     assert_eq!(state.addresses.recorded(&holder), [address]);

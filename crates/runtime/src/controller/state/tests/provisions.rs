@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::controller::writer::provisions::Provisioned;
-use bowline_core::outcome::State as Place;
+use bowline_core::outcome;
 use bowline_core::provision::{Reach, Standing};
 use std::net::IpAddr;
 
@@ -62,8 +62,8 @@ fn shows(state: &mut State, now: Instant) -> Value {
 fn served(state: &State) -> Option<Vec<IpAddr>> {
     let key = ObjectKey::new("shop", "x");
     match &state.planner.outcome(ConsumerKind::Service, &key)?.state {
-        Place::Planned { addresses, .. } => Some(addresses.clone()),
-        Place::Refused { .. } => None,
+        outcome::State::Planned { addresses, .. } => Some(addresses.clone()),
+        outcome::State::Refused { .. } => None,
     }
 }
 

@@ -1,5 +1,5 @@
-//! Takes events into the books, and marks the claims and load balancers that they touch. Nothing is
-//! decided here.
+//! Observes events: records them, and enqueues the claims and load balancers that they touch. Nothing is decided
+//! here.
 
 use super::machine::{Binder, ClaimSlot, drop_from};
 use super::object::{Claim, LoadBalancer, Object};
@@ -13,23 +13,23 @@ impl Binder {
     /// Takes in what happened.
     pub fn handle(&mut self, event: Event, now: Timestamp) {
         match event {
-            Event::Begin(kind) => self.epochs[kind as usize] += 1,
+            Event::Begin(kind) => self.relists[kind as usize].begin(),
             Event::Done(kind) => {
                 self.sweep(kind);
-                self.listed[kind as usize] = true;
+                self.relists[kind as usize].done();
             }
             Event::Apply(object) => match *object {
                 Object::LoadBalancer(lb) => self.record_lb(lb),
                 Object::Claim(claim) => self.record_claim(claim),
                 Object::Class(class) => {
-                    let epoch = self.epochs[Kind::Class as usize];
+                    let epoch = self.relists[Kind::Class as usize].epoch();
                     let old = self.classes.insert(class.name.clone(), (class.clone(), epoch));
                     if old.is_none_or(|(old, _)| old != class) {
                         self.classes_changed();
                     }
                 }
                 Object::Namespace(namespace) => {
-                    let epoch = self.epochs[Kind::Namespace as usize];
+                    let epoch = self.relists[Kind::Namespace as usize].epoch();
                     let labels = namespace.labels;
                     let name = namespace.name;
                     let old = self.namespaces.insert(name.clone(), (labels.clone(), epoch));
@@ -42,7 +42,7 @@ impl Binder {
             },
             Event::Delete { kind, key, uid } => self.delete(kind, &key, &uid),
             Event::Wanted { claim, consumers } => {
-                let epoch = self.epochs[Kind::Consumer as usize];
+                let epoch = self.relists[Kind::Consumer as usize].epoch();
                 let old = match consumers {
                     0 => self.wanted.remove(&claim),
                     _ => self.wanted.insert(claim.clone(), (consumers, epoch)),
@@ -118,33 +118,33 @@ impl Binder {
         }
     }
 
-    /// All objects of a kind have been told: what was not is gone.
+    /// A list has ended: objects that it did not deliver are deleted.
     fn sweep(&mut self, kind: Kind) {
-        let epoch = self.epochs[kind as usize];
+        let relist = self.relists[kind as usize];
         let of_name = |name: &Arc<str>| ObjectKey::new("", name.clone());
         let gone: Vec<(ObjectKey, Arc<str>)> = match kind {
             Kind::LoadBalancer => {
-                let old = self.lbs.iter().filter(|(_, slot)| slot.epoch != epoch);
+                let old = self.lbs.iter().filter(|(_, slot)| relist.has_missed(slot.epoch));
                 old.filter_map(|(name, slot)| {
                     Some((of_name(name), slot.seen.as_ref()?.uid.clone()))
                 })
                 .collect()
             }
             Kind::Claim => {
-                let old = self.claims.iter().filter(|(_, slot)| slot.epoch != epoch);
+                let old = self.claims.iter().filter(|(_, slot)| relist.has_missed(slot.epoch));
                 old.map(|(key, slot)| (key.clone(), slot.seen.uid.clone())).collect()
             }
             Kind::Class => {
-                let old = self.classes.iter().filter(|(_, (_, seen))| *seen != epoch);
-                old.map(|(name, _)| (of_name(name), "".into())).collect()
+                let missed = relist.missed(&self.classes, |(_, epoch)| *epoch);
+                missed.iter().map(|name| (of_name(name), "".into())).collect()
             }
             Kind::Namespace => {
-                let old = self.namespaces.iter().filter(|(_, (_, seen))| *seen != epoch);
-                old.map(|(name, _)| (of_name(name), "".into())).collect()
+                let missed = relist.missed(&self.namespaces, |(_, epoch)| *epoch);
+                missed.iter().map(|name| (of_name(name), "".into())).collect()
             }
             Kind::Consumer => {
-                let old = self.wanted.iter().filter(|(_, (_, seen))| *seen != epoch);
-                old.map(|(key, _)| (key.clone(), "".into())).collect()
+                let missed = relist.missed(&self.wanted, |(_, epoch)| *epoch);
+                missed.into_iter().map(|key| (key, "".into())).collect()
             }
         };
         gone.iter().for_each(|(key, uid)| self.delete(kind, key, uid));
@@ -152,7 +152,7 @@ impl Binder {
 
     /// The API has a load balancer.
     pub(super) fn record_lb(&mut self, lb: LoadBalancer) {
-        let epoch = self.epochs[Kind::LoadBalancer as usize];
+        let epoch = self.relists[Kind::LoadBalancer as usize].epoch();
         let name = lb.name.clone();
         let slot = self.lbs.get_mut(&name);
         let (mut old, mut writes) = (None, false);
@@ -199,7 +199,7 @@ impl Binder {
 
     /// The API has a claim.
     pub(super) fn record_claim(&mut self, claim: Claim) {
-        let epoch = self.epochs[Kind::Claim as usize];
+        let epoch = self.relists[Kind::Claim as usize].epoch();
         let key = claim.key.clone();
         let claim = Arc::new(claim);
         if let Some(slot) = self.claims.get_mut(&key) {

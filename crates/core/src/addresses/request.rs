@@ -1,7 +1,7 @@
-//! What somebody asks for: a Service, a load balancer or an ExternalIP, reduced to what the choice of
-//! an address depends on. Text is read before; what could not be read is a [`Problem`] in its place.
+//! The request of a Service, a load balancer or an ExternalIP for addresses, reduced to what the choice of an address
+//! depends on. Text is read before; what could not be read is a [`Problem`] in its place.
 
-use super::record::{Age, HolderKind, HolderRef, Port, Who};
+use super::record::{Age, HolderKey, HolderKind, HolderRef, Port};
 use crate::dns;
 use crate::objects::{Family, Timestamp};
 use crate::outcome::Problem;
@@ -12,25 +12,25 @@ use std::sync::Arc;
 /// Labels by key.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
-/// Who can reach an address.
+/// Which clients can reach an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// Everybody.
+    /// All clients.
     Internet,
-    /// Those inside.
+    /// Clients inside.
     Intranet,
 }
 
-/// Somebody who may want addresses.
+/// What a Service, LoadBalancer or ExternalIP asks of the AddressPools. Not a LoadBalancerClaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// Who.
+pub struct AddressRequest {
+    /// The object that asks.
     pub holder: HolderRef,
     /// When it was created: the oldest waiter is served first.
     pub created: Timestamp,
     /// Its labels, for `serviceSelectors`.
     pub labels: Labels,
-    /// Who must be able to reach it. None: it does not matter.
+    /// Which clients must be able to reach it. None: either scope will do.
     pub scope: Option<Scope>,
     /// What it asks for. Unreadable: what is recorded stays, nothing new is given.
     pub ask: Result<Ask, Problem>,
@@ -51,13 +51,13 @@ pub struct Claim {
     pub uses: Vec<IpAddr>,
 }
 
-impl Claim {
-    pub(super) fn who(&self) -> Who {
-        self.holder.who()
+impl AddressRequest {
+    pub(super) fn holder_key(&self) -> HolderKey {
+        self.holder.holder_key()
     }
 
     pub(super) fn age(&self) -> Age {
-        Age { created: self.created, who: self.who() }
+        Age { created: self.created, holder: self.holder_key() }
     }
 
     pub(super) fn namespace(&self) -> &Arc<str> {
@@ -112,7 +112,7 @@ impl Claim {
     }
 }
 
-/// What somebody asks for.
+/// What a requester asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// No address of ours: it is not ours, is being deleted, or has its load balancer's.

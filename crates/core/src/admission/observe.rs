@@ -1,4 +1,4 @@
-//! Takes events into the books, and marks the load balancers that they touch. Nothing is decided here.
+//! Observes events: records them, and enqueues the load balancers that they touch. Nothing is decided here.
 
 use super::machine::{Admission, Belongs, Sent};
 use super::plan::Age;
@@ -14,11 +14,10 @@ impl Admission {
     /// Takes in what happened.
     pub fn handle(&mut self, event: Event, now: Timestamp) {
         match event {
-            Event::Begin(kind) => self.epochs[kind as usize] += 1,
+            Event::Begin(kind) => self.relists[kind as usize].begin(),
             Event::Done(kind) => {
                 self.sweep(kind);
-                if !self.listed[kind as usize] {
-                    self.listed[kind as usize] = true;
+                if self.relists[kind as usize].done() {
                     self.dirty.extend(self.slots.keys().cloned());
                 }
             }
@@ -35,25 +34,25 @@ impl Admission {
     }
 
     fn sweep(&mut self, kind: Kind) {
-        let epoch = self.epochs[kind as usize];
+        let relist = self.relists[kind as usize];
         match kind {
             Kind::LoadBalancer => {
                 let gone = self.slots.iter();
-                let gone = gone.filter(|(_, slot)| slot.recorded.is_some() && slot.epoch != epoch);
+                let gone = gone
+                    .filter(|(_, slot)| slot.recorded.is_some() && relist.has_missed(slot.epoch));
                 let gone: Vec<Arc<str>> = gone.map(|(name, _)| name.clone()).collect();
                 gone.iter().for_each(|name| self.remove(name));
             }
             Kind::Consumer => {
-                let gone = self.belongs.iter().filter(|(_, it)| it.epoch != epoch);
-                let gone: Vec<ConsumerRef> = gone.map(|(consumer, _)| consumer.clone()).collect();
-                gone.iter().for_each(|consumer| self.leave(consumer));
+                let missed = relist.missed(&self.belongs, |it| it.epoch);
+                missed.iter().for_each(|consumer| self.leave(consumer));
             }
         }
     }
 
     /// The API has a load balancer.
     fn record(&mut self, lb: LoadBalancer) {
-        let epoch = self.epochs[Kind::LoadBalancer as usize];
+        let epoch = self.relists[Kind::LoadBalancer as usize].epoch();
         let known = self.version_of(&lb.name);
         let old =
             known.is_some_and(|known| *known == lb.version || lb.version.is_older_than(known));
@@ -87,7 +86,7 @@ impl Admission {
 
     fn want(&mut self, want: Want) {
         let age = Age { created: want.created, consumer: want.consumer.clone() };
-        let epoch = self.epochs[Kind::Consumer as usize];
+        let epoch = self.relists[Kind::Consumer as usize].epoch();
         let belongs = Belongs {
             load_balancer: want.load_balancer.clone(),
             keeps: want.keeps.clone(),
@@ -164,7 +163,7 @@ impl Admission {
 
     fn written(&mut self, id: WriteId, result: Written, now: Timestamp) {
         let Some(name) = self.in_flight.remove(&id) else { return };
-        let epoch = self.epochs[Kind::LoadBalancer as usize];
+        let epoch = self.relists[Kind::LoadBalancer as usize].epoch();
         let Some(slot) = self.slots.get_mut(&name) else { return };
         let Some(Sent { uid, base, seats, gone, .. }) = slot.sent.take_if(|sent| sent.id == id)
         else {

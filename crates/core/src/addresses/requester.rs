@@ -1,17 +1,19 @@
-//! Somebody who may want addresses, with what was decided for it.
+//! An object that may ask for addresses, with its request and what was decided for it.
 
-use super::claim::{Claim, Labels};
+use super::request::{AddressRequest, Labels};
 use super::verdict::{Decision, Verdict};
 use super::waiters::Wait;
 use crate::objects::Family;
+use crate::relist::Epoch;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+/// See the module.
 #[derive(Debug)]
-pub(super) struct Seat {
-    pub(super) claim: Arc<Claim>,
-    /// The relist that has seen it.
-    pub(super) epoch: u64,
+pub(super) struct Requester {
+    pub(super) request: Arc<AddressRequest>,
+    /// The last list that delivered it.
+    pub(super) epoch: Epoch,
     /// What it is to have, by family.
     pub(super) targets: [Option<IpAddr>; 2],
     /// The families it wants, the first one first.
@@ -30,10 +32,10 @@ pub(super) struct Seat {
     pub(super) ignored: Vec<IpAddr>,
 }
 
-impl Seat {
-    pub(super) fn new(claim: Arc<Claim>, epoch: u64) -> Self {
+impl Requester {
+    pub(super) fn new(request: Arc<AddressRequest>, epoch: Epoch) -> Self {
         Self {
-            claim,
+            request,
             epoch,
             targets: [None; 2],
             families: &[],
@@ -48,12 +50,12 @@ impl Seat {
     }
 
     pub(super) fn uid(&self) -> &Arc<str> {
-        &self.claim.holder.uid
+        &self.request.holder.uid
     }
 
     /// Whether its status shows an address, or may come to show it.
     pub(super) fn shows(&self, address: IpAddr) -> bool {
-        self.claim.status.contains(&address)
+        self.request.status.contains(&address)
             || self.unacked.contains(&address)
             || self.published.as_ref().is_some_and(|decision| decision.shows(address))
     }

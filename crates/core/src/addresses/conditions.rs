@@ -1,10 +1,10 @@
-//! What a decision means to others: to the status of its holder, and to the planner. Pure; the controller
-//! asks whenever a decision is news.
+//! The conditions that a decision puts into the status of its holder, and the grant that it is to the planner. Pure;
+//! the controller asks whenever a decision changes.
 
 use super::Answer;
-use super::verdict::{Decision, Reason, family_name};
+use super::verdict::{Decision, family_name};
 use crate::dns;
-use crate::outcome::{self, Problem};
+use crate::outcome::{Problem, Reason};
 use crate::planner::Grant;
 use crate::status::Condition;
 use std::net::IpAddr;
@@ -144,27 +144,12 @@ impl Decision {
 
     /// Why it does not have what it asks for.
     pub fn problem(&self) -> Option<Problem> {
-        use outcome::Reason as Why;
-        let reason = match self.verdict.reason {
-            Reason::Assigned | Reason::Released => return None,
+        match self.verdict.reason {
+            Reason::Assigned | Reason::Released => None,
             // What it has stays, and what it is to have will be there in a moment.
-            Reason::Recording | Reason::NamePending if !self.addresses.is_empty() => return None,
-            Reason::Recording => Why::Recording,
-            Reason::NamePending => Why::NamePending,
-            Reason::BadValue => Why::BadValue,
-            Reason::PoolNotFound => Why::PoolNotFound,
-            Reason::PoolNotUsed => Why::PoolNotUsed,
-            Reason::NotAllowed => Why::NotAllowed,
-            Reason::QuotaReached => Why::QuotaReached,
-            Reason::NotInPool => Why::NotInPool,
-            Reason::AddressTaken => Why::AddressTaken,
-            Reason::WrongFamily => Why::WrongFamily,
-            Reason::NoPool => Why::NoPool,
-            Reason::PoolsExhausted => Why::PoolsExhausted,
-            Reason::NameFailed => Why::NameFailed,
-            Reason::NameUnusable => Why::NameUnusable,
-        };
-        Some(Problem::new(reason, self.message()))
+            Reason::Recording | Reason::NamePending if !self.addresses.is_empty() => None,
+            reason => Some(Problem::new(reason, self.message())),
+        }
     }
 
     fn message(&self) -> String {
@@ -215,33 +200,6 @@ mod tests {
         let refused = none(Reason::NotAllowed);
         let told = assigned(Some(&refused), Some(before)).unwrap();
         assert_eq!((told.holds, &*told.reason), (false, "NotAllowed"));
-    }
-
-    #[test]
-    fn a_problem_and_the_condition_have_one_reason() {
-        use Reason::*;
-        let all = [
-            BadValue,
-            PoolNotFound,
-            PoolNotUsed,
-            NotAllowed,
-            QuotaReached,
-            NotInPool,
-            AddressTaken,
-            WrongFamily,
-            NoPool,
-            PoolsExhausted,
-            NamePending,
-            NameFailed,
-            NameUnusable,
-            Recording,
-        ];
-        for reason in all {
-            let decision = Decision { addresses: Vec::new(), ..has(reason) };
-            let (problem, condition) = (decision.problem().unwrap(), decision.condition(None));
-            assert_eq!(problem.reason.to_string(), &*condition.reason);
-            assert_eq!(problem.message, condition.message);
-        }
     }
 
     #[test]

@@ -1,11 +1,10 @@
-//! What the machine is told, taken into the books. Nothing is decided here: those whom an event touches
-//! are marked.
+//! Observes events: records them, and enqueues the requesters and addresses that they touch. Nothing is decided here.
 
-use super::claim::Claim;
 use super::entry::User;
 use super::machine::{Addresses, same_labels};
-use super::record::{Age, Record, Who};
-use super::seat::Seat;
+use super::record::{Age, HolderKey, Record};
+use super::request::AddressRequest;
+use super::requester::Requester;
 use super::{Event, HolderKind, Kind, Object};
 use crate::key::ObjectKey;
 use crate::objects::{Timestamp, Version};
@@ -17,15 +16,12 @@ impl Addresses {
     pub fn handle(&mut self, event: Event, now: Timestamp) {
         match event {
             Event::Begin(kind) => {
-                self.epochs[kind as usize] += 1;
+                self.relists[kind as usize].begin();
                 self.listing_addresses |= kind == Kind::Address;
-                if kind == Kind::Pool {
-                    self.ledger.pools.begin();
-                }
             }
             Event::Done(kind) => {
                 self.sweep(kind, now);
-                self.listed[kind as usize] = true;
+                self.relists[kind as usize].done();
             }
             Event::Apply(object) => self.apply(*object),
             Event::Delete(kind, key) => self.delete(kind, &key),
@@ -40,12 +36,12 @@ impl Addresses {
                 }
             }
             Event::Shown { holder, addresses } => {
-                if let Some(seat) = self.seats.get_mut(&holder.who())
-                    && *seat.uid() == holder.uid
+                if let Some(requester) = self.requesters.get_mut(&holder.holder_key())
+                    && *requester.uid() == holder.uid
                 {
-                    seat.unacked = addresses;
+                    requester.unacked = addresses;
                     if self.ledger.is_leaving(&holder.uid) {
-                        self.dirty.insert(seat.claim.age());
+                        self.dirty.insert(requester.request.age());
                     }
                 }
             }
@@ -59,7 +55,7 @@ impl Addresses {
                 self.ledger.touched.push(holder);
             }
             Event::Confirmed { holder, exists } => {
-                if !exists && self.seat_of(&holder).is_none() {
+                if !exists && self.requester_of(&holder).is_none() {
                     self.bury(&holder.uid);
                 }
             }
@@ -69,9 +65,12 @@ impl Addresses {
 
     fn apply(&mut self, object: Object) {
         match object {
-            Object::Pool(pool) => self.ledger.pools.apply(pool),
+            Object::Pool(pool) => {
+                let epoch = self.relists[Kind::Pool as usize].epoch();
+                self.ledger.pools.apply(pool, epoch);
+            }
             Object::Namespace(namespace) => {
-                let epoch = self.epochs[Kind::Namespace as usize];
+                let epoch = self.relists[Kind::Namespace as usize].epoch();
                 let same = same_labels(self.namespaces.get(&namespace.name), &namespace.labels);
                 self.namespaces.insert(namespace.name.clone(), (namespace.labels, epoch));
                 if !same {
@@ -79,46 +78,46 @@ impl Addresses {
                 }
             }
             Object::Node { name, addresses } => {
-                let epoch = self.epochs[Kind::Node as usize];
+                let epoch = self.relists[Kind::Node as usize].epoch();
                 let old = self.nodes.insert(name.clone(), (addresses.clone(), epoch));
                 let old = old.map(|(old, _)| old).unwrap_or_default();
                 self.set_uses(&User::Node(name), &old, &addresses);
             }
-            Object::Claim(claim) => self.apply_claim(claim),
+            Object::Request(request) => self.apply_request(request),
         }
     }
 
-    fn apply_claim(&mut self, claim: Claim) {
-        let who = claim.who();
-        let epoch = self.epochs[kind_of(who.kind) as usize];
+    fn apply_request(&mut self, request: AddressRequest) {
+        let who = request.holder_key();
+        let epoch = self.relists[kind_of(who.kind) as usize].epoch();
         // Another object of this name may be the only one who asks for the same DNS name.
-        let answer = claim.name().and_then(|name| self.answers.get(name).cloned());
-        if let Some(seat) = self.seats.get_mut(&who) {
-            seat.epoch = epoch;
-            if *seat.claim == claim {
+        let answer = request.name().and_then(|name| self.answers.get(name).cloned());
+        if let Some(requester) = self.requesters.get_mut(&who) {
+            requester.epoch = epoch;
+            if *requester.request == request {
                 return;
             }
-            let same = seat.claim.holder.uid == claim.holder.uid;
-            if !same || seat.claim.created != claim.created {
-                self.remove_seat(&who);
+            let same = requester.request.holder.uid == request.holder.uid;
+            if !same || requester.request.created != request.created {
+                self.remove_requester(&who);
             }
         }
-        self.gone.remove(&claim.holder.uid);
-        let claim = Arc::new(claim);
-        let age = claim.age();
-        let old = match self.seats.get_mut(&who) {
-            Some(seat) => Some(std::mem::replace(&mut seat.claim, claim.clone())),
+        self.gone.remove(&request.holder.uid);
+        let request = Arc::new(request);
+        let age = request.age();
+        let old = match self.requesters.get_mut(&who) {
+            Some(requester) => Some(std::mem::replace(&mut requester.request, request.clone())),
             None => {
-                self.seats.insert(who.clone(), Seat::new(claim.clone(), epoch));
-                self.touch_partners(&claim.holder.uid);
+                self.requesters.insert(who.clone(), Requester::new(request.clone(), epoch));
+                self.touch_partners(&request.holder.uid);
                 None
             }
         };
-        self.change_uses(old.as_deref(), Some(&claim));
+        self.change_uses(old.as_deref(), Some(&request));
         let old_name = old.as_ref().and_then(|old| old.name());
-        if old_name != claim.name() {
+        if old_name != request.name() {
             self.unname(old_name, &age);
-            if let Some(name) = claim.name() {
+            if let Some(name) = request.name() {
                 self.by_name.entry(name.clone()).or_default().insert(age.clone());
                 if let Some(answer) = answer {
                     self.answers.entry(name.clone()).or_insert(answer);
@@ -126,11 +125,11 @@ impl Addresses {
             }
         }
         // The echo of a status that was just written tells nothing.
-        let holds = self.ledger.holds(&claim.holder.uid);
+        let holds = self.ledger.holds(&request.holder.uid);
         let held = |address: &IpAddr| holds.iter().any(|hold| hold.address == *address);
-        if !(old.is_some_and(|old| old.wishes_as(&claim))
-            && claim.status.iter().all(held)
-            && !self.ledger.is_leaving(&claim.holder.uid))
+        if !(old.is_some_and(|old| old.wishes_as(&request))
+            && request.status.iter().all(held)
+            && !self.ledger.is_leaving(&request.holder.uid))
         {
             self.dirty.insert(age);
         }
@@ -155,21 +154,21 @@ impl Addresses {
     }
 
     /// Somebody uses other addresses, or may use them where it could not before.
-    fn change_uses(&mut self, old: Option<&Claim>, new: Option<&Claim>) {
-        let Some(age) = new.or(old).map(Claim::age) else { return };
+    fn change_uses(&mut self, old: Option<&AddressRequest>, new: Option<&AddressRequest>) {
+        let Some(age) = new.or(old).map(AddressRequest::age) else { return };
         // What a tenant uses counts only within bounds, which are worked out when all has been told.
-        let split = |claim: Option<&Claim>| match claim {
-            Some(claim) if claim.tenant().is_some() => (claim.uses.clone(), Vec::new()),
-            Some(claim) => (Vec::new(), claim.uses.clone()),
+        let split = |request: Option<&AddressRequest>| match request {
+            Some(request) if request.tenant().is_some() => (request.uses.clone(), Vec::new()),
+            Some(request) => (Vec::new(), request.uses.clone()),
             None => <_>::default(),
         };
         let ((old_tenant, old_own), (new_tenant, new_own)) = (split(old), split(new));
-        let same = |old: &Claim, new: &Claim| old.labels == new.labels;
+        let same = |old: &AddressRequest, new: &AddressRequest| old.labels == new.labels;
         let fits_as_before = old.zip(new).is_some_and(|(old, new)| same(old, new));
         if old_tenant != new_tenant || !fits_as_before {
             self.put_uses(&age, &old_tenant, &new_tenant);
         }
-        self.set_uses(&User::Holder(age.who), &old_own, &new_own);
+        self.set_uses(&User::Holder(age.holder), &old_own, &new_own);
     }
 
     fn set_uses(&mut self, user: &User, old: &[IpAddr], new: &[IpAddr]) {
@@ -183,7 +182,7 @@ impl Addresses {
 
     fn touch_namespace(&mut self, name: &Arc<str>) {
         self.ledger.uses.touch_namespace(name);
-        let inside = self.unserved.iter().filter(|age| age.who.key.namespace == *name);
+        let inside = self.unserved.iter().filter(|age| age.holder.key.namespace == *name);
         self.dirty.extend(inside.cloned());
     }
 
@@ -205,25 +204,25 @@ impl Addresses {
                     Kind::ExternalIp => HolderKind::ExternalIp,
                     _ => HolderKind::Service,
                 };
-                self.remove_seat(&Who { key: key.clone(), kind });
+                self.remove_requester(&HolderKey { key: key.clone(), kind });
             }
             // Addresses are told of by their own events.
             Kind::Address => {}
         }
     }
 
-    fn remove_seat(&mut self, who: &Who) {
-        let Some(seat) = self.seats.remove(who) else { return };
-        let (age, holder) = (seat.claim.age(), seat.claim.holder.clone());
-        for wait in &seat.waits {
+    fn remove_requester(&mut self, who: &HolderKey) {
+        let Some(requester) = self.requesters.remove(who) else { return };
+        let (age, holder) = (requester.request.age(), requester.request.holder.clone());
+        for wait in &requester.waits {
             self.ledger.waiters.remove(wait, &age);
         }
         self.unserved.remove(&age);
         self.dirty.remove(&age);
         self.to_publish.remove(&age);
-        self.unname(seat.claim.name(), &age);
-        self.change_uses(Some(&seat.claim), None);
-        if seat.published.is_some() {
+        self.unname(requester.request.name(), &age);
+        self.change_uses(Some(&requester.request), None);
+        if requester.published.is_some() {
             self.withdrawn.push(holder.clone());
         }
         self.bury(&holder.uid);
@@ -237,26 +236,24 @@ impl Addresses {
         }
     }
 
-    /// All objects of a kind have been told: what was not is gone.
+    /// A list has ended: objects that it did not deliver are deleted.
     fn sweep(&mut self, kind: Kind, now: Timestamp) {
-        let epoch = self.epochs[kind as usize];
+        let relist = self.relists[kind as usize];
         match kind {
-            Kind::Pool => self.ledger.pools.sweep(),
+            Kind::Pool => self.ledger.pools.sweep(relist),
             Kind::Namespace => {
-                let gone = self.namespaces.extract_if(.., |_, (_, seen)| *seen != epoch);
+                let gone =
+                    self.namespaces.extract_if(.., |_, (_, epoch)| relist.has_missed(*epoch));
                 gone.for_each(|(name, _)| self.ledger.uses.touch_namespace(&name));
             }
             Kind::Node => {
-                let gone = self.nodes.iter().filter(|(_, (_, seen))| *seen != epoch);
-                let gone: Vec<Arc<str>> = gone.map(|(name, _)| name.clone()).collect();
-                gone.into_iter().for_each(|name| self.delete(kind, &ObjectKey::new("", name)));
+                let missed = relist.missed(&self.nodes, |(_, epoch)| *epoch);
+                missed.into_iter().for_each(|name| self.delete(kind, &ObjectKey::new("", name)));
             }
             Kind::Service | Kind::LoadBalancer | Kind::ExternalIp => {
-                let old =
-                    |(who, seat): &(&Who, &Seat)| kind_of(who.kind) == kind && seat.epoch != epoch;
-                let gone: Vec<Who> =
-                    self.seats.iter().filter(old).map(|(who, _)| who.clone()).collect();
-                gone.iter().for_each(|who| self.remove_seat(who));
+                let its = self.requesters.iter().filter(|(who, _)| kind_of(who.kind) == kind);
+                let missed = relist.missed(its, |requester| requester.epoch);
+                missed.iter().for_each(|who| self.remove_requester(who));
             }
             Kind::Address => {
                 self.listing_addresses = false;
@@ -268,8 +265,8 @@ impl Addresses {
                     }
                 }
                 let mut gone = Vec::new();
-                let unseen = self.ledger.entries.iter_mut().filter(|(_, it)| it.epoch != epoch);
-                for (address, entry) in unseen {
+                let entries = self.ledger.entries.iter_mut();
+                for (address, entry) in entries.filter(|(_, it)| relist.has_missed(it.epoch)) {
                     match &mut entry.sent {
                         Some(sent) => sent.unseen = true,
                         None if entry.recorded.is_some() => gone.push(*address),
@@ -279,7 +276,7 @@ impl Addresses {
                 gone.into_iter().for_each(|address| self.unrecord(address, None, now));
                 // A list may be older than what was deleted while it was asked for: the watch may yet
                 // tell of that as if it were there.
-                self.tombstones.retain(|_, (_, told)| *told + 1 >= epoch);
+                self.tombstones.retain(|_, (_, epoch)| relist.is_recent(*epoch));
             }
         }
     }
@@ -293,7 +290,7 @@ impl Addresses {
         }
         self.tombstones.remove(&address);
         let entry = self.ledger.entries.entry(address).or_default();
-        entry.epoch = self.epochs[Kind::Address as usize];
+        entry.epoch = self.relists[Kind::Address as usize].epoch();
         let known = entry.recorded.as_ref().map(|(_, known)| known);
         if known.is_some_and(|known| version.is_older_than(known)) {
             return;

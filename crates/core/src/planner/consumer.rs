@@ -1,18 +1,18 @@
-//! Consumers inside the planner: by kind and name, and by age where they contend.
+//! Consumers inside the planner: identified by kind and name, and ordered by age where they contend.
 
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::Timestamp;
 use std::fmt;
 use std::sync::Arc;
 
-/// A consumer, whatever its uid: one that is made anew takes the place of the old one.
+/// A consumer by kind and name, whatever its uid: an object that is created again takes the place of the old one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Who {
+pub(super) struct ConsumerKey {
     pub(super) kind: ConsumerKind,
     pub(super) key: ObjectKey,
 }
 
-impl Who {
+impl ConsumerKey {
     pub(super) fn of(consumer: &ConsumerRef) -> Self {
         let key = ObjectKey::new(consumer.namespace.clone(), consumer.name.clone());
         Self { kind: consumer.kind, key }
@@ -40,7 +40,7 @@ impl Who {
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for ConsumerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind, self.key)
     }
@@ -57,7 +57,7 @@ pub(super) struct Age {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Contender {
     pub(super) age: Age,
-    pub(super) who: Who,
+    pub(super) who: ConsumerKey,
     /// The consumer's uid: what Plans record of another object of the same name is not its own.
     pub(super) uid: Arc<str>,
 }

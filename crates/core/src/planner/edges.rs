@@ -1,5 +1,5 @@
-//! An ordered set that mostly has one element, and a map to such sets. Contenders and reverse edges
-//! are that: ten thousand Services with a port each should not cost ten thousand tree nodes.
+//! A map from a key to an ordered set that mostly has one element. Contenders and reverse edges are such maps: ten
+//! thousand Services with a port each should not cost ten thousand tree nodes.
 
 use rustc_hash::FxHashMap;
 use std::borrow::Borrow;
@@ -8,12 +8,12 @@ use std::hash::Hash;
 
 /// An ordered set that is never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Few<V> {
+pub(super) enum SmallSet<V> {
     One(V),
     Many(BTreeSet<V>),
 }
 
-impl<V: Ord> Few<V> {
+impl<V: Ord> SmallSet<V> {
     pub(super) fn first(&self) -> Option<&V> {
         self.iter().next()
     }
@@ -60,9 +60,9 @@ impl<V: Ord> Few<V> {
     }
 }
 
-/// From a key to the set of those that have to do with it.
+/// From a key to the ordered set of its values.
 #[derive(Debug)]
-pub(super) struct Edges<K, V>(FxHashMap<K, Few<V>>);
+pub(super) struct Edges<K, V>(FxHashMap<K, SmallSet<V>>);
 
 impl<K, V> Default for Edges<K, V> {
     fn default() -> Self {
@@ -74,7 +74,7 @@ impl<K: Hash + Eq, V: Ord> Edges<K, V> {
     pub(super) fn insert(&mut self, key: K, value: V) {
         let set = match self.0.remove(&key) {
             Some(set) => set.insert(value),
-            None => Few::One(value),
+            None => SmallSet::One(value),
         };
         self.0.insert(key, set);
     }
@@ -109,7 +109,7 @@ impl<K: Hash + Eq, V: Ord> Edges<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.0.get(key).into_iter().flat_map(Few::iter)
+        self.0.get(key).into_iter().flat_map(SmallSet::iter)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -23,7 +23,7 @@ fn from_pool(name: &str, pool: &str) -> Service {
 }
 
 fn ask(planner: &Planner, name: &str) -> Result<Ask, Problem> {
-    planner.service_claim(&key(name), Vec::new()).unwrap().ask
+    planner.service_request(&key(name), Vec::new()).unwrap().ask
 }
 
 fn granted(planner: &mut Planner, name: &str, grant: Grant) {
@@ -64,7 +64,7 @@ fn a_service_asks_the_pools_where_its_load_balancer_has_not_what_it_wants() {
     assert_eq!(ask(&planner, "a/pool"), Ok(Ask::Pool("p".into())));
     assert_eq!(ask(&planner, "a/foreign"), Ok(Ask::Nothing));
     assert_eq!(ask(&planner, "a/lost").unwrap_err().reason, Reason::LoadBalancerNotFound);
-    let on = |name| planner.service_claim(&key(name), Vec::new()).unwrap().load_balancer;
+    let on = |name| planner.service_request(&key(name), Vec::new()).unwrap().load_balancer;
     let places = ["a/alone", "a/plain", "a/own", "a/pool", "a/lost"].map(on);
     assert_eq!(places, [None, None, Some("lb".into()), Some("lb".into()), None]);
     let alone = ["a/alone", "a/asks", "a/plain", "a/foreign"];
@@ -75,7 +75,7 @@ fn a_service_asks_the_pools_where_its_load_balancer_has_not_what_it_wants() {
 fn what_a_service_that_is_not_ours_shows_is_in_use() {
     let foreign = Service { class: ServiceClass::Foreign, ..alone("a/foreign") };
     let planner = planner(Config::default(), vec![foreign.into()]);
-    let claim = planner.service_claim(&key("a/foreign"), vec![ip("192.0.2.7")]).unwrap();
+    let claim = planner.service_request(&key("a/foreign"), vec![ip("192.0.2.7")]).unwrap();
     assert_eq!((claim.ask, claim.uses), (Ok(Ask::Nothing), vec![ip("192.0.2.7")]));
 }
 
@@ -126,12 +126,12 @@ fn a_load_balancer_with_a_pool_has_what_it_got_from_there_and_nothing_else() {
     let pooled = LoadBalancer { addresses: Vec::new(), address_pool: Some("p".into()), ..lb("lb") };
     let objects = vec![pooled.into(), service("a/x", &[80]).into(), lb("fixed").into()];
     let mut planner = planner(Config::default(), objects);
-    let claim = planner.load_balancer_claim("lb", Vec::new()).unwrap();
+    let claim = planner.load_balancer_request("lb", Vec::new()).unwrap();
     assert_eq!(
         (claim.holder.kind, claim.ask),
         (HolderKind::LoadBalancer, Ok(Ask::Pool("p".into())))
     );
-    let claim = planner.load_balancer_claim("fixed", Vec::new()).unwrap();
+    let claim = planner.load_balancer_request("fixed", Vec::new()).unwrap();
     assert_eq!((claim.ask, claim.uses), (Ok(Ask::Nothing), vec![ip("192.0.2.1")]));
     planner.handle(Event::Reported("lb".into(), vec![ip("198.51.100.1")]));
     planner.take();
@@ -175,7 +175,7 @@ fn both_families_are_preferred_where_the_service_has_both() {
     let one = prefers("a/one", &[Family::V6]);
     let both = prefers("a/both", &[Family::V6, Family::V4]);
     let planner = planner(Config::default(), vec![one.into(), both.into()]);
-    let families = |name| planner.service_claim(&key(name), Vec::new()).unwrap().families;
+    let families = |name| planner.service_request(&key(name), Vec::new()).unwrap().families;
     assert_eq!(families("a/one"), Families::One(Family::V6));
     assert_eq!(families("a/both"), Families::Prefer(Family::V6));
 }
@@ -247,7 +247,7 @@ fn an_address_on_a_load_balancer_is_for_those_whom_the_load_balancer_is_for() {
         let edge = LoadBalancer { scope, ..lb("lb") };
         let objects = vec![edge.into(), from_pool("a/pool", "p").into(), alone("a/alone").into()];
         let planner = planner(Config::default(), objects);
-        let scope_of = |name| planner.service_claim(&key(name), Vec::new()).unwrap().scope;
+        let scope_of = |name| planner.service_request(&key(name), Vec::new()).unwrap().scope;
         assert_eq!((scope_of("a/pool"), scope_of("a/alone")), (scope, None));
     }
 }
@@ -266,7 +266,7 @@ fn the_service_in_front_of_a_load_balancer_asks_for_those_whom_that_is_for() {
     let (edge, door) = made();
     let edge = LoadBalancer { scope: Some(Scope::Intranet), ..edge };
     let mut planner = planner(Config::default(), vec![door.clone().into()]);
-    let claim = |planner: &Planner| planner.service_claim(&key("ours/lb"), Vec::new()).unwrap();
+    let claim = |planner: &Planner| planner.service_request(&key("ours/lb"), Vec::new()).unwrap();
     assert_eq!(claim(&planner).ask.unwrap_err().reason, Reason::LoadBalancerNotFound);
     apply(&mut planner, edge.clone());
     let asked = claim(&planner);
@@ -278,7 +278,7 @@ fn the_service_in_front_of_a_load_balancer_asks_for_those_whom_that_is_for() {
     let another = Service { placement: Ok(Placement::Door("another".into())), ..door };
     for (name, service) in [("shop/lb", forged), ("ours/lb", another)] {
         apply(&mut planner, service);
-        let asked = planner.service_claim(&key(name), Vec::new()).unwrap();
+        let asked = planner.service_request(&key(name), Vec::new()).unwrap();
         let refused = asked.ask.map_err(|problem| problem.reason);
         assert_eq!((refused, asked.door), (Err(Reason::LoadBalancerNotFound), false));
     }

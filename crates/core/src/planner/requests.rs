@@ -1,12 +1,12 @@
-//! What Services and load balancers ask of the pools, given where they are; and the addresses that they
-//! have from there. Who gets which address is decided in [`crate::addresses`]; the controller carries
-//! claims there and grants here.
+//! The address requests of Services and load balancers, given where these are placed, and the addresses that they are
+//! granted. [`crate::addresses`] decides which requester gets which address; the controller carries requests there and
+//! grants here.
 
 use super::build::{Built, Target};
+use super::consumer::ConsumerKey;
 use super::index::Planner;
-use super::placement::{Ask as Placed, ask_of_service, not_ours, place};
-use super::who::Who;
-use crate::addresses::{Ask, Claim, Families, HolderKind, HolderRef};
+use super::placement::{self, ask_of_service, not_ours, place};
+use crate::addresses::{AddressRequest, Ask, Families, HolderKind, HolderRef};
 use crate::key::{ConsumerKind, ObjectKey};
 use crate::objects::{Exposure, LoadBalancer, Placement, Service};
 use crate::outcome::{Problem, Reason, quote};
@@ -88,7 +88,7 @@ impl Planner {
                     false => self.grants.insert(key.clone(), grant),
                 };
                 if old.as_ref() != self.grants.get(&key) {
-                    self.touch(Who::service(&key));
+                    self.touch(ConsumerKey::service(&key));
                 }
             }
             ConsumerKind::LoadBalancer => {
@@ -104,7 +104,7 @@ impl Planner {
     }
 
     /// What a Service asks of the pools. `status` is what its status shows. None: there is none.
-    pub fn service_claim(&self, key: &ObjectKey, status: Vec<IpAddr>) -> Option<Claim> {
+    pub fn service_request(&self, key: &ObjectKey, status: Vec<IpAddr>) -> Option<AddressRequest> {
         let service = self.stores.services.get(key)?;
         let wish = &service.address;
         let exposed = service.exposure == Exposure::LoadBalancer;
@@ -126,7 +126,7 @@ impl Planner {
         uses.dedup();
         let holder =
             HolderRef { key: key.clone(), kind: HolderKind::Service, uid: service.uid.clone() };
-        Some(Claim {
+        Some(AddressRequest {
             holder,
             created: service.created,
             labels: wish.labels.clone(),
@@ -162,7 +162,7 @@ impl Planner {
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
         // Where it cannot go to its load balancer it keeps what it has, and gets nothing.
         let placed = place(&asked.ask, namespace, labels, &self.stores).and_then(|lb| {
-            self.seated(lb, &Who::service(&service.key), &service.uid)?;
+            self.seated(lb, &ConsumerKey::service(&service.key), &service.uid)?;
             Ok(lb)
         });
         match placed {
@@ -173,10 +173,10 @@ impl Planner {
         }
     }
 
-    fn is_nowhere(&self, ask: &Placed) -> bool {
+    fn is_nowhere(&self, ask: &placement::Ask) -> bool {
         match ask {
-            Placed::Nothing => true,
-            Placed::External => self.stores.directory.only_external().is_none(),
+            placement::Ask::Nothing => true,
+            placement::Ask::External => self.stores.directory.only_external().is_none(),
             _ => false,
         }
     }
@@ -192,17 +192,17 @@ impl Planner {
             Ok(asked) => self.is_nowhere(&asked.ask),
             Err(_) => {
                 let has = self.grants.get(key).is_some_and(|grant| !grant.addresses.is_empty());
-                has && !self.is_recorded(&Who::service(key).with_uid(&service.uid))
+                has && !self.is_recorded(&ConsumerKey::service(key).with_uid(&service.uid))
             }
         }
     }
 
     /// What a load balancer asks of the pools. None: there is none.
-    pub fn load_balancer_claim(&self, name: &str, status: Vec<IpAddr>) -> Option<Claim> {
+    pub fn load_balancer_request(&self, name: &str, status: Vec<IpAddr>) -> Option<AddressRequest> {
         let lb: &LoadBalancer = self.stores.directory.by_name(name)?;
         let pool = lb.address_pool.clone().filter(|_| !lb.deleting && lb.addresses.is_empty());
         let key = ObjectKey::new("", lb.name.clone());
-        Some(Claim {
+        Some(AddressRequest {
             holder: HolderRef { key, kind: HolderKind::LoadBalancer, uid: lb.uid.clone() },
             created: lb.created,
             labels: <_>::default(),
