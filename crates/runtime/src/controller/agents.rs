@@ -5,6 +5,7 @@
 use super::observed::LeaseSeen;
 use crate::watch::Seen;
 use bowline_api::names;
+use bowline_core::clock::Uptime;
 use bowline_core::hash::PlanHash;
 use bowline_core::programmed::{Claim, History, Verdict};
 use bowline_core::replicas::{Joint, Replicas};
@@ -12,7 +13,6 @@ use bowline_core::update::Refusal;
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ impl News {
 
 impl Agents {
     /// Observes a Lease.
-    pub(super) fn observe(&mut self, seen: Seen<LeaseSeen>, now: Instant) -> Vec<News> {
+    pub(super) fn observe(&mut self, seen: Seen<LeaseSeen>, now: Uptime) -> Vec<News> {
         match seen {
             Seen::Begin => {
                 self.unseen = self.replicas.keys().cloned().collect();
@@ -72,7 +72,7 @@ impl Agents {
         }
     }
 
-    fn apply(&mut self, lease: LeaseSeen, now: Instant) -> Option<News> {
+    fn apply(&mut self, lease: LeaseSeen, now: Uptime) -> Option<News> {
         self.unseen.remove(&lease.name);
         let load_balancer = self.load_balancers.get(&lease.name);
         let writes = load_balancer.map_or(0, |lb| self.history.writes(lb));
@@ -94,7 +94,7 @@ impl Agents {
     }
 
     /// Time has passed: renewals may have expired.
-    pub(super) fn tick(&mut self, now: Instant) -> Vec<News> {
+    pub(super) fn tick(&mut self, now: Uptime) -> Vec<News> {
         let mut changed = Vec::new();
         for (lease, replicas) in &mut self.replicas {
             let before = replicas.joint().clone();
@@ -157,12 +157,12 @@ impl Agents {
 
     /// Agents of a load balancer that are dead: their entries can be removed. `fronted`: clients reach the load
     /// balancer through a Service.
-    pub(super) fn dead(&self, lb: &str, fronted: bool, now: Instant) -> Vec<Arc<str>> {
+    pub(super) fn dead(&self, lb: &str, fronted: bool, now: Uptime) -> Vec<Arc<str>> {
         self.of(lb).map(|it| it.dead(fronted, now)).unwrap_or_default()
     }
 
     /// What the agents of a load balancer prove.
-    pub(super) fn verdict(&self, lb: &str, now: Instant) -> Verdict {
+    pub(super) fn verdict(&self, lb: &str, now: Uptime) -> Verdict {
         self.history.judge(lb, &self.reports(lb, now))
     }
 
@@ -173,12 +173,12 @@ impl Agents {
         lb: &str,
         driven: Option<bool>,
         change: u64,
-        now: Instant,
+        now: Uptime,
     ) -> bool {
         self.history.may_serve(lb, driven, &self.reports(lb, now), change)
     }
 
-    fn reports(&self, lb: &str, now: Instant) -> Vec<Claim> {
+    fn reports(&self, lb: &str, now: Uptime) -> Vec<Claim> {
         self.of(lb).map(|it| it.claims(now)).unwrap_or_default()
     }
 
