@@ -2,13 +2,14 @@
 //! status says so, and has for as long as clients may still come where it was. Until then the planner
 //! leaves it in both places. Nothing is recorded: a new leader waits once more.
 
+use crate::clock::Uptime;
 use crate::key::ConsumerRef;
 use crate::outcome::{Outcome, State};
 use crate::point::Point;
 use crate::programmed::Verdict;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Those who move, or have moved.
 #[derive(Debug)]
@@ -16,7 +17,7 @@ pub struct Arrivals {
     /// So long a load balancer goes on serving who has left it.
     grace: Duration,
     /// Who is served where it goes, and since when.
-    served: HashMap<ConsumerRef, (Arc<str>, Instant)>,
+    served: HashMap<ConsumerRef, (Arc<str>, Uptime)>,
     arrived: HashSet<ConsumerRef>,
 }
 
@@ -47,7 +48,7 @@ impl Arrivals {
     pub fn follow(
         &mut self,
         moving: impl IntoIterator<Item = Moving>,
-        now: Instant,
+        now: Uptime,
     ) -> Vec<(ConsumerRef, Arc<str>)> {
         let served = moving.into_iter().filter(|it| it.served);
         let served = served.map(|Moving { consumer, load_balancer, .. }| {
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn who_has_been_served_for_long_enough_has_arrived() {
-        let (mut arrivals, start) = (Arrivals::new(GRACE), Instant::now());
+        let (mut arrivals, start) = (Arrivals::new(GRACE), Uptime::default());
         let mut at = |seconds, moving: [Moving; 1]| {
             arrivals.follow(moving, start + Duration::from_secs(seconds))
         };
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_time_begins_anew_where_it_is_not_served_or_goes_elsewhere() {
-        let (mut arrivals, start) = (Arrivals::new(GRACE), Instant::now());
+        let (mut arrivals, start) = (Arrivals::new(GRACE), Uptime::default());
         let mut at = |seconds, moving: [Moving; 1]| {
             arrivals.follow(moving, start + Duration::from_secs(seconds))
         };
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn who_departs_had_arrived_once() {
-        let (mut arrivals, start) = (Arrivals::new(Duration::ZERO), Instant::now());
+        let (mut arrivals, start) = (Arrivals::new(Duration::ZERO), Uptime::default());
         assert!(!arrivals.departed(&web()));
         assert_eq!(arrivals.follow(to("q", true), start), [(web(), "q".into())]);
         assert!(arrivals.departed(&web()));

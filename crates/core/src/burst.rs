@@ -1,27 +1,28 @@
 //! When a burst of changes is over: once nothing has happened for a while, or, where it never ends, after
-//! some times that while. Those who write files ask it; it neither sleeps nor looks at a clock.
+//! some times that while. The writers of files ask it, each by the clock `T` of its own; it neither sleeps nor reads one.
 
-use std::time::{Duration, Instant};
+use std::ops::Add;
+use std::time::Duration;
 
 /// A burst that does not end is over all the same after so many times the pause that ends one.
 const PATIENCE: u32 = 10;
 
-/// Changes that nobody has acted on.
+/// Changes that are not written yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Burst {
-    /// When the first was heard.
-    pub first: Instant,
-    last: Instant,
+pub struct Burst<T> {
+    /// When the first came.
+    pub first: T,
+    last: T,
 }
 
-impl Burst {
+impl<T: Copy + Ord + Add<Duration, Output = T>> Burst<T> {
     /// One change, or one more.
-    pub fn heard(before: Option<Self>, now: Instant) -> Self {
+    pub fn heard(before: Option<Self>, now: T) -> Self {
         Self { first: before.map_or(now, |burst| burst.first), last: now }
     }
 
-    /// When it is over, if nothing else is heard.
-    pub fn over(&self, pause: Duration) -> Instant {
+    /// When it is over, if no change comes meanwhile.
+    pub fn over(&self, pause: Duration) -> T {
         (self.last + pause).min(self.first + pause * PATIENCE)
     }
 }
@@ -29,10 +30,11 @@ impl Burst {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Uptime;
 
     #[test]
     fn a_burst_is_over_after_a_pause_and_no_burst_lasts_for_ever() {
-        let (begin, pause) = (Instant::now(), Duration::from_millis(100));
+        let (begin, pause) = (Uptime::default(), Duration::from_millis(100));
         let mut burst = Burst::heard(None, begin);
         assert_eq!(burst.over(pause), begin + pause);
         for tenths in 1..=30 {

@@ -2,11 +2,12 @@
 //! what a consumer wants next waits until these are handed out or refused, a second at most. Only that consumer waits:
 //! the Plan goes on with what it has for the consumer, and with all others. Pure; the leader's writer of Plans asks it.
 
+use crate::clock::Uptime;
 use crate::key::ConsumerRef;
 use crate::plan::Fragment;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// So long a consumer waits for its certificates. Then its hosts without one fail their handshakes, or go on with the
 /// certificate before, and the rest of the consumer is served.
@@ -23,7 +24,7 @@ struct Waiting {
     parts: Vec<Arc<Fragment>>,
     change: u64,
     /// Since when a leader has waited. What a consumer wants meanwhile does not make it wait longer.
-    since: Option<Instant>,
+    since: Option<Uptime>,
 }
 
 /// What a consumer wants, as of a change, and may be written.
@@ -62,11 +63,11 @@ impl HeldBack {
         &mut self,
         lacks: impl Fn(&Arc<str>) -> bool,
         may_wait: impl Fn(&ConsumerRef) -> bool,
-        now: Instant,
+        now: Uptime,
     ) -> Vec<Ready> {
         let ready = self.waiting.extract_if(.., |consumer, waiting| {
             let since = *waiting.since.get_or_insert(now);
-            let over = now.duration_since(since) >= LONGEST || !may_wait(consumer);
+            let over = now.since(since) >= LONGEST || !may_wait(consumer);
             over || !is_lacking(&waiting.parts, &lacks)
         });
         let ready = ready.map(|(consumer, it)| {
@@ -77,7 +78,7 @@ impl HeldBack {
     }
 
     /// When one that waits has waited long enough.
-    pub fn until(&self) -> Option<Instant> {
+    pub fn until(&self) -> Option<Uptime> {
         self.waiting.values().filter_map(|it| it.since).min().map(|since| since + LONGEST)
     }
 
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn only_the_consumer_that_lacks_a_certificate_waits_until_it_is_there() {
-        let (mut held, now) = (HeldBack::default(), Instant::now());
+        let (mut held, now) = (HeldBack::default(), Uptime::default());
         let lacks = |hash: &Arc<str>| **hash == *"new";
         assert!(!held.hold(&consumer("a"), &parts("a", "old"), 1, lacks));
         assert!(held.hold(&consumer("b"), &parts("b", "new"), 2, lacks));
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_consumer_that_changes_all_the_time_waits_no_longer_than_any_other() {
-        let (mut held, now) = (HeldBack::default(), Instant::now());
+        let (mut held, now) = (HeldBack::default(), Uptime::default());
         let lacks = |_: &Arc<str>| true;
         for change in 1..=4 {
             assert!(held.hold(&consumer("a"), &parts("a", &change.to_string()), change, lacks));
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_consumer_that_may_not_wait_is_written_at_once() {
-        let (mut held, now) = (HeldBack::default(), Instant::now());
+        let (mut held, now) = (HeldBack::default(), Uptime::default());
         for name in ["a", "b"] {
             assert!(held.hold(&consumer(name), &parts(name, "new"), 1, |_| true));
         }

@@ -30,6 +30,7 @@ pub mod binder;
 pub mod burst;
 #[cfg(test)]
 mod cases;
+pub mod clock;
 pub mod cookies;
 pub mod dns;
 pub mod election;

@@ -12,8 +12,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Seconds since 1970, as `metadata.creationTimestamp` has them.
-pub type Timestamp = i64;
+pub use crate::clock::Timestamp;
 
 /// A resourceVersion.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -6,6 +6,7 @@
 //! ended: no time proves that. So its entry stays, and holds back the addresses that it may serve, until it
 //! is known to be gone ([`Replicas::dead`]) or an administrator removes it.
 
+use crate::clock::Uptime;
 use crate::hash::PlanHash;
 use crate::programmed::LeaseReport;
 use crate::report::Unlisted;
@@ -14,7 +15,7 @@ use crate::update::{Extent, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What one agent says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,7 +93,7 @@ pub struct Joint {
 struct Replica {
     entry: Entry,
     /// When this renewal was first seen.
-    since: Instant,
+    since: Uptime,
     /// How many writes of the plan were known then.
     after: u64,
     /// Whether it was renewed while the leader watched: only then it is known to live.
@@ -102,15 +103,15 @@ struct Replica {
 }
 
 impl Replica {
-    fn is_live(&self, now: Instant) -> bool {
+    fn is_live(&self, now: Uptime) -> bool {
         self.entry.left.is_none() && self.age(now) <= self.entry.lasts
     }
 
-    fn age(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.since)
+    fn age(&self, now: Uptime) -> Duration {
+        now.since(self.since)
     }
 
-    fn heard(&self, now: Instant) -> Heard {
+    fn heard(&self, now: Uptime) -> Heard {
         match self.age(now) {
             age if age <= self.entry.lasts => Heard::Live,
             age if age <= self.entry.lasts.saturating_mul(2) => Heard::Silent,
@@ -139,7 +140,7 @@ pub struct Replicas {
 impl Replicas {
     /// Takes in what a Lease shows; true: it is news. `watched` says that an entry that was not there before
     /// is new, rather than met in a first list; `writes` how many writes of the plan are known.
-    pub fn show(&mut self, entries: Vec<Entry>, watched: bool, writes: u64, now: Instant) -> bool {
+    pub fn show(&mut self, entries: Vec<Entry>, watched: bool, writes: u64, now: Uptime) -> bool {
         let before: Vec<_> = self.all.values().map(facts).collect();
         let mut old = std::mem::take(&mut self.all);
         for entry in entries {
@@ -162,7 +163,7 @@ impl Replicas {
     }
 
     /// Time has passed: true if an agent's Lease entry has expired.
-    pub fn tick(&mut self, now: Instant) -> bool {
+    pub fn tick(&mut self, now: Uptime) -> bool {
         let mut news = false;
         for replica in self.all.values_mut() {
             let heard = replica.heard(now);
@@ -181,7 +182,7 @@ impl Replicas {
     }
 
     /// What each agent reports.
-    pub fn reports(&self, now: Instant) -> Vec<LeaseReport> {
+    pub fn reports(&self, now: Uptime) -> Vec<LeaseReport> {
         let report = |it: &Replica| LeaseReport {
             agent: Arc::clone(&it.entry.agent),
             hash: it.entry.said.hash,
@@ -212,7 +213,7 @@ impl Replicas {
     /// silent, so such an agent counts as gone after a minute, whatever it may still do. Of silent agents that
     /// may serve on the last [`MOST_SILENT`] stay. The last entry stays whatever it is: it is what is known of the
     /// load balancer.
-    pub fn dead(&self, fronted: bool, now: Instant) -> Vec<Arc<str>> {
+    pub fn dead(&self, fronted: bool, now: Uptime) -> Vec<Arc<str>> {
         let live = || self.all.values().filter(|it| it.is_live(now));
         if live().next().is_none() {
             return Vec::new();

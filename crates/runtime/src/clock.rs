@@ -1,6 +1,7 @@
 //! The clock that leases are measured by. It counts the time for which the machine is suspended, which
 //! `Instant` does not on Linux: a leader that slept through its lease must see at once that it has run out.
 
+use bowline_core::clock::Uptime;
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
@@ -14,6 +15,11 @@ const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
 pub(crate) fn since_boot() -> Duration {
     const NEVER: Duration = Duration::from_secs(u64::MAX / 4);
     clock_gettime(CLOCK).map_or(NEVER, Duration::from)
+}
+
+/// What this clock shows now.
+pub(crate) fn now() -> Uptime {
+    Uptime::new(since_boot())
 }
 
 #[cfg(test)]

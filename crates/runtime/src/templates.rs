@@ -201,7 +201,7 @@ impl Role {
     async fn work(&mut self, mut heard: mpsc::Receiver<Event>) -> Result<(), RoleError> {
         let context = self.context.clone();
         let mut batch = Vec::new();
-        let mut unwritten: Option<Burst> = None;
+        let mut unwritten: Option<Burst<Instant>> = None;
         let mut retry: Option<Instant> = None;
         let patience = self.options.once.map(|patience| (patience, Instant::now() + patience));
         loop {

@@ -38,14 +38,14 @@ fn shut(address: [u8; 4], addresses: &[[u8; 4]]) -> Said {
     }
 }
 
-fn seconds(start: Instant, seconds: u64) -> Instant {
+fn seconds(start: Uptime, seconds: u64) -> Uptime {
     start + Duration::from_secs(seconds)
 }
 
 #[test]
 fn one_that_is_behind_keeps_all_from_running_until_its_time_is_up() {
     let (mut history, mut replicas, begun) =
-        (History::default(), Replicas::default(), Instant::now());
+        (History::default(), Replicas::default(), Uptime::default());
     history.record(&"lb".into(), hash(1), 1);
     history.record(&"lb".into(), hash(2), 2);
     let both = |renewed: &str| vec![entry("a", "1", applied(1)), entry("b", renewed, applied(2))];
@@ -76,8 +76,8 @@ fn one_that_is_behind_keeps_all_from_running_until_its_time_is_up() {
 }
 
 /// A live agent on machine `m1` beside this entry, a while later.
-fn beside(gone: Entry, after: u64) -> (Replicas, Instant) {
-    let (mut replicas, begun) = (Replicas::default(), Instant::now());
+fn beside(gone: Entry, after: u64) -> (Replicas, Uptime) {
+    let (mut replicas, begun) = (Replicas::default(), Uptime::default());
     let now = seconds(begun, after);
     replicas.show(vec![gone.clone()], true, 0, begun);
     replicas.show(vec![gone, entry("m1_2", "1", applied(1))], true, 0, now);
@@ -92,8 +92,8 @@ fn an_agent_that_has_ended_with_its_proxy_holds_nothing_back_and_its_entry_goes(
     let left = |left| Entry { left: Some(left), ..entry("m9_1", "1", applied(1)) };
     for (how, serves) in [(Left::ProxyEnded, false), (Left::ProxyRuns, true)] {
         let mut replicas = Replicas::default();
-        replicas.show(vec![left(how)], true, 0, Instant::now());
-        let reports = replicas.reports(Instant::now());
+        replicas.show(vec![left(how)], true, 0, Uptime::default());
+        let reports = replicas.reports(Uptime::default());
         assert_eq!(history.may_serve("lb", Some(true), &reports, 2), serves, "{how:?}");
     }
     let dead = |how, after| {
@@ -129,7 +129,7 @@ fn behind_a_service_a_silent_agent_is_gone_after_a_minute() {
 
 #[test]
 fn entries_of_silent_agents_do_not_pile_up() {
-    let (mut replicas, begun) = (Replicas::default(), Instant::now());
+    let (mut replicas, begun) = (Replicas::default(), Uptime::default());
     let silent = |n: u64| entry(&format!("vm{n}_1"), "1", applied(1));
     for n in 0..20 {
         replicas.show((0..=n).map(silent).collect(), true, 0, seconds(begun, n));
@@ -143,7 +143,7 @@ fn entries_of_silent_agents_do_not_pile_up() {
 
 #[test]
 fn the_address_of_an_agent_that_is_lost_is_not_shown_while_another_lives() {
-    let (mut replicas, begun) = (Replicas::default(), Instant::now());
+    let (mut replicas, begun) = (Replicas::default(), Uptime::default());
     let at = |last| Said { addresses: vec![[192, 0, 2, last].into()], ..applied(1) };
     let both = |renewed: &str| vec![entry("a", "1", at(1)), entry("b", renewed, at(2))];
     replicas.show(both("1"), true, 0, begun);
@@ -157,7 +157,7 @@ fn the_address_of_an_agent_that_is_lost_is_not_shown_while_another_lives() {
 
 #[test]
 fn the_last_one_is_never_dead_and_what_it_said_stays() {
-    let (mut replicas, begun) = (Replicas::default(), Instant::now());
+    let (mut replicas, begun) = (Replicas::default(), Uptime::default());
     let said = Said { addresses: vec![[192, 0, 2, 1].into()], ..applied(1) };
     replicas.show(vec![entry("a", "1", said.clone())], true, 0, begun);
     let later = seconds(begun, 1000);
@@ -174,7 +174,7 @@ fn the_last_one_is_never_dead_and_what_it_said_stays() {
 
 #[test]
 fn what_one_live_replica_does_not_open_is_not_open() {
-    let (mut replicas, begun) = (Replicas::default(), Instant::now());
+    let (mut replicas, begun) = (Replicas::default(), Uptime::default());
     let refusing = shut([10, 0, 0, 1], &[]);
     replicas.show(
         vec![entry("a", "1", applied(1)), entry("b", "1", refusing.clone())],
@@ -200,7 +200,7 @@ fn what_one_live_replica_does_not_open_is_not_open() {
 
 #[test]
 fn the_address_of_another_machine_is_for_that_machine_to_open() {
-    let (mut replicas, begun) = (Replicas::default(), Instant::now());
+    let (mut replicas, begun) = (Replicas::default(), Uptime::default());
     let (one, two) = ([192, 0, 2, 1], [192, 0, 2, 2]);
     replicas.show(
         vec![entry("a", "1", shut(two, &[one])), entry("b", "1", shut(one, &[two]))],
@@ -218,7 +218,7 @@ fn the_address_of_another_machine_is_for_that_machine_to_open() {
 #[test]
 fn a_starting_agent_holds_no_address_back_and_the_phase_says_that_it_is_not_there_yet() {
     let (mut history, mut replicas, now) =
-        (History::default(), Replicas::default(), Instant::now());
+        (History::default(), Replicas::default(), Uptime::default());
     history.record(&"lb".into(), hash(1), 1);
     replicas.show(
         vec![entry("a", "1", applied(1)), entry("b", "1", Said::default())],
@@ -234,7 +234,7 @@ fn a_starting_agent_holds_no_address_back_and_the_phase_says_that_it_is_not_ther
 #[test]
 fn agents_of_before_share_a_lease_with_new_ones_and_each_counts() {
     let (mut history, mut replicas, begun) =
-        (History::default(), Replicas::default(), Instant::now());
+        (History::default(), Replicas::default(), Uptime::default());
     history.record(&"lb".into(), hash(1), 1);
     history.record(&"lb".into(), hash(2), 2);
     let old = |n| Entry { whole: true, ..entry("old", "o", applied(n)) };
@@ -252,7 +252,7 @@ fn agents_of_before_share_a_lease_with_new_ones_and_each_counts() {
 
 #[test]
 fn a_list_proves_nobody_alive_and_a_renewal_does() {
-    let (mut replicas, begun) = (Replicas::default(), Instant::now());
+    let (mut replicas, begun) = (Replicas::default(), Uptime::default());
     replicas.show(vec![entry("a", "1", applied(1)), entry("b", "1", applied(1))], false, 0, begun);
     assert!(replicas.are_unsure());
     assert!(replicas.show(vec![entry("a", "2", applied(1))], true, 0, begun));

@@ -27,7 +27,7 @@ pub struct Templates {
     desired: Desired,
     /// Whether a plan has been written.
     begun: bool,
-    burst: Option<Burst>,
+    burst: Option<Burst<Instant>>,
     /// When to do it again: something failed, or somebody is to be tried again.
     again: Option<Instant>,
     failed: bool,

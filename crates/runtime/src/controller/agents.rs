@@ -5,6 +5,7 @@
 use super::observed::LeaseSeen;
 use crate::watch::Seen;
 use bowline_api::names;
+use bowline_core::clock::Uptime;
 use bowline_core::hash::PlanHash;
 use bowline_core::programmed::{History, LeaseReport, Verdict};
 use bowline_core::relist::Missing;
@@ -13,7 +14,6 @@ use bowline_core::update::Refusal;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ impl News {
 
 impl Agents {
     /// Observes a Lease.
-    pub(super) fn observe(&mut self, seen: Seen<LeaseSeen>, now: Instant) -> Vec<News> {
+    pub(super) fn observe(&mut self, seen: Seen<LeaseSeen>, now: Uptime) -> Vec<News> {
         match seen {
             Seen::Begin => {
                 self.missing.begin(self.replicas.keys().cloned());
@@ -73,7 +73,7 @@ impl Agents {
         }
     }
 
-    fn apply(&mut self, lease: LeaseSeen, now: Instant) -> Option<News> {
+    fn apply(&mut self, lease: LeaseSeen, now: Uptime) -> Option<News> {
         self.missing.observe(&lease.name);
         let load_balancer = self.load_balancers.get(&lease.name);
         let writes = load_balancer.map_or(0, |lb| self.history.writes(lb));
@@ -95,7 +95,7 @@ impl Agents {
     }
 
     /// Time has passed: renewals may have expired.
-    pub(super) fn tick(&mut self, now: Instant) -> Vec<News> {
+    pub(super) fn tick(&mut self, now: Uptime) -> Vec<News> {
         let mut changed = Vec::new();
         for (lease, replicas) in &mut self.replicas {
             let before = replicas.joint().clone();
@@ -158,12 +158,12 @@ impl Agents {
 
     /// Agents of a load balancer that are dead: their entries can be removed. `fronted`: clients reach the load
     /// balancer through a Service.
-    pub(super) fn dead(&self, lb: &str, fronted: bool, now: Instant) -> Vec<Arc<str>> {
+    pub(super) fn dead(&self, lb: &str, fronted: bool, now: Uptime) -> Vec<Arc<str>> {
         self.of(lb).map(|it| it.dead(fronted, now)).unwrap_or_default()
     }
 
     /// What the agents of a load balancer prove.
-    pub(super) fn verdict(&self, lb: &str, now: Instant) -> Verdict {
+    pub(super) fn verdict(&self, lb: &str, now: Uptime) -> Verdict {
         self.history.judge(lb, &self.reports(lb, now))
     }
 
@@ -174,12 +174,12 @@ impl Agents {
         lb: &str,
         driven: Option<bool>,
         change: u64,
-        now: Instant,
+        now: Uptime,
     ) -> bool {
         self.history.may_serve(lb, driven, &self.reports(lb, now), change)
     }
 
-    fn reports(&self, lb: &str, now: Instant) -> Vec<LeaseReport> {
+    fn reports(&self, lb: &str, now: Uptime) -> Vec<LeaseReport> {
         self.of(lb).map(|it| it.reports(now)).unwrap_or_default()
     }
 

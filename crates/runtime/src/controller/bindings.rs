@@ -18,13 +18,13 @@ use bowline_core::announce::Announcement;
 use bowline_core::binder::{
     self, Binder, Class, Event, Id, Job, Kind, Object, Op, Phase, Subject, Tie,
 };
+use bowline_core::clock::Uptime;
 use bowline_core::key::ObjectKey;
 use bowline_core::objects::{Namespace, Version};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
 
 pub(super) use patches::amounts;
 use patches::{reported, said, standing, tied};
@@ -233,7 +233,7 @@ impl BindingShell {
         &mut self,
         lb: &Arc<str>,
         shown: Option<&Shown<LoadBalancerShown>>,
-        now: Instant,
+        now: Uptime,
         clock: Timestamp,
         outbox: &mut Outbox,
     ) -> Option<Next> {
@@ -286,7 +286,7 @@ impl BindingShell {
         key: &ObjectKey,
         shown: Option<&Shown<ClaimShown>>,
         ingress: impl Fn(&Arc<str>) -> Option<&'a Shown<LoadBalancerShown>>,
-        now: Instant,
+        now: Uptime,
         clock: Timestamp,
         outbox: &mut Outbox,
     ) -> Next {

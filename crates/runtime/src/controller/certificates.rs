@@ -5,6 +5,7 @@
 use super::observed::CertificatesSeen;
 use super::packed::Packed;
 use bowline_api::{convert, names};
+use bowline_core::clock::Uptime;
 use bowline_core::key::ObjectKey;
 use bowline_core::planner::NeededCertificates;
 use bowline_core::shard::{Shards, Stamp, Write};
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::mem::replace;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What is not found is looked for again after this, and each time after twice as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -35,7 +36,7 @@ struct Missed {
     places: Vec<ObjectKey>,
     wait: Duration,
     /// When it is looked for again.
-    until: Instant,
+    until: Uptime,
 }
 
 /// A certificate to be read: its hash, and the Secrets that should have it.
@@ -98,7 +99,7 @@ pub(super) enum Next {
     /// Write this.
     Write(CertificatesWrite),
     /// Look again then.
-    Later(Instant),
+    Later(Uptime),
 }
 
 /// A write of one Secret.
@@ -174,7 +175,7 @@ impl Certificates {
     }
 
     /// Certificates were read, and these were not found.
-    pub(super) fn fetched(&mut self, fetched: Fetched, missed: Vec<Sought>, now: Instant) {
+    pub(super) fn fetched(&mut self, fetched: Fetched, missed: Vec<Sought>, now: Uptime) {
         self.rested = None;
         self.missed.retain(|hash, _| !fetched.contains_key(hash));
         for (hash, places) in missed {
@@ -187,7 +188,7 @@ impl Certificates {
     }
 
     /// A Secret could not be written: the others go on until then.
-    pub(super) fn refused(&mut self, name: &str, until: Instant) {
+    pub(super) fn refused(&mut self, name: &str, until: Uptime) {
         if let Some(index) = names::plan_index(name) {
             self.rested = None;
             self.packed.refused(index, until);
@@ -221,7 +222,7 @@ impl Certificates {
         uid: Option<&str>,
         needed: Needed<'_>,
         may_remove: bool,
-        now: Instant,
+        now: Uptime,
     ) -> Option<Next> {
         let look = (needed.revision, may_remove, uid.map(ToOwned::to_owned));
         if self.rested.as_ref() == Some(&look) {
@@ -274,7 +275,7 @@ impl Certificates {
     }
 
     /// What has room and is to be read, each with its namespace, that of the oldest Ingress first.
-    fn absent(&self, needed: &NeededCertificates, now: Instant) -> Vec<(Arc<str>, Sought)> {
+    fn absent(&self, needed: &NeededCertificates, now: Uptime) -> Vec<(Arc<str>, Sought)> {
         let absent = needed
             .iter()
             .filter(|(hash, _)| self.vault.withholds(hash).is_none() && !self.has(hash))
@@ -293,7 +294,7 @@ impl Certificates {
     fn next_write(
         &mut self,
         uid: Option<&str>,
-        now: Instant,
+        now: Uptime,
     ) -> Option<Write<Arc<str>, Option<Room>>> {
         loop {
             let write = self.packed.next(uid, now)?;

@@ -3,13 +3,13 @@
 
 use super::outbox::Outbox;
 use crate::observe::Change;
+use bowline_core::clock::Uptime;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Outcome, Problem, Reason, State};
 use bowline_core::status;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// What names a consumer: two kinds may have objects of one name.
 pub(super) type ConsumerKey = (ConsumerKind, ObjectKey);
@@ -53,7 +53,7 @@ pub(super) struct Planned {
     /// The number of the change.
     pub(super) change: u64,
     /// When that was. None: unknown.
-    pub(super) since: Option<Instant>,
+    pub(super) since: Option<Uptime>,
 }
 
 /// How a consumer's outcome differs from the one before.
@@ -69,7 +69,7 @@ pub(super) struct Moved {
 
 impl Consumers {
     /// The plan of a consumer is another one from this change on.
-    pub(super) fn replan(&mut self, who: ConsumerKey, change: u64, now: Instant) {
+    pub(super) fn replan(&mut self, who: ConsumerKey, change: u64, now: Uptime) {
         self.tracked.entry(who).or_default().planned = Planned { change, since: Some(now) };
     }
 
@@ -99,7 +99,7 @@ impl Consumers {
         who: &ConsumerKey,
         outcome: Option<&Outcome>,
         change: u64,
-        now: Instant,
+        now: Uptime,
     ) -> Moved {
         let place = outcome.and_then(Outcome::load_balancer);
         let refuses = outcome.and_then(refuses);

@@ -2,10 +2,10 @@
 //! the versions by which they are written. Plans and the Secrets with certificates are both kept so.
 
 use crate::watch::is_older;
+use bowline_core::clock::Uptime;
 use bowline_core::shard::{Items, Rewrite, Shards, Stamp, Write};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// What is there, and what should be.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Packed<K, H> {
     /// wrong. What we write ourselves belongs to the right one.
     owners: BTreeMap<u32, Option<String>>,
     /// Objects that could not be written, and when that is tried again.
-    refused: BTreeMap<u32, Instant>,
+    refused: BTreeMap<u32, Uptime>,
 }
 
 impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
@@ -82,13 +82,13 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
     }
 
     /// An object could not be written: the others go on until then.
-    pub(super) fn refused(&mut self, index: u32, until: Instant) {
+    pub(super) fn refused(&mut self, index: u32, until: Uptime) {
         self.refused.insert(index, until);
         self.rewrite.passed(index);
     }
 
     /// When objects that could not be written are tried again.
-    pub(super) fn tried_again(&self) -> impl Iterator<Item = Instant> {
+    pub(super) fn tried_again(&self) -> impl Iterator<Item = Uptime> {
         self.refused.values().copied()
     }
 
@@ -154,7 +154,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
 
     /// The next write that may be tried now, or None; the objects belong to the load balancer with
     /// this uid.
-    pub(super) fn next(&mut self, uid: Option<&str>, now: Instant) -> Option<Write<K, H>> {
+    pub(super) fn next(&mut self, uid: Option<&str>, now: Uptime) -> Option<Write<K, H>> {
         self.refused.retain(|_, until| now < *until);
         let refused = &self.refused;
         self.rewrite.next(|index| !refused.contains_key(&index)).or_else(|| self.adopt(uid?))

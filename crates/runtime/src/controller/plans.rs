@@ -5,6 +5,7 @@ use super::observed::PlanSeen;
 use super::packed::Packed;
 use bowline_api::plan::Unread;
 use bowline_api::{Plan, PlanSpec, names};
+use bowline_core::clock::Uptime;
 use bowline_core::hash::PlanHash;
 use bowline_core::held_back::{HeldBack, Ready};
 use bowline_core::key::{ConsumerKind, ConsumerRef};
@@ -13,7 +14,6 @@ use bowline_core::planner::Record;
 use bowline_core::shard::{Items, Shards, Stamp, Write, json_size};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The most bytes of fragments in one object, unless one alone has more. An object is written, checked
 /// and read whole for every change in it: small ones keep a change cheap when there are many consumers.
@@ -154,7 +154,7 @@ impl Plans {
     }
 
     /// Whether consumers that wait for certificates have them, or have waited long enough.
-    pub(super) fn release(&mut self, lacks: impl Fn(&Arc<str>) -> bool, now: Instant) -> bool {
+    pub(super) fn release(&mut self, lacks: impl Fn(&Arc<str>) -> bool, now: Uptime) -> bool {
         // What a leader before this one wrote for a consumer is known by its hash alone. It cannot be written along, and
         // must not be taken out.
         let may_wait = |consumer: &ConsumerRef| {
@@ -169,7 +169,7 @@ impl Plans {
     }
 
     /// When a consumer has waited long enough for certificates.
-    pub(super) fn held_back_until(&self) -> Option<Instant> {
+    pub(super) fn held_back_until(&self) -> Option<Uptime> {
         self.held_back.until()
     }
 
@@ -413,7 +413,7 @@ impl Plans {
     }
 
     /// An object could not be written: the others go on until then.
-    pub(super) fn refused(&mut self, name: &str, until: Instant) {
+    pub(super) fn refused(&mut self, name: &str, until: Uptime) {
         if let Some(index) = names::plan_index(name) {
             self.packed.refused(index, until);
         }
@@ -424,7 +424,7 @@ impl Plans {
         &mut self,
         load_balancer: &Arc<str>,
         uid: Option<&str>,
-        now: Instant,
+        now: Uptime,
     ) -> Option<PlanWrite> {
         self.compare_foreign();
         let write = self.packed.next(uid, now)?;

@@ -8,13 +8,14 @@ use super::writer::provisions::Provisioned;
 use bowline_api::proxies::{Images, Made, Wish};
 use bowline_core::announce::{Announcement, Severity};
 use bowline_core::binder;
+use bowline_core::clock::Uptime;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::provision::{Reach, Standing};
 use bowline_core::status::Condition;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often objects that are ready are looked at although no event came; and objects that are not.
 const SELDOM: Duration = Duration::from_secs(60);
@@ -42,7 +43,7 @@ struct Provision {
     wish: Option<Wish>,
     /// Whether an event concerned them since.
     touched: bool,
-    look_at: Option<Instant>,
+    look_at: Option<Uptime>,
     now: Option<Provisioned>,
 }
 
@@ -92,7 +93,7 @@ impl Provisions {
         &mut self,
         lb: &Arc<str>,
         wish: impl FnOnce(Images, Vec<IpNet>) -> Wish,
-        now: Instant,
+        now: Uptime,
     ) -> Next {
         let wish = wish(self.images.clone(), self.deny_members.clone());
         let provision = self.all.entry(Arc::clone(lb)).or_default();
@@ -111,7 +112,7 @@ impl Provisions {
         lb: &Arc<str>,
         uid: Option<Arc<str>>,
         after: &Provisioned,
-        now: Instant,
+        now: Uptime,
         outbox: &mut Outbox,
     ) -> bool {
         let Some(provision) = self.all.get_mut(lb) else { return false };
@@ -166,7 +167,7 @@ impl Provisions {
         lb: &Arc<str>,
         made: Made,
         job: binder::Id,
-        now: Instant,
+        now: Uptime,
     ) -> Next {
         let provision = self.all.entry(Arc::clone(lb)).or_default();
         match provision.look_at.filter(|at| *at > now && !provision.touched) {
@@ -184,7 +185,7 @@ impl Provisions {
         &mut self,
         lb: &Arc<str>,
         result: Result<bool, String>,
-        now: Instant,
+        now: Uptime,
         outbox: &mut Outbox,
     ) -> Option<Result<(), Arc<str>>> {
         let provision = self.all.entry(Arc::clone(lb)).or_default();

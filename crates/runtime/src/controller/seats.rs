@@ -11,11 +11,11 @@ use super::writer::bindings::{Answer, Found, Step};
 use crate::watch::Seen;
 use bowline_api::convert;
 use bowline_core::admission::{self, Admission, Changes, Event, Kind, Want, WriteId, Written};
+use bowline_core::clock::Uptime;
 use bowline_core::key::{ConsumerRef, ObjectKey};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// See the module.
 #[derive(Default)]
@@ -101,7 +101,7 @@ impl SeatShell {
         &mut self,
         lb: &Arc<str>,
         shown: Option<&Shown<LoadBalancerShown>>,
-        now: Instant,
+        now: Uptime,
     ) -> Next {
         let Some(write) = self.writes.get(lb) else { return Next::Nothing };
         let same = |shown: &&Shown<LoadBalancerShown>| *shown.version == *write.version.0;

@@ -37,6 +37,7 @@ use bowline_api::proxies::Images;
 use bowline_core::addresses::{self, HolderKind, HolderRef};
 use bowline_core::arrivals::Arrivals;
 use bowline_core::binder::Subject;
+use bowline_core::clock::Uptime;
 use bowline_core::dns;
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::outcome::Reason;
@@ -47,7 +48,7 @@ use k8s_openapi::jiff::Timestamp;
 use load_balancer::Pace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Kinds that have to be listed before anything is written, beside those that the planner waits for.
 const LISTED: usize = 9;
@@ -171,7 +172,7 @@ impl State {
     }
 
     /// What the agents of a load balancer prove. None: this build does not drive it.
-    fn verdict(&self, lb: &Arc<str>, now: Instant) -> Option<Verdict> {
+    fn verdict(&self, lb: &Arc<str>, now: Uptime) -> Option<Verdict> {
         let driven = self.statuses.driven(lb).unwrap_or_default();
         driven.then(|| self.agents.verdict(lb, now))
     }

@@ -4,10 +4,10 @@
 use super::writer::Write;
 use bowline_core::addresses::HolderRef;
 use bowline_core::binder::Subject;
+use bowline_core::clock::Uptime;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// An object, or several that belong together, which the leader brings into step. `work` orders them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +65,7 @@ pub(super) enum Next {
     /// This write, and the version of the object that it replaces.
     Write(Write, Tried),
     /// Requeue the target at this time.
-    Later(Instant),
+    Later(Uptime),
 }
 
 /// The object that a write replaces.

@@ -15,19 +15,21 @@ use super::target::{Next, Target, Tried};
 use super::work::{self, Lane, Waiting, Work};
 use super::writer::{Failure, Writer, Written};
 use crate::announcer::Announcements;
+use crate::clock;
 use crate::elect::Leadership;
 use crate::metrics::Phase;
 use crate::observe::Change;
 use crate::random;
 use crate::roles::Context;
 use bowline_core::backoff::Backoff;
+use bowline_core::clock::Uptime;
 use bowline_core::dns::{self, Name, Report};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// The most events of a turn.
@@ -100,7 +102,7 @@ impl Turn {
             let due = self.waiting.next();
             let timer = async {
                 match due {
-                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    Some(at) => tokio::time::sleep(at.since(clock::now())).await,
                     None => std::future::pending().await,
                 }
             };
@@ -110,15 +112,15 @@ impl Turn {
                 Some(ended) = self.writing.next() => self.ended(ended),
                 Some((name, report)) = found.recv() => self.state.found(name, report),
                 () = self.leadership.changed() => {}
-                _ = tick.tick() => self.state.tick(Instant::now()),
+                _ = tick.tick() => self.state.tick(clock::now()),
                 () = timer => {}
             }
-            self.take(&mut batch, Instant::now());
+            self.take(&mut batch, clock::now());
         }
     }
 
     /// One turn.
-    fn take(&mut self, batch: &mut Vec<Observed>, now: Instant) {
+    fn take(&mut self, batch: &mut Vec<Observed>, now: Uptime) {
         self.note_leadership();
         let begun = (!batch.is_empty()).then_some(now);
         for observed in batch.drain(..) {
@@ -137,7 +139,7 @@ impl Turn {
         self.state.at(Timestamp::now(), self.led);
         self.state.decide(now);
         if let Some(begun) = begun {
-            self.context.metrics.took(Phase::Plan, begun.elapsed());
+            self.context.metrics.took(Phase::Plan, clock::now().since(begun));
         }
         for event in self.state.take_lookups() {
             // The task that looks names up ends before this one only when the process ends.
@@ -195,7 +197,7 @@ impl Turn {
         }
     }
 
-    fn write(&mut self, now: Instant) {
+    fn write(&mut self, now: Uptime) {
         if !self.led {
             // A process that begins to lead enqueues everything.
             self.state.outbox.take_targets();
@@ -263,7 +265,7 @@ impl Turn {
         match result {
             Ok(written) => {
                 self.backoffs.remove(&(target.clone(), tried.name));
-                if let Some(change) = self.state.wrote(&target, written, Instant::now()) {
+                if let Some(change) = self.state.wrote(&target, written, clock::now()) {
                     self.context.changes.tell(change);
                 }
             }
@@ -298,7 +300,7 @@ impl Turn {
             .or_insert_with(|| Backoff::new(Duration::from_millis(100), Duration::from_secs(60)));
         let wait = backoff.failed(random::number());
         tracing::warn!(?target, object = tried.name, %error, ?wait, "cannot write");
-        let until = Instant::now() + wait;
+        let until = clock::now() + wait;
         if self.state.refused_write(&target, tried, until) {
             self.waiting.until(until, target);
         } else {
@@ -307,7 +309,7 @@ impl Turn {
     }
 
     fn hold(&mut self, target: Target, wait: Duration) {
-        self.waiting.hold(Instant::now() + wait, target);
+        self.waiting.hold(clock::now() + wait, target);
     }
 }
 

@@ -2,10 +2,10 @@
 //! in both namespaces take turns. Also what waits for a time. It decides nothing about what is written.
 
 use super::target::Target;
+use bowline_core::clock::Uptime;
 use bowline_core::fair::Queue;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Writes that are under way at once.
 pub(super) const MOST_WRITES: usize = 32;
@@ -119,16 +119,16 @@ impl Work {
 /// Targets that wait for a time, and of these the ones that are not looked at before.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    timers: BTreeSet<(Instant, Target)>,
+    timers: BTreeSet<(Uptime, Target)>,
     /// Targets that wait after a conflict or an error.
-    held: HashMap<Target, Instant>,
+    held: HashMap<Target, Uptime>,
     /// How many timers are for Plans, and how many held targets are awaited.
     awaited: usize,
 }
 
 impl Waiting {
     /// A target is looked at again then, at the latest.
-    pub(super) fn until(&mut self, at: Instant, target: Target) {
+    pub(super) fn until(&mut self, at: Uptime, target: Target) {
         let plans = matches!(target, Target::Plans(_));
         if self.timers.insert((at, target)) {
             self.awaited += usize::from(plans);
@@ -136,7 +136,7 @@ impl Waiting {
     }
 
     /// A target is not looked at before then.
-    pub(super) fn hold(&mut self, at: Instant, target: Target) {
+    pub(super) fn hold(&mut self, at: Uptime, target: Target) {
         self.until(at, target.clone());
         let awaited = is_awaited(&target);
         if self.held.insert(target, at).is_none() {
@@ -160,7 +160,7 @@ impl Waiting {
     }
 
     /// The next target that has waited until now.
-    pub(super) fn due(&mut self, now: Instant) -> Option<Target> {
+    pub(super) fn due(&mut self, now: Uptime) -> Option<Target> {
         self.next().filter(|at| *at <= now)?;
         let (_, target) = self.timers.pop_first()?;
         self.awaited -= usize::from(matches!(target, Target::Plans(_)));
@@ -169,7 +169,7 @@ impl Waiting {
     }
 
     /// When the first of them has waited long enough.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(super) fn next(&self) -> Option<Uptime> {
         self.timers.first().map(|(at, _)| *at)
     }
 
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_a_time_is_told_by_counting() {
-        let (now, mut waiting) = (Instant::now(), Waiting::default());
+        let (now, mut waiting) = (Uptime::default(), Waiting::default());
         let later = now + Duration::from_secs(1);
         waiting.until(later, ingress("shop", 0).1);
         assert!(!waiting.is_awaited());

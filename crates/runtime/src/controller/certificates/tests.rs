@@ -62,7 +62,7 @@ fn at_rest_nothing_is_gone_through_until_something_else_is_needed() {
     let two = needed(&["a", "b"]);
     let next = |certificates: &mut Certificates, needed, revision| {
         let needed = Needed { certificates: needed, revision, alone: false };
-        certificates.next("lb", Some("uid"), needed, true, Instant::now())
+        certificates.next("lb", Some("uid"), needed, true, Uptime::default())
     };
     assert!(next(&mut certificates, &one, 1).is_none());
     // Under the same number others are not even seen.
@@ -78,7 +78,7 @@ fn one_that_has_no_room_is_not_read_and_holds_nothing_up() {
     let mut all: Vec<_> = (0..100).map(|n| format!("{n:03}-1000")).collect();
     all[7].clone_from(&padded);
     let needed = needed(&all.iter().map(String::as_str).collect::<Vec<_>>());
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut fetches = 0;
     let mut versions = 1..;
     loop {
@@ -106,7 +106,7 @@ fn one_that_has_no_room_is_not_read_and_holds_nothing_up() {
 #[test]
 fn no_secret_is_written_that_no_agent_reads() {
     let mut certificates = Certificates::default();
-    let now = Instant::now();
+    let now = Uptime::default();
     // All Secrets are full of what is needed no more and what Plans still name.
     for index in 0..vault::SECRETS {
         let old = (format!("old-{index}").into(), Stamp { hash: None, size: vault::SECRET });
@@ -125,7 +125,7 @@ fn no_secret_is_written_that_no_agent_reads() {
 #[test]
 fn what_is_not_found_is_looked_for_again_ever_less_often() {
     let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
-    let mut now = Instant::now();
+    let mut now = Uptime::default();
     for wait in [1, 2, 4, 8, 16, 32, 60, 60] {
         let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
         let Some(Next::Fetch(wanted)) = next else { panic!("{next:?}") };
@@ -140,7 +140,7 @@ fn what_is_not_found_is_looked_for_again_ever_less_often() {
 #[test]
 fn what_was_deleted_and_cannot_be_found_is_not_taken_for_written() {
     let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
-    let now = Instant::now();
+    let now = Uptime::default();
     let secret = || secret(0, "1", "uid", &with_a());
     certificates.seen(secret());
     assert!(certificates.next("lb", Some("uid"), as_needed(&needed), true, now).is_none());
@@ -157,7 +157,7 @@ fn what_was_deleted_and_cannot_be_found_is_not_taken_for_written() {
 fn a_secret_that_belongs_to_a_deleted_load_balancer_is_given_to_the_new_one() {
     let (mut certificates, needed) = (Certificates::default(), needed(&["a"]));
     certificates.seen(secret(0, "1", "old", &with_a()));
-    let now = Instant::now();
+    let now = Uptime::default();
     let next = certificates.next("lb", Some("new"), as_needed(&needed), true, now);
     let Some(Next::Write(write)) = next else { panic!("{next:?}") };
     let owned = super::super::writer::owned(&write.name, "lb", "new");
@@ -203,7 +203,7 @@ impl Cluster {
 
     /// Does what the leader says until it has nothing to do but wait.
     fn settle(&mut self, leader: &mut Certificates, certificates: &NeededCertificates) {
-        let now = Instant::now();
+        let now = Uptime::default();
         self.revision += 1;
         let needed = Needed { certificates, revision: self.revision, alone: false };
         loop {
@@ -306,7 +306,7 @@ fn a_renewal_that_cannot_be_read_yet_keeps_its_room_over_a_change_of_leaders() {
 #[test]
 fn the_next_leader_reads_the_rooms_that_a_write_records() {
     let (mut certificates, needed) = (Certificates::default(), needed(&["a", "b"]));
-    let now = Instant::now();
+    let now = Uptime::default();
     certificates.fetched([content("a"), content("b")].into(), Vec::new(), now);
     let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
     let Some(Next::Write(write)) = next else { panic!("{next:?}") };
@@ -323,7 +323,7 @@ fn steps_until(hash: &str, number: usize, readable: bool) -> usize {
     // The room of one certificate is free, and one waits for it.
     needed.pop_last();
     need(&mut needed, hash, "shop", "waits", 0);
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut fast = NeededCertificates::new();
     for step in 1..1_000 {
         needed.retain(|it, _| !fast.contains_key(it));
@@ -368,10 +368,14 @@ fn a_certificate_waits_for_one_write_of_a_tenant_that_changes_a_hundred() {
     largest(&mut needed, "evil", 100, 0);
     largest(&mut needed, "shop", 1, 0);
     let mut leader = cluster.leader();
-    leader.fetched(needed.keys().map(|hash| content(hash)).collect(), Vec::new(), Instant::now());
+    leader.fetched(
+        needed.keys().map(|hash| content(hash)).collect(),
+        Vec::new(),
+        Uptime::default(),
+    );
     let mut written = Vec::new();
     for _ in 0..2 {
-        let next = leader.next("lb", Some("uid"), as_needed(&needed), true, Instant::now());
+        let next = leader.next("lb", Some("uid"), as_needed(&needed), true, Uptime::default());
         let Some(Next::Write(write)) = next else { panic!("{next:?}") };
         written.push(write.added.keys().any(|hash| hash.starts_with("shop")));
         cluster.write(&mut leader, write);
@@ -383,7 +387,7 @@ fn a_certificate_waits_for_one_write_of_a_tenant_that_changes_a_hundred() {
 fn a_certificate_is_read_after_one_write_of_a_tenant_that_changes_a_hundred() {
     let (mut cluster, mut needed) = (Cluster::default(), NeededCertificates::new());
     largest(&mut needed, "evil", 100, 0);
-    let (mut leader, now) = (cluster.leader(), Instant::now());
+    let (mut leader, now) = (cluster.leader(), Uptime::default());
     leader.fetched(needed.keys().map(|hash| content(hash)).collect(), Vec::new(), now);
     let mut steps = Vec::new();
     while !steps.contains(&"shop is written") {

@@ -19,7 +19,7 @@ fn newer<K: Ord, H>(packed: &Packed<K, H>) -> String {
 /// Carries out all writes, as nobody else writes.
 fn settle(packed: &mut Packed<&'static str, u8>) -> Vec<Write<&'static str, u8>> {
     let mut writes = Vec::new();
-    while let Some(write) = packed.next(None, Instant::now()) {
+    while let Some(write) = packed.next(None, Uptime::default()) {
         let deletes = matches!(write, Write::Delete { .. });
         let version = (!deletes).then(|| newer(packed));
         packed.wrote(write.clone(), version);
@@ -52,7 +52,7 @@ fn put(index: u32, items: &[(&'static str, Stamp<u8>)]) -> Write<&'static str, u
 
 #[test]
 fn the_old_copy_of_what_moved_is_taken_out_however_often_somebody_looks() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut packed = self::packed(24);
     let small = Stamp { hash: 1, size: 5 };
     let grown = Stamp { hash: 4, size: 15 };
@@ -76,7 +76,7 @@ fn the_old_copy_of_what_moved_is_taken_out_however_often_somebody_looks() {
 
 #[test]
 fn an_object_that_cannot_be_written_does_not_hold_up_the_others() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let later = now + std::time::Duration::from_secs(9);
     let mut packed = self::packed(15);
     packed.want("a", Some(stamp(1)));
@@ -93,7 +93,7 @@ fn an_object_that_cannot_be_written_does_not_hold_up_the_others() {
 
 #[test]
 fn what_moves_to_an_object_that_cannot_be_written_stays_where_it_is() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut packed = self::packed(25);
     packed.seen(0, "1".to_owned(), None, Items::from([("a", stamp(1)), ("b", stamp(2))]));
     packed.want("a", Some(stamp(1)));
@@ -106,7 +106,7 @@ fn what_moves_to_an_object_that_cannot_be_written_stays_where_it_is() {
 
 #[test]
 fn an_object_that_changes_all_the_time_keeps_no_other_from_being_written() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut packed = Packed::new(Shards::new(15), |_| "".into());
     for key in ["a", "b", "c"] {
         packed.want(key, Some(stamp(0)));
@@ -146,7 +146,7 @@ fn cost(packed: &mut Packed<Counted, u8>, writes: usize) -> usize {
     CLONES.set(0);
     for _ in 0..writes {
         assert!(!packed.is_settled());
-        let write = packed.next(None, Instant::now()).unwrap();
+        let write = packed.next(None, Uptime::default()).unwrap();
         let version = newer(packed);
         packed.wrote(write, Some(version));
     }
@@ -170,7 +170,7 @@ fn a_write_among_ten_thousand_items_costs_as_much_as_one_among_a_thousand() {
 
 #[test]
 fn what_the_watch_shows_before_the_answer_comes_leaves_the_other_writes_as_they_are() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut packed = self::packed(15);
     packed.want("a", Some(stamp(1)));
     packed.want("b", Some(stamp(2)));

@@ -32,13 +32,13 @@ fn seen(version: &str, owner: &str, unreadable: bool) -> PlanSeen {
 
 /// The fragments of the next write, and the version that it replaces.
 fn next(plans: &mut Plans, uid: &str) -> Option<(Vec<Fragment>, Option<String>)> {
-    let write = plans.next(&"edge".into(), Some(uid), Instant::now())?;
+    let write = plans.next(&"edge".into(), Some(uid), Uptime::default())?;
     Some((write.object(uid).spec.fragments, write.version))
 }
 
 #[test]
 fn what_changes_while_it_is_written_and_back_again_is_unwritten() {
-    let (mut plans, lb, now) = (Plans::default(), Arc::from("edge"), Instant::now());
+    let (mut plans, lb, now) = (Plans::default(), Arc::from("edge"), Uptime::default());
     let listener = Listener {
         address: [192, 0, 2, 1].into(),
         port: 80,
@@ -64,7 +64,7 @@ fn what_changes_while_it_is_written_and_back_again_is_unwritten() {
 
 #[test]
 fn a_consumer_that_lacks_a_certificate_keeps_what_it_has_and_all_others_go_on() {
-    let (mut plans, lb, now) = (Plans::default(), Arc::from("edge"), Instant::now());
+    let (mut plans, lb, now) = (Plans::default(), Arc::from("edge"), Uptime::default());
     let with = |hash: &str, port| {
         let tls = json!({"certificate": {"hash": hash}, "redirect": true});
         let site = json!({"entry": "web", "host": "a.example", "tls": tls, "rules": []});
@@ -96,7 +96,7 @@ fn a_consumer_that_lacks_a_certificate_keeps_what_it_has_and_all_others_go_on() 
 
 #[test]
 fn a_leader_that_begins_takes_no_consumer_out_that_lacks_a_certificate() {
-    let (mut plans, now) = (Plans::default(), Instant::now());
+    let (mut plans, now) = (Plans::default(), Uptime::default());
     let site = json!({"entry": "web", "host": "a.example", "rules": [],
         "tls": {"certificate": {"hash": "new"}, "redirect": true}});
     let sites = vec![serde_json::from_value(site).unwrap()];
@@ -109,7 +109,7 @@ fn a_leader_that_begins_takes_no_consumer_out_that_lacks_a_certificate() {
 
 #[test]
 fn what_a_former_leader_planned_and_nobody_wants_is_unwritten_until_it_is_gone() {
-    let (mut plans, lb, now) = (Plans::default(), Arc::from("edge"), Instant::now());
+    let (mut plans, lb, now) = (Plans::default(), Arc::from("edge"), Uptime::default());
     plans.seen(seen("1", "uid", false));
     plans.doubt(&[consumer()].into(), 3);
     assert_eq!(plans.first_unwritten(), Some(3));
@@ -157,7 +157,7 @@ fn foreign_hash() -> PlanHash {
 
 /// What the next write has: what can be read, and what is passed on as it is.
 fn written(plans: &mut Plans) -> Option<(Vec<Arc<str>>, Vec<serde_json::Value>, PlanHash)> {
-    let write = plans.next(&"edge".into(), Some("uid"), Instant::now())?;
+    let write = plans.next(&"edge".into(), Some("uid"), Uptime::default())?;
     let spec = write.object("uid").spec;
     let names = spec.fragments.iter().map(|it| it.consumer.name.clone()).collect();
     let raw = spec.unread.into_iter().map(|it| it.raw).collect();
@@ -268,7 +268,7 @@ fn a_plan_that_belongs_to_a_deleted_load_balancer_is_written_again_once() {
     plans.seen(seen("1", "old", false));
     assert_eq!(next(&mut plans, "old"), None);
     assert_eq!(next(&mut plans, "new"), Some((vec![fragment()], Some("1".to_owned()))));
-    let (now, wait) = (Instant::now(), std::time::Duration::from_secs(9));
+    let (now, wait) = (Uptime::default(), std::time::Duration::from_secs(9));
     plans.refused("edge-0", now + wait);
     assert_eq!(next(&mut plans, "new"), None);
     let write = plans.next(&"edge".into(), Some("new"), now + wait).unwrap();

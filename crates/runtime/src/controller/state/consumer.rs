@@ -7,6 +7,7 @@ use crate::controller::target::{Next, Tried};
 use crate::controller::writer::Write;
 use bowline_api::names;
 use bowline_core::addresses::HolderRef;
+use bowline_core::clock::Uptime;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::point::Point;
 use bowline_core::programmed::Pending;
@@ -14,14 +15,13 @@ use bowline_core::status::{self, BEHIND, Progress, Undone, Waiting};
 use bowline_core::update::ListenerKey;
 use k8s_openapi::jiff::Timestamp;
 use std::sync::Arc;
-use std::time::Instant;
 
 impl State {
     pub(super) fn next_consumer(
         &mut self,
         kind: ConsumerKind,
         key: &ObjectKey,
-        now: Instant,
+        now: Uptime,
         clock: Timestamp,
     ) -> Next {
         if self.is_alone(kind, key) {

@@ -18,19 +18,19 @@ use crate::controller::consumers::{ConsumerKey, Moved, key, key_of, problems};
 use crate::controller::target::Target;
 use bowline_core::addresses::{self, AddressRequest, Decision, HolderRef};
 use bowline_core::arrivals::{self, Moving};
+use bowline_core::clock::Uptime;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Outcome, Problem};
 use bowline_core::planner::{Event, FragmentChange, Grant};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Rounds of planner and address machine in a turn. What is left is decided in the next turn.
 const ROUNDS: usize = 3;
 
 impl State {
     /// Decides what follows from all that was observed.
-    pub(in crate::controller) fn decide(&mut self, now: Instant) {
+    pub(in crate::controller) fn decide(&mut self, now: Uptime) {
         self.inherit_served();
         self.end_served(now);
         self.follow_moves(now);
@@ -72,14 +72,14 @@ impl State {
     }
 
     /// What agents have proved not to serve any more may be released.
-    fn end_served(&mut self, now: Instant) {
+    fn end_served(&mut self, now: Uptime) {
         let (agents, statuses) = (&self.agents, &self.statuses);
         self.addresses
             .end_served(|lb, change| agents.may_serve(lb, statuses.driven(lb), change, now));
     }
 
     /// Tells the planner which consumers have arrived on the load balancer that they move to.
-    fn follow_moves(&mut self, now: Instant) {
+    fn follow_moves(&mut self, now: Uptime) {
         let moving = self.planner.moving().filter_map(|outcome| {
             Some(Moving {
                 consumer: outcome.consumer.clone(),
@@ -93,7 +93,7 @@ impl State {
         }
     }
 
-    fn is_served(&self, outcome: &Outcome, now: Instant) -> bool {
+    fn is_served(&self, outcome: &Outcome, now: Uptime) -> bool {
         let (kind, key) = key_of(&outcome.consumer);
         let planned = self.consumers.planned(&(kind, key.clone())).unwrap_or_default();
         let verdict = outcome.load_balancer().and_then(|lb| self.verdict(lb, now));
@@ -203,7 +203,7 @@ impl State {
     }
 
     /// Takes what the planner decided.
-    fn plan(&mut self, now: Instant) {
+    fn plan(&mut self, now: Uptime) {
         let changes = self.planner.take();
         let change = self.plans.begin_change();
         let mut load_balancers = BTreeSet::new();
@@ -227,7 +227,7 @@ impl State {
     }
 
     /// A consumer wants something else on a load balancer.
-    fn plan_fragment(&mut self, fragment: &FragmentChange, change: u64, now: Instant) {
+    fn plan_fragment(&mut self, fragment: &FragmentChange, change: u64, now: Uptime) {
         let FragmentChange { load_balancer: lb, consumer, parts } = fragment;
         let certificates = &self.certificates;
         let lacks = |hash: &Arc<str>| certificates.lacks(lb, hash);
@@ -249,7 +249,7 @@ impl State {
         consumer: &ConsumerRef,
         outcome: Option<&Outcome>,
         change: u64,
-        now: Instant,
+        now: Uptime,
     ) {
         let who: ConsumerKey = key_of(consumer);
         let Moved { left, elsewhere, concerned } =

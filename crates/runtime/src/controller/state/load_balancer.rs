@@ -6,6 +6,7 @@ use crate::controller::target::{Next, Target, Tried};
 use crate::controller::writer::Write;
 use bowline_api::load_balancer::LoadBalancerPhase;
 use bowline_api::names;
+use bowline_core::clock::Uptime;
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::objects::LoadBalancer;
 use bowline_core::programmed::{Pending, Verdict};
@@ -15,7 +16,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The least time between two writes of a LoadBalancer's lists.
 pub(super) const GAP: Duration = Duration::from_millis(250);
@@ -24,8 +25,8 @@ pub(super) const GAP: Duration = Duration::from_millis(250);
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// Since when the agents of a load balancer are behind its plan.
-    behind: HashMap<Arc<str>, Instant>,
-    written: HashMap<Arc<str>, Instant>,
+    behind: HashMap<Arc<str>, Uptime>,
+    written: HashMap<Arc<str>, Uptime>,
     /// How often the consumers of a load balancer were gone through for its status.
     #[cfg(test)]
     pub(super) walks: usize,
@@ -40,7 +41,7 @@ impl Pace {
 
     /// The agents of a load balancer are behind its plan, or are not: until when its status does not say so. A change
     /// on its way is not worth two writes.
-    fn behind(&mut self, lb: &Arc<str>, is_behind: bool, now: Instant) -> Option<Instant> {
+    fn behind(&mut self, lb: &Arc<str>, is_behind: bool, now: Uptime) -> Option<Uptime> {
         if !is_behind {
             self.behind.remove(lb);
             return None;
@@ -50,7 +51,7 @@ impl Pace {
     }
 
     /// When lists may be written again, if not now.
-    fn next(&self, lb: &str, now: Instant) -> Option<Instant> {
+    fn next(&self, lb: &str, now: Uptime) -> Option<Uptime> {
         self.written.get(lb).map(|at| *at + GAP).filter(|at| now < *at)
     }
 }
@@ -59,7 +60,7 @@ impl State {
     pub(super) fn next_load_balancer(
         &mut self,
         lb: &Arc<str>,
-        now: Instant,
+        now: Uptime,
         clock: Timestamp,
     ) -> Next {
         let Some(shown) = self.statuses.load_balancers.get(lb) else { return Next::Nothing };

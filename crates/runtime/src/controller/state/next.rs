@@ -10,6 +10,7 @@ use crate::controller::writer::{CookiesWrite, Write};
 use bowline_api::names;
 use bowline_api::proxies::{Made, Wish};
 use bowline_core::binder::{self, Wipe};
+use bowline_core::clock::Uptime;
 use bowline_core::cookies::{self, Recorded, Step};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Problem, Reason};
@@ -20,7 +21,7 @@ use bowline_core::update::{Extent, ListenerKey, Refusal};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often a load balancer is looked at that is still being wiped.
 const WIPING: Duration = Duration::from_secs(1);
@@ -30,7 +31,7 @@ impl State {
     pub(in crate::controller) fn next(
         &mut self,
         target: &Target,
-        now: Instant,
+        now: Uptime,
         clock: Timestamp,
     ) -> Next {
         match target {
@@ -81,7 +82,7 @@ impl State {
     }
 
     /// Entries of dead agents are removed from the Lease, whose room all agents share.
-    fn next_agents(&self, lb: &Arc<str>, now: Instant) -> Next {
+    fn next_agents(&self, lb: &Arc<str>, now: Uptime) -> Next {
         match self.agents.dead(lb, self.provisions.is_reached(lb), now) {
             dead if dead.is_empty() => Next::Nothing,
             dead => Next::Write(Write::Agents(Arc::clone(lb), dead), Tried::default()),
@@ -95,7 +96,7 @@ impl State {
     }
 
     /// The binder's write of a load balancer, then admission's: both are of one object, and one is under way at a time.
-    fn next_binding(&mut self, lb: &Arc<str>, now: Instant, clock: Timestamp) -> Next {
+    fn next_binding(&mut self, lb: &Arc<str>, now: Uptime, clock: Timestamp) -> Next {
         let shown = self.statuses.load_balancers.get(lb);
         let (bindings, outbox) = (&mut self.bindings, &mut self.outbox);
         match bindings.next_load_balancer(lb, shown, now, clock, outbox) {
@@ -109,7 +110,7 @@ impl State {
         }
     }
 
-    fn next_claim(&mut self, key: &ObjectKey, now: Instant, clock: Timestamp) -> Next {
+    fn next_claim(&mut self, key: &ObjectKey, now: Uptime, clock: Timestamp) -> Next {
         let statuses = &self.statuses;
         let load_balancer = |lb: &Arc<str>| statuses.load_balancers.get(lb);
         let shown = statuses.claims.get(key);
@@ -118,7 +119,7 @@ impl State {
 
     /// Recycles or deprovisions a load balancer whose claim is deleted, once nothing is planned for it and its agents
     /// have reported so.
-    fn next_job(&mut self, lb: &Arc<str>, now: Instant) -> Next {
+    fn next_job(&mut self, lb: &Arc<str>, now: Uptime) -> Next {
         let Some(job) = self.bindings.job(lb) else { return Next::Nothing };
         let shown = self.statuses.load_balancers.get(lb);
         let known = shown.map(|shown| &shown.status.known);
@@ -144,7 +145,7 @@ impl State {
         Next::Later(now)
     }
 
-    fn next_provision(&mut self, lb: &Arc<str>, now: Instant) -> Next {
+    fn next_provision(&mut self, lb: &Arc<str>, now: Uptime) -> Next {
         let Some(shown) = self.statuses.load_balancers.get(lb) else { return Next::Nothing };
         let Some(made) = shown.status.made.clone().filter(|made: &Made| !made.deleting) else {
             return Next::Nothing;
@@ -193,7 +194,7 @@ impl State {
         Next::Write(Write::Cookies(write), tried)
     }
 
-    fn next_certificates(&mut self, lb: &Arc<str>, now: Instant) -> Next {
+    fn next_certificates(&mut self, lb: &Arc<str>, now: Uptime) -> Next {
         let (needed, uid) = (needed(&self.planner, lb), self.uid(lb));
         if needed.certificates.is_empty() && self.certificates.get(lb).is_none() {
             return Next::Nothing;
@@ -262,7 +263,7 @@ impl State {
         refusals
     }
 
-    fn next_plan(&mut self, lb: &Arc<str>, now: Instant) -> Next {
+    fn next_plan(&mut self, lb: &Arc<str>, now: Uptime) -> Next {
         self.plan_anew(lb, now);
         let (uid, certificates, change) = (self.uid(lb), &self.certificates, self.plans.change());
         let Some(plans) = self.plans.get_mut(lb) else { return Next::Nothing };
@@ -284,7 +285,7 @@ impl State {
     }
 
     /// What another version wrote is planned anew where an agent serves nothing of it; see [`Refusal::unread`].
-    fn plan_anew(&mut self, lb: &Arc<str>, now: Instant) {
+    fn plan_anew(&mut self, lb: &Arc<str>, now: Uptime) {
         if !self.plans.get(lb).is_some_and(Plans::has_foreign) {
             return;
         }

@@ -15,17 +15,17 @@ use crate::watch::Seen;
 use bowline_api::LoadBalancerClassSpec;
 use bowline_core::addresses::Record;
 use bowline_core::binder::Class;
+use bowline_core::clock::Uptime;
 use bowline_core::dns::{Name, Report};
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::objects::Namespace;
 use bowline_core::planner::{Event, Kind, Object};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 impl State {
     /// Takes in an event of a watch.
-    pub(in crate::controller) fn observe(&mut self, observed: Observed, now: Instant) {
+    pub(in crate::controller) fn observe(&mut self, observed: Observed, now: Uptime) {
         match observed {
             Observed::Service(seen) => self.observe_service(seen),
             Observed::Ingress(seen) => self.observe_ingress(seen),
@@ -61,7 +61,7 @@ impl State {
     }
 
     /// Time has passed: renewals of agents may have expired.
-    pub(in crate::controller) fn tick(&mut self, now: Instant) {
+    pub(in crate::controller) fn tick(&mut self, now: Uptime) {
         for news in self.agents.tick(now) {
             self.agents_changed(&news);
         }

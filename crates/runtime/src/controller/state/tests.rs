@@ -33,7 +33,7 @@ fn shown(object: Value) -> Shown<LoadBalancerShown> {
 }
 
 /// A state that knows the load balancer, at this time.
-fn with_load_balancer(now: Instant) -> State {
+fn with_load_balancer(now: Uptime) -> State {
     let mut state = State::new(Config::default(), Default::default());
     state.observe(testing::load_balancer(load_balancer(1, &json!({}))), now);
     state.decide(now);
@@ -56,7 +56,7 @@ fn cookies(version: u32, owner: &str, data: &Value) -> CookiesSeen {
 
 /// The write of the Secret with what cookies are signed with: the version it changes, and whether the
 /// secret in it is another.
-fn cookies_write(state: &mut State, now: Instant) -> Option<(Option<String>, bool)> {
+fn cookies_write(state: &mut State, now: Uptime) -> Option<(Option<String>, bool)> {
     match state.next(&Target::Cookies("edge".into()), now, Timestamp::UNIX_EPOCH) {
         Next::Write(Write::Cookies(write), _) => Some((write.version, write.anew)),
         Next::Nothing => None,
@@ -66,7 +66,7 @@ fn cookies_write(state: &mut State, now: Instant) -> Option<(Option<String>, boo
 
 #[test]
 fn what_cookies_are_signed_with_is_made_once_and_anew_only_where_it_is_lost() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut state = with_load_balancer(now);
     assert!(state.outbox.has(&Target::Cookies("edge".into())));
     assert_eq!(cookies_write(&mut state, now), Some((None, true)));
@@ -104,7 +104,7 @@ fn lease(name: &str, hash: bool) -> LeaseSeen {
 
 #[test]
 fn an_agent_whose_lease_went_while_nobody_watched_is_forgotten_with_the_next_list() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut state = with_load_balancer(now);
     let list = |state: &mut State, leases: Vec<LeaseSeen>| {
         state.observe(Observed::Lease(Seen::Begin), now);
@@ -124,7 +124,7 @@ fn an_agent_whose_lease_went_while_nobody_watched_is_forgotten_with_the_next_lis
 
 #[test]
 fn the_agent_of_a_load_balancer_that_we_make_is_heard_whether_answer_or_watch_is_first() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let (mut state, new) =
         (State::new(Config::default(), Default::default()), load_balancer(1, &json!({})));
     state.put_load_balancer(&"edge".into(), shown(new.clone()));
@@ -138,7 +138,7 @@ fn the_agent_of_a_load_balancer_that_we_make_is_heard_whether_answer_or_watch_is
 
 #[test]
 fn between_two_writes_of_a_status_the_consumers_are_not_gone_through() {
-    let (mut state, now) = (State::new(Config::default(), Default::default()), Instant::now());
+    let (mut state, now) = (State::new(Config::default(), Default::default()), Uptime::default());
     let target = Target::LoadBalancer("edge".into());
     state.observe(testing::load_balancer(load_balancer(1, &json!({}))), now);
     state.decide(now);
@@ -158,7 +158,7 @@ fn between_two_writes_of_a_status_the_consumers_are_not_gone_through() {
 
 #[test]
 fn the_answer_to_a_write_brings_no_load_balancer_back_that_was_told_gone() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut state = with_load_balancer(now);
     let old = load_balancer(2, &json!({}));
     state.observe(testing::deleted_load_balancer(old.clone()), now);

@@ -11,10 +11,11 @@ use crate::watch::Seen;
 use bowline_api::names;
 use bowline_core::announce::{Announcement, Severity};
 use bowline_core::binder;
+use bowline_core::clock::Uptime;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::planner::{Event, Read};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// So long a Plan of which the API drops fields is not written again.
 const OLD_KIND: Duration = Duration::from_secs(60);
@@ -40,7 +41,7 @@ impl State {
         &mut self,
         target: &Target,
         written: Written,
-        now: Instant,
+        now: Uptime,
     ) -> Option<Change> {
         match (target, written) {
             (Target::Consumer(kind, key), Written::Status(status)) => {
@@ -154,13 +155,7 @@ impl State {
         }
     }
 
-    fn wrote_plan(
-        &mut self,
-        lb: &Arc<str>,
-        done: PlanWrite,
-        version: Option<String>,
-        now: Instant,
-    ) {
+    fn wrote_plan(&mut self, lb: &Arc<str>, done: PlanWrite, version: Option<String>, now: Uptime) {
         let plans = self.plans.entry(lb);
         let news = version.as_deref().is_none_or(|version| plans.is_news(&done.name, version));
         if news {
@@ -186,7 +181,7 @@ impl State {
     }
 
     /// The objects that serve a load balancer of a class were looked at.
-    pub(super) fn provisioned(&mut self, lb: &Arc<str>, after: &Provisioned, now: Instant) {
+    pub(super) fn provisioned(&mut self, lb: &Arc<str>, after: &Provisioned, now: Uptime) {
         let uid = self.uid(lb);
         let known = self.provisions.provisioned(lb, uid, after, now, &mut self.outbox);
         if let Some(reach) = after.reach.as_ref().filter(|_| known) {
@@ -249,7 +244,7 @@ impl State {
         &mut self,
         target: &Target,
         tried: &Tried,
-        until: Instant,
+        until: Uptime,
     ) -> bool {
         match target {
             _ if tried.name.is_empty() => return false,

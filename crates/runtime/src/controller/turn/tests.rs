@@ -42,7 +42,7 @@ fn cookies_of(name: &str) -> Observed {
 
 #[tokio::test]
 async fn it_is_not_ready_while_cookie_secrets_hold_up_the_first_plans() {
-    let (mut turn, now) = (leader(), Instant::now());
+    let (mut turn, now) = (leader(), Uptime::default());
     for index in 0..=MOST_WRITES {
         turn.state.observe(load_balancer(&format!("edge-{index}")), now);
     }
@@ -61,7 +61,7 @@ async fn it_is_not_ready_while_cookie_secrets_hold_up_the_first_plans() {
 
 #[tokio::test]
 async fn what_the_watch_shows_of_a_cookie_secret_ends_the_waiting_and_its_growth() {
-    let (mut turn, now) = (leader(), Instant::now());
+    let (mut turn, now) = (leader(), Uptime::default());
     turn.state.observe(load_balancer("edge"), now);
     turn.state.decide(now);
     turn.write(now);
@@ -91,7 +91,7 @@ fn made(name: &str) -> Observed {
 
 #[tokio::test]
 async fn what_classes_make_leaves_room_for_everything_else() {
-    let (mut turn, now) = (leader(), Instant::now());
+    let (mut turn, now) = (leader(), Uptime::default());
     let class = json!({"metadata": {"name": "bronze"}, "spec": {"builtin": {}}});
     turn.state.observe(testing::class(class), now);
     for index in 0..=MOST_WRITES {

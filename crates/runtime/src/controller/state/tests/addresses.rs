@@ -63,8 +63,8 @@ fn external_ip(version: &str) -> Box<Shown<ExternalIpShown>> {
 }
 
 /// A state that has observed this, and that there is no more.
-fn observed(all: impl IntoIterator<Item = Observed>, leads: bool) -> (State, Instant) {
-    let now = Instant::now();
+fn observed(all: impl IntoIterator<Item = Observed>, leads: bool) -> (State, Uptime) {
+    let now = Uptime::default();
     let config = Config { default_class: true, ..Config::default() };
     let mut state = State::new(config, Default::default());
     all.into_iter().for_each(|it| state.observe(it, now));
@@ -116,7 +116,7 @@ fn write_address(state: &mut State, version: &str) -> Option<IpAddr> {
 }
 
 /// Carries out the writes of Addresses.
-fn record(state: &mut State, now: Instant) {
+fn record(state: &mut State, now: Uptime) {
     while write_address(state, "1").is_some() {}
     state.decide(now);
 }

@@ -7,7 +7,7 @@ use crate::controller::writer::bindings::{Answer, Found, Step};
 /// An API that has one load balancer, one claim that has it, and a leader's state.
 struct Site {
     state: State,
-    now: Instant,
+    now: Uptime,
     clock: i64,
     version: u64,
     lb: Value,
@@ -70,7 +70,7 @@ impl Site {
         let config = Config { default_class: true, ..Config::default() };
         let mut site = Self {
             state: State::new(config, Default::default()),
-            now: Instant::now(),
+            now: Uptime::default(),
             clock: 1,
             version: 1,
             lb,

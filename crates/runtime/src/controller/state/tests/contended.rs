@@ -33,7 +33,7 @@ fn service(namespace: &str, year: u32) -> Observed {
     }))
 }
 
-fn observe(state: &mut State, all: impl IntoIterator<Item = Observed>, now: Instant) {
+fn observe(state: &mut State, all: impl IntoIterator<Item = Observed>, now: Uptime) {
     all.into_iter().for_each(|it| state.observe(it, now));
     state.decide(now);
 }
@@ -69,7 +69,7 @@ fn unserved(renewed: &str, namespace: &str) -> Observed {
 
 #[test]
 fn a_plan_that_is_being_written_counts_as_written_until_the_api_has_refused_it() {
-    let (mut state, now) = (State::new(Config::default(), Default::default()), Instant::now());
+    let (mut state, now) = (State::new(Config::default(), Default::default()), Uptime::default());
     observe(&mut state, [testing::load_balancer(balancer()), service("shop", 2024)], now);
     let target = Target::Plans("edge".into());
     let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
@@ -85,7 +85,7 @@ fn a_plan_that_is_being_written_counts_as_written_until_the_api_has_refused_it()
 
 #[test]
 fn a_leader_that_begins_counts_no_write_of_its_earlier_turn() {
-    let (mut state, now) = (State::new(Config::default(), Default::default()), Instant::now());
+    let (mut state, now) = (State::new(Config::default(), Default::default()), Uptime::default());
     observe(&mut state, [testing::load_balancer(balancer()), service("shop", 2024)], now);
     let target = Target::Plans("edge".into());
     let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
@@ -98,7 +98,7 @@ fn a_leader_that_begins_counts_no_write_of_its_earlier_turn() {
 }
 
 /// Plans of two leaders, each with the port for another Service.
-fn both_recorded(now: Instant) -> State {
+fn both_recorded(now: Uptime) -> State {
     let (mut state, mut plans) =
         (State::new(Config::default(), Default::default()), Vec::<PlanSeen>::new());
     for (index, namespace) in ["evil", "shop"].into_iter().enumerate() {
@@ -128,7 +128,7 @@ fn both_recorded(now: Instant) -> State {
 
 #[test]
 fn of_two_recorded_holders_the_report_of_an_agent_decides_and_not_their_age() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut state = both_recorded(now);
     assert_eq!(holders(&state), ["evil", "shop"], "no agent has said which it serves");
     observe(&mut state, [unserved("1", "evil")], now);
@@ -137,7 +137,7 @@ fn of_two_recorded_holders_the_report_of_an_agent_decides_and_not_their_age() {
 
 #[test]
 fn what_agents_of_a_deleted_load_balancer_said_decides_nothing_for_the_next_of_its_name() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut state = both_recorded(now);
     observe(&mut state, [unserved("1", "evil")], now);
     observe(&mut state, [testing::deleted_load_balancer(balancer())], now);
@@ -148,7 +148,7 @@ fn what_agents_of_a_deleted_load_balancer_said_decides_nothing_for_the_next_of_i
 
 #[test]
 fn a_namespace_without_refusals_is_not_in_doubt_where_another_has_more_than_can_be_named() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut state = State::new(Config::default(), Default::default());
     observe(&mut state, [testing::load_balancer(balancer()), service("shop", 2024)], now);
     let doubt = |state: &mut State, unlisted: Unlisted| {
@@ -166,7 +166,7 @@ fn a_namespace_without_refusals_is_not_in_doubt_where_another_has_more_than_can_
 
 #[test]
 fn an_agent_that_left_with_its_proxy_is_waited_for_by_no_address() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut state = State::new(Config::default(), Default::default());
     observe(&mut state, [testing::load_balancer(balancer()), service("shop", 2024)], now);
     let mut serves = |left| {

@@ -23,7 +23,7 @@ fn load_balancer(ingress: &Value) -> Observed {
 }
 
 /// A state that knows the load balancer, its class, and a Service on it; its status shows this.
-fn state(ingress: &Value, now: Instant) -> State {
+fn state(ingress: &Value, now: Uptime) -> State {
     let mut state = State::new(Config::default(), Default::default());
     let class = json!({"metadata": {"name": "bronze"}, "spec": {"builtin": {}}});
     state.observe(testing::class(class), now);
@@ -46,13 +46,13 @@ fn state(ingress: &Value, now: Instant) -> State {
 }
 
 /// It was looked at, and is reached so.
-fn look(state: &mut State, reach: Option<Reach>, now: Instant) {
+fn look(state: &mut State, reach: Option<Reach>, now: Uptime) {
     state.provisioned(&LB.into(), &Provisioned { standing: Standing::Ready, reach }, now);
     state.decide(now);
 }
 
 /// Where it is shown to be reached.
-fn shows(state: &mut State, now: Instant) -> Value {
+fn shows(state: &mut State, now: Uptime) -> Value {
     match state.next(&Target::LoadBalancer(LB.into()), now, Timestamp::UNIX_EPOCH) {
         Next::Write(Write::LoadBalancer(_, patch), _) => patch["status"]["ingress"].clone(),
         other => panic!("{other:?}"),
@@ -74,7 +74,7 @@ fn at(addresses: &[&str]) -> Reach {
 
 #[test]
 fn an_address_that_its_service_lost_is_the_load_balancers_no_longer() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut state = state(&json!([{"ip": "2001:db8::7"}]), now);
     let seven: Vec<IpAddr> = vec!["2001:db8::7".parse().unwrap()];
     assert_eq!(served(&state), Some(seven.clone()), "what it had before a restart");
@@ -89,7 +89,7 @@ fn an_address_that_its_service_lost_is_the_load_balancers_no_longer() {
 
 #[test]
 fn it_is_reached_by_the_host_name_of_its_service_where_that_has_no_address() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut state = state(&Value::Array(Vec::new()), now);
     let named = |name: &str| Reach { addresses: Vec::new(), hostnames: vec![name.into()] };
     look(&mut state, Some(named("a.cloud.example")), now);
@@ -103,7 +103,7 @@ fn it_is_reached_by_the_host_name_of_its_service_where_that_has_no_address() {
 
 #[test]
 fn a_host_name_that_was_shown_counts_after_a_restart() {
-    let now = Instant::now();
+    let now = Uptime::default();
     let mut state = state(&json!([{"hostname": "a.cloud.example"}]), now);
     assert_eq!(served(&state), Some(vec![bowline_core::plan::BY_NAME]));
     assert_eq!(shows(&mut state, now), json!([{"hostname": "a.cloud.example"}]));
