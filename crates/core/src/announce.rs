@@ -8,6 +8,7 @@ mod budget;
 #[cfg(test)]
 mod tests;
 
+use crate::clock::Uptime;
 use crate::fair::Queue;
 use crate::key::{ConsumerRef, ObjectKey};
 use budget::{Budget, Recent};
@@ -210,7 +211,7 @@ impl Announcer {
     }
 
     /// Something is to be said; `now` is monotonic. False: too much about objects of its namespace waits already.
-    pub fn say(&mut self, announcement: Announcement, now: Duration) -> bool {
+    pub fn say(&mut self, announcement: Announcement, now: Uptime) -> bool {
         let namespace = Arc::clone(announcement.object.namespace());
         let subject = (announcement.object.clone(), Arc::clone(&announcement.reason));
         if !self.messages.contains_key(&subject)
@@ -242,7 +243,7 @@ impl Announcer {
     }
 
     /// What is known of something that was said, or is said for the first time in a while.
-    fn recall(&mut self, announcement: &Announcement, now: Duration) -> Said {
+    fn recall(&mut self, announcement: &Announcement, now: Uptime) -> Said {
         let before = self.said.get(announcement).copied();
         let recent = before.filter(|said| now.saturating_sub(said.last) <= self.limits.window);
         recent.unwrap_or_else(|| {
@@ -252,7 +253,7 @@ impl Announcer {
     }
 
     /// What may be written now, or None: nothing waits, or it has to wait longer.
-    pub fn take(&mut self, now: Duration) -> Option<(Announcement, Write)> {
+    pub fn take(&mut self, now: Uptime) -> Option<(Announcement, Write)> {
         self.total.grow(self.limits.total_refill, now);
         if self.total.used >= self.limits.total_burst {
             return None;
@@ -278,7 +279,7 @@ impl Announcer {
     }
 
     /// The first object that may have a write, of the next namespace in turn that may have one.
-    fn choose(&self, now: Duration) -> Option<(Arc<str>, Subject)> {
+    fn choose(&self, now: Uptime) -> Option<(Arc<str>, Subject)> {
         let Limits { burst, refill, namespace_burst, namespace_refill, .. } = self.limits;
         let left = |budget: Option<&Budget>, burst: u32, refill: Duration| {
             let mut budget = budget.copied().unwrap_or_else(|| Budget::new(now));
@@ -296,7 +297,7 @@ impl Announcer {
         })
     }
 
-    fn spend(&mut self, namespace: &Arc<str>, object: &About, now: Duration) {
+    fn spend(&mut self, namespace: &Arc<str>, object: &About, now: Uptime) {
         let Limits { refill, namespace_refill, remembered, .. } = self.limits;
         let spent = |budget: Option<&Budget>, refill: Duration| {
             let mut budget = budget.copied().unwrap_or_else(|| Budget::new(now));

@@ -13,6 +13,7 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
+use crate::clock::Uptime;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,7 +78,7 @@ pub struct Wanted {
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Stop acting as leader. It comes before any request of the same step.
+    /// Stop acting as leader. It comes before any request of the same turn.
     StopLeading,
     /// Act as leader while [`Elector::leads`].
     StartLeading,
@@ -114,8 +115,6 @@ pub enum Answer {
 /// What happens to an elector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It is time, see [`Elector::wake`].
-    Tick,
     /// A request was answered.
     Answer(u64, Answer),
     /// We are shutting down: let go.
@@ -127,22 +126,24 @@ pub enum Event {
 pub struct Elector {
     config: Config,
     /// The record, and when we first saw it so.
-    observed: Option<(Record, Duration)>,
+    observed: Option<(Record, Uptime)>,
     /// Until when we lead.
-    until: Option<Duration>,
+    until: Option<Uptime>,
     pending: Option<Pending>,
     /// When to try next.
-    next: Duration,
+    next: Uptime,
     /// Whether the resourceVersion that we know may be an old one.
     unsure: bool,
     leaving: Leaving,
+    /// What was decided and not taken yet.
+    effects: Vec<Effect>,
     last_id: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     id: u64,
-    sent: Duration,
+    sent: Uptime,
     write: bool,
 }
 
@@ -154,7 +155,7 @@ enum Leaving {
 }
 
 impl Elector {
-    /// One that has seen nothing yet. It acts with its first [`Event::Tick`].
+    /// One that has seen nothing yet. It acts with its first [`Self::take`].
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -164,12 +165,13 @@ impl Elector {
             next: Duration::ZERO,
             unsure: true,
             leaving: Leaving::No,
+            effects: Vec::new(),
             last_id: 0,
         }
     }
 
     /// Whether we lead at this moment.
-    pub fn leads(&self, now: Duration) -> bool {
+    pub fn leads(&self, now: Uptime) -> bool {
         self.until.is_some_and(|until| now < until)
     }
 
@@ -178,8 +180,8 @@ impl Elector {
         self.observed.as_ref().and_then(|(record, _)| record.holder.as_ref())
     }
 
-    /// When the next [`Event::Tick`] is due. None: never.
-    pub fn wake(&self) -> Option<Duration> {
+    /// When [`Self::take`] has more to give. None: never.
+    pub fn wake(&self) -> Option<Uptime> {
         if self.leaving == Leaving::Ended {
             return None;
         }
@@ -190,69 +192,66 @@ impl Elector {
         Some(self.until.map_or(work, |until| until.min(work)))
     }
 
-    /// Something happens at `now`, on a monotonic clock. `jitter`, from 0 to 1, spreads attempts.
-    pub fn step(&mut self, event: Event, now: Duration, jitter: f64) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        if self.until.is_some() && !self.leads(now) {
-            self.stop(&mut effects);
+    /// An event at `now`. `jitter`, from 0 to 1, spreads attempts.
+    pub fn handle(&mut self, event: Event, now: Uptime, jitter: f64) {
+        self.expire(now);
+        match event {
+            _ if self.leaving == Leaving::Ended => {}
+            Event::Release => {
+                self.stop();
+                self.leaving = Leaving::Asked;
+                self.next = now;
+            }
+            Event::Answer(id, answer) => {
+                if let Some(pending) = self.pending.take_if(|pending| pending.id == id) {
+                    self.answered(pending, answer, now, jitter);
+                }
+            }
         }
-        if self.leaving == Leaving::Ended {
-            return effects;
+    }
+
+    /// What to do at `now`.
+    pub fn take(&mut self, now: Uptime) -> Vec<Effect> {
+        self.expire(now);
+        if self.leaving != Leaving::Ended && self.pending.is_none() && now >= self.next {
+            self.act(now);
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    /// A lease that has run out is led no longer, and an answer that does not come is waited for no longer.
+    fn expire(&mut self, now: Uptime) {
+        if self.until.is_some() && !self.leads(now) {
+            self.stop();
         }
         if self.pending.is_some_and(|pending| now >= pending.sent + self.config.patience()) {
             self.pending = None;
             self.unsure = true;
         }
-        match event {
-            Event::Tick => {}
-            Event::Release => {
-                self.stop(&mut effects);
-                self.leaving = Leaving::Asked;
-                self.next = now;
-            }
-            Event::Answer(id, answer) => {
-                let Some(pending) = self.pending.filter(|pending| pending.id == id) else {
-                    return effects;
-                };
-                self.pending = None;
-                self.answered(pending, answer, now, jitter, &mut effects);
-            }
-        }
-        if self.pending.is_none() && now >= self.next {
-            self.act(now, &mut effects);
-        }
-        effects
     }
 
-    fn answered(
-        &mut self,
-        pending: Pending,
-        answer: Answer,
-        now: Duration,
-        jitter: f64,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn answered(&mut self, pending: Pending, answer: Answer, now: Uptime, jitter: f64) {
         let retry = self.config.retry;
         match answer {
             Answer::Lease(record) => {
                 let ours = self.is_ours(&record);
-                self.observe(record, now, effects);
+                self.observe(record, now);
                 self.unsure = false;
                 if pending.write && ours && self.leaving == Leaving::No {
                     let until = pending.sent + self.config.renew_deadline;
                     let starts = self.until.is_none() && now < until;
                     self.until = (now < until).then_some(until);
-                    effects.extend(starts.then_some(Effect::StartLeading));
+                    self.effects.extend(starts.then_some(Effect::StartLeading));
                     self.next = (pending.sent + retry).max(now);
                 } else if pending.write {
                     self.next = now;
                 } else {
-                    self.decide(true, now, jitter, effects);
+                    self.decide(true, now, jitter);
                 }
             }
             Answer::NotFound if !pending.write && self.leaving == Leaving::No => {
-                self.stop(effects);
-                self.decide(false, now, jitter, effects);
+                self.stop();
+                self.decide(false, now, jitter);
             }
             Answer::NotFound | Answer::Conflict => {
                 self.unsure = true;
@@ -266,21 +265,21 @@ impl Elector {
     }
 
     /// It is time to do something.
-    fn act(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+    fn act(&mut self, now: Uptime) {
         match &self.observed {
-            _ if self.leaving == Leaving::Asked => self.let_go(now, effects),
+            _ if self.leaving == Leaving::Asked => self.let_go(now),
             Some((record, _)) if self.until.is_some() && !self.unsure => {
                 let wanted = self.wanted(record.transitions, false);
-                self.send(Request::Update(record.version.clone(), wanted), now, effects);
+                self.send(Request::Update(record.version.clone(), wanted), now);
             }
-            _ => self.send(Request::Read, now, effects),
+            _ => self.send(Request::Read, now),
         }
     }
 
     /// The Lease has just been read: take it if it may be taken, else wait.
-    fn decide(&mut self, exists: bool, now: Duration, jitter: f64, effects: &mut Vec<Effect>) {
+    fn decide(&mut self, exists: bool, now: Uptime, jitter: f64) {
         if self.leaving == Leaving::Asked {
-            return self.let_go(now, effects);
+            return self.let_go(now);
         }
         let ours = self.observed.as_ref().is_some_and(|(record, _)| self.is_ours(record));
         // A Lease that somebody deleted still binds those who saw it: its holder may lead on.
@@ -298,26 +297,26 @@ impl Elector {
             }
             _ => Request::Create(self.wanted(0, true)),
         };
-        self.send(request, now, effects);
+        self.send(request, now);
     }
 
-    fn let_go(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+    fn let_go(&mut self, now: Uptime) {
         match &self.observed {
             Some((record, _)) if self.is_ours(record) && !self.unsure => {
                 let wanted = Wanted { holder: None, ..self.wanted(record.transitions, false) };
-                self.send(Request::Update(record.version.clone(), wanted), now, effects);
+                self.send(Request::Update(record.version.clone(), wanted), now);
             }
             _ => {}
         }
         // One attempt is enough: should it fail, the lease runs out.
         self.leaving = Leaving::Ended;
-        effects.push(Effect::Ended);
+        self.effects.push(Effect::Ended);
     }
 
     /// Takes note of a record. Only a record that is different counts as a sign of life.
-    fn observe(&mut self, record: Record, now: Duration, effects: &mut Vec<Effect>) {
+    fn observe(&mut self, record: Record, now: Uptime) {
         if !self.is_ours(&record) {
-            self.stop(effects);
+            self.stop();
         }
         let seen = match &self.observed {
             Some((old, seen)) if *old == record => *seen,
@@ -326,9 +325,9 @@ impl Elector {
         self.observed = Some((record, seen));
     }
 
-    fn stop(&mut self, effects: &mut Vec<Effect>) {
+    fn stop(&mut self) {
         if self.until.take().is_some() {
-            effects.push(Effect::StopLeading);
+            self.effects.push(Effect::StopLeading);
         }
     }
 
@@ -341,10 +340,10 @@ impl Elector {
         Wanted { holder, duration: self.config.lease, transitions, acquired }
     }
 
-    fn send(&mut self, request: Request, now: Duration, effects: &mut Vec<Effect>) {
+    fn send(&mut self, request: Request, now: Uptime) {
         self.last_id += 1;
         let write = !matches!(request, Request::Read);
         self.pending = Some(Pending { id: self.last_id, sent: now, write });
-        effects.push(Effect::Send(self.last_id, request));
+        self.effects.push(Effect::Send(self.last_id, request));
     }
 }

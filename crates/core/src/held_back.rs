@@ -67,7 +67,7 @@ impl HeldBack {
     ) -> Vec<Ready> {
         let ready = self.waiting.extract_if(.., |consumer, waiting| {
             let since = *waiting.since.get_or_insert(now);
-            let over = now.since(since) >= LONGEST || !may_wait(consumer);
+            let over = now.saturating_sub(since) >= LONGEST || !may_wait(consumer);
             over || !is_lacking(&waiting.parts, &lacks)
         });
         let ready = ready.map(|(consumer, it)| {

@@ -3,6 +3,7 @@
 //! It refuses state that is too old or of another load balancer, and withdraws it where that shows later. It reads no file and no clock: the runtime's agent
 //! feeds it, with the time since the machine was started, and does what [`Recall::take`] says.
 
+use crate::clock::Uptime;
 use crate::resolver::{self, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -200,7 +201,7 @@ impl Recall {
     }
 
     /// Takes in what happens.
-    pub fn handle(&mut self, event: Event, now: Duration) {
+    pub fn handle(&mut self, event: Event, now: Uptime) {
         match event {
             Event::Opened => self.open(now),
             Event::Found(origin, age) => self.found(origin, age, now),
@@ -237,7 +238,7 @@ impl Recall {
     }
 
     /// What is due. A write is under way from then on until [`Event::Written`] comes.
-    pub fn take(&mut self, now: Duration) -> Vec<Effect> {
+    pub fn take(&mut self, now: Uptime) -> Vec<Effect> {
         let mut effects: Vec<_> = self.refused.take().map(Effect::Forget).into_iter().collect();
         let due = |at: &mut Option<Duration>| at.take_if(|at| *at <= now).is_some();
         if due(&mut self.serve_at) {
@@ -262,7 +263,7 @@ impl Recall {
     }
 
     /// When something is due. None: not before something happens.
-    pub fn wake(&self) -> Option<Duration> {
+    pub fn wake(&self) -> Option<Uptime> {
         if self.refused.is_some() {
             return Some(Duration::ZERO);
         }
@@ -275,12 +276,12 @@ impl Recall {
         self.save_at.take().is_some()
     }
 
-    fn open(&mut self, now: Duration) {
+    fn open(&mut self, now: Uptime) {
         (self.keeps, self.opened) = (true, now);
         self.confirm_at = Some(now + CONFIRM);
     }
 
-    fn found(&mut self, kept: Origin, age: Duration, now: Duration) {
+    fn found(&mut self, kept: Origin, age: Duration, now: Uptime) {
         self.open(now);
         self.refused = self.origin.refuse(&kept);
         if self.refused.is_none() && age > MAX_AGE {
@@ -292,7 +293,7 @@ impl Recall {
     }
 
     /// An API that answers slowly is not away. One that never ends is not waited for.
-    fn answer(&mut self, now: Duration) {
+    fn answer(&mut self, now: Uptime) {
         self.answered = Some(now);
         if let Some(at) = &mut self.serve_at
             && !self.serving
@@ -301,7 +302,7 @@ impl Recall {
         }
     }
 
-    fn own(&mut self, uid: String, now: Duration) {
+    fn own(&mut self, uid: String, now: Uptime) {
         self.origin.uid = Some(uid);
         let refused = self.kept.as_ref().and_then(|kept| self.origin.refuse(kept));
         if refused.is_some() {
@@ -312,7 +313,7 @@ impl Recall {
 
     /// A mark beside a known one in one configuration is of the same cluster. Others are not taken in: the configuration
     /// may be meant for another cluster from the next start on.
-    fn configure(&mut self, marks: &BTreeSet<String>, now: Duration) {
+    fn configure(&mut self, marks: &BTreeSet<String>, now: Uptime) {
         if !self.origin.is_same_cluster(marks) {
             return;
         }
@@ -326,7 +327,7 @@ impl Recall {
     }
 
     /// Whether the folder has what the API says now.
-    fn is_current(&self, now: Duration) -> bool {
+    fn is_current(&self, now: Uptime) -> bool {
         let recent = |at: Duration| now.saturating_sub(at) <= RECENT;
         let followed = self.kept.is_none() && self.save_at.is_none() && self.written;
         followed && self.watching && self.answered.is_some_and(recent)

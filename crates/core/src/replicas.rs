@@ -108,7 +108,7 @@ impl Replica {
     }
 
     fn age(&self, now: Uptime) -> Duration {
-        now.since(self.since)
+        now.saturating_sub(self.since)
     }
 
     fn heard(&self, now: Uptime) -> Heard {

@@ -10,6 +10,7 @@ mod tests;
 
 pub use servers::{BadServer, parse_server, system_servers};
 
+use bowline_core::clock::Uptime;
 use bowline_core::dns::{Answers, Config, Effect, Event, Families, Name, Report, Schedule};
 use futures::future::{AbortHandle, Abortable};
 use futures::stream::{FuturesUnordered, StreamExt as _};
@@ -80,18 +81,18 @@ impl Dns {
 
 /// Time since the start, so that tests need not wait for it.
 trait Clock {
-    fn now(&self) -> Duration;
-    fn until(&self, at: Duration) -> impl Future<Output = ()>;
+    fn now(&self) -> Uptime;
+    fn until(&self, at: Uptime) -> impl Future<Output = ()>;
 }
 
 struct Monotonic(Instant);
 
 impl Clock for Monotonic {
-    fn now(&self) -> Duration {
+    fn now(&self) -> Uptime {
         self.0.elapsed()
     }
 
-    fn until(&self, at: Duration) -> impl Future<Output = ()> {
+    fn until(&self, at: Uptime) -> impl Future<Output = ()> {
         tokio::time::sleep_until(self.0 + at)
     }
 }
@@ -113,21 +114,25 @@ async fn drive<A, F>(
         let wake = schedule.next_wake();
         let event = tokio::select! {
             event = wants.recv() => match event {
-                Some(event) => event,
+                Some(event) => Some(event),
                 None => return,
             },
             () = reports.closed() => return,
             Some(answered) = flights.next() => match answered {
-                Ok(answered) => answered,
+                Ok(answered) => Some(answered),
                 // Cancelled; the schedule knows.
                 Err(futures::future::Aborted) => continue,
             },
-            () = clock.until(wake.unwrap_or_default()), if wake.is_some() => Event::Tick,
+            () = clock.until(wake.unwrap_or_default()), if wake.is_some() => None,
         };
-        if let Event::Answered { id, .. } = &event {
+        if let Some(Event::Answered { id, .. }) = &event {
             handles.remove(id);
         }
-        for effect in schedule.step(event, clock.now()) {
+        let now = clock.now();
+        if let Some(event) = event {
+            schedule.handle(event, now);
+        }
+        for effect in schedule.take(now) {
             match effect {
                 Effect::Look { id, name, families } => {
                     let (handle, registration) = AbortHandle::new_pair();

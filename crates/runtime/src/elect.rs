@@ -49,9 +49,13 @@ impl Election {
         (self.clock)()
     }
 
-    fn step(&self, event: Event) -> Vec<Effect> {
+    fn handle(&self, event: Event) {
         let jitter = f64::from(random::number()) / f64::from(u32::MAX);
-        self.elector.lock().step(event, self.now(), jitter)
+        self.elector.lock().handle(event, self.now(), jitter);
+    }
+
+    fn take(&self) -> Vec<Effect> {
+        self.elector.lock().take(self.now())
     }
 }
 
@@ -162,19 +166,16 @@ async fn run(
     mut shutdown: watch::Receiver<bool>,
 ) {
     let mut requests = FuturesUnordered::new();
-    let mut events = vec![Event::Tick];
     let (mut leaving, mut ended) = (false, false);
     loop {
-        for event in std::mem::take(&mut events) {
-            for effect in election.step(event) {
-                match effect {
-                    Effect::StartLeading => drop(leads.send(true)),
-                    Effect::StopLeading => drop(leads.send(false)),
-                    Effect::Ended => ended = true,
-                    Effect::Send(id, request) => {
-                        let (api, settings) = (api.clone(), Arc::clone(&settings));
-                        requests.push(async move { (id, ask(&api, request, &settings).await) });
-                    }
+        for effect in election.take() {
+            match effect {
+                Effect::StartLeading => drop(leads.send(true)),
+                Effect::StopLeading => drop(leads.send(false)),
+                Effect::Ended => ended = true,
+                Effect::Send(id, request) => {
+                    let (api, settings) = (api.clone(), Arc::clone(&settings));
+                    requests.push(async move { (id, ask(&api, request, &settings).await) });
                 }
             }
         }
@@ -189,11 +190,11 @@ async fn run(
         // delays a renewal; it never makes this process lead.
         let wait = wake.saturating_sub(election.now());
         tokio::select! {
-            Some((id, answer)) = requests.next() => events.push(Event::Answer(id, answer)),
-            () = tokio::time::sleep(wait) => events.push(Event::Tick),
+            Some((id, answer)) = requests.next() => election.handle(Event::Answer(id, answer)),
+            () = tokio::time::sleep(wait) => {}
             _ = shutdown.wait_for(|stop| *stop), if !leaving => {
                 leaving = true;
-                events.push(Event::Release);
+                election.handle(Event::Release);
             }
         }
     }

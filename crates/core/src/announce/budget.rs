@@ -1,5 +1,6 @@
 //! What may be said, and a memory that forgets the oldest.
 
+use crate::clock::Uptime;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
@@ -13,12 +14,12 @@ pub(super) struct Budget {
 
 impl Budget {
     /// Nothing is used.
-    pub(super) fn new(now: Duration) -> Self {
+    pub(super) fn new(now: Uptime) -> Self {
         Self { used: 0, since: now }
     }
 
     /// Gives back what time gives back.
-    pub(super) fn grow(&mut self, refill: Duration, now: Duration) {
+    pub(super) fn grow(&mut self, refill: Duration, now: Uptime) {
         while self.used > 0 && now.saturating_sub(self.since) >= refill {
             self.used -= 1;
             self.since += refill;

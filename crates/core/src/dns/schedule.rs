@@ -1,6 +1,6 @@
 //! When each name is looked up: at once when it is wanted, then whenever its TTL ends, after failures
 //! later and later; never twice at a time, and never too many at a time. It neither asks nor waits: the
-//! runtime does what the effects say, and ticks it at [`Schedule::next_wake`].
+//! runtime does what the effects say, and takes more at [`Schedule::next_wake`].
 //!
 //! ```text
 //!           Want                     due               its turn              Answered: Report
@@ -18,6 +18,7 @@ mod tests;
 
 use super::{Answers, Families, Name, Report};
 use crate::backoff::Backoff;
+use crate::clock::Uptime;
 use crate::turns::{Begun, Turn, Turns};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -111,8 +112,6 @@ pub enum Event {
         /// An answer for each family that was asked for.
         answers: Answers,
     },
-    /// It is time, see [`Schedule::next_wake`].
-    Tick,
 }
 
 /// What to do.
@@ -147,9 +146,11 @@ pub struct Schedule {
     config: Config,
     names: HashMap<Name, Entry>,
     /// Every name that is not due yet, by when it is.
-    due: BTreeSet<(Duration, Name)>,
+    due: BTreeSet<(Uptime, Name)>,
     /// Names that are due, and those that are looked up.
     turns: Turns<Name>,
+    /// What was decided and not taken yet.
+    effects: Vec<Effect>,
     last_id: u64,
     visited: u64,
 }
@@ -169,7 +170,7 @@ struct Entry {
 #[derive(Clone, Debug)]
 enum State {
     Waiting {
-        due: Duration,
+        due: Uptime,
     },
     /// It is due, and in the line of each namespace that wants it.
     InLine {
@@ -188,11 +189,11 @@ impl Schedule {
     pub fn new(config: Config) -> Self {
         let turns = Turns::new(config.at_once);
         let (names, due) = (HashMap::new(), BTreeSet::new());
-        Self { config, names, due, turns, last_id: 0, visited: 0 }
+        Self { config, names, due, turns, effects: Vec::new(), last_id: 0, visited: 0 }
     }
 
-    /// When the next [`Event::Tick`] is due. None: nothing happens before some other event.
-    pub fn next_wake(&self) -> Option<Duration> {
+    /// When [`Self::take`] has more to give. None: not before the next event.
+    pub fn next_wake(&self) -> Option<Uptime> {
         self.due.first().map(|(due, _)| *due)
     }
 
@@ -201,29 +202,29 @@ impl Schedule {
         self.visited
     }
 
-    /// Something happens at `now`, on a monotonic clock.
-    pub fn step(&mut self, event: Event, now: Duration) -> Vec<Effect> {
-        let mut effects = Vec::new();
+    /// An event at `now`.
+    pub fn handle(&mut self, event: Event, now: Uptime) {
         match event {
-            Event::Tick => {}
             Event::Want { name, families, namespaces }
                 if families.is_empty() || namespaces.is_empty() =>
             {
-                self.unwant(&name, &mut effects);
+                self.unwant(&name);
             }
             Event::Want { name, families, namespaces } => {
                 self.want(name, families, namespaces, now);
             }
-            Event::Unwant { name } => self.unwant(&name, &mut effects),
-            Event::Answered { name, id, answers } => {
-                self.answered(name, id, answers, now, &mut effects);
-            }
+            Event::Unwant { name } => self.unwant(&name),
+            Event::Answered { name, id, answers } => self.answered(name, id, answers, now),
         }
-        self.start_due(now, &mut effects);
-        effects
     }
 
-    fn want(&mut self, name: Name, families: Families, namespaces: Arc<[Arc<str>]>, now: Duration) {
+    /// What to do, now that all events up to `now` are known.
+    pub fn take(&mut self, now: Uptime) -> Vec<Effect> {
+        self.start_due(now);
+        std::mem::take(&mut self.effects)
+    }
+
+    fn want(&mut self, name: Name, families: Families, namespaces: Arc<[Arc<str>]>, now: Uptime) {
         self.visited += 1;
         let Some(entry) = self.names.get_mut(&name) else {
             let entry = Entry {
@@ -257,7 +258,7 @@ impl Schedule {
         }
     }
 
-    fn unwant(&mut self, name: &Name, effects: &mut Vec<Effect>) {
+    fn unwant(&mut self, name: &Name) {
         self.visited += 1;
         let Some(entry) = self.names.remove(name) else { return };
         match entry.state {
@@ -267,19 +268,12 @@ impl Schedule {
             }
             State::InFlight { id, namespace, .. } => {
                 self.turns.done(&namespace);
-                effects.push(Effect::Cancel { id });
+                self.effects.push(Effect::Cancel { id });
             }
         }
     }
 
-    fn answered(
-        &mut self,
-        name: Name,
-        id: u64,
-        answers: Answers,
-        now: Duration,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn answered(&mut self, name: Name, id: u64, answers: Answers, now: Uptime) {
         self.visited += 1;
         let Some(entry) = self.names.get_mut(&name) else { return };
         let State::InFlight { id: ours, asked, namespace } = &entry.state else { return };
@@ -300,11 +294,11 @@ impl Schedule {
         if answers != Answers::default() {
             let retried_within = self.config.retried_within();
             let report = Report { answers, next_check: delay, retried_within };
-            effects.push(Effect::Report { name, report });
+            self.effects.push(Effect::Report { name, report });
         }
     }
 
-    fn start_due(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+    fn start_due(&mut self, now: Uptime) {
         while self.next_wake().is_some_and(|due| due <= now) {
             let Some((_, name)) = self.due.pop_first() else { break };
             let Some(entry) = self.names.get_mut(&name) else { continue };
@@ -320,7 +314,7 @@ impl Schedule {
             entry.looks += 1;
             let (id, families) = (self.last_id, entry.wanted);
             entry.state = State::InFlight { id, asked: families, namespace };
-            effects.push(Effect::Look { id, name, families });
+            self.effects.push(Effect::Look { id, name, families });
         }
     }
 }

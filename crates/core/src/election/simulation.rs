@@ -127,9 +127,9 @@ impl World {
                 return;
             }
             What::Wake(i, wake) if self.processes[i].wakes != wake => return,
-            What::Wake(i, wake) => (i, (Event::Tick, What::Wake(i, wake))),
+            What::Wake(i, wake) => (i, (None, What::Wake(i, wake))),
             What::Answer(i, id, answer) => {
-                (i, (Event::Answer(id, answer.clone()), What::Answer(i, id, answer)))
+                (i, (Some(Event::Answer(id, answer.clone())), What::Answer(i, id, answer)))
             }
         };
         let (event, again) = event;
@@ -143,7 +143,10 @@ impl World {
         }
         let local = self.now + process.offset;
         let jitter = self.chance.next();
-        let effects = process.elector.step(event, local, jitter);
+        if let Some(event) = event {
+            process.elector.handle(event, local, jitter);
+        }
+        let effects = process.elector.take(local);
         let late = process.told && !process.elector.leads(local);
         assert!(!late || effects[0] == Effect::StopLeading, "{effects:?}");
         process.wakes += 1;

@@ -102,7 +102,7 @@ impl Turn {
             let due = self.waiting.next();
             let timer = async {
                 match due {
-                    Some(at) => tokio::time::sleep(at.since(clock::now())).await,
+                    Some(at) => tokio::time::sleep(at.saturating_sub(clock::now())).await,
                     None => std::future::pending().await,
                 }
             };
@@ -139,7 +139,7 @@ impl Turn {
         self.state.at(Timestamp::now(), self.led);
         self.state.decide(now);
         if let Some(begun) = begun {
-            self.context.metrics.took(Phase::Plan, clock::now().since(begun));
+            self.context.metrics.took(Phase::Plan, clock::now().saturating_sub(begun));
         }
         for event in self.state.take_lookups() {
             // The task that looks names up ends before this one only when the process ends.

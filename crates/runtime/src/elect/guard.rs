@@ -51,15 +51,14 @@ mod tests {
     fn leading() -> Leadership {
         let election = Election { clock: now, ..Election::new("us") };
         let mut version = 0;
-        let mut event = Event::Tick;
         loop {
-            let effects = election.step(event);
+            let effects = election.take();
             if effects.contains(&Effect::StartLeading) {
                 let (_, led) = watch::channel(true);
                 return Leadership { election: Some(Arc::new(election)), led };
             }
             let Some(Effect::Send(id, request)) = effects.into_iter().last() else { panic!() };
-            event = match request {
+            election.handle(match request {
                 Request::Read => Event::Answer(id, Answer::NotFound),
                 Request::Create(wanted) | Request::Update(_, wanted) => {
                     version += 1;
@@ -72,7 +71,7 @@ mod tests {
                     };
                     Event::Answer(id, Answer::Lease(record))
                 }
-            };
+            });
         }
     }
 

@@ -1,6 +1,6 @@
 //! The schedule under any sequence of events, against what the effects say about themselves.
 
-use super::tests::{failed, found, name, secs};
+use super::tests::{failed, found, name, secs, step};
 use super::*;
 use crate::dns::{Answer, FailureKind};
 use crate::objects::Family;
@@ -70,8 +70,9 @@ fn answer(family: Family, outcome: &Result<u64, FailureKind>) -> Answer {
 }
 
 impl Seen {
-    fn event(&mut self, act: Act, wake: Option<Duration>) -> Option<Event> {
-        Some(match act {
+    /// The event of an act, if it is one and not only time that passes. None: the act is none.
+    fn event(&mut self, act: Act, wake: Option<Duration>) -> Option<Option<Event>> {
+        Some(Some(match act {
             Act::Want(number, families, by) => {
                 let name = text(number);
                 let by: BTreeSet<_> = by.iter().map(|at| Arc::from(NAMESPACES[*at])).collect();
@@ -105,9 +106,9 @@ impl Seen {
             Act::Pass(passed, to_wake) => {
                 let passed = self.now + secs(passed);
                 self.now = wake.filter(|_| to_wake).map_or(passed, |wake| wake.min(passed));
-                Event::Tick
+                return Some(None);
             }
-        })
+        }))
     }
 
     /// `punctual`: whether time never jumped over a wake.
@@ -163,7 +164,7 @@ proptest! {
             let wake = schedule.next_wake();
             let Some(event) = seen.event(act, wake) else { continue };
             let punctual = wake.is_none_or(|wake| seen.now <= wake);
-            for effect in schedule.step(event, seen.now) {
+            for effect in step(&mut schedule, event, seen.now) {
                 seen.check(effect, punctual)?;
             }
             // Whatever is wanted is in flight, waits for its time, or waits for its turn.
@@ -192,14 +193,15 @@ proptest! {
             let event = match seen.flights.pop_first() {
                 Some((id, (name, _))) => {
                     let v4 = Some(found(Family::V4, 60));
-                    Event::Answered { name, id, answers: Answers { v4, v6: Some(found(Family::V6, 60)) } }
+                    let answers = Answers { v4, v6: Some(found(Family::V6, 60)) };
+                    Some(Event::Answered { name, id, answers })
                 }
                 None => {
                     seen.now = schedule.next_wake().expect("a name waits");
-                    Event::Tick
+                    None
                 }
             };
-            for effect in schedule.step(event, seen.now) {
+            for effect in step(&mut schedule, event, seen.now) {
                 if let Effect::Look { name, .. } = &effect {
                     again.insert(name.clone(), ());
                 }
