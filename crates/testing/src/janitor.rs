@@ -170,6 +170,10 @@ impl Service {
 }
 
 impl Drop for Service {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "asks until the process has ended, and then ends it"
+    )]
     fn drop(&mut self) {
         let asked = Instant::now();
         if self.is_running() {

@@ -72,6 +72,7 @@ impl Scratch {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "asks until kubectl has ended")]
 fn run(
     kubeconfig: &Path,
     scratch: &Path,
