@@ -58,6 +58,7 @@ lint: ## Check format, clippy (also of a build without features), and the depend
 	for feature in '' $(FEATURES); do \
 	  cargo clippy --no-default-features --features "$$feature" -- -D warnings; \
 	done
+	cargo clippy -p bowline-core -p bowline-testing --no-default-features -- -D warnings
 	cargo deny --locked check bans licenses sources
 
 .PHONY: deny

@@ -191,6 +191,12 @@ impl Drop for Service {
     }
 }
 
+/// A program on `PATH`.
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
 fn tail(log: &Path) -> String {
     let log = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<_> = log.lines().collect();

@@ -48,7 +48,7 @@ fn raise_descriptors() {
 }
 
 /// Whether anybody in this process has entered it.
-pub(crate) fn is_entered() -> bool {
+pub fn is_entered() -> bool {
     NAMESPACE.get().is_some()
 }
 
