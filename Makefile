@@ -47,11 +47,18 @@ soak: ## Full load for 30 s each while all changes, on the proxy, HAProxy and ng
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test claims killed:: -- --nocapture
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test haproxy --test nginx -- --nocapture --test-threads=1 load:: faults::
 
+# What a build may do without. It has to compile with none of them, and with each alone.
+FEATURES = apiserver proxy
+
 .PHONY: lint
-lint: ## Check format, clippy, and the dependencies' licences, sources and bans.
+lint: ## Check format, clippy (also of a build without features), and the dependencies' licences, sources and bans.
 	@scripts/setup lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	for feature in '' $(FEATURES); do \
+	  cargo clippy --no-default-features --features "$$feature" -- -D warnings; \
+	done
+	cargo clippy -p bowline-core -p bowline-testing --no-default-features -- -D warnings
 	cargo deny --locked check bans licenses sources
 
 .PHONY: deny

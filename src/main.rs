@@ -1,7 +1,9 @@
 //! `bowline`: one binary for every role. Reads the command line and hands over; no rule lives here.
 
 mod cli;
+#[cfg(feature = "apiserver")]
 mod demo;
+#[cfg(feature = "apiserver")]
 mod running;
 mod view;
 mod visible;

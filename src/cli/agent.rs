@@ -4,15 +4,15 @@
 use super::connect::Connect;
 use super::haproxy::HaproxyFlags;
 use super::members::MembersFlag;
-use super::memory;
 use super::nginx::NginxFlags;
 use super::program::ProgramFlags;
+use super::proxies::Proxies;
 use super::proxy::ProxyFlags;
 use super::role::{self, AdminFlag, GraceFlag};
 use super::template::TemplateFlags;
+use super::tmpfs;
 use anyhow::Context as _;
 use bowline_core::members::MemberRules;
-use bowline_drivers::builtin::Builtin;
 use bowline_drivers::elsewhere::Elsewhere;
 use bowline_drivers::template::Templates;
 use bowline_runtime::agent;
@@ -133,7 +133,7 @@ impl Agent {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
                 grace: self.grace.time(),
-                state_ends_with_pod: self.state.as_deref().is_some_and(memory::ends_with_pod),
+                state_ends_with_pod: self.state.as_deref().is_some_and(tmpfs::ends_with_pod),
                 state: self.state,
                 cluster: Some(cluster),
                 members,
@@ -141,9 +141,10 @@ impl Agent {
             };
             let running: Running = match self.driver {
                 Carrier::Builtin => {
-                    let proxies = self.proxy.proxies(&context.metrics, options.state.as_deref());
-                    let proxy = proxies.start(&load_balancer);
-                    let driver = Elsewhere::new(Builtin::new(proxy), self.listen).except(admin);
+                    let state = options.state.as_deref();
+                    let proxies = Proxies::new(self.proxy, &context.metrics, state)?;
+                    let driver = proxies.driver(&load_balancer);
+                    let driver = Elsewhere::new(driver, self.listen).except(admin);
                     Box::pin(agent::run(client, options, driver, context))
                 }
                 Carrier::Haproxy => {
@@ -183,7 +184,7 @@ impl Agent {
                 namespace: self.connect.namespace,
                 addresses: self.addresses,
                 grace: options.grace,
-                state_ends_with_pod: self.state.as_deref().is_some_and(memory::ends_with_pod),
+                state_ends_with_pod: self.state.as_deref().is_some_and(tmpfs::ends_with_pod),
                 state: self.state,
                 cluster: Some(cluster),
                 members: rules,

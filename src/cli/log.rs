@@ -42,11 +42,15 @@ impl Log {
             .map_err(|error| format!("--log-level {level:?}: {error}; try info or debug"))?;
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
         match self.format {
-            Format::Human => {
-                log.with_ansi(super::paint::wanted(std::io::stderr().is_terminal())).init()
-            }
+            Format::Human => log.with_ansi(coloured(std::io::stderr().is_terminal())).init(),
             Format::Json => log.json().init(),
         }
         Ok(())
     }
+}
+
+/// Whether to use colours on a stream that is, or is not, a terminal.
+pub(super) fn coloured(terminal: bool) -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    terminal && !refused
 }

@@ -1,7 +1,7 @@
 //! How much memory this process may have: the least of what its cgroups allow (version 2 or 1, and those
 //! above it) and what the machine has, less the room of kept state where that is in memory, too.
 
-use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use super::tmpfs;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,25 +18,7 @@ const STATE: u64 = 128 << 20;
 /// What of this memory is left for other things than the files in a folder, if these are in memory: they count
 /// toward the same limit. Half is left at least.
 pub(super) fn beside(memory: u64, folder: Option<&Path>) -> u64 {
-    memory - folder.and_then(in_memory).unwrap_or(0).min(STATE).min(memory / 2)
-}
-
-/// Whether a folder is gone with the Pod that this process is in: an emptyDir in memory, as the chart and classes
-/// have it. Outside a cluster a folder in memory outlives a restart of the process.
-pub(super) fn ends_with_pod(folder: &Path) -> bool {
-    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() && in_memory(folder).is_some()
-}
-
-/// The size of the file system that a folder is, or will be, on, where that is in memory.
-fn in_memory(folder: &Path) -> Option<u64> {
-    let on = folder.ancestors().find_map(|folder| statfs(folder).ok())?;
-    let blocks = match on.blocks() {
-        // One without a limit.
-        0 => u64::MAX,
-        blocks => blocks,
-    };
-    let size = u64::try_from(on.block_size()).unwrap_or(1);
-    (on.filesystem_type() == TMPFS_MAGIC).then(|| blocks.saturating_mul(size))
+    memory - folder.and_then(tmpfs::size).unwrap_or(0).min(STATE).min(memory / 2)
 }
 
 /// The limits of the cgroups that a process is in, given its `/proc/PID/cgroup`.
@@ -86,10 +68,10 @@ mod tests {
     fn the_room_of_kept_state_in_memory_is_left_out_and_on_a_disk_it_is_not() {
         // Linux has a file system in memory here, larger than any state.
         let kept = Path::new("/dev/shm/bowline-test/state");
-        assert!(in_memory(kept).is_some_and(|size| size > 0), "{:?}", in_memory(kept));
+        assert!(tmpfs::size(kept).is_some_and(|size| size > 0), "{:?}", tmpfs::size(kept));
         let mib = 1 << 20;
         let left = |memory: u64, folder: &Path| beside(memory * mib, Some(folder)) / mib;
-        let room = in_memory(kept).unwrap().min(STATE) / mib;
+        let room = tmpfs::size(kept).unwrap().min(STATE) / mib;
         assert_eq!((left(512, kept), left(64, kept)), (512 - room, 64 - room.min(32)));
         let elsewhere = Path::new("/proc/self");
         assert_eq!((left(512, elsewhere), beside(512, None)), (512, 512));

@@ -11,11 +11,18 @@ mod haproxy;
 mod log;
 mod look;
 mod members;
+#[cfg(feature = "proxy")]
 mod memory;
 mod nginx;
+#[cfg(feature = "apiserver")]
 mod paint;
 mod plan;
 mod program;
+#[cfg(feature = "proxy")]
+mod proxies;
+#[cfg(not(feature = "proxy"))]
+#[path = "no_proxies.rs"]
+mod proxies;
 mod proxy;
 mod role;
 mod say;
@@ -23,6 +30,11 @@ mod sense;
 mod signals;
 mod status;
 mod template;
+mod tmpfs;
+#[cfg(not(feature = "apiserver"))]
+#[path = "no_up.rs"]
+mod up;
+#[cfg(feature = "apiserver")]
 mod up;
 
 use crate::visible::visible;
@@ -32,12 +44,10 @@ use std::process::ExitCode;
 
 /// Load balancing for Kubernetes clusters that do not live inside one cloud.
 #[derive(Debug, Parser)]
-#[command(
-    name = "bowline",
-    version,
-    max_term_width = 80,
-    arg_required_else_help = true,
-    after_help = "The first five minutes: bowline up --demo"
+#[command(name = "bowline", version, max_term_width = 80, arg_required_else_help = true)]
+#[cfg_attr(
+    all(feature = "apiserver", feature = "proxy"),
+    command(after_help = "The first five minutes: bowline up --demo")
 )]
 struct Cli {
     #[command(subcommand)]

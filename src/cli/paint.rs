@@ -1,13 +1,8 @@
 //! Colours: only on a terminal, and never when NO_COLOR is set. What is printed reads the same without.
 
+use super::log::coloured;
 use std::fmt::Display;
 use std::io::IsTerminal as _;
-
-/// Whether to use colours on a stream that is, or is not, a terminal.
-pub(super) fn wanted(terminal: bool) -> bool {
-    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    terminal && !refused
-}
 
 /// Paints, or does not.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +11,7 @@ pub(crate) struct Paint(bool);
 impl Paint {
     /// For standard output.
     pub(crate) fn stdout() -> Self {
-        Self(wanted(std::io::stdout().is_terminal()))
+        Self(coloured(std::io::stdout().is_terminal()))
     }
 
     /// Never paints.
@@ -58,6 +53,6 @@ mod tests {
     fn plain_text_stays_as_it_is_and_painted_text_ends_its_colour() {
         assert_eq!(Paint::plain().bad("no"), "no");
         assert_eq!(Paint(true).bad("no"), "\x1b[31mno\x1b[0m");
-        assert!(!wanted(false));
+        assert!(!coloured(false));
     }
 }

@@ -9,6 +9,7 @@ use bowline_api::names;
 use bowline_core::binder::{Binder, Event, Object};
 use bowline_core::key::ObjectKey;
 use bowline_core::objects::Timestamp;
+use bowline_runtime::controller;
 use serde::Serialize;
 
 /// A claim, and why it is where it is.
@@ -113,7 +114,7 @@ fn binder(facts: &Facts) -> Binder {
     let now: Timestamp = facts.now.as_second();
     let lbs = facts.load_balancers.values().map(convert::bindable).map(Object::LoadBalancer);
     let claims = facts.claims.values().map(convert::claim).map(Object::Claim);
-    let classes = facts.balancer_classes.iter().map(convert::class).map(Object::Class);
+    let classes = facts.balancer_classes.iter().map(controller::class).map(Object::Class);
     let namespaces = facts.namespaces.iter().map(convert::namespace).map(Object::Namespace);
     for object in lbs.chain(claims).chain(classes).chain(namespaces) {
         binder.handle(Event::Apply(Box::new(object)), now);

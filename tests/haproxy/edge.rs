@@ -1,11 +1,12 @@
 //! A stage whose agent drives HAProxy, and what can be seen of that HAProxy from outside.
 
 use crate::play::try_signal;
+use bowline_testing::until;
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How its metrics begin.
 pub(crate) const METRICS: &str = "bowline_haproxy_";
@@ -62,14 +63,7 @@ fn ask_at(socket: &Path, message: &str) -> Result<String, String> {
 
 /// What its master says. One that has just reloaded is away for a moment.
 fn processes(lb: &str) -> String {
-    let until = Instant::now() + Duration::from_secs(10);
-    loop {
-        match ask_at(&folder(lb).join("master.sock"), "show proc") {
-            Ok(answer) => return answer,
-            Err(why) if Instant::now() >= until => panic!("no master: {why}"),
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
+    until("a master that answers", || ask_at(&folder(lb).join("master.sock"), "show proc"))
 }
 
 /// Pids of its workers, without those that only finish what they have.

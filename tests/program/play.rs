@@ -2,12 +2,11 @@
 
 use crate::edge::{args, folder, master_in};
 use crate::stage::{Stage, play_with};
-use bowline_testing::{Dial, eventually};
+use bowline_testing::{Dial, eventually, until};
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 /// A program outlives an agent that is killed, as stages end theirs: it is ended with the test.
 #[derive(Default)]
@@ -46,14 +45,7 @@ pub(crate) fn signal(pid: u32, name: &str) {
 
 /// The pid of its master. One that has just reloaded is away for a moment.
 pub(crate) fn master(lb: &str) -> u32 {
-    let until = Instant::now() + Duration::from_secs(20);
-    loop {
-        match master_in(&folder(lb)) {
-            Some(pid) => return pid,
-            None if Instant::now() >= until => panic!("no master"),
-            None => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
+    until("a master", || master_in(&folder(lb)).ok_or_else(|| "none".to_owned()))
 }
 
 /// A client that asks without a pause while something else happens: none of its requests may fail.

@@ -167,9 +167,37 @@ const MOST_ITEMS: u64 = 65_536;
 /// Longer than any text that is read into a fragment.
 const LONGEST_TEXT: u64 = 8192;
 
-/// The schema that core derives, with bounds.
+/// What API servers check of texts that are types in core: the place in the schema of fragments, the pattern, and
+/// the greatest length. Patterns, because rules (CEL) over lists in lists cost more than a server allows; whoever
+/// reads a Plan parses them anyway.
+const TEXTS: [(&str, &str, u64); 3] = [
+    (
+        "/items/properties/listeners/items/properties/address",
+        r"^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-f]*:[0-9a-f:]*:[0-9a-f.]*)$",
+        45,
+    ),
+    (
+        "/items/properties/pools/items/properties/sourceRanges/items",
+        r"^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-f]*:[0-9a-f:]*:[0-9a-f.]*)/[0-9]{1,3}$",
+        49,
+    ),
+    (
+        "/items/properties/sites/items/properties/host",
+        r"^(\*$|~|(\*\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$)",
+        1025,
+    ),
+];
+
+/// The schema that core derives, with patterns and bounds.
 fn fragments(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = <Vec<Fragment>>::json_schema(generator);
+    for (place, pattern, longest) in TEXTS {
+        // A place that core has renamed is found by the tests.
+        if let Some(Value::Object(text)) = schema.pointer_mut(place) {
+            text.insert("pattern".to_owned(), pattern.into());
+            text.insert("maxLength".to_owned(), longest.into());
+        }
+    }
     bound(schema.ensure_object());
     for definition in generator.definitions_mut().values_mut() {
         bound_value(definition);

@@ -2,6 +2,8 @@
 //! endpoints each, every one in a process of its own, so that memory is that of one thing. Prints
 //! numbers; asserts nothing about time. Reading JSON is measured apart from deciding.
 
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
+
 use bowline_core::objects::{
     AllowedNamespaces, Backend, BackendPort, ClassParameters, Endpoint, Exposure, Family, Ingress,
     IngressClass, IngressPath, IngressRule, LoadBalancer, Placement, Service, ServiceClass,

@@ -1,7 +1,6 @@
 //! How objects are told apart: by namespace and name, and for those that use a load balancer also by
 //! kind and uid.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -32,9 +31,8 @@ impl fmt::Display for ObjectKey {
 }
 
 /// Kinds that bring configuration onto a load balancer.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum ConsumerKind {
     /// A Service: listeners of its own.
     Service,
@@ -51,9 +49,8 @@ impl fmt::Display for ConsumerKind {
 }
 
 /// Who a piece of configuration is for.
-#[derive(
-    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConsumerRef {
     /// Its kind.
     pub kind: ConsumerKind,

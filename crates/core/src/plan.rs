@@ -17,16 +17,9 @@ pub use order::Precedence;
 
 use crate::key::ConsumerRef;
 use ipnet::IpNet;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-
-// What API servers check of texts that are types here. Patterns, because rules (CEL) over lists in
-// lists cost more than a server allows; whoever reads a Plan parses them anyway.
-const ADDRESS: &str = r"^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-f]*:[0-9a-f:]*:[0-9a-f.]*)$";
-const RANGE: &str = r"^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-f]*:[0-9a-f:]*:[0-9a-f.]*)/[0-9]{1,3}$";
-const HOST: &str = r"^(\*$|~|(\*\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$)";
 
 /// The entry that Ingresses of a load balancer share: its HTTP and HTTPS listeners.
 pub const ENTRY_WEB: &str = "web";
@@ -36,7 +29,8 @@ pub const ENTRY_WEB: &str = "web";
 pub const BY_NAME: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// What one consumer wants on one load balancer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Fragment {
     /// For whom.
@@ -63,13 +57,14 @@ fn is_zero(part: &u32) -> bool {
 }
 
 /// An address and port where connections are accepted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Listener {
     /// The address.
-    #[schemars(with = "String", regex(pattern = ADDRESS), length(max = 45))]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub address: IpAddr,
     /// The port.
-    #[schemars(range(min = 1, max = 65535))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 65535)))]
     pub port: u16,
     /// What is spoken there.
     pub protocol: ListenerProtocol,
@@ -78,9 +73,8 @@ pub struct Listener {
 }
 
 /// What a listener speaks.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ListenerProtocol {
     /// TCP connections, passed through.
@@ -107,9 +101,8 @@ impl ListenerProtocol {
 }
 
 /// Protocols with ports, as Kubernetes spells them.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Transport {
     /// TCP.
@@ -121,7 +114,8 @@ pub enum Transport {
 }
 
 /// What traffic at a listener meets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Serves {
     /// All of it goes to this pool (TCP, UDP, SCTP).
@@ -131,12 +125,13 @@ pub enum Serves {
 }
 
 /// The rules of one host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Site {
     /// At which listeners: those that serve this entry.
     pub entry: Arc<str>,
     /// For which host.
-    #[schemars(with = "String", regex(pattern = HOST), length(max = 1025))]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub host: Host,
     /// How the host is served over TLS. Left out: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -146,7 +141,8 @@ pub struct Site {
 }
 
 /// How a host is served over TLS.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SiteTls {
     /// Which certificate. Left out: there is none that can be used, and handshakes for the host fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,16 +152,16 @@ pub struct SiteTls {
 }
 
 /// A certificate by its hash, never by its key.
-#[derive(
-    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CertificateRef {
     /// The SHA-256 of chain and key, in hexadecimal: another certificate is another hash.
     pub hash: Arc<str>,
 }
 
 /// What happens to the requests that match.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rule {
     /// The path.
     pub path: PathMatch,
@@ -183,9 +179,8 @@ pub struct Rule {
 }
 
 /// A condition on the path of a request.
-#[derive(
-    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PathMatch {
     /// How it is compared.
     pub kind: PathKind,
@@ -194,9 +189,8 @@ pub struct PathMatch {
 }
 
 /// How a path is compared.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum PathKind {
     /// The whole path, byte for byte.
     Exact,
@@ -207,9 +201,8 @@ pub enum PathKind {
 }
 
 /// A condition on a header or query parameter.
-#[derive(
-    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ValueMatch {
     /// Its name.
     pub name: Arc<str>,
@@ -220,9 +213,8 @@ pub struct ValueMatch {
 }
 
 /// How a header or query parameter is compared.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum ValueKind {
     /// The whole value.
     Exact,
@@ -231,7 +223,8 @@ pub enum ValueKind {
 }
 
 /// What happens to a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
     /// It goes to one of these pools, by weight.
@@ -243,7 +236,8 @@ pub enum Action {
 }
 
 /// A pool and its share of the requests.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WeightedPool {
     /// The pool's name.
     pub pool: Arc<str>,
@@ -252,7 +246,8 @@ pub struct WeightedPool {
 }
 
 /// Where a client is sent; what is left out stays as in the request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Redirect {
     /// `http` or `https`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -271,7 +266,8 @@ pub struct Redirect {
 }
 
 /// A Service port as a destination, and how its members are to be treated.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Pool {
     /// Its name, unique on the load balancer.
@@ -294,7 +290,7 @@ pub struct Pool {
     pub speaks: Speaks,
     /// Clients that may use it. Left out: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(with = "Vec<String>", inner(regex(pattern = RANGE), length(max = 49)))]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub source_ranges: Vec<IpNet>,
     /// How long things may take.
     #[serde(default, skip_serializing_if = "Timeouts::is_default")]
@@ -329,7 +325,8 @@ impl Pool {
 }
 
 /// What a consumer is held to, over all the pools that say so together.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
     /// Who.
@@ -347,9 +344,8 @@ fn is_false(flag: &bool) -> bool {
 }
 
 /// A port of a Service. Members are found by the name that EndpointSlices give the port.
-#[derive(
-    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServicePortRef {
     /// The Service's namespace.
     pub namespace: Arc<str>,
@@ -363,7 +359,8 @@ pub struct ServicePortRef {
 
 /// What the members of a pool are. Written as `{pods: {}}` or `{nodes: {…}}`: a field of a Kubernetes
 /// object has one type.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(from = "WrittenBackends", into = "WrittenBackends")]
 pub enum Backends {
     /// Pods at their own addresses.
@@ -373,7 +370,8 @@ pub enum Backends {
 }
 
 /// What the members are: Pods, or the nodes they run on.
-#[derive(Serialize, Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 enum WrittenBackends {
     /// Pods at their own addresses. It has no fields.
@@ -401,7 +399,8 @@ impl From<Backends> for WrittenBackends {
 }
 
 /// Nodes as members.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NodeBackends {
     /// The node port.
@@ -411,7 +410,8 @@ pub struct NodeBackends {
 }
 
 /// How connections or requests are spread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Algorithm {
     /// In turn, by weight.
     #[default]
@@ -423,7 +423,8 @@ pub enum Algorithm {
 }
 
 /// How a client stays with a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Persistence {
     /// What a client is known by.
@@ -433,7 +434,8 @@ pub struct Persistence {
 }
 
 /// What a client is known by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum PersistenceKey {
     /// Its address.
     SourceIp,
@@ -442,7 +444,8 @@ pub enum PersistenceKey {
 }
 
 /// What members of an HTTP rule speak.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Speaks {
     /// HTTP/1.1, and WebSocket by upgrade.
     #[default]
@@ -452,7 +455,8 @@ pub enum Speaks {
 }
 
 /// How long things may take; what is left out is the driver's default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
     /// Milliseconds to connect to a member.
@@ -473,7 +477,8 @@ impl Timeouts {
 }
 
 /// How members are checked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct HealthCheck {
     /// The path of an HTTP check. Left out: a TCP connection is enough.

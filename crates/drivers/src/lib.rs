@@ -3,7 +3,7 @@
 //!
 //! One module a driver; the agent chooses one by the source of its load balancer.
 
-#[cfg(feature = "builtin")]
+#[cfg(feature = "proxy")]
 pub mod builtin;
 pub mod desired;
 pub mod elsewhere;

@@ -39,8 +39,10 @@ use crate::dns::{self, Dns, DnsOptions};
 use crate::elect::{self, Leadership, Settings};
 use crate::keep::Alarm;
 use crate::roles::{Context, ControllerOptions, RoleError};
-use bowline_api::convert::Ground;
-use bowline_api::source::{BareMetalType, LoadBalancerSource};
+use bowline_api::LoadBalancerClass;
+use bowline_api::convert::{self, Ground};
+use bowline_api::source::{BareMetalType, ClassSource, LoadBalancerSource};
+use bowline_core::binder::Class;
 use bowline_core::planner::Config;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
@@ -59,11 +61,23 @@ const FIRST_PLAN: &str = "the first plan to be written";
 /// Whether this build can drive load balancers of this source.
 pub fn has_driver(source: &LoadBalancerSource) -> bool {
     match source {
-        LoadBalancerSource::Builtin(_) | LoadBalancerSource::Template(_) => true,
+        LoadBalancerSource::Builtin(_) => cfg!(feature = "proxy"),
+        LoadBalancerSource::Template(_) => true,
         LoadBalancerSource::BareMetalLoadBalancer(proxy) => match proxy.type_ {
             BareMetalType::Haproxy | BareMetalType::Nginx => true,
         },
         _ => false,
+    }
+}
+
+/// What the binder knows of a LoadBalancerClass. One whose source this build cannot drive makes nothing.
+pub fn class(class: &LoadBalancerClass) -> Class {
+    let known = convert::class(class);
+    match class.spec.source {
+        ClassSource::Builtin(_) if !cfg!(feature = "proxy") => {
+            Class { unmakable: Some("this build has no driver for builtin".into()), ..known }
+        }
+        _ => known,
     }
 }
 

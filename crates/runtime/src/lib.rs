@@ -11,9 +11,11 @@ mod clock;
 pub mod controller;
 pub mod dns;
 mod elect;
+#[cfg(feature = "apiserver")]
 pub mod embedded;
 mod keep;
 pub mod lease;
+#[cfg(feature = "apiserver")]
 pub mod manifests;
 pub mod metallb;
 pub mod metrics;

@@ -2,8 +2,7 @@
 //! `nsupdate` as external-dns would. It answers for its own zones only and asks nobody. For tests of
 //! names.
 
-use crate::janitor::{Scratch, Service};
-use crate::real::on_path;
+use crate::janitor::{Scratch, Service, on_path};
 use crate::wait::until;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, UdpSocket};

@@ -170,6 +170,10 @@ impl Service {
 }
 
 impl Drop for Service {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "asks until the process has ended, and then ends it"
+    )]
     fn drop(&mut self) {
         let asked = Instant::now();
         if self.is_running() {
@@ -185,6 +189,12 @@ impl Drop for Service {
         }
         let _ = fs::remove_file(&self.pid);
     }
+}
+
+/// A program on `PATH`.
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
 fn tail(log: &Path) -> String {

@@ -72,6 +72,7 @@ impl Scratch {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "asks until kubectl has ended")]
 fn run(
     kubeconfig: &Path,
     scratch: &Path,
@@ -132,7 +133,7 @@ fn read(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
 
 /// `KUBECTL`, or the one on `PATH`.
 fn program() -> PathBuf {
-    std::env::var_os("KUBECTL").map(PathBuf::from).or_else(|| crate::real::on_path("kubectl")).unwrap_or_else(
+    std::env::var_os("KUBECTL").map(PathBuf::from).or_else(|| crate::janitor::on_path("kubectl")).unwrap_or_else(
         || {
             panic!(
                 "no kubectl on PATH and KUBECTL is not set; install it with\n  curl -fsSLo \

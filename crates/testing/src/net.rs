@@ -48,7 +48,7 @@ fn raise_descriptors() {
 }
 
 /// Whether anybody in this process has entered it.
-pub(crate) fn is_entered() -> bool {
+pub fn is_entered() -> bool {
     NAMESPACE.get().is_some()
 }
 
@@ -80,6 +80,10 @@ pub fn add(address: IpAddr) {
 
 /// Linux takes an IPv6 address at once and makes it its own a little later, from a work queue. Until then
 /// it can be bound and there is a way to it, and nobody answers: only a connection proves it.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "asks until the address is reached, which takes a millisecond or two"
+)]
 fn wait_until_reached(address: IpAddr) {
     let listener = TcpListener::bind((address, 0)).expect("bind the address");
     let at = listener.local_addr().expect("an address");

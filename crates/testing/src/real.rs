@@ -2,7 +2,7 @@
 //! kube-controller-manager, on free loopback ports with certificates and tokens made for the run.
 
 use crate::cluster::{Server, Stack};
-use crate::janitor::{Scratch, Service};
+use crate::janitor::{Scratch, Service, on_path};
 use crate::pki::Pki;
 use crate::wait::until;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -131,12 +131,6 @@ pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>, stack: Stack) -> Serve
 
 fn component(assets: &Path, name: &str) -> Option<PathBuf> {
     Some(assets.join(name)).filter(|path| path.is_file())
-}
-
-/// A program on `PATH`.
-pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
 fn token() -> String {

@@ -26,6 +26,7 @@ where
 }
 
 /// The same for code that does not run in a tokio runtime.
+#[allow(clippy::disallowed_methods, reason = "what everything else waits with")]
 pub fn until<T>(what: &str, mut probe: impl FnMut() -> Result<T, String>) -> T {
     let start = Instant::now();
     loop {

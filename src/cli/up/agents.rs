@@ -3,12 +3,11 @@
 
 use super::folders::Folders;
 use super::programs::Programs;
-use crate::cli::proxy::Proxies;
+use crate::cli::proxies::Proxies;
 use bowline_api::LoadBalancer;
 use bowline_api::names;
-use bowline_api::source::LoadBalancerSource;
+use bowline_api::source::{BareMetalType, LoadBalancerSource};
 use bowline_core::members::MemberRules;
-use bowline_drivers::builtin::Builtin;
 use bowline_runtime::roles::{AgentOptions, Context, RoleError};
 use bowline_runtime::{agent, lease};
 use futures::StreamExt as _;
@@ -36,7 +35,8 @@ pub(super) struct Agents {
     namespace: String,
     grace: Duration,
     members: MemberRules,
-    proxies: Proxies,
+    /// None: this build has no built-in proxy.
+    proxies: Option<Proxies>,
     programs: Programs,
     /// Where agents keep what they serve; None: nowhere.
     folders: Option<Folders>,
@@ -45,6 +45,12 @@ pub(super) struct Agents {
     stopping: JoinSet<String>,
     /// The addresses that load balancers have.
     taken: BTreeMap<String, Vec<IpAddr>>,
+}
+
+/// What carries the traffic of a load balancer.
+enum Carrier {
+    Builtin(Proxies),
+    Program(Programs, BareMetalType),
 }
 
 struct Running {
@@ -61,7 +67,7 @@ impl Agents {
         namespace: String,
         grace: Duration,
         members: MemberRules,
-        proxies: Proxies,
+        proxies: Option<Proxies>,
         programs: Programs,
     ) -> Self {
         context.readiness.awaits(LISTED);
@@ -145,10 +151,12 @@ impl Agents {
 
     fn apply(&mut self, object: &LoadBalancer) {
         let name = object.name_any();
-        let program = match &object.spec.source {
-            LoadBalancerSource::Builtin(_) => None,
+        let carrier = match (&object.spec.source, &self.proxies) {
+            (LoadBalancerSource::Builtin(_), Some(proxies)) => Carrier::Builtin(proxies.clone()),
             // One that somebody made has its proxy where he runs it.
-            LoadBalancerSource::BareMetalLoadBalancer(it) if is_made(object) => Some(it.type_),
+            (LoadBalancerSource::BareMetalLoadBalancer(it), _) if is_made(object) => {
+                Carrier::Program(self.programs.clone(), it.type_)
+            }
             _ => return,
         };
         let uid = object.uid().unwrap_or_default();
@@ -169,15 +177,15 @@ impl Agents {
             members: self.members.clone(),
             ..AgentOptions::new(name.clone())
         };
-        let (client, proxies, stopped) =
-            (self.client.clone(), self.proxies.clone(), context.clone());
-        let programs = self.programs.clone();
+        let (client, stopped) = (self.client.clone(), context.clone());
         let start = move || -> BoxFuture<'static, Result<(), RoleError>> {
             let (client, options, context) = (client.clone(), options.clone(), context.clone());
-            match program {
-                Some(type_) => Box::pin(programs.clone().run(type_, client, options, context)),
-                None => {
-                    let driver = Builtin::new(proxies.start(&options.load_balancer));
+            match &carrier {
+                Carrier::Program(programs, type_) => {
+                    Box::pin(programs.clone().run(*type_, client, options, context))
+                }
+                Carrier::Builtin(proxies) => {
+                    let driver = proxies.driver(&options.load_balancer);
                     Box::pin(agent::run(client, options, driver, context))
                 }
             }

@@ -3,6 +3,8 @@
 
 use anyhow::Context as _;
 use bowline_api::LoadBalancer;
+use bowline_api::source::{BuiltinSource, LoadBalancerSource};
+use bowline_runtime::controller::has_driver;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
@@ -33,6 +35,11 @@ pub(super) struct Local {
 impl Local {
     /// Makes it where it is missing, and brings it to what the flags say.
     pub(super) async fn ensure(&self, client: &kube::Client) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            has_driver(&LoadBalancerSource::Builtin(BuiltinSource {})),
+            "the load balancer {NAME:?} needs the built-in proxy, which this build lacks (feature `proxy`): name \
+             another one with --default-load-balancer, or have none with --no-default-load-balancer"
+        );
         let api: Api<LoadBalancer> = Api::all(client.clone());
         let doing = || format!("cannot set up the load balancer {NAME:?}");
         if api.get_opt(NAME).await.with_context(doing)?.is_some() {

@@ -5,6 +5,7 @@ use super::Up;
 use super::agents::Agents;
 use super::folders::Folders;
 use super::programs::Programs;
+use crate::cli::proxies::Proxies;
 use crate::demo::{Kubelet, Served};
 use anyhow::{Context as _, anyhow};
 use bowline_api::names;
@@ -56,7 +57,7 @@ impl Roles {
             up.grace.time(),
             // Without a cluster a process on this machine is the natural member.
             MemberRules { loopback: true, ..up.members.rules(&[admin.address, api]) },
-            up.proxy.proxies(&context.metrics, up.data.as_deref()),
+            Proxies::new(up.proxy, &context.metrics, up.data.as_deref()).ok(),
             Programs::new(up.programs_folder(), up.proxy.wants_access_log(), &context.metrics),
         );
         let agents = agents.keeping(up.data.as_deref().map(Folders::in_data));

@@ -3,7 +3,6 @@
 
 pub mod access;
 pub mod answer;
-pub mod crowd;
 pub mod negotiate;
 pub mod query;
 pub mod serve;

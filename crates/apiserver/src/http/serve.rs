@@ -1,7 +1,7 @@
 //! Serving the API over TLS: one listener, HTTP/1.1 and HTTP/2, until told to stop.
 
-use super::crowd::{Door, Place};
 use axum::Router;
+use bowline_crowd::{Door, Place};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;

@@ -19,6 +19,7 @@ impl Folder {
 }
 
 impl Drop for Folder {
+    #[allow(clippy::disallowed_methods, reason = "asks until no process is left")]
     fn drop(&mut self) {
         // A driver that has not noticed its end yet may start its program once more.
         let until = Instant::now() + Duration::from_secs(5);

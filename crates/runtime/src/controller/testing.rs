@@ -37,7 +37,7 @@ pub(super) fn seen_claim(object: Value) -> ClaimSeen {
 
 pub(super) fn class(object: Value) -> Observed {
     let class: bowline_api::LoadBalancerClass = read("LoadBalancerClass", object);
-    Observed::Class(Seen::Apply((convert::class(&class), Arc::new(class.spec.clone()))))
+    Observed::Class(Seen::Apply((super::class(&class), Arc::new(class.spec.clone()))))
 }
 
 pub(super) fn pool(object: Value) -> Observed {

@@ -57,7 +57,7 @@ pub(super) fn follow(
         Observed::Claim(seen.map(|it| Box::new(ClaimSeen::of(&it))))
     });
     watches.everywhere("LoadBalancerClass", |seen: Seen<LoadBalancerClass>| {
-        Observed::Class(seen.map(|it| (convert::class(&it), Arc::new(it.spec))))
+        Observed::Class(seen.map(|it| (super::class(&it), Arc::new(it.spec))))
     });
     watches.ours("Plan", Selection::default(), |seen: Seen<DeserializeGuard<Plan>>| {
         Observed::Plan(seen.map(PlanSeen::of))

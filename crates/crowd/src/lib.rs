@@ -1,6 +1,6 @@
-//! Who may stay connected without having said who it is: so many at once, and so many of one client. A
-//! newcomer always finds a place; for it goes the oldest connection of the client that has the most. So one client
-//! cannot keep another out. The API server has strangers behind it, and so has an admin endpoint.
+//! Bounds the connections of clients that have not said who they are: so many at once, and so many of one client.
+//! A new connection always finds a place; for it the client with the most connections loses its oldest one. So one
+//! client cannot keep another out. The embedded API server and the admin endpoint use it; it knows neither of them.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
