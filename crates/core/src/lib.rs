@@ -21,14 +21,6 @@
 //! Nothing here does I/O, reads a clock, is async or knows Kubernetes' types: `bowline-api` turns
 //! objects into [`objects`], the runtime carries values in and out. Time is an argument.
 
-#![cfg_attr(
-    test,
-    allow(
-        clippy::disallowed_methods,
-        reason = "tests begin at any instant and count on from there"
-    )
-)]
-
 pub mod addresses;
 pub mod admission;
 pub mod announce;
