@@ -5,6 +5,6 @@ use std::time::Duration;
 /// Wall seconds since 1970, as `metadata.creationTimestamp` has them: for what objects record, and machines compare.
 pub type Timestamp = i64;
 
-/// Time on a clock that only grows and counts the time for which the machine is suspended (CLOCK_BOOTTIME): for
-/// everything else.
+/// Time on a clock that only grows: for everything else. The shell chooses the clock, where it matters one that counts
+/// the time for which the machine is suspended (CLOCK_BOOTTIME).
 pub type Uptime = Duration;

@@ -1,4 +1,4 @@
-//! The clock that leases are measured by. It counts the time for which the machine is suspended, which
+//! The clock that the leader's turn, the election and Leases are measured by. It counts the time for which the machine is suspended, which
 //! `Instant` does not on Linux: a leader that slept through its lease must see at once that it has run out.
 
 use bowline_core::clock::Uptime;

@@ -12,6 +12,7 @@
 mod addresses;
 mod agents;
 mod bindings;
+mod boards;
 mod certificate_book;
 mod certificates;
 mod consumers;
@@ -25,7 +26,6 @@ mod render;
 mod seats;
 mod shown;
 mod state;
-mod statuses;
 mod target;
 #[cfg(test)]
 mod testing;

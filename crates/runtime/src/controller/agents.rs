@@ -183,18 +183,18 @@ impl Agents {
         self.of(lb).map(|it| it.reports(now)).unwrap_or_default()
     }
 
-    /// The plan of a load balancer has this hash from this change on.
-    pub(super) fn planned(&mut self, lb: &Arc<str>, hash: PlanHash, change: u64) {
+    /// Records that the plan of a load balancer has this hash from this change on.
+    pub(super) fn record_planned(&mut self, lb: &Arc<str>, hash: PlanHash, change: u64) {
         self.history.record(lb, hash, change);
     }
 
-    /// The Plan objects of a load balancer have this hash together.
-    pub(super) fn shown(&mut self, lb: &str, hash: PlanHash) {
+    /// Records that the Plan objects of a load balancer have this hash together.
+    pub(super) fn record_shown(&mut self, lb: &str, hash: PlanHash) {
         self.history.record_shown(lb, hash);
     }
 
-    /// The Plan objects of a load balancer are written with this hash, in which all changes up to this one are.
-    pub(super) fn written(&mut self, lb: &str, hash: PlanHash, change: u64) {
+    /// Records that Plan objects with this hash are written, and that they contain every change up to this one.
+    pub(super) fn record_written(&mut self, lb: &str, hash: PlanHash, change: u64) {
         self.history.record_written(lb, hash, change);
     }
 

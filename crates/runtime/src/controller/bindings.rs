@@ -21,6 +21,7 @@ use bowline_core::binder::{
 use bowline_core::clock::Uptime;
 use bowline_core::key::ObjectKey;
 use bowline_core::objects::{Namespace, Version};
+use bowline_core::relist::Missing;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,7 +30,7 @@ use std::sync::Arc;
 pub(super) use patches::amounts;
 use patches::{reported, said, standing, tied};
 
-/// Uids that are remembered; no write is under way while so many are deleted.
+/// How many uids of deleted objects are remembered. Every write is answered before so many more are deleted.
 const BURIED: usize = 1024;
 
 /// See the module.
@@ -38,6 +39,7 @@ pub(super) struct BindingShell {
     machine: Binder,
     /// What classes provision.
     classes: BTreeMap<Arc<str>, Arc<LoadBalancerClassSpec>>,
+    missing_classes: Missing<Arc<str>>,
     on_balancers: BTreeMap<Arc<str>, binder::Write>,
     on_claims: BTreeMap<ObjectKey, binder::Write>,
     /// Events that are announced once a write has succeeded.
@@ -57,7 +59,7 @@ pub(super) struct BindingShell {
 }
 
 impl BindingShell {
-    /// A shell whose classes make load balancers that are served there.
+    /// A shell whose classes make load balancers that are served in the cluster, or on this machine.
     pub(super) fn on(ground: Ground) -> Self {
         Self { ground, ..Self::default() }
     }
@@ -125,8 +127,12 @@ impl BindingShell {
     /// Observes a LoadBalancerClass.
     pub(super) fn observe_class(&mut self, seen: Seen<(Class, Arc<LoadBalancerClassSpec>)>) {
         match seen {
-            Seen::Begin => self.tell(Event::Begin(Kind::Class)),
+            Seen::Begin => {
+                self.missing_classes.begin(self.classes.keys().cloned());
+                self.tell(Event::Begin(Kind::Class));
+            }
             Seen::Apply((class, spec)) => {
+                self.missing_classes.observe(&class.name);
                 self.classes.insert(Arc::clone(&class.name), spec);
                 self.tell(Event::Apply(Box::new(Object::Class(class))));
             }
@@ -134,7 +140,12 @@ impl BindingShell {
                 self.classes.remove(&class.name);
                 self.delete(Kind::Class, ObjectKey::new("", class.name), "".into());
             }
-            Seen::Done => self.tell(Event::Done(Kind::Class)),
+            Seen::Done => {
+                for name in self.missing_classes.done() {
+                    self.classes.remove(&name);
+                }
+                self.tell(Event::Done(Kind::Class));
+            }
         }
     }
 

@@ -72,7 +72,7 @@ impl CertificateBook {
         self.withheld.get(lb).map_or(&[], Vec::as_slice)
     }
 
-    /// These certificates have no room from now on: what was so before.
+    /// Replaces the refusals for certificates without room. Returns the ones before.
     pub(super) fn withhold(&mut self, lb: &Arc<str>, now: Vec<Refusal>) -> Vec<Refusal> {
         let before = self.withheld.remove(lb).unwrap_or_default();
         if !now.is_empty() {

@@ -61,9 +61,9 @@ pub(super) struct Planned {
 pub(super) struct Moved {
     /// The load balancer that it left.
     pub(super) left: Option<Arc<str>>,
-    /// Whether other addresses, or the same ones elsewhere, are in force only with another plan.
+    /// Whether its addresses or its load balancer changed, so that only a newer plan proves them.
     pub(super) elsewhere: bool,
-    /// Load balancers whose lists name the consumer, or did.
+    /// Load balancers whose status lists the consumer, now or before.
     pub(super) concerned: Vec<Arc<str>>,
 }
 
@@ -158,7 +158,7 @@ impl Consumers {
         &self.refused
     }
 
-    /// Whether the agents of a load balancer have yet to prove that they serve a consumer.
+    /// Records whether the agents of a load balancer have proved that they serve a consumer.
     pub(super) fn prove(&mut self, lb: &Arc<str>, who: &ConsumerKey, proven: bool) {
         let unproven = self.unproven.entry(Arc::clone(lb)).or_default();
         match proven {

@@ -17,8 +17,8 @@ pub(super) struct PlanBook {
     /// Plans that the list under way has not delivered yet.
     missing: Missing<(Arc<str>, String)>,
     change: u64,
-    /// Load balancers whose plan has a hash that the history of their agents does not have yet.
-    unnoted: BTreeSet<Arc<str>>,
+    /// Load balancers whose plan may have a hash that the history of their agents does not have yet.
+    stale_hashes: BTreeSet<Arc<str>>,
 }
 
 impl PlanBook {
@@ -71,14 +71,14 @@ impl PlanBook {
         self.plans.get(lb).map(Plans::hash).unwrap_or_default()
     }
 
-    /// The hash of a load balancer's plan may be another one.
-    pub(super) fn note(&mut self, lb: Arc<str>) {
-        self.unnoted.insert(lb);
+    /// Marks a load balancer: the hash of its plan is recorded again in this turn.
+    pub(super) fn mark_stale_hash(&mut self, lb: Arc<str>) {
+        self.stale_hashes.insert(lb);
     }
 
-    /// Takes the load balancers whose plan may have another hash.
-    pub(super) fn take_unnoted(&mut self) -> BTreeSet<Arc<str>> {
-        std::mem::take(&mut self.unnoted)
+    /// Takes the load balancers whose hash is to be recorded again.
+    pub(super) fn take_stale_hashes(&mut self) -> BTreeSet<Arc<str>> {
+        std::mem::take(&mut self.stale_hashes)
     }
 
     /// A list of Plans begins.
@@ -94,13 +94,13 @@ impl PlanBook {
         self.missing.done()
     }
 
-    /// A Plan was observed. False: it is the echo of a write that was answered before.
-    pub(super) fn is_news(&mut self, plan: &PlanSeen) -> bool {
+    /// Marks a Plan as delivered by the list. False: this leader has already seen this version.
+    pub(super) fn observe(&mut self, plan: &PlanSeen) -> bool {
         self.missing.observe(&(Arc::clone(&plan.load_balancer), plan.name.clone()));
         self.entry(&plan.load_balancer).is_news(&plan.name, &plan.version)
     }
 
-    /// A Plan is gone: what its consumers hold in it.
+    /// Removes a Plan. Returns the empty record that tells the planner so.
     pub(super) fn gone(&mut self, lb: &Arc<str>, name: &str) -> Option<Record> {
         if let Some(plans) = self.plans.get_mut(lb) {
             plans.gone(name);

@@ -123,7 +123,7 @@ fn stamp(fragment: &Fragment) -> Stamp<PlanHash> {
     Stamp { hash: PlanHash::of(fragment), size: json_size(fragment) }
 }
 
-fn nobody() -> ConsumerRef {
+fn no_consumer() -> ConsumerRef {
     let nothing: Arc<str> = "".into();
     ConsumerRef {
         kind: ConsumerKind::LoadBalancer,
@@ -133,9 +133,9 @@ fn nobody() -> ConsumerRef {
     }
 }
 
-/// What a fragment is known by of which nobody knows whose it is.
+/// The key of an unread fragment whose consumer cannot be read: its text stands for the uid.
 fn nameless(unread: &Unread) -> Item {
-    (ConsumerRef { uid: unread.raw.to_string().into(), ..nobody() }, 0)
+    (ConsumerRef { uid: unread.raw.to_string().into(), ..no_consumer() }, 0)
 }
 
 impl Plans {
@@ -220,7 +220,7 @@ impl Plans {
         let mut items: Items<_, _> = items.collect();
         if plan.unreadable || self.is_edited(&plan, sum(&items)) {
             // Stands for what cannot be read. As nobody wants it, the object is written without it.
-            items.insert((nobody(), 0), Stamp { hash: PlanHash::default(), size: 0 });
+            items.insert((no_consumer(), 0), Stamp { hash: PlanHash::default(), size: 0 });
         } else {
             self.adopt(index, &plan, &mut items);
         }
@@ -293,8 +293,8 @@ impl Plans {
         !self.foreign.is_empty()
     }
 
-    /// Agents serve nothing of these consumers, because they cannot read what is planned for them. Where this leader
-    /// cannot read it either, what it plans itself takes that place, as of this change. Of which consumers.
+    /// Replaces unread fragments by what this leader plans, for consumers whose plan agents cannot read either. Returns
+    /// the consumers for which that happened.
     pub(super) fn plan_anew(
         &mut self,
         consumers: &BTreeSet<ConsumerRef>,
@@ -332,8 +332,8 @@ impl Plans {
         self.unwritten.extend(planned);
     }
 
-    /// What is held for these is as if it had been planned until this change: unless it is wanted, no
-    /// hash of what is written proves the change before it is gone.
+    /// Marks fragments of a former leader as unwritten as of this change. Until they are removed or wanted again, no
+    /// written hash proves the change.
     pub(super) fn doubt(&mut self, consumers: &BTreeSet<ConsumerRef>, change: u64) {
         let held = self.packed.held().filter(|(consumer, _)| consumers.contains(consumer));
         self.unwritten.extend(held.map(|item| (change, item.clone())));

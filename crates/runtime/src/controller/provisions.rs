@@ -82,7 +82,7 @@ impl Provisions {
         self.doors.retain(|_, it| it != lb);
     }
 
-    /// A load balancer is in front of this Service.
+    /// Notes the Service that is in front of a load balancer.
     pub(super) fn note_door(&mut self, made: &Made, lb: &Arc<str>) {
         let door = ObjectKey::new(made.namespace.as_str(), made.service.as_str());
         self.doors.insert(door, Arc::clone(lb));
@@ -129,7 +129,7 @@ impl Provisions {
         true
     }
 
-    /// Clients reach a load balancer there. The reach before, where it was another one; None: nothing changed.
+    /// Records where clients reach a load balancer. None: nothing changed. Some: the reach before, if one was known.
     pub(super) fn reached(&mut self, lb: &Arc<str>, reach: &Reach) -> Option<Option<Reach>> {
         let before = self.reach.insert(Arc::clone(lb), reach.clone());
         (before.as_ref() != Some(reach)).then_some(before)

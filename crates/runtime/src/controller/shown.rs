@@ -67,12 +67,12 @@ pub(super) struct LoadBalancerShown {
     pub(super) status: LoadBalancerStatus,
     /// Whether this build has a driver for its source.
     pub(super) driven: bool,
-    /// Whom it belongs to.
+    /// What the binder knows of it.
     pub(super) known: binder::LoadBalancer,
-    /// Who has a seat on it. None: it counts none.
+    /// What admission knows of it. None: it counts no seats.
     pub(super) seating: Option<admission::LoadBalancer>,
     pub(super) finalizers: Vec<String>,
-    /// What a class made in the cluster. None: it did not.
+    /// The objects that its class provisions in the cluster. None: it has none.
     pub(super) made: Option<Made>,
 }
 
@@ -163,7 +163,7 @@ impl Shown<ExternalIpShown> {
     }
 }
 
-/// Statuses by object.
+/// Boards by object.
 #[derive(Debug)]
 pub(super) struct Board<K, S> {
     shown: HashMap<K, (Epoch, Shown<S>)>,
@@ -203,10 +203,11 @@ impl<K: Hash + Eq, S> Board<K, S> {
         self.shown.remove(key);
     }
 
-    /// A list has ended: objects that it did not deliver are forgotten.
-    pub(super) fn done(&mut self) {
+    /// A list has ended: objects that it did not deliver are forgotten. Returns which.
+    pub(super) fn done(&mut self) -> Vec<K> {
         self.relist.done();
-        self.shown.retain(|_, (epoch, _)| !self.relist.has_missed(*epoch));
+        let missed = self.shown.extract_if(|_, (epoch, _)| self.relist.has_missed(*epoch));
+        missed.map(|(key, _)| key).collect()
     }
 }
 

@@ -1,18 +1,18 @@
-//! All that the controller knows, in parts that each own one thing, and the four doors to it: `observe` takes in what
-//! watches deliver, `decide` asks the machines, `next` says which write a target needs, `written` takes in the answer.
-//! It does no I/O; time is an argument.
+//! All that the controller knows, in parts that each own one thing. Its main entry points: `observe` takes in what watches
+//! deliver, `decide` asks the machines, `next` says which write a target needs, `wrote` takes in the answer. The others
+//! tell it the time, leadership and failed writes. It does no I/O; time is an argument.
 //!
 //! ```text
 //!  Observed ─▶ observe ─▶ parts ─▶ decide ─▶ Outbox: targets, Events, changes
 //!                           ▲                   │
-//!              written ─────┘    next ◀─────────┘
+//!              wrote ───────┘    next ◀─────────┘
 //!                 ▲                │
 //!                 └──── API ◀──────┘ Write
 //! ```
 
-mod consumer;
+mod consumer_status;
 mod decide;
-mod load_balancer;
+mod load_balancer_status;
 mod next;
 mod observe;
 mod written;
@@ -23,13 +23,13 @@ mod tests;
 use super::addresses::AddressShell;
 use super::agents::Agents;
 use super::bindings::BindingShell;
+use super::boards::Boards;
 use super::certificate_book::CertificateBook;
 use super::consumers::{ConsumerKey, Consumers, key_of};
 use super::outbox::Outbox;
 use super::plan_book::PlanBook;
 use super::provisions::Provisions;
 use super::seats::SeatShell;
-use super::statuses::Statuses;
 use super::target::Target;
 use super::work::Lane;
 use bowline_api::convert::Ground;
@@ -45,7 +45,7 @@ use bowline_core::planner::{Config, Event, Planner};
 use bowline_core::programmed::Verdict;
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
-use load_balancer::Pace;
+use load_balancer_status::Pace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ pub(super) struct State {
     plans: PlanBook,
     certificates: CertificateBook,
     consumers: Consumers,
-    statuses: Statuses,
+    boards: Boards,
     arrivals: Arrivals,
     /// When the statuses of load balancers were written, and since when they are behind.
     pace: Pace,
@@ -87,7 +87,7 @@ impl State {
             plans: PlanBook::default(),
             certificates: CertificateBook::default(),
             consumers: Consumers::default(),
-            statuses: Statuses::default(),
+            boards: Boards::default(),
             arrivals: Arrivals::new(grace),
             pace: Pace::default(),
             listed: BTreeSet::new(),
@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// The same, where load balancers of classes are served there.
+    /// Sets where load balancers of classes are served: in the cluster, or on this machine.
     pub(super) fn on(mut self, ground: Ground, images: Images, deny_members: Vec<IpNet>) -> Self {
         self.bindings = BindingShell::on(ground);
         self.provisions = Provisions::with(images, deny_members);
@@ -173,7 +173,7 @@ impl State {
 
     /// What the agents of a load balancer prove. None: this build does not drive it.
     fn verdict(&self, lb: &Arc<str>, now: Uptime) -> Option<Verdict> {
-        let driven = self.statuses.driven(lb).unwrap_or_default();
+        let driven = self.boards.driven(lb).unwrap_or_default();
         driven.then(|| self.agents.verdict(lb, now))
     }
 

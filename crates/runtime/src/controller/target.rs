@@ -1,5 +1,4 @@
-//! What the leader brings into step, one target at a time: the names of the targets, and what a look at one leads
-//! to. It decides nothing.
+//! Targets: the objects that the leader reconciles, and what a look at one leads to. It decides nothing.
 
 use super::writer::Write;
 use bowline_core::addresses::HolderRef;
@@ -9,14 +8,15 @@ use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// An object, or several that belong together, which the leader brings into step. `work` orders them.
+/// An object, or several that belong together, which the leader reconciles independently of others. `work` orders
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Target {
-    /// Whether the holder that an Address names exists.
+    /// A read that confirms that the holder named by an Address exists.
     Holder(HolderRef),
-    /// Whether a claim or load balancer exists that the watch shows as deleted.
+    /// A read that confirms that a claim or load balancer is deleted.
     Subject(Subject),
-    /// Whether a consumer still belongs on a load balancer on which it has a seat.
+    /// A read that confirms that a consumer has left a load balancer on which it has a seat.
     Leaver(ConsumerRef, Arc<str>),
     /// The claimRef and the seats of a LoadBalancer.
     Binding(Arc<str>),

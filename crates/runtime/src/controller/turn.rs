@@ -269,7 +269,7 @@ impl Turn {
                     self.context.changes.tell(change);
                 }
             }
-            // What was to be made cannot be gone: where it belongs is not there.
+            // A create that is answered with 404: the namespace does not exist.
             Err(Failure::Gone) if tried.creates() => {
                 self.failed(target, &tried, &"there is no such namespace");
             }

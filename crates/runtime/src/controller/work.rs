@@ -63,12 +63,12 @@ pub(super) fn is_awaited(target: &Target) -> bool {
     matches!(target, Plans(_) | Certificates(_) | Address(_) | Holder(_))
 }
 
-/// Whose work a target is.
+/// The tenant whose turn a target uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lane {
-    /// A namespace's; the empty one is nobody's.
+    /// A namespace. Empty: no tenant.
     Namespace(Arc<str>),
-    /// That of all tenants of a load balancer.
+    /// All tenants of a load balancer.
     LoadBalancer(Arc<str>),
 }
 

@@ -3,7 +3,7 @@ use bowline_core::plan::{Listener, ListenerProtocol, Serves};
 use serde_json::json;
 
 fn consumer() -> ConsumerRef {
-    ConsumerRef { name: "edge".into(), uid: "1".into(), ..nobody() }
+    ConsumerRef { name: "edge".into(), uid: "1".into(), ..no_consumer() }
 }
 
 fn fragment() -> Fragment {
@@ -141,7 +141,7 @@ fn fragment_at(port: u16) -> Fragment {
 }
 
 fn other() -> ConsumerRef {
-    ConsumerRef { name: "web".into(), uid: "2".into(), ..nobody() }
+    ConsumerRef { name: "web".into(), uid: "2".into(), ..no_consumer() }
 }
 
 /// A Plan with one fragment that can be read, and one of `other` that cannot; under this hash.

@@ -65,17 +65,17 @@ impl State {
             }
         }
         for (_, lb) in inherited.places {
-            if self.statuses.load_balancers.get(&lb).is_some() {
-                self.plans.note(lb);
+            if self.boards.load_balancers.get(&lb).is_some() {
+                self.plans.mark_stale_hash(lb);
             }
         }
     }
 
     /// What agents have proved not to serve any more may be released.
     fn end_served(&mut self, now: Uptime) {
-        let (agents, statuses) = (&self.agents, &self.statuses);
+        let (agents, boards) = (&self.agents, &self.boards);
         self.addresses
-            .end_served(|lb, change| agents.may_serve(lb, statuses.driven(lb), change, now));
+            .end_served(|lb, change| agents.may_serve(lb, boards.driven(lb), change, now));
     }
 
     /// Tells the planner which consumers have arrived on the load balancer that they move to.
@@ -98,7 +98,7 @@ impl State {
         let planned = self.consumers.planned(&(kind, key.clone())).unwrap_or_default();
         let verdict = outcome.load_balancer().and_then(|lb| self.verdict(lb, now));
         let shown = self.planner.has_status_address(kind, &key);
-        let shown = shown.then(|| self.statuses.points(kind, &key).unwrap_or_default());
+        let shown = shown.then(|| self.boards.points(kind, &key).unwrap_or_default());
         let names = |lb: &str| self.provisions.hostnames(lb);
         arrivals::is_served(outcome, verdict.as_ref(), planned.change, shown.as_deref(), names)
     }
@@ -120,7 +120,7 @@ impl State {
         kind: ConsumerKind,
         key: &ObjectKey,
     ) -> Option<AddressRequest> {
-        let shown = self.statuses.addresses(kind, key)?;
+        let shown = self.boards.addresses(kind, key)?;
         match kind {
             ConsumerKind::Service => self.planner.service_request(key, shown),
             ConsumerKind::LoadBalancer => self.planner.load_balancer_request(&key.name, shown),
@@ -148,7 +148,7 @@ impl State {
             }
         }
         for (name, report) in pools {
-            let shown = self.statuses.pools.get(&name);
+            let shown = self.boards.pools.get(&name);
             self.addresses.report_pool(name, report, shown, &mut self.outbox);
         }
     }
@@ -168,8 +168,8 @@ impl State {
         let (lb, change) = (Arc::clone(&holder.key.name), self.plans.change() + 1);
         let served = self.addresses.serve_holder(holder.clone(), &lb, grant.served(), change);
         let key = holder.key.clone();
-        if served && self.statuses.load_balancers.get(&lb).is_some() {
-            self.plans.note(Arc::clone(&lb));
+        if served && self.boards.load_balancers.get(&lb).is_some() {
+            self.plans.mark_stale_hash(Arc::clone(&lb));
             self.consumers.readdress((ConsumerKind::LoadBalancer, key.clone()), change);
         }
         if let Some(problem) = grant.problem.as_ref().filter(|it| !it.reason.is_passing())
@@ -217,12 +217,12 @@ impl State {
         self.bindings.want(changes.wanted, changes.users);
         for lb in load_balancers {
             self.enqueue_load_balancer(&lb);
-            self.plans.note(lb);
+            self.plans.mark_stale_hash(lb);
         }
-        for lb in self.plans.take_unnoted() {
+        for lb in self.plans.take_stale_hashes() {
             let hash = self.plans.hash(&lb, self.planner.hash(&lb));
-            self.agents.planned(&lb, hash, change);
-            self.agents.shown(&lb, self.plans.shown(&lb));
+            self.agents.record_planned(&lb, hash, change);
+            self.agents.record_shown(&lb, self.plans.shown(&lb));
         }
     }
 
@@ -255,7 +255,7 @@ impl State {
         let Moved { left, elsewhere, concerned } =
             self.consumers.observe(&who, outcome, change, now);
         if elsewhere && let Some(lb) = outcome.and_then(Outcome::load_balancer) {
-            self.plans.note(Arc::clone(lb));
+            self.plans.mark_stale_hash(Arc::clone(lb));
         }
         if left.is_some() && self.arrivals.departed(consumer) {
             self.planner.handle(Event::Arrived(consumer.clone(), None));
@@ -274,11 +274,11 @@ impl State {
 
     /// Takes what the binder decided.
     fn bind(&mut self) {
-        let statuses = &self.statuses;
+        let boards = &self.boards;
         let news = |op: &_| {
             let key = bindings::target(op).map(|target| &target.key)?;
-            let claim = statuses.claims.get(key);
-            bindings::news(op, claim, statuses.load_balancers.get(&key.name))
+            let claim = boards.claims.get(key);
+            bindings::news(op, claim, boards.load_balancers.get(&key.name))
         };
         self.bindings.decide(news, &mut self.outbox);
     }
@@ -286,14 +286,14 @@ impl State {
     /// This process has begun to lead: every target is looked at, and every problem announced.
     fn enqueue_everything(&mut self) {
         self.consumers.tell_all_again(&mut self.outbox);
-        let (statuses, outbox) = (&self.statuses, &mut self.outbox);
+        let (boards, outbox) = (&self.boards, &mut self.outbox);
         let consumer = |kind| move |key: &ObjectKey| Target::Consumer(kind, key.clone());
-        outbox.enqueue_all(statuses.services.keys().map(consumer(ConsumerKind::Service)));
-        outbox.enqueue_all(statuses.ingresses.keys().map(consumer(ConsumerKind::Ingress)));
-        outbox.enqueue_all(statuses.pools.keys().cloned().map(Target::Pool));
-        outbox.enqueue_all(statuses.external_ips.keys().cloned().map(Target::ExternalIp));
-        outbox.enqueue_all(statuses.claims.keys().cloned().map(Target::Claim));
-        let load_balancers: BTreeSet<_> = statuses
+        outbox.enqueue_all(boards.services.keys().map(consumer(ConsumerKind::Service)));
+        outbox.enqueue_all(boards.ingresses.keys().map(consumer(ConsumerKind::Ingress)));
+        outbox.enqueue_all(boards.pools.keys().cloned().map(Target::Pool));
+        outbox.enqueue_all(boards.external_ips.keys().cloned().map(Target::ExternalIp));
+        outbox.enqueue_all(boards.claims.keys().cloned().map(Target::Claim));
+        let load_balancers: BTreeSet<_> = boards
             .load_balancers
             .keys()
             .chain(self.plans.load_balancers())

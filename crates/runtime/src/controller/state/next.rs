@@ -1,5 +1,6 @@
-//! The next write of each target, if it needs one: asks the part that owns the target. It changes nothing that was
-//! observed; the turn carries the write out.
+//! The next write of each target, if it needs one: asks the part that owns the target. A look may also acknowledge a
+//! status to the address machine, answer a machine whose write is out of date, and replan fragments that no agent can
+//! read. The turn carries the write out.
 
 use super::State;
 use crate::controller::certificates::{self, Certificates, Needed};
@@ -44,11 +45,11 @@ impl State {
             Target::Provision(lb) => self.next_provision(lb, now),
             Target::Address(address) => self.addresses.next_address(*address),
             Target::Pool(name) => {
-                self.addresses.next_pool(name, self.statuses.pools.get(name), clock)
+                self.addresses.next_pool(name, self.boards.pools.get(name), clock)
             }
             Target::Agents(lb) => self.next_agents(lb, now),
             Target::ExternalIp(key) => {
-                let shown = self.statuses.external_ips.get(key);
+                let shown = self.boards.external_ips.get(key);
                 self.addresses.next_external_ip(key, shown, clock)
             }
             Target::Cookies(lb) => self.next_cookies(lb),
@@ -75,7 +76,7 @@ impl State {
     /// The status of a consumer is as it should be, or is about to be looked at again: addresses that it does not show
     /// may be released.
     pub(super) fn acknowledge(&mut self, kind: ConsumerKind, key: &ObjectKey) {
-        let shown = self.statuses.addresses(kind, key);
+        let shown = self.boards.addresses(kind, key);
         if let (Some(holder), Some(addresses)) = (self.holder(kind, key), shown) {
             self.addresses.acknowledge(holder, addresses);
         }
@@ -90,14 +91,14 @@ impl State {
     }
 
     fn next_leaver(&self, consumer: &ConsumerRef, lb: &Arc<str>) -> Next {
-        let shown = self.statuses.load_balancers.get(lb);
+        let shown = self.boards.load_balancers.get(lb);
         let claim = shown.and_then(|it| it.status.known.tie.claim.as_ref());
         self.seats.next_leaver(consumer, lb, claim.map(|claim| claim.key.clone()))
     }
 
     /// The binder's write of a load balancer, then admission's: both are of one object, and one is under way at a time.
     fn next_binding(&mut self, lb: &Arc<str>, now: Uptime, clock: Timestamp) -> Next {
-        let shown = self.statuses.load_balancers.get(lb);
+        let shown = self.boards.load_balancers.get(lb);
         let (bindings, outbox) = (&mut self.bindings, &mut self.outbox);
         match bindings.next_load_balancer(lb, shown, now, clock, outbox) {
             Some(next) => {
@@ -111,9 +112,9 @@ impl State {
     }
 
     fn next_claim(&mut self, key: &ObjectKey, now: Uptime, clock: Timestamp) -> Next {
-        let statuses = &self.statuses;
-        let load_balancer = |lb: &Arc<str>| statuses.load_balancers.get(lb);
-        let shown = statuses.claims.get(key);
+        let boards = &self.boards;
+        let load_balancer = |lb: &Arc<str>| boards.load_balancers.get(lb);
+        let shown = boards.claims.get(key);
         self.bindings.next_claim(key, shown, load_balancer, now, clock, &mut self.outbox)
     }
 
@@ -121,7 +122,7 @@ impl State {
     /// have reported so.
     fn next_job(&mut self, lb: &Arc<str>, now: Uptime) -> Next {
         let Some(job) = self.bindings.job(lb) else { return Next::Nothing };
-        let shown = self.statuses.load_balancers.get(lb);
+        let shown = self.boards.load_balancers.get(lb);
         let known = shown.map(|shown| &shown.status.known);
         let same = known.is_some_and(|it| it.uid == job.uid && it.tie.uid() == job.claim.as_ref());
         let empty = self.planner.consumers(lb).next().is_none() && self.plans.is_empty(lb);
@@ -146,7 +147,7 @@ impl State {
     }
 
     fn next_provision(&mut self, lb: &Arc<str>, now: Uptime) -> Next {
-        let Some(shown) = self.statuses.load_balancers.get(lb) else { return Next::Nothing };
+        let Some(shown) = self.boards.load_balancers.get(lb) else { return Next::Nothing };
         let Some(made) = shown.status.made.clone().filter(|made: &Made| !made.deleting) else {
             return Next::Nothing;
         };
@@ -179,8 +180,8 @@ impl State {
 
     /// What `core::cookies` says of the Secret with the key that signs cookies.
     fn next_cookies(&self, lb: &Arc<str>) -> Next {
-        let driven = self.statuses.driven(lb).unwrap_or_default();
-        let (uid, shown) = (self.uid(lb), self.statuses.cookies.get(lb));
+        let driven = self.boards.driven(lb).unwrap_or_default();
+        let (uid, shown) = (self.uid(lb), self.boards.cookies.get(lb));
         let recorded = shown.map(|shown| Recorded {
             owner: shown.status.owner.as_deref(),
             readable: shown.status.readable,
@@ -270,9 +271,9 @@ impl State {
         // Certificates first: the agent finds them when it reads the Plan.
         let released = plans.release(|hash| certificates.lacks(lb, hash), now);
         if released && plans.has_foreign() {
-            // What of it stays as another version has it is known only now.
+            // Only now it is known which fragments stay as another version wrote them.
             let hash = plans.with_foreign(self.planner.hash(lb));
-            self.agents.planned(lb, hash, change);
+            self.agents.record_planned(lb, hash, change);
         }
         let Some(write) = plans.next(lb, uid.as_deref(), now) else {
             return plans.held_back_until().map_or(Next::Nothing, Next::Later);
@@ -299,7 +300,7 @@ impl State {
         }
         let hash = plans.with_foreign(self.planner.hash(lb));
         self.plans.begin_change();
-        self.agents.planned(lb, hash, change);
+        self.agents.record_planned(lb, hash, change);
         for consumer in anew {
             tracing::info!(load_balancer = &**lb, %consumer, "planned anew: no agent could read it");
             self.consumers.replan(key_of(&consumer), change, now);

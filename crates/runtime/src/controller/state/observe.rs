@@ -79,7 +79,7 @@ impl State {
         self.outbox.enqueue_all(services);
     }
 
-    /// Hands an object of a kind that concerns the planner alone.
+    /// Hands an event of a watch to the planner.
     fn observe_planned<T>(
         &mut self,
         kind: Kind,
@@ -101,21 +101,21 @@ impl State {
         }
         let planned = match seen {
             Seen::Begin => {
-                self.statuses.services.begin();
+                self.boards.services.begin();
                 Seen::Begin
             }
             Seen::Apply(it) => {
                 let (ServiceSeen { planned, shown }, kind) = (*it, ConsumerKind::Service);
-                self.statuses.services.put(planned.key.clone(), shown);
+                self.boards.services.put(planned.key.clone(), shown);
                 self.outbox.enqueue(Target::Consumer(kind, planned.key.clone()));
                 Seen::Apply(planned)
             }
             Seen::Delete(it) => {
-                self.statuses.services.remove(&it.planned.key);
+                self.boards.services.remove(&it.planned.key);
                 Seen::Delete(it.planned)
             }
             Seen::Done => {
-                self.statuses.services.done();
+                self.boards.services.done();
                 self.addresses.relisted(ConsumerKind::Service);
                 Seen::Done
             }
@@ -126,21 +126,21 @@ impl State {
     fn observe_ingress(&mut self, seen: Seen<Box<IngressSeen>>) {
         let planned = match seen {
             Seen::Begin => {
-                self.statuses.ingresses.begin();
+                self.boards.ingresses.begin();
                 Seen::Begin
             }
             Seen::Apply(it) => {
                 let (IngressSeen { planned, shown }, kind) = (*it, ConsumerKind::Ingress);
-                self.statuses.ingresses.put(planned.key.clone(), shown);
+                self.boards.ingresses.put(planned.key.clone(), shown);
                 self.outbox.enqueue(Target::Consumer(kind, planned.key.clone()));
                 Seen::Apply(planned)
             }
             Seen::Delete(it) => {
-                self.statuses.ingresses.remove(&it.planned.key);
+                self.boards.ingresses.remove(&it.planned.key);
                 Seen::Delete(it.planned)
             }
             Seen::Done => {
-                self.statuses.ingresses.done();
+                self.boards.ingresses.done();
                 Seen::Done
             }
         };
@@ -159,7 +159,7 @@ impl State {
         self.bindings.observe_claim(seen.as_ref().map(|it| &it.shown.status.known));
         let planned = match seen {
             Seen::Begin => {
-                self.statuses.claims.begin();
+                self.boards.claims.begin();
                 Seen::Begin
             }
             Seen::Apply(it) => {
@@ -167,11 +167,11 @@ impl State {
                 Seen::Apply(it.planned)
             }
             Seen::Delete(it) => {
-                self.statuses.claims.remove(&it.planned.key);
+                self.boards.claims.remove(&it.planned.key);
                 Seen::Delete(it.planned)
             }
             Seen::Done => {
-                self.statuses.claims.done();
+                self.boards.claims.done();
                 Seen::Done
             }
         };
@@ -184,7 +184,7 @@ impl State {
             return;
         }
         let key = shown.status.known.key.clone();
-        self.statuses.claims.put(key.clone(), shown);
+        self.boards.claims.put(key.clone(), shown);
         self.outbox.enqueue(Target::Claim(key));
     }
 
@@ -202,19 +202,19 @@ impl State {
     fn observe_cookies(&mut self, seen: Seen<CookiesSeen>) {
         match seen {
             Seen::Apply(secret) | Seen::Delete(secret) if secret.load_balancer.is_empty() => {}
-            Seen::Begin => self.statuses.cookies.begin(),
+            Seen::Begin => self.boards.cookies.begin(),
             Seen::Apply(secret) => {
                 self.outbox.enqueue(Target::Cookies(Arc::clone(&secret.load_balancer)));
-                self.statuses.cookies.put(secret.load_balancer, secret.shown);
+                self.boards.cookies.put(secret.load_balancer, secret.shown);
             }
             Seen::Delete(secret) => {
-                self.statuses.cookies.remove(&secret.load_balancer);
+                self.boards.cookies.remove(&secret.load_balancer);
                 self.outbox.enqueue(Target::Cookies(secret.load_balancer));
             }
             Seen::Done => {
                 self.listed.insert("cookies");
-                self.statuses.cookies.done();
-                let all = self.statuses.load_balancers.keys();
+                self.boards.cookies.done();
+                let all = self.boards.load_balancers.keys();
                 self.outbox.enqueue_all(all.map(|lb| Target::Cookies(Arc::clone(lb))));
             }
         }
@@ -222,14 +222,14 @@ impl State {
 
     fn observe_pool(&mut self, seen: Seen<PoolSeen>) {
         match &seen {
-            Seen::Begin => self.statuses.pools.begin(),
+            Seen::Begin => self.boards.pools.begin(),
             Seen::Apply(PoolSeen { pool, shown }) => {
-                self.statuses.pools.put(Arc::clone(&pool.name), shown.clone());
+                self.boards.pools.put(Arc::clone(&pool.name), shown.clone());
                 self.outbox.enqueue(Target::Pool(Arc::clone(&pool.name)));
             }
-            Seen::Delete(PoolSeen { pool, .. }) => self.statuses.pools.remove(&pool.name),
+            Seen::Delete(PoolSeen { pool, .. }) => self.boards.pools.remove(&pool.name),
             Seen::Done => {
-                self.statuses.pools.done();
+                self.boards.pools.done();
                 self.listed.insert("AddressPool");
             }
         }
@@ -253,16 +253,16 @@ impl State {
     fn observe_external_ip(&mut self, seen: Seen<Box<Shown<ExternalIpShown>>>) {
         match seen {
             Seen::Begin => {
-                self.statuses.external_ips.begin();
+                self.boards.external_ips.begin();
                 self.addresses.observe_external_ip(Seen::Begin);
             }
             Seen::Apply(shown) => self.put_external_ip(*shown),
             Seen::Delete(shown) => {
-                self.statuses.external_ips.remove(&shown.status.request.holder.key);
+                self.boards.external_ips.remove(&shown.status.request.holder.key);
                 self.addresses.observe_external_ip(Seen::Delete(shown.status.request));
             }
             Seen::Done => {
-                self.statuses.external_ips.done();
+                self.boards.external_ips.done();
                 self.addresses.observe_external_ip(Seen::Done);
                 self.listed.insert("ExternalIP");
             }
@@ -273,8 +273,8 @@ impl State {
     /// one is told again, or the end of a relist would mean that it is deleted.
     pub(super) fn put_external_ip(&mut self, shown: Shown<ExternalIpShown>) {
         let key = shown.status.request.holder.key.clone();
-        self.statuses.external_ips.put(key.clone(), shown);
-        if let Some(known) = self.statuses.external_ips.get(&key) {
+        self.boards.external_ips.put(key.clone(), shown);
+        if let Some(known) = self.boards.external_ips.get(&key) {
             self.addresses.observe_external_ip(Seen::Apply(known.status.request.clone()));
         }
         self.outbox.enqueue(Target::ExternalIp(key));

@@ -3,7 +3,7 @@ mod bindings;
 mod contended;
 mod provisions;
 
-use super::load_balancer::GAP;
+use super::load_balancer_status::GAP;
 use super::*;
 use crate::controller::observed::{CookiesSeen, LeaseSeen, Observed};
 use crate::controller::shown::{LoadBalancerShown, Shown};
@@ -123,6 +123,28 @@ fn an_agent_whose_lease_went_while_nobody_watched_is_forgotten_with_the_next_lis
 }
 
 #[test]
+fn a_load_balancer_that_a_list_does_not_show_is_forgotten_with_its_agents() {
+    let now = Uptime::default();
+    let mut state = with_load_balancer(now);
+    state.observe(Observed::LoadBalancer(Seen::Begin), now);
+    state.observe(Observed::LoadBalancer(Seen::Done), now);
+    assert!(state.outbox.take_targets().contains(&Target::Plans("edge".into())));
+    state.observe(Observed::Lease(Seen::Apply(lease("bowline-agent-edge", true))), now);
+    assert_eq!(state.outbox.take_targets(), BTreeSet::new(), "no load balancer has this Lease");
+}
+
+#[test]
+fn a_class_that_a_list_does_not_show_is_forgotten() {
+    let (mut state, now) = (State::new(Config::default(), Default::default()), Uptime::default());
+    let class = json!({"metadata": {"name": "bronze"}, "spec": {"builtin": {}}});
+    state.observe(testing::class(class), now);
+    assert!(state.bindings.class("bronze").is_some());
+    state.observe(Observed::Class(Seen::Begin), now);
+    state.observe(Observed::Class(Seen::Done), now);
+    assert!(state.bindings.class("bronze").is_none());
+}
+
+#[test]
 fn the_agent_of_a_load_balancer_that_we_make_is_heard_whether_answer_or_watch_is_first() {
     let now = Uptime::default();
     let (mut state, new) =
@@ -165,5 +187,5 @@ fn the_answer_to_a_write_brings_no_load_balancer_back_that_was_told_gone() {
     let target = Target::LoadBalancer("edge".into());
     let answer = Written::Status(Status::LoadBalancer(Box::new(shown(old))));
     state.wrote(&target, answer, now);
-    assert_eq!(state.statuses.load_balancers.get(&"edge".into()), None);
+    assert_eq!(state.boards.load_balancers.get(&"edge".into()), None);
 }

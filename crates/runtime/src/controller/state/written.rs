@@ -98,7 +98,7 @@ impl State {
             }
             (_, Written::Confirmed(holder, exists)) => self.addresses.confirmed(holder, exists),
             (Target::Pool(name), Written::Pool(shown)) => {
-                self.statuses.pools.put(Arc::clone(name), *shown);
+                self.boards.pools.put(Arc::clone(name), *shown);
                 self.outbox.enqueue(target.clone());
             }
             (Target::ExternalIp(_), Written::ExternalIp(after)) => self.put_external_ip(*after),
@@ -108,7 +108,7 @@ impl State {
                 }
             }
             (Target::Cookies(lb), Written::Cookies(shown)) => {
-                self.statuses.cookies.put(Arc::clone(lb), shown);
+                self.boards.cookies.put(Arc::clone(lb), shown);
                 self.outbox.enqueue(target.clone());
             }
             _ => {}
@@ -126,11 +126,11 @@ impl State {
         let before = self.live(kind, key);
         match status {
             Status::Service(shown) => {
-                self.statuses.services.put(key.clone(), shown);
+                self.boards.services.put(key.clone(), shown);
                 self.addresses.touch(kind, key);
                 self.acknowledge(kind, key);
             }
-            Status::Ingress(shown) => self.statuses.ingresses.put(key.clone(), shown),
+            Status::Ingress(shown) => self.boards.ingresses.put(key.clone(), shown),
             Status::LoadBalancer(_) => {}
         }
         self.live(kind, key).filter(|after| before.as_ref() != Some(after))
@@ -138,7 +138,7 @@ impl State {
 
     /// Where a consumer can be reached, as its status says now.
     fn live(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Change> {
-        let points = self.statuses.points(kind, key)?;
+        let points = self.boards.points(kind, key)?;
         let consumer = self.planner.outcome(kind, key)?.consumer.clone();
         (!points.is_empty()).then_some(Change::Live { consumer, points })
     }
@@ -174,7 +174,7 @@ impl State {
         plans.wrote(done.write, version);
         let (first, hash) = (plans.first_unwritten(), plans.hash());
         let all = first.map_or(self.plans.change(), |first| first.saturating_sub(1));
-        self.agents.written(lb, hash, all);
+        self.agents.record_written(lb, hash, all);
         self.plans.prune(lb);
         self.outbox.enqueue(Target::Plans(Arc::clone(lb)));
         self.outbox.enqueue(Target::Certificates(Arc::clone(lb)));
@@ -197,7 +197,7 @@ impl State {
         };
         let planned = self.planner.load_balancer(&lb);
         let planned = planned.map(|lb| lb.claim.as_ref().map(claim));
-        let shown = self.statuses.load_balancers.get(&lb);
+        let shown = self.boards.load_balancers.get(&lb);
         let shown = shown.map(|shown| shown.status.known.tie.claim.clone());
         // While the planner does not know the load balancer as it is, no consumer has left it.
         let wants = found.is_some_and(|read| {
@@ -210,23 +210,21 @@ impl State {
 
     /// Whether the object that a write concerned is still at the version that the write replaces, as far as is known.
     pub(in crate::controller) fn is_at(&self, target: &Target, tried: &Tried) -> bool {
-        let statuses = &self.statuses;
+        let boards = &self.boards;
         let known = match target {
             Target::Consumer(ConsumerKind::Service, key) => {
-                statuses.services.get(key).map(|shown| &*shown.version)
+                boards.services.get(key).map(|shown| &*shown.version)
             }
-            Target::Consumer(_, key) => statuses.ingresses.get(key).map(|shown| &*shown.version),
-            Target::LoadBalancer(lb) => {
-                statuses.load_balancers.get(lb).map(|shown| &*shown.version)
-            }
+            Target::Consumer(_, key) => boards.ingresses.get(key).map(|shown| &*shown.version),
+            Target::LoadBalancer(lb) => boards.load_balancers.get(lb).map(|shown| &*shown.version),
             Target::Plans(lb) => self.plans.get(lb).and_then(|plans| plans.version(&tried.name)),
             Target::Certificates(lb) => {
                 self.certificates.get(lb).and_then(|it| it.version(&tried.name))
             }
-            Target::Pool(name) => statuses.pools.get(name).map(|shown| &*shown.version),
-            Target::ExternalIp(key) => statuses.external_ips.get(key).map(|shown| &*shown.version),
-            Target::Claim(key) => statuses.claims.get(key).map(|shown| &*shown.version),
-            Target::Cookies(lb) => statuses.cookies.get(lb).map(|shown| &*shown.version),
+            Target::Pool(name) => boards.pools.get(name).map(|shown| &*shown.version),
+            Target::ExternalIp(key) => boards.external_ips.get(key).map(|shown| &*shown.version),
+            Target::Claim(key) => boards.claims.get(key).map(|shown| &*shown.version),
+            Target::Cookies(lb) => boards.cookies.get(lb).map(|shown| &*shown.version),
             Target::Address(_)
             | Target::Holder(_)
             | Target::Subject(_)

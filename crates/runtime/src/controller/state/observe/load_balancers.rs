@@ -19,7 +19,7 @@ impl State {
         self.seats.observe(seen.as_ref().map(|it| &it.shown.status));
         let planned = match seen {
             Seen::Begin => {
-                self.statuses.load_balancers.begin();
+                self.boards.load_balancers.begin();
                 Seen::Begin
             }
             Seen::Apply(it) => {
@@ -31,7 +31,9 @@ impl State {
                 Seen::Delete(it.planned)
             }
             Seen::Done => {
-                self.statuses.load_balancers.done();
+                for name in self.boards.load_balancers.done() {
+                    self.delete_load_balancer(&name);
+                }
                 self.addresses.relisted(ConsumerKind::LoadBalancer);
                 Seen::Done
             }
@@ -43,7 +45,7 @@ impl State {
 
     fn apply_load_balancer(&mut self, planned: &LoadBalancer, shown: Shown<LoadBalancerShown>) {
         let name = &planned.name;
-        if self.statuses.load_balancers.get(name).is_none() {
+        if self.boards.load_balancers.get(name).is_none() {
             let points = &shown.status.status.ingress;
             let addresses: Vec<_> = points.iter().filter_map(|point| point.ip).collect();
             if planned.door.is_some() {
@@ -51,8 +53,9 @@ impl State {
                 let hostnames = names.map(Into::into).collect();
                 self.reached(name, &Reach { addresses: addresses.clone(), hostnames });
             }
-            let known = planned.addresses.is_empty() && planned.door.is_none();
-            self.meet(name, if known { addresses } else { Vec::new() });
+            // Without fixed addresses and a Service in front, the status shows what agents reported.
+            let from_agents = planned.addresses.is_empty() && planned.door.is_none();
+            self.meet(name, if from_agents { addresses } else { Vec::new() });
         } else if self.uid(name).as_ref() != Some(&planned.uid) {
             // Another one of the same name: what belonged to the former becomes its own.
             self.enqueue_load_balancer(name);
@@ -77,7 +80,7 @@ impl State {
         self.seats.observe(Seen::Apply(&shown.status));
         self.bindings.observe_load_balancer(Seen::Apply(&shown.status.known));
         // The answer to its creation may come before the watch shows it.
-        if self.statuses.load_balancers.get(lb).is_none() {
+        if self.boards.load_balancers.get(lb).is_none() {
             self.meet(lb, Vec::new());
         }
         self.show_load_balancer(lb, shown);
@@ -88,7 +91,7 @@ impl State {
         if let Some(claim) = &shown.status.known.tie.claim {
             self.outbox.enqueue(Target::Claim(claim.key.clone()));
         }
-        self.statuses.load_balancers.put(Arc::clone(lb), shown);
+        self.boards.load_balancers.put(Arc::clone(lb), shown);
         self.outbox.enqueue(Target::LoadBalancer(Arc::clone(lb)));
     }
 
@@ -103,12 +106,12 @@ impl State {
             self.planner.handle(Event::Reported(Arc::clone(name), addresses));
         }
         self.observe_unserved(name);
-        self.plans.note(Arc::clone(name));
+        self.plans.mark_stale_hash(Arc::clone(name));
         self.enqueue_load_balancer(name);
     }
 
     fn delete_load_balancer(&mut self, name: &Arc<str>) {
-        self.statuses.load_balancers.remove(name);
+        self.boards.load_balancers.remove(name);
         self.agents.forget(name);
         self.planner.handle(Event::Unserved(Arc::clone(name), Vec::new()));
         self.consumers.forget_load_balancer(name);

@@ -17,14 +17,14 @@ impl State {
             Seen::Apply(plan) => {
                 let lb = Arc::clone(&plan.load_balancer);
                 // An echo of a write of ours may come after the next one was answered.
-                if self.plans.is_news(&plan) {
+                if self.plans.observe(&plan) {
                     self.record(&plan);
                     if !plan.unread.is_empty() {
                         // What its agent reports has another hash than what is planned here.
-                        self.plans.note(Arc::clone(&lb));
+                        self.plans.mark_stale_hash(Arc::clone(&lb));
                     }
                     self.plans.entry(&lb).seen(plan);
-                    self.agents.shown(&lb, self.plans.shown(&lb));
+                    self.agents.record_shown(&lb, self.plans.shown(&lb));
                 }
                 self.outbox.enqueue(Target::Plans(lb));
             }
@@ -53,7 +53,7 @@ impl State {
             self.planner.handle(Event::Recorded(record));
         }
         if self.plans.get(lb).is_some() {
-            self.agents.shown(lb, self.plans.shown(lb));
+            self.agents.record_shown(lb, self.plans.shown(lb));
             self.plans.prune(lb);
         }
         self.outbox.enqueue(Target::Plans(Arc::clone(lb)));

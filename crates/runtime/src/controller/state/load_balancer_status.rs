@@ -50,6 +50,11 @@ impl Pace {
         (now < until).then_some(until)
     }
 
+    /// The status of a load balancer is written.
+    fn wrote(&mut self, lb: &Arc<str>, now: Uptime) {
+        self.written.insert(Arc::clone(lb), now);
+    }
+
     /// When lists may be written again, if not now.
     fn next(&self, lb: &str, now: Uptime) -> Option<Uptime> {
         self.written.get(lb).map(|at| *at + GAP).filter(|at| now < *at)
@@ -63,7 +68,7 @@ impl State {
         now: Uptime,
         clock: Timestamp,
     ) -> Next {
-        let Some(shown) = self.statuses.load_balancers.get(lb) else { return Next::Nothing };
+        let Some(shown) = self.boards.load_balancers.get(lb) else { return Next::Nothing };
         let Some(known) = self.planner.load_balancer(lb) else { return Next::Nothing };
         let verdict = self.verdict(lb, now);
         let before = &shown.status.status;
@@ -74,7 +79,7 @@ impl State {
         if again.is_some() {
             waiting = None;
         }
-        // The Lease may be of agents that died before this leader watched: their end, or their next renewal, shows.
+        // No agent has renewed since this leader watches, so none is known to be live: a renewal or the expiry tells.
         if self.agents.are_unsure(lb) && waiting.is_none() && !running {
             return Next::Nothing;
         }
@@ -124,7 +129,7 @@ impl State {
         }
         let tried = Tried::at(&shown.version);
         let patch = render::load_balancer_patch(&rendered, &shown.version);
-        self.pace.written.insert(Arc::clone(lb), now);
+        self.pace.wrote(lb, now);
         if again.is_some() {
             // Looked at again when the answer comes.
             self.outbox.enqueue(Target::LoadBalancer(Arc::clone(lb)));
@@ -147,7 +152,7 @@ impl State {
         let (kind, key) = (ConsumerKind::LoadBalancer, ObjectKey::new("", Arc::clone(&lb.name)));
         let addresses = self.planner.addresses(lb);
         let of_pool = lb.addresses.is_empty() && lb.address_pool.is_some();
-        let shown = self.statuses.addresses(kind, &key).unwrap_or_default();
+        let shown = self.boards.addresses(kind, &key).unwrap_or_default();
         let planned = self.consumers.planned(&(kind, key)).filter(|_| of_pool);
         let (Some(planned), Some(verdict)) = (planned, verdict) else { return addresses };
         let draining = self.planner.draining(lb);

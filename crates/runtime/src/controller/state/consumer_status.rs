@@ -48,7 +48,7 @@ impl State {
         let mut same_points = false;
         let patch = match kind {
             ConsumerKind::Service => {
-                let Some(shown) = self.statuses.services.get(key) else { return Next::Nothing };
+                let Some(shown) = self.boards.services.get(key) else { return Next::Nothing };
                 let written = status::Written {
                     points: &render::points_of_service(&shown.status),
                     programmed: render::is_programmed(&shown.status),
@@ -60,7 +60,7 @@ impl State {
                     .map(|patch| (patch, Tried::at(&shown.version)))
             }
             _ => {
-                let Some(shown) = self.statuses.ingresses.get(key) else { return Next::Nothing };
+                let Some(shown) = self.boards.ingresses.get(key) else { return Next::Nothing };
                 let points = render::points_of_ingress(&shown.status);
                 let written = status::Written { programmed: !points.is_empty(), points: &points };
                 let want = status::consumer(outcome, &progress, written, names);
@@ -71,7 +71,7 @@ impl State {
             let proven = !matches!(progress, Progress::Waiting(_));
             self.consumers.prove(&lb, &(kind, key.clone()), proven);
         }
-        // A proof that is on its way saves the write that would say that it is missing.
+        // Agents usually catch up within BEHIND: the status says only after that time that they are behind.
         let behind = progress == Progress::Waiting(Waiting::Agent(Pending::AgentBehind));
         let until = planned.since.map(|since| since + BEHIND).filter(|until| now < *until);
         if let Some(until) = until.filter(|_| behind && same_points && patch.is_some()) {
@@ -86,7 +86,7 @@ impl State {
     /// The status of a Service that has its address alone: kube-proxy balances, a speaker announces.
     fn next_alone(&self, key: &ObjectKey, clock: Timestamp) -> Next {
         let kind = ConsumerKind::Service;
-        let Some(shown) = self.statuses.services.get(key) else { return Next::Nothing };
+        let Some(shown) = self.boards.services.get(key) else { return Next::Nothing };
         let Some(holder) = self.holder(kind, key) else { return Next::Nothing };
         let Some(decision) = self.addresses.decision(&holder) else { return Next::Nothing };
         let before =
@@ -108,7 +108,7 @@ impl State {
 
     /// What a Service is told of the DNS name that it asks for.
     fn name_condition(&self, holder: &HolderRef) -> Option<status::Condition> {
-        let shown = self.statuses.services.get(&holder.key);
+        let shown = self.boards.services.get(&holder.key);
         let from_dns = names::CONDITION_ADDRESS_FROM_DNS;
         let before = shown.and_then(|it| render::condition_of(&it.status.conditions, from_dns));
         self.addresses.name_condition(holder, before)
@@ -137,7 +137,7 @@ impl State {
     fn next_stranger(&mut self, kind: ConsumerKind, key: &ObjectKey) -> Next {
         let who = (kind, key.clone());
         let patch = match kind {
-            ConsumerKind::Service => self.statuses.services.get(key).and_then(|shown| {
+            ConsumerKind::Service => self.boards.services.get(key).and_then(|shown| {
                 let holder = self.holder(kind, key);
                 let recorded = holder.map(|it| self.addresses.recorded(&it)).unwrap_or_default();
                 let is_hostname = |it: &str| self.provisions.is_hostname(it);
@@ -145,7 +145,7 @@ impl State {
                 Some((patch, Tried::at(&shown.version)))
             }),
             ConsumerKind::Ingress => {
-                let shown = self.statuses.ingresses.get(key);
+                let shown = self.boards.ingresses.get(key);
                 let shown = shown.filter(|_| self.consumers.is_known(&who));
                 shown.and_then(|shown| {
                     Some((render::ingress(&[], shown)?, Tried::at(&shown.version)))

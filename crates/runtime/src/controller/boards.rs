@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Statuses {
+pub(super) struct Boards {
     pub(super) services: Board<ObjectKey, ServiceShown>,
     pub(super) ingresses: Board<ObjectKey, Vec<IngressLoadBalancerIngress>>,
     pub(super) load_balancers: Board<Arc<str>, LoadBalancerShown>,
@@ -23,7 +23,7 @@ pub(super) struct Statuses {
     pub(super) external_ips: Board<ObjectKey, ExternalIpShown>,
 }
 
-impl Statuses {
+impl Boards {
     /// Whether this build drives a load balancer. None: it does not exist.
     pub(super) fn driven(&self, lb: &Arc<str>) -> Option<bool> {
         self.load_balancers.get(lb).map(|shown| shown.status.driven)
