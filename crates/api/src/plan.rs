@@ -168,8 +168,8 @@ const MOST_ITEMS: u64 = 65_536;
 const LONGEST_TEXT: u64 = 8192;
 
 /// What API servers check of texts that are types in core: the place in the schema of fragments, the pattern, and
-/// the greatest length. Patterns, because rules (CEL) over lists in lists cost more than a server allows; whoever
-/// reads a Plan parses them anyway.
+/// the greatest length. Patterns, because rules (CEL) over lists in lists cost more than a server allows; leaders
+/// and agents parse them anyway.
 const TEXTS: [(&str, &str, u64); 3] = [
     (
         "/items/properties/listeners/items/properties/address",

@@ -129,8 +129,8 @@ async fn what_haproxy_has_after_a_load_that_failed_is_seen_and_brought_in_step_a
     driver.drain(Duration::ZERO).await;
 }
 
-/// A socket in front of HAProxy's master, at which nobody learns what processes there are, once the ones from before a load
-/// have stopped and until the test says so.
+/// A socket in front of HAProxy's master. Once the processes from before a load have stopped, it does not answer which
+/// processes there are until the test allows it.
 struct SlowMaster {
     path: PathBuf,
     is_slow: Arc<AtomicBool>,
