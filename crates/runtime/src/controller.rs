@@ -16,6 +16,7 @@ mod boards;
 mod certificate_book;
 mod certificates;
 mod consumers;
+mod kinds;
 mod observed;
 mod outbox;
 mod packed;

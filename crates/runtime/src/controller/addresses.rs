@@ -1,6 +1,6 @@
 //! The shell of the address machine (`bowline_core::addresses`): feeds it, keeps the writes that it wants until they
-//! are answered, and renders what AddressPools and ExternalIPs are told. It decides nothing. While another process
-//! leads, the machine is fed and not asked.
+//! are answered, and keeps what AddressPools report. It decides nothing. While another process leads, the machine is
+//! fed and not asked.
 //!
 //! ```text
 //!  observed, requests ─▶ machine ─▶ take: writes of Addresses, reads that confirm, grants, notices, pool reports
@@ -8,9 +8,7 @@
 //!                           └──── answers ◀────┘
 //! ```
 
-mod external_ips;
 mod names;
-mod pools;
 mod serving;
 
 use super::target::{Next, Tried};
@@ -18,7 +16,7 @@ use super::writer::Write;
 use crate::watch::Seen;
 use bowline_core::addresses::{
     self, AddressRequest, Addresses, Changes, Config, Decision, Event, HolderKind, HolderRef, Kind,
-    Object, PoolReport, Record, Serving, WriteId, Written,
+    Object, Pool, PoolReport, Record, Serving, WriteId, Written,
 };
 use bowline_core::dns::{Name, Report, Wants};
 use bowline_core::key::{ConsumerKind, ObjectKey};
@@ -122,6 +120,41 @@ impl AddressShell {
         });
     }
 
+    /// Observes an AddressPool.
+    pub(super) fn observe_pool(&mut self, seen: Seen<&Pool>) {
+        self.tell(match seen {
+            Seen::Begin => Event::Begin(Kind::Pool),
+            Seen::Apply(pool) => Event::Apply(Box::new(Object::Pool(pool.clone()))),
+            Seen::Delete(pool) => {
+                Event::Delete(Kind::Pool, ObjectKey::new("", Arc::clone(&pool.name)))
+            }
+            Seen::Done => Event::Done(Kind::Pool),
+        });
+    }
+
+    /// Observes an ExternalIP.
+    pub(super) fn observe_external_ip(&mut self, seen: Seen<&AddressRequest>) {
+        self.tell(match seen {
+            Seen::Begin => Event::Begin(Kind::ExternalIp),
+            Seen::Apply(request) => Event::Apply(Box::new(Object::Request(request.clone()))),
+            Seen::Delete(request) => Event::Delete(Kind::ExternalIp, request.holder.key.clone()),
+            Seen::Done => Event::Done(Kind::ExternalIp),
+        });
+    }
+
+    /// What an AddressPool reports, as its status is to show it.
+    pub(super) fn pool_report(&self, name: &str) -> Option<&PoolReport> {
+        self.reports.get(name)
+    }
+
+    /// Keeps what an AddressPool reports from now on. None: it is deleted.
+    pub(super) fn keep_pool_report(&mut self, name: &Arc<str>, report: Option<PoolReport>) {
+        match report {
+            Some(report) => _ = self.reports.insert(Arc::clone(name), report),
+            None => _ = self.reports.remove(name),
+        }
+    }
+
     /// Observes a Node.
     pub(super) fn observe_node(&mut self, seen: Seen<(Arc<str>, Vec<IpAddr>)>) {
         self.tell(match seen {
@@ -220,7 +253,7 @@ impl AddressShell {
     /// The status of a consumer shows these addresses: all others of it may be released.
     pub(super) fn acknowledge(&mut self, holder: HolderRef, addresses: Vec<IpAddr>) {
         let consumer = kind_of(holder.kind).map(|kind| (kind, holder.key.clone()));
-        if consumer.is_some_and(|consumer| self.known.contains(&consumer)) {
+        if consumer.is_none_or(|consumer| self.known.contains(&consumer)) {
             self.tell(Event::Shown { holder, addresses });
         }
     }

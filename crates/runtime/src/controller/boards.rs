@@ -1,10 +1,9 @@
-//! What the API shows of the objects whose status the leader writes: one board for each kind. Watches and the
-//! answers to writes fill them; the newer version counts.
+//! What the API shows of the objects whose status the leader writes: one board for each kind that another
+//! part of the state reads. Watches and the answers to writes fill them; the newer version counts. Other kinds are in
+//! `kinds`.
 
 use super::render;
-use super::shown::{
-    Board, ClaimShown, CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown,
-};
+use super::shown::{Board, ClaimShown, CookiesShown, LoadBalancerShown, ServiceShown};
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::point::Point;
 use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
@@ -19,8 +18,6 @@ pub(super) struct Boards {
     pub(super) load_balancers: Board<Arc<str>, LoadBalancerShown>,
     pub(super) claims: Board<ObjectKey, ClaimShown>,
     pub(super) cookies: Board<Arc<str>, CookiesShown>,
-    pub(super) pools: Board<Arc<str>, PoolShown>,
-    pub(super) external_ips: Board<ObjectKey, ExternalIpShown>,
 }
 
 impl Boards {

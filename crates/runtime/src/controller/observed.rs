@@ -1,16 +1,14 @@
 //! What the controller observes: one variant for each watched kind, each object converted once into what the
 //! machines and the statuses need of it. `watches` fills it; `state::observe` hands it out.
 
-use super::shown::{
-    ClaimShown, CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown, Shown,
-};
+use super::kinds::KindSeen;
+use super::shown::{ClaimShown, CookiesShown, LoadBalancerShown, ServiceShown, Shown};
 use super::target::Target;
 use crate::lease;
 use crate::watch::Seen;
-use bowline_api::address_pool::AddressPool;
 use bowline_api::plan::Unread;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClassSpec, Plan, convert, names};
-use bowline_core::addresses::{self, Record};
+use bowline_core::addresses::Record;
 use bowline_core::binder::Class;
 use bowline_core::hash::PlanHash;
 use bowline_core::key::ConsumerKind;
@@ -55,12 +53,10 @@ pub(super) enum Observed {
     Cookies(Seen<CookiesSeen>),
     /// Leases of agents.
     Lease(Seen<LeaseSeen>),
-    /// AddressPools.
-    Pool(Seen<PoolSeen>),
     /// Address objects. None: its name is not an address.
     Address(Seen<Option<Record>>),
-    /// ExternalIPs.
-    ExternalIp(Seen<Box<Shown<ExternalIpShown>>>),
+    /// An object of one of the kinds in `kinds`.
+    Object(KindSeen),
     /// Deployments of proxies, by the load balancer that they serve.
     Proxies(Seen<Arc<str>>),
     /// Nodes with their addresses.
@@ -86,12 +82,7 @@ impl Observed {
                 Some(Target::LoadBalancer(Arc::clone(&it.planned.name)))
             }
             Self::Claim(Seen::Apply(it)) => Some(Target::Claim(it.planned.key.clone())),
-            Self::Pool(Seen::Apply(pool) | Seen::Delete(pool)) => {
-                Some(Target::Pool(Arc::clone(&pool.pool.name)))
-            }
-            Self::ExternalIp(Seen::Apply(it) | Seen::Delete(it)) => {
-                Some(Target::ExternalIp(it.status.request.holder.key.clone()))
-            }
+            Self::Object(seen) => seen.target(),
             Self::Plan(Seen::Apply(plan) | Seen::Delete(plan)) => {
                 Some(Target::Plans(Arc::clone(&plan.load_balancer)))
             }
@@ -300,19 +291,6 @@ impl CookiesSeen {
             readable: convert::cookie_secret(secret).is_some(),
         };
         Self { load_balancer: load_balancer.into(), shown: Shown::new(meta, shown) }
-    }
-}
-
-/// An AddressPool, and what its status says.
-#[derive(Debug)]
-pub(super) struct PoolSeen {
-    pub(super) pool: addresses::Pool,
-    pub(super) shown: Shown<PoolShown>,
-}
-
-impl PoolSeen {
-    pub(super) fn of(pool: &AddressPool) -> Self {
-        Self { pool: convert::pool(pool), shown: Shown::<PoolShown>::of(pool) }
     }
 }
 

@@ -2,12 +2,9 @@
 //! answers to its own writes, whichever is newer. Nothing else of the objects is kept.
 
 use crate::watch::is_older;
-use bowline_api::address_pool::{AddressPool, AddressPoolStatus};
-use bowline_api::external_ip::{ExternalIP, ExternalIPStatus};
 use bowline_api::load_balancer::LoadBalancerStatus;
 use bowline_api::proxies::Made;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClaimStatus, convert};
-use bowline_core::addresses::AddressRequest;
 use bowline_core::relist::{Epoch, Relist};
 use bowline_core::{admission, binder};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
@@ -15,7 +12,6 @@ use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::Arc;
 
 /// The status of an object, and at which version of the object it was so.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,51 +112,6 @@ pub(super) struct CookiesShown {
     pub(super) owner: Option<String>,
     /// Whether agents can use it.
     pub(super) readable: bool,
-}
-
-/// What is known of an AddressPool beside what decides of its addresses.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct PoolShown {
-    pub(super) uid: Arc<str>,
-    pub(super) status: AddressPoolStatus,
-    pub(super) finalizers: Vec<String>,
-    pub(super) deleting: bool,
-}
-
-impl Shown<PoolShown> {
-    pub(super) fn of(pool: &AddressPool) -> Self {
-        let meta = &pool.metadata;
-        let shown = PoolShown {
-            uid: meta.uid.as_deref().unwrap_or_default().into(),
-            status: pool.status.clone().unwrap_or_default(),
-            finalizers: meta.finalizers.clone().unwrap_or_default(),
-            deleting: meta.deletion_timestamp.is_some(),
-        };
-        Self::new(meta, shown)
-    }
-}
-
-/// What is known of an ExternalIP.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct ExternalIpShown {
-    /// What it asks for.
-    pub(super) request: AddressRequest,
-    pub(super) status: ExternalIPStatus,
-    pub(super) finalizers: Vec<String>,
-    pub(super) deleting: bool,
-}
-
-impl Shown<ExternalIpShown> {
-    pub(super) fn of(object: &ExternalIP) -> Self {
-        let meta = &object.metadata;
-        let shown = ExternalIpShown {
-            request: convert::external_ip(object),
-            status: object.status.clone().unwrap_or_default(),
-            finalizers: meta.finalizers.clone().unwrap_or_default(),
-            deleting: meta.deletion_timestamp.is_some(),
-        };
-        Self::new(meta, shown)
-    }
 }
 
 /// Boards by object.

@@ -26,6 +26,7 @@ use super::bindings::BindingShell;
 use super::boards::Boards;
 use super::certificate_book::CertificateBook;
 use super::consumers::{ConsumerKey, Consumers, key_of};
+use super::kinds::Kinds;
 use super::outbox::Outbox;
 use super::plan_book::PlanBook;
 use super::provisions::Provisions;
@@ -50,8 +51,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Kinds that have to be listed before anything is written, beside those that the planner waits for.
-const LISTED: usize = 9;
+/// Kinds that have to be listed before anything is written, beside those that the planner waits for and those in
+/// `kinds`.
+const LISTED: usize = 7;
 
 /// See the module.
 pub(super) struct State {
@@ -65,6 +67,7 @@ pub(super) struct State {
     certificates: CertificateBook,
     consumers: Consumers,
     boards: Boards,
+    kinds: Kinds,
     arrivals: Arrivals,
     /// When the statuses of load balancers were written, and since when they are behind.
     pace: Pace,
@@ -88,6 +91,7 @@ impl State {
             certificates: CertificateBook::default(),
             consumers: Consumers::default(),
             boards: Boards::default(),
+            kinds: Kinds::default(),
             arrivals: Arrivals::new(grace),
             pace: Pace::default(),
             listed: BTreeSet::new(),
@@ -105,7 +109,7 @@ impl State {
 
     /// Whether every kind has been listed once: before that nothing is written.
     pub(super) fn is_complete(&self) -> bool {
-        self.listed.len() == LISTED && self.planner.is_complete()
+        self.listed.len() == LISTED && self.kinds.are_listed() && self.planner.is_complete()
     }
 
     /// This process begins to lead: everything is enqueued once it is decided which holder has which address. Before
@@ -142,13 +146,12 @@ impl State {
             Target::Subject(Subject::Claim { key, .. }) => &key.namespace,
             Target::Subject(Subject::LoadBalancer { claim, .. }) => &claim.namespace,
             Target::Leaver(consumer, _) => &consumer.namespace,
-            Target::Claim(key) | Target::Consumer(_, key) | Target::ExternalIp(key) => {
+            Target::Claim(key) | Target::Consumer(_, key) | Target::Object(_, key) => {
                 &key.namespace
             }
             Target::Address(address) => {
                 return Lane::Namespace(self.addresses.namespace_of(*address));
             }
-            Target::Pool(_) => return Lane::Namespace("".into()),
             Target::Binding(lb)
             | Target::Cookies(lb)
             | Target::Certificates(lb)

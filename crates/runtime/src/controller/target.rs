@@ -1,5 +1,6 @@
 //! Targets: the objects that the leader reconciles, and what a look at one leads to. It decides nothing.
 
+use super::kinds::KindId;
 use super::writer::Write;
 use bowline_core::addresses::HolderRef;
 use bowline_core::binder::Subject;
@@ -34,10 +35,8 @@ pub(super) enum Target {
     Consumer(ConsumerKind, ObjectKey),
     /// The status of a LoadBalancer.
     LoadBalancer(Arc<str>),
-    /// The finalizers and the status of an ExternalIP.
-    ExternalIp(ObjectKey),
-    /// The finalizers and the status of an AddressPool.
-    Pool(Arc<str>),
+    /// The finalizers and the status of an object of one of the kinds in `kinds`.
+    Object(KindId, ObjectKey),
     /// Entries of dead agents in the Lease of a load balancer.
     Agents(Arc<str>),
     /// Recycling or deprovisioning a LoadBalancer after its claim is deleted.

@@ -1,8 +1,9 @@
 //! Objects as watches deliver them, made of JSON: what the tests of the controller have in common.
 
-use super::observed::{ClaimSeen, IngressSeen, LoadBalancerSeen, Observed, PoolSeen, ServiceSeen};
+use super::kinds::{KindSeen, ObjectSeen};
+use super::observed::{ClaimSeen, IngressSeen, LoadBalancerSeen, Observed, ServiceSeen};
 use crate::watch::Seen;
-use bowline_api::convert;
+use bowline_api::{AddressPool, convert};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -41,7 +42,8 @@ pub(super) fn class(object: Value) -> Observed {
 }
 
 pub(super) fn pool(object: Value) -> Observed {
-    Observed::Pool(Seen::Apply(PoolSeen::of(&read("AddressPool", object))))
+    let pool: AddressPool = read("AddressPool", object);
+    Observed::Object(KindSeen::AddressPool(Seen::Apply(ObjectSeen::of(&pool))))
 }
 
 pub(super) fn address(object: Value) -> Observed {
@@ -50,7 +52,8 @@ pub(super) fn address(object: Value) -> Observed {
 
 /// The end of the list of every kind.
 pub(super) fn listed() -> Vec<Observed> {
-    vec![
+    let kinds = KindSeen::done().into_iter().map(Observed::Object);
+    let others = [
         Observed::Service(Seen::<Box<ServiceSeen>>::Done),
         Observed::Ingress(Seen::<Box<IngressSeen>>::Done),
         Observed::IngressClass(Seen::Done),
@@ -62,10 +65,9 @@ pub(super) fn listed() -> Vec<Observed> {
         Observed::Certificates(Seen::Done),
         Observed::Cookies(Seen::Done),
         Observed::Lease(Seen::Done),
-        Observed::Pool(Seen::Done),
         Observed::Address(Seen::Done),
-        Observed::ExternalIp(Seen::Done),
         Observed::Node(Seen::Done),
         Observed::Class(Seen::Done),
-    ]
+    ];
+    others.into_iter().chain(kinds).collect()
 }

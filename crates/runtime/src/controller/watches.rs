@@ -1,15 +1,13 @@
 //! The watches of the controller: one for each kind, each object converted where it is read, all into one channel.
 
+use super::kinds::Kinds;
 use super::observed::{
     CertificatesSeen, ClaimSeen, CookiesSeen, IngressSeen, LeaseSeen, LoadBalancerSeen, Observed,
-    PlanSeen, PoolSeen, ServiceSeen,
+    PlanSeen, ServiceSeen,
 };
-use super::shown::{ExternalIpShown, Shown};
 use crate::roles::{Context, ControllerOptions};
 use crate::watch::{self, Seen, Selection};
 use bowline_api::address::Address;
-use bowline_api::address_pool::AddressPool;
-use bowline_api::external_ip::ExternalIP;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClass, Plan, convert, names};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -73,15 +71,10 @@ pub(super) fn follow(
     watches.ours("Lease", Selection::default(), |seen: Seen<Lease>| {
         Observed::Lease(seen.map(|it| LeaseSeen::of(&it)))
     });
-    watches.everywhere("AddressPool", |seen: Seen<AddressPool>| {
-        Observed::Pool(seen.map(|it| PoolSeen::of(&it)))
-    });
     watches.everywhere("Address", |seen: Seen<Address>| {
         Observed::Address(seen.map(|it| convert::record(&it)))
     });
-    watches.everywhere("ExternalIP", |seen: Seen<ExternalIP>| {
-        Observed::ExternalIp(seen.map(|it| Box::new(Shown::<ExternalIpShown>::of(&it))))
-    });
+    Kinds::follow(&mut watches);
     if options.local_ports.is_none() {
         let ours = Selection::labels(names::LABEL_LOAD_BALANCER.to_owned());
         watches.start(Api::all(client.clone()), "Deployment", ours, |seen: Seen<Deployment>| {
@@ -101,7 +94,8 @@ fn served_by(meta: &ObjectMeta) -> Arc<str> {
     owner.map_or("", |it| it.name.as_str()).into()
 }
 
-struct Watches<'a> {
+/// The watches that are started.
+pub(super) struct Watches<'a> {
     client: &'a Client,
     context: &'a Context,
     listener: &'a mpsc::Sender<Observed>,
@@ -111,7 +105,7 @@ struct Watches<'a> {
 
 impl Watches<'_> {
     /// Follows a kind in the whole cluster.
-    fn everywhere<K>(&mut self, what: &'static str, read: fn(Seen<K>) -> Observed)
+    pub(super) fn everywhere<K>(&mut self, what: &'static str, read: fn(Seen<K>) -> Observed)
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     {

@@ -48,8 +48,7 @@ impl Class {
             | Target::Plans(_) => Self::Record,
             Target::Consumer(..)
             | Target::LoadBalancer(_)
-            | Target::ExternalIp(_)
-            | Target::Pool(_)
+            | Target::Object(..)
             | Target::Agents(_) => Self::Tell,
             Target::Job(_) | Target::Provision(_) => Self::Long,
         }

@@ -7,11 +7,10 @@ pub(super) mod provisions;
 mod addresses;
 
 use super::certificates::{CertificatesWrite, Fetched};
+use super::kinds::{Amend, KindId, KindShown, Kinds};
 use super::observed::CookiesSeen;
 use super::plans::PlanWrite;
-use super::shown::{
-    ClaimShown, CookiesShown, ExternalIpShown, LoadBalancerShown, PoolShown, ServiceShown, Shown,
-};
+use super::shown::{ClaimShown, CookiesShown, LoadBalancerShown, ServiceShown, Shown};
 use crate::lease;
 use crate::patience::answer;
 use crate::random;
@@ -51,10 +50,8 @@ pub(super) enum Write {
     Address(bowline_core::addresses::Write),
     /// Whether a holder of an address exists.
     Confirm(HolderRef),
-    /// The status or the finalizers of an AddressPool.
-    Pool(Arc<str>, Amend),
-    /// The status or the finalizers of an ExternalIP.
-    ExternalIp(ObjectKey, Amend),
+    /// The status or the finalizers of an object of one of the kinds in `kinds`, under this version.
+    Object(KindId, ObjectKey, Option<String>, Amend),
     /// A LoadBalancer, as the binder says.
     Binding(binder::Id, Arc<str>, Step),
     /// The seats on a LoadBalancer.
@@ -88,15 +85,6 @@ pub(super) struct CookiesWrite {
     pub(super) anew: bool,
 }
 
-/// A patch of an AddressPool or an ExternalIP.
-#[derive(Debug)]
-pub(super) enum Amend {
-    /// Of its finalizers.
-    Finalizers(Value),
-    /// Of its status.
-    Status(Value),
-}
-
 /// What a write led to.
 #[derive(Debug)]
 pub(super) enum Written {
@@ -112,10 +100,8 @@ pub(super) enum Written {
     Address(WriteId, bowline_core::addresses::Written),
     /// Whether a holder exists.
     Confirmed(HolderRef, bool),
-    /// An AddressPool is so now.
-    Pool(Box<Shown<PoolShown>>),
-    /// An ExternalIP is so now.
-    ExternalIp(Box<Shown<ExternalIpShown>>),
+    /// An object of one of the kinds in `kinds` is so now.
+    Object(KindShown),
     /// How a write for the binder ended.
     Binding(binder::Id, Answer),
     /// How a write of seats ended.
@@ -216,8 +202,11 @@ impl Writer {
                 let exists = self.exists(&holder).await?;
                 Ok(Written::Confirmed(holder, exists))
             }
-            Write::Pool(name, write) => self.pool(&name, write).await,
-            Write::ExternalIp(key, write) => self.external_ip(&key, write).await,
+            Write::Object(kind, key, version, patch) => {
+                let client = self.client.clone();
+                let after = Kinds::amend(client, kind, &key, version.as_deref(), patch).await?;
+                Ok(Written::Object(after))
+            }
             Write::Binding(id, name, step) => {
                 Ok(Written::Binding(id, self.step(&name, step).await))
             }

@@ -15,6 +15,7 @@ use super::State;
 use crate::controller::addresses::{consumer_of, kind_of};
 use crate::controller::bindings;
 use crate::controller::consumers::{ConsumerKey, Moved, key, key_of, problems};
+use crate::controller::kinds::{KindId, address_pool};
 use crate::controller::target::Target;
 use bowline_core::addresses::{self, AddressRequest, Decision, HolderRef};
 use bowline_core::arrivals::{self, Moving};
@@ -139,7 +140,7 @@ impl State {
             match kind_of(holder.kind) {
                 Some(ConsumerKind::LoadBalancer) => self.grant_load_balancer(holder, grant),
                 Some(kind) => self.grant(kind, holder.key, grant),
-                None => self.outbox.enqueue(Target::ExternalIp(holder.key)),
+                None => self.outbox.enqueue(Target::Object(KindId::ExternalIP, holder.key)),
             }
         }
         for notice in notices {
@@ -148,8 +149,10 @@ impl State {
             }
         }
         for (name, report) in pools {
-            let shown = self.boards.pools.get(&name);
-            self.addresses.report_pool(name, report, shown, &mut self.outbox);
+            let key = ObjectKey::new("", Arc::clone(&name));
+            let shown = self.kinds.address_pools.get(&key);
+            address_pool::report(&mut self.addresses, &name, report, shown, &mut self.outbox);
+            self.outbox.enqueue(Target::Object(KindId::AddressPool, key));
         }
     }
 
@@ -290,8 +293,7 @@ impl State {
         let consumer = |kind| move |key: &ObjectKey| Target::Consumer(kind, key.clone());
         outbox.enqueue_all(boards.services.keys().map(consumer(ConsumerKind::Service)));
         outbox.enqueue_all(boards.ingresses.keys().map(consumer(ConsumerKind::Ingress)));
-        outbox.enqueue_all(boards.pools.keys().cloned().map(Target::Pool));
-        outbox.enqueue_all(boards.external_ips.keys().cloned().map(Target::ExternalIp));
+        outbox.enqueue_all(self.kinds.targets());
         outbox.enqueue_all(boards.claims.keys().cloned().map(Target::Claim));
         let load_balancers: BTreeSet<_> = boards
             .load_balancers

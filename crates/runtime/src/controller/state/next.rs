@@ -5,6 +5,7 @@
 use super::State;
 use crate::controller::certificates::{self, Certificates, Needed};
 use crate::controller::consumers::{key, key_of};
+use crate::controller::kinds::Parts;
 use crate::controller::plans::Plans;
 use crate::controller::target::{Next, Target, Tried};
 use crate::controller::writer::{CookiesWrite, Write};
@@ -44,13 +45,10 @@ impl State {
             Target::Job(lb) => self.next_job(lb, now),
             Target::Provision(lb) => self.next_provision(lb, now),
             Target::Address(address) => self.addresses.next_address(*address),
-            Target::Pool(name) => {
-                self.addresses.next_pool(name, self.boards.pools.get(name), clock)
-            }
             Target::Agents(lb) => self.next_agents(lb, now),
-            Target::ExternalIp(key) => {
-                let shown = self.boards.external_ips.get(key);
-                self.addresses.next_external_ip(key, shown, clock)
+            Target::Object(kind, key) => {
+                let parts = &mut Parts { addresses: &mut self.addresses };
+                self.kinds.next(*kind, key, parts, clock)
             }
             Target::Cookies(lb) => self.next_cookies(lb),
             Target::Certificates(lb) => self.next_certificates(lb, now),

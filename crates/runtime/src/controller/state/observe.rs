@@ -6,10 +6,9 @@ mod load_balancers;
 mod plans;
 
 use super::State;
-use crate::controller::observed::{
-    ClaimSeen, CookiesSeen, IngressSeen, Observed, PoolSeen, ServiceSeen,
-};
-use crate::controller::shown::{ClaimShown, ExternalIpShown, Shown};
+use crate::controller::kinds::Parts;
+use crate::controller::observed::{ClaimSeen, CookiesSeen, IngressSeen, Observed, ServiceSeen};
+use crate::controller::shown::{ClaimShown, Shown};
 use crate::controller::target::Target;
 use crate::watch::Seen;
 use bowline_api::LoadBalancerClassSpec;
@@ -49,9 +48,11 @@ impl State {
                 let news = self.agents.observe(seen, now);
                 news.iter().for_each(|news| self.agents_changed(news));
             }
-            Observed::Pool(seen) => self.observe_pool(seen),
             Observed::Address(seen) => self.observe_address(seen),
-            Observed::ExternalIp(seen) => self.observe_external_ip(seen),
+            Observed::Object(seen) => {
+                let parts = &mut Parts { addresses: &mut self.addresses };
+                self.kinds.observe(seen, parts, &mut self.outbox);
+            }
             Observed::Node(seen) => self.observe_node(seen),
             Observed::Proxies(Seen::Apply(lb) | Seen::Delete(lb)) => {
                 self.provisions.touch(&lb, &mut self.outbox);
@@ -220,22 +221,6 @@ impl State {
         }
     }
 
-    fn observe_pool(&mut self, seen: Seen<PoolSeen>) {
-        match &seen {
-            Seen::Begin => self.boards.pools.begin(),
-            Seen::Apply(PoolSeen { pool, shown }) => {
-                self.boards.pools.put(Arc::clone(&pool.name), shown.clone());
-                self.outbox.enqueue(Target::Pool(Arc::clone(&pool.name)));
-            }
-            Seen::Delete(PoolSeen { pool, .. }) => self.boards.pools.remove(&pool.name),
-            Seen::Done => {
-                self.boards.pools.done();
-                self.listed.insert("AddressPool");
-            }
-        }
-        self.addresses.observe_pool(seen);
-    }
-
     fn observe_address(&mut self, seen: Seen<Option<Record>>) {
         if matches!(seen, Seen::Done) {
             self.listed.insert("Address");
@@ -248,35 +233,5 @@ impl State {
             self.listed.insert("Node");
         }
         self.addresses.observe_node(seen);
-    }
-
-    fn observe_external_ip(&mut self, seen: Seen<Box<Shown<ExternalIpShown>>>) {
-        match seen {
-            Seen::Begin => {
-                self.boards.external_ips.begin();
-                self.addresses.observe_external_ip(Seen::Begin);
-            }
-            Seen::Apply(shown) => self.put_external_ip(*shown),
-            Seen::Delete(shown) => {
-                self.boards.external_ips.remove(&shown.status.request.holder.key);
-                self.addresses.observe_external_ip(Seen::Delete(shown.status.request));
-            }
-            Seen::Done => {
-                self.boards.external_ips.done();
-                self.addresses.observe_external_ip(Seen::Done);
-                self.listed.insert("ExternalIP");
-            }
-        }
-    }
-
-    /// The watch, or the answer to a write, shows an ExternalIP. The watch may be behind the answer: then the newer
-    /// one is told again, or the end of a relist would mean that it is deleted.
-    pub(super) fn put_external_ip(&mut self, shown: Shown<ExternalIpShown>) {
-        let key = shown.status.request.holder.key.clone();
-        self.boards.external_ips.put(key.clone(), shown);
-        if let Some(known) = self.boards.external_ips.get(&key) {
-            self.addresses.observe_external_ip(Seen::Apply(known.status.request.clone()));
-        }
-        self.outbox.enqueue(Target::ExternalIp(key));
     }
 }

@@ -1,6 +1,7 @@
 //! The answers to writes: each goes to the part that wanted the write, and enqueues what waits for it.
 
 use super::State;
+use crate::controller::kinds::Parts;
 use crate::controller::plans::PlanWrite;
 use crate::controller::target::{Target, Tried};
 use crate::controller::writer::bindings::{Answer, Found};
@@ -97,11 +98,10 @@ impl State {
                 self.addresses.wrote(*address, id, result);
             }
             (_, Written::Confirmed(holder, exists)) => self.addresses.confirmed(holder, exists),
-            (Target::Pool(name), Written::Pool(shown)) => {
-                self.boards.pools.put(Arc::clone(name), *shown);
-                self.outbox.enqueue(target.clone());
+            (Target::Object(..), Written::Object(shown)) => {
+                let parts = &mut Parts { addresses: &mut self.addresses };
+                self.kinds.put(shown, parts, &mut self.outbox);
             }
-            (Target::ExternalIp(_), Written::ExternalIp(after)) => self.put_external_ip(*after),
             (Target::Agents(lb), Written::Agents(removed)) => {
                 if let Some(news) = self.agents.removed(lb, &removed) {
                     self.agents_changed(&news);
@@ -221,8 +221,7 @@ impl State {
             Target::Certificates(lb) => {
                 self.certificates.get(lb).and_then(|it| it.version(&tried.name))
             }
-            Target::Pool(name) => boards.pools.get(name).map(|shown| &*shown.version),
-            Target::ExternalIp(key) => boards.external_ips.get(key).map(|shown| &*shown.version),
+            Target::Object(kind, key) => self.kinds.version(*kind, key),
             Target::Claim(key) => boards.claims.get(key).map(|shown| &*shown.version),
             Target::Cookies(lb) => boards.cookies.get(lb).map(|shown| &*shown.version),
             Target::Address(_)

@@ -1,22 +1,16 @@
-//! Carries out what the address machine says: writes of Address objects, reads of their holders, and what
-//! an AddressPool or an ExternalIP is told. Each write is exclusive or under a version; what is there after a conflict is
+//! Carries out what the address machine says: writes of Address objects and reads of their holders. Each write is exclusive or under a version; what is there after a conflict is
 //! read and reported, never overruled.
 
-use super::super::shown::{ExternalIpShown, PoolShown, Shown};
-use super::{Amend, Failure, Writer, Written, params, patch_params};
+use super::{Writer, Written, params};
 use crate::patience::answer;
 use bowline_api::address::{Address, address_name};
-use bowline_api::address_pool::AddressPool;
 use bowline_api::external_ip::ExternalIP;
 use bowline_api::{LoadBalancer, convert};
 use bowline_core::addresses::{self, Content, HolderKind, HolderRef, Op};
-use bowline_core::key::ObjectKey;
 use bowline_core::objects::Version;
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{Api, DeleteParams, Patch, Preconditions};
-use kube::{Error, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
-use std::fmt::Debug;
+use kube::api::{Api, DeleteParams, Preconditions};
+use kube::{Error, ResourceExt as _};
 use std::net::IpAddr;
 
 impl Writer {
@@ -118,26 +112,6 @@ impl Writer {
         };
         Ok(uid.as_deref() == Some(&*holder.uid))
     }
-
-    pub(in crate::controller) async fn pool(
-        &self,
-        name: &str,
-        write: Amend,
-    ) -> Result<Written, Failure> {
-        let api: Api<AddressPool> = Api::all(self.client.clone());
-        let after = amend(&api, name, write).await?;
-        Ok(Written::Pool(Box::new(Shown::<PoolShown>::of(&after))))
-    }
-
-    pub(in crate::controller) async fn external_ip(
-        &self,
-        key: &ObjectKey,
-        write: Amend,
-    ) -> Result<Written, Failure> {
-        let api: Api<ExternalIP> = Api::namespaced(self.client.clone(), &key.namespace);
-        let after = amend(&api, &key.name, write).await?;
-        Ok(Written::ExternalIp(Box::new(Shown::<ExternalIpShown>::of(&after))))
-    }
 }
 
 /// Whether a server has all that it was sent. One with an older definition of the kind drops what that
@@ -145,20 +119,6 @@ impl Writer {
 fn is_kept(sent: &Address, after: &Address) -> bool {
     let said = |it| convert::record(it).map(|it| (it.content.pool, it.content.holders));
     said(sent) == said(after)
-}
-
-async fn amend<K>(api: &Api<K>, name: &str, write: Amend) -> Result<K, Error>
-where
-    K: Resource + Clone + DeserializeOwned + Debug,
-{
-    match write {
-        Amend::Finalizers(patch) => {
-            answer(api.patch(name, &patch_params(), &Patch::Merge(&patch))).await
-        }
-        Amend::Status(patch) => {
-            answer(api.patch_status(name, &patch_params(), &Patch::Merge(&patch))).await
-        }
-    }
 }
 
 fn failed(address: IpAddr, error: &Error) -> addresses::Written {
@@ -170,6 +130,7 @@ fn failed(address: IpAddr, error: &Error) -> addresses::Written {
 mod tests {
     use super::*;
     use bowline_core::addresses::{AddressState, Holder};
+    use bowline_core::key::ObjectKey;
     use serde_json::{Value, json};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::controller::consumers::problems;
-use crate::controller::shown::ExternalIpShown;
+use crate::controller::kinds::{KindId, KindSeen, KindShown, ObjectSeen, StatusKind};
+use crate::controller::writer;
 use bowline_api::external_ip::ExternalIP;
 use bowline_core::addresses::Written;
 use bowline_core::announce::Severity;
@@ -50,7 +51,7 @@ fn address(name: &str) -> Observed {
 }
 
 /// An ExternalIP that may have addresses, at this version.
-fn external_ip(version: &str) -> Box<Shown<ExternalIpShown>> {
+fn external_ip(version: &str) -> Box<ObjectSeen<<ExternalIP as StatusKind>::Shown>> {
     let object = json!({
         "metadata": {
             "name": "game-0", "namespace": "shop", "uid": "u", "resourceVersion": version,
@@ -59,7 +60,7 @@ fn external_ip(version: &str) -> Box<Shown<ExternalIpShown>> {
         "spec": {"serviceName": "game", "podName": "game-0", "addressPool": "public"},
     });
     let object: ExternalIP = testing::read("ExternalIP", object);
-    Box::new(Shown::<ExternalIpShown>::of(&object))
+    ObjectSeen::of(&object)
 }
 
 /// A state that has observed this, and that there is no more.
@@ -253,17 +254,21 @@ fn what_was_said_of_a_name_stays_until_a_new_leader_has_looked_it_up() {
 
 #[test]
 fn a_list_that_is_behind_a_write_takes_nothing_from_an_external_ip() {
-    let seen = |version| Observed::ExternalIp(Seen::Apply(external_ip(version)));
+    let observed_as = |seen| Observed::Object(KindSeen::ExternalIP(seen));
+    let seen = |version| observed_as(Seen::Apply(external_ip(version)));
     let (mut state, now) = observed([pool("192.0.2.0/24"), seen("1")], true);
-    let holder = external_ip("1").status.request.holder;
+    let holder = external_ip("1").shown.status.request.holder;
     let address = write_address(&mut state, "2").unwrap();
     state.decide(now);
     assert_eq!(state.addresses.recorded(&holder), [address]);
     // The answer to a write of its status.
-    state.put_external_ip(*external_ip("3"));
-    state.observe(Observed::ExternalIp(Seen::Begin), now);
+    let holder_key = ObjectKey::new("shop", "game-0");
+    let target = Target::Object(KindId::ExternalIP, holder_key);
+    let written = writer::Written::Object(KindShown::ExternalIP(external_ip("3")));
+    state.wrote(&target, written, now);
+    state.observe(observed_as(Seen::Begin), now);
     state.observe(seen("1"), now);
-    state.observe(Observed::ExternalIp(Seen::Done), now);
+    state.observe(observed_as(Seen::Done), now);
     state.decide(now);
     assert_eq!(state.addresses.recorded(&holder), [address]);
     assert_eq!(state.addresses.writes().count(), 0);
