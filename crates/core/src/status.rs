@@ -64,7 +64,7 @@ pub struct ConsumerStatus {
 
 /// What a consumer's status says now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written<'a> {
+pub struct Before<'a> {
     /// Where it says that the consumer is reached.
     pub points: &'a [Point],
     /// Whether its condition says that it is in force.
@@ -217,7 +217,7 @@ impl Reached {
 pub fn consumer<'n>(
     outcome: &Outcome,
     progress: &Progress,
-    written: Written<'_>,
+    written: Before<'_>,
     names: impl Fn(&str) -> &'n [Arc<str>],
 ) -> ConsumerStatus {
     let (load_balancer, reached) = match &outcome.state {

@@ -17,9 +17,12 @@ mod tests;
 pub use room::{Place, Room};
 pub use turns::Turns;
 
-use crate::key::ObjectKey;
+use crate::key::{ConsumerRef, ObjectKey};
 use crate::objects::Timestamp;
+use crate::outcome::{Problem, Reason};
+use crate::plan::Host;
 use crate::quota::{Full, Quota, Taken};
+use crate::update::{Extent, Refusal};
 use room::Rooms;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -73,6 +76,18 @@ pub enum Withheld {
     CommonFull(Arc<str>),
     /// There is no room at all.
     Full,
+}
+
+impl Withheld {
+    /// What the Ingress with this certificate is told.
+    pub fn refusal(&self, ingress: &ConsumerRef, host: &Host, lb: &str) -> Refusal {
+        let message = format!(
+            "the certificate of {host} is not handed to load balancer {lb}: {self}; \
+             handshakes for it fail, or go on with the one before"
+        );
+        let problem = Problem::new(Reason::TooManyCertificates, message);
+        Refusal { consumer: ingress.clone(), problem, extent: Extent::Part }
+    }
 }
 
 impl fmt::Display for Withheld {

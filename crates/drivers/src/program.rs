@@ -7,7 +7,7 @@
 //!         ◀── reports ──    │
 //!                           └── Common: files and their check, addresses, the process and when it comes again
 //!                                 ├── Search: who is refused, found a check at a time between updates
-//!                                 └── Pace: when a reload may be, and which old processes end
+//!                                 └── ReloadPace: when a reload may be, and which old processes end
 //! ```
 
 pub(crate) mod causes;

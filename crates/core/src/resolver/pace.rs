@@ -12,11 +12,11 @@ const MOST: usize = 2_000;
 
 /// The members of each namespace that this update changes so far.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct MemberPace {
     changed: BTreeMap<Arc<str>, usize>,
 }
 
-impl Pace {
+impl MemberPace {
     /// Whether another pool of this namespace is to wait for the next update.
     pub(super) fn is_up(&self, namespace: &str) -> bool {
         self.changed.get(namespace).is_some_and(|changed| *changed >= MOST)

@@ -4,7 +4,7 @@ use super::endpoints::Endpoints;
 use super::guard::Guard;
 use super::members;
 use super::nodes::Nodes;
-use super::pace::Pace;
+use super::pace::MemberPace;
 use super::pieces::Pieces;
 use super::rooms::Rooms;
 use super::shards::Part;
@@ -142,7 +142,7 @@ impl Pools {
         }
         let (resolved, before) = (FxHashMap::default(), BTreeMap::new());
         let mut making = Making { endpoints, nodes, guard, listeners, resolved, before };
-        let (mut visited, mut pace) = (0, Pace::default());
+        let (mut visited, mut pace) = (0, MemberPace::default());
         // What waits since the last update comes first.
         let rest = self.behind.take().map_or_else(BTreeSet::new, |first| dirty.split_off(&first));
         for name in rest.into_iter().chain(dirty) {

@@ -28,7 +28,7 @@ fn at(address: &str) -> Point {
 }
 
 /// Where no load balancer has a name.
-fn told(outcome: &Outcome, progress: &Progress, written: Written<'_>) -> ConsumerStatus {
+fn told(outcome: &Outcome, progress: &Progress, written: Before<'_>) -> ConsumerStatus {
     consumer(outcome, progress, written, |_| &[])
 }
 
@@ -56,9 +56,9 @@ fn behind() -> Progress {
 #[test]
 fn an_address_is_shown_only_once_it_is_served() {
     let outcome = planned(&["192.0.2.1"]);
-    let status = told(&outcome, &behind(), Written::default());
+    let status = told(&outcome, &behind(), Before::default());
     assert_eq!((status.points, status.programmed.holds), (vec![], false));
-    let status = told(&outcome, &applied(), Written::default());
+    let status = told(&outcome, &applied(), Before::default());
     let expected = ConsumerStatus { points: vec![at("192.0.2.1")], programmed: serves() };
     assert_eq!(status, expected);
 }
@@ -66,7 +66,7 @@ fn an_address_is_shown_only_once_it_is_served() {
 #[test]
 fn a_change_on_its_way_takes_nothing_back_but_what_is_no_longer_planned() {
     let shown = [at("192.0.2.1"), at("192.0.2.2")];
-    let written = Written { points: &shown, programmed: true };
+    let written = Before { points: &shown, programmed: true };
     let same = told(&planned(&["192.0.2.1", "192.0.2.2"]), &behind(), written);
     assert_eq!(
         same,
@@ -83,7 +83,7 @@ fn an_address_that_drains_is_shown_until_its_successor_is_served() {
     let outcome = moved(&["192.0.2.2"], &["192.0.2.1"]);
     let shown = |progress: &Progress, written: &[&Point]| {
         let written = &written.iter().copied().cloned().collect::<Vec<_>>();
-        let status = told(&outcome, progress, Written { points: written, programmed: true });
+        let status = told(&outcome, progress, Before { points: written, programmed: true });
         (status.points, status.programmed.holds)
     };
     let silent = Progress::Waiting(Waiting::Agent(Pending::AgentSilent));
@@ -109,10 +109,10 @@ fn who_is_refused_has_no_address_and_is_told_why() {
             message: "shop/old has 192.0.2.1:80/TCP".into(),
         },
     };
-    assert_eq!(told(&outcome, &applied(), Written::default()), refused);
+    assert_eq!(told(&outcome, &applied(), Before::default()), refused);
     let refusal = Refusal { consumer: web(), problem, extent: Extent::All };
     let by_agent = Progress::Applied(Undone::of([&refusal], []));
-    assert_eq!(told(&planned(&["192.0.2.1"]), &by_agent, Written::default()), refused);
+    assert_eq!(told(&planned(&["192.0.2.1"]), &by_agent, Before::default()), refused);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn an_address_stays_while_one_listener_at_it_is_open() {
     let shut: Vec<_> = all.map(|key| refusal(Extent::Listener(key), "no")).into();
     let status = |refusals: &[Refusal]| {
         let status =
-            told(&outcome, &Progress::Applied(Undone::of(refusals, all)), Written::default());
+            told(&outcome, &Progress::Applied(Undone::of(refusals, all)), Before::default());
         let addresses: Vec<_> = status.points.iter().map(ToString::to_string).collect();
         (addresses, status.programmed.holds, status.programmed.message.to_string())
     };
@@ -142,7 +142,7 @@ fn an_address_stays_while_one_listener_at_it_is_open() {
 fn a_part_that_is_not_done_takes_no_address() {
     let part = refusal(Extent::Part, "the certificate of a.example has not come");
     let undone = Undone::of([&part], [listener("192.0.2.1", 80)]);
-    let status = told(&planned(&["192.0.2.1"]), &Progress::Applied(undone), Written::default());
+    let status = told(&planned(&["192.0.2.1"]), &Progress::Applied(undone), Before::default());
     let message = "load balancer edge serves it; the certificate of a.example has not come";
     let programmed = Condition { message: message.into(), ..serves() };
     assert_eq!(status, ConsumerStatus { points: vec![at("192.0.2.1")], programmed });
@@ -154,10 +154,10 @@ fn who_is_not_named_waits_while_an_agent_cannot_name_all_that_it_refused() {
     let waits = progress(Some(&verdict), 1, Undone::default(), 7);
     assert_eq!(waits, Progress::Waiting(Waiting::Unlisted(7)));
     let outcome = planned(&["192.0.2.1"]);
-    let status = told(&outcome, &waits, Written::default());
+    let status = told(&outcome, &waits, Before::default());
     assert_eq!((status.points, status.programmed.holds), (vec![], false));
     let points = vec![at("192.0.2.1")];
-    let written = Written { points: &points, programmed: true };
+    let written = Before { points: &points, programmed: true };
     let status = told(&outcome, &waits, written);
     assert_eq!((status.points, status.programmed), (points, serves()));
     let undone = Undone::of([&refusal(Extent::All, "no")], []);
@@ -275,7 +275,7 @@ fn an_address_that_drains_stays_while_its_successor_cannot_be_opened() {
     };
     let shown = |progress: &Progress, written: &[IpAddr]| {
         let points = Point::all(written, &[]);
-        let status = told(&outcome, progress, Written { points: &points, programmed: true });
+        let status = told(&outcome, progress, Before { points: &points, programmed: true });
         let all = in_force(progress, &[new], &[old], written);
         let points: Vec<_> = status.points.iter().map(Point::listener).collect();
         assert_eq!(points, all, "so it is for a load balancer");
@@ -301,7 +301,7 @@ fn who_moves_shows_the_name_that_serves_it_until_it_is_served_by_the_other() {
         *before = vec![Origin { load_balancer: "old".into(), addresses: addresses.clone() }];
     }
     let shown = |progress: &Progress, shown: &[Point]| {
-        let written = Written { points: shown, programmed: true };
+        let written = Before { points: shown, programmed: true };
         let status = consumer(&outcome, progress, written, names);
         (status.points, status.programmed.holds)
     };

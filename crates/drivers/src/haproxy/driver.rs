@@ -1,7 +1,7 @@
 //! How HAProxy is driven: what the agent may choose, what is counted, and how it begins.
 
 use super::version::{self, Version};
-use super::work::Proxy;
+use super::work::HaproxyProcess;
 use crate::Error;
 use crate::program::common::{Common, Setup};
 use crate::program::pace::Limits;
@@ -84,5 +84,5 @@ pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error
     };
     let common = Common::open(setup, counters.program)?;
     let version = Version::read(found);
-    Ok(Driven::begin(common, Proxy::new(options, version, counters.commands)))
+    Ok(Driven::begin(common, HaproxyProcess::new(options, version, counters.commands)))
 }

@@ -4,13 +4,15 @@
 
 pub use crate::program::text::BadText;
 use crate::program::text::check;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+/// HAProxy, as the program that reads words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Haproxy {}
+
 /// A piece of text that HAProxy reads as one word, whatever was put into it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Word(Box<str>);
+pub type Word = crate::program::text::Word<Haproxy>;
 
 /// The longest name of a section.
 const NAME: usize = 700;
@@ -27,24 +29,24 @@ impl Word {
             return Err(BadText::Character);
         }
         check(name, NAME, |byte| plain(byte) || byte == b'/')?;
-        Ok(Self(name.replace('/', ":").into()))
+        Ok(Self::checked(name.replace('/', ":")))
     }
 
     /// The name of the pool that a section was named for.
     pub(super) fn pool_name(&self) -> String {
-        self.0.replace(':', "/")
+        self.as_str().replace(':', "/")
     }
 
     /// A name made of letters, digits, `-`, `_` and `.`.
     pub fn name(name: &str) -> Result<Self, BadText> {
         check(name, NAME, plain)?;
-        Ok(Self(name.into()))
+        Ok(Self::checked(name))
     }
 
     /// The name of a section of ours, where addresses bring colons along.
     pub(super) fn section(name: &str) -> Result<Self, BadText> {
         check(name, NAME, |byte| plain(byte) || byte == b':')?;
-        Ok(Self(name.into()))
+        Ok(Self::checked(name))
     }
 
     /// A value that a condition compares with: quoted, and not the brace that ends the condition.
@@ -61,13 +63,13 @@ impl Word {
         if key.starts_with('#') {
             return Err(BadText::Character);
         }
-        Ok(Self(key.into()))
+        Ok(Self::checked(key))
     }
 
     /// Any printable text, in quotation marks between which HAProxy reads nothing but text.
     pub fn quoted(text: &str) -> Result<Self, BadText> {
         check(text, EXPRESSION, |byte| byte.is_ascii_graphic() || byte == b' ')?;
-        Ok(Self(format!("'{}'", text.replace('\'', r"'\''")).into()))
+        Ok(Self::checked(format!("'{}'", text.replace('\'', r"'\''"))))
     }
 
     /// A path of this machine, which an administrator chose.
@@ -80,24 +82,9 @@ impl Word {
         Self::quoted(&text.replace('%', "%%"))
     }
 
-    /// An address and port.
-    pub fn socket(address: SocketAddr) -> Self {
-        Self(address.to_string().into())
-    }
-
     /// An address and port as part of a name, where brackets cannot stand.
     pub fn named(address: SocketAddr) -> Self {
-        Self(format!("{}:{}", address.ip(), address.port()).into())
-    }
-
-    /// An address range.
-    pub fn range(range: &ipnet::IpNet) -> Self {
-        Self(range.to_string().into())
-    }
-
-    /// Its text.
-    pub fn as_str(&self) -> &str {
-        &self.0
+        Self::checked(format!("{}:{}", address.ip(), address.port()))
     }
 }
 
@@ -109,12 +96,6 @@ pub(super) fn unnamed(name: &str) -> Option<SocketAddr> {
 
 fn plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
-}
-
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 #[cfg(test)]

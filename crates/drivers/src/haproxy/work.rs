@@ -44,7 +44,7 @@ const DRAIN: Duration = Duration::from_secs(30);
 /// How long a master may be away while it reloads.
 const MASTER: Duration = Duration::from_secs(3);
 
-type Common = crate::program::common::Common<Proxy>;
+type Common = crate::program::common::Common<HaproxyProcess>;
 
 /// What HAProxy loaded last.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ struct Loaded {
 
 /// What is known of HAProxy.
 #[derive(Debug)]
-pub(super) struct Proxy {
+pub(super) struct HaproxyProcess {
     options: Options,
     settings: Settings,
     commands: Counter,
@@ -89,7 +89,7 @@ pub(super) struct Proxy {
     sweep_at: Instant,
 }
 
-impl Proxy {
+impl HaproxyProcess {
     pub(super) fn new(options: Options, version: Version, commands: Counter) -> Self {
         let now = Instant::now();
         Self {
@@ -221,7 +221,7 @@ impl Proxy {
     }
 }
 
-impl Program for Proxy {
+impl Program for HaproxyProcess {
     const NAME: &'static str = "HAProxy";
     const CONFIG: &'static str = CONFIG;
     const CHECK: &'static [&'static str] = &["-c", "-f"];

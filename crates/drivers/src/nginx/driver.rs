@@ -3,7 +3,7 @@
 use super::log;
 use super::render::{Settings, Stream};
 use super::version;
-use super::work::Proxy;
+use super::work::NginxProcess;
 use crate::Error;
 use crate::program::common::{Common, Setup};
 use crate::program::pace::{Limits, SHORT};
@@ -84,5 +84,5 @@ pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error
         shutdown_seconds: options.shutdown_timeout.as_secs(),
         files: process::files(),
     };
-    Ok(Driven::begin(common, Proxy::new(settings)))
+    Ok(Driven::begin(common, NginxProcess::new(settings)))
 }

@@ -4,13 +4,14 @@
 
 pub use crate::program::text::BadText;
 use crate::program::text::check;
-use std::fmt;
-use std::net::SocketAddr;
 use std::path::Path;
 
+/// nginx, as the program that reads words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Nginx {}
+
 /// A piece of text that nginx reads as one word, whatever was put into it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Word(Box<str>);
+pub type Word = crate::program::text::Word<Nginx>;
 
 /// The longest name of an upstream.
 const NAME: usize = 700;
@@ -32,7 +33,7 @@ impl Word {
         }
         // nginx compares names of upstreams without case.
         check(name, NAME, |byte| lower(byte) || byte == b'/')?;
-        Ok(Self(name.replace('/', "_").into()))
+        Ok(Self::checked(name.replace('/', "_")))
     }
 
     /// The name of a host: of letters, digits, `-` and `.`. With a dot at its beginning it would be more than
@@ -42,12 +43,12 @@ impl Word {
         if name.split('.').any(str::is_empty) {
             return Err(BadText::Character);
         }
-        Ok(Self(name.into()))
+        Ok(Self::checked(name))
     }
 
     /// An expression of this kind for the names that are one label below a domain.
     pub fn below(kind: &str, domain: &str) -> Result<Self, BadText> {
-        let domain = Self::host(domain)?.0.replace('.', r"\.");
+        let domain = Self::host(domain)?.as_str().replace('.', r"\.");
         Self::quoted(&format!(r"{kind}^[^.]+\.{domain}$"))
     }
 
@@ -63,7 +64,7 @@ impl Word {
     pub fn quoted(text: &str) -> Result<Self, BadText> {
         check(text, LONGEST, |byte| byte.is_ascii_graphic() || byte == b' ')?;
         let text = format!("\"{}\"", text.replace('\\', r"\\").replace('"', "\\\""));
-        if text.len() > LONGEST { Err(BadText::TooLong) } else { Ok(Self(text.into())) }
+        if text.len() > LONGEST { Err(BadText::TooLong) } else { Ok(Self::checked(text)) }
     }
 
     /// Part of a text in which nginx replaces variables: without quotation marks around it, for a place between
@@ -71,7 +72,7 @@ impl Word {
     pub fn literal(text: &str) -> Result<Self, BadText> {
         check(text, LONGEST, |byte| byte.is_ascii_graphic())?;
         let text = text.replace('\\', r"\\").replace('"', "\\\"").replace('$', DOLLAR);
-        if text.len() > LONGEST { Err(BadText::TooLong) } else { Ok(Self(text.into())) }
+        if text.len() > LONGEST { Err(BadText::TooLong) } else { Ok(Self::checked(text)) }
     }
 
     /// A host as it stands in a URL, also an address.
@@ -79,7 +80,7 @@ impl Word {
         check(host, HOST, |byte| {
             byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'[' | b']')
         })?;
-        Ok(Self(host.into()))
+        Ok(Self::checked(host))
     }
 
     /// A path of this machine, which an administrator chose, with this before it. Variables are not known
@@ -87,21 +88,6 @@ impl Word {
     pub fn path(before: &str, path: &Path) -> Result<Self, BadText> {
         let path = path.to_str().filter(|path| !path.contains('$')).ok_or(BadText::Character)?;
         Self::quoted(&format!("{before}{path}"))
-    }
-
-    /// An address and port.
-    pub fn socket(address: SocketAddr) -> Self {
-        Self(address.to_string().into())
-    }
-
-    /// An address range.
-    pub fn range(range: &ipnet::IpNet) -> Self {
-        Self(range.to_string().into())
-    }
-
-    /// Its text.
-    pub fn as_str(&self) -> &str {
-        &self.0
     }
 }
 
@@ -125,12 +111,6 @@ pub fn unescaped(path: &str) -> Option<String> {
 
 fn lower(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')
-}
-
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ const REFUSED: Duration = Duration::from_secs(3);
 /// How long the processes of a load that somebody else asked for may take to be the only ones.
 const SETTLES: Duration = Duration::from_secs(2);
 
-type Common = crate::program::common::Common<Proxy>;
+type Common = crate::program::common::Common<NginxProcess>;
 
 /// The nginx that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,13 +39,13 @@ struct Running {
 
 /// What is known of nginx.
 #[derive(Debug)]
-pub(super) struct Proxy {
+pub(super) struct NginxProcess {
     settings: Settings,
     /// None while there is none.
     running: Option<Running>,
 }
 
-impl Proxy {
+impl NginxProcess {
     pub(super) fn new(settings: Settings) -> Self {
         Self { settings, running: None }
     }
@@ -149,7 +149,7 @@ impl Proxy {
     }
 }
 
-impl Program for Proxy {
+impl Program for NginxProcess {
     const NAME: &'static str = "nginx";
     const CONFIG: &'static str = CONFIG;
     const CHECK: &'static [&'static str] = &["-e", "stderr", "-t", "-q", "-c"];
@@ -387,7 +387,7 @@ mod tests {
     fn a_complaint_is_told_without_time_and_place() {
         let said = "2026/11/16 00:50:07 [emerg] 10204#10204: invalid port in upstream \"10.0.0.1:0\" in \
                     /tmp/x/nginx.conf:205\nnginx: configuration file /tmp/x/nginx.conf test failed\n";
-        assert_eq!(Proxy::complaint(said), "invalid port in upstream \"10.0.0.1:0\"");
-        assert_eq!(Proxy::complaint("other\n"), "other");
+        assert_eq!(NginxProcess::complaint(said), "invalid port in upstream \"10.0.0.1:0\"");
+        assert_eq!(NginxProcess::complaint("other\n"), "other");
     }
 }

@@ -5,7 +5,7 @@
 use super::causes::{self, Changed};
 use super::counters::Counters;
 use super::folder::Folder;
-use super::pace::{Limits, Pace};
+use super::pace::{Limits, ReloadPace};
 use super::search::{Accepted, Search};
 use super::sieve::Rendered;
 use super::suspects::{self, Excluded, Suspect};
@@ -69,7 +69,7 @@ pub(crate) struct Common<P: Program> {
     /// When the program had loaded files the last time.
     pub(super) loaded_at: Option<Instant>,
     /// Decides when each namespace may reload; tracks old generations.
-    pub(crate) pace: Pace,
+    pub(crate) pace: ReloadPace,
     /// The one that we started.
     pub(crate) child: Option<Child>,
     pub(crate) restart: Backoff,
@@ -84,7 +84,7 @@ impl<P: Program> Common<P> {
             hopeless(format!("opening the folder {}", setup.folder.display()), cause)
         })?;
         Ok(Self {
-            pace: Pace::new(setup.limits),
+            pace: ReloadPace::new(setup.limits),
             setup,
             counters,
             folder,

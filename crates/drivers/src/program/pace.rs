@@ -87,7 +87,7 @@ pub(super) struct Surplus {
 
 /// What is known of loads.
 #[derive(Clone, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct ReloadPace {
     limits: Limits,
     /// Old generations, oldest first.
     old: Vec<Generation>,
@@ -105,7 +105,7 @@ pub(crate) struct Pace {
     yields: BTreeMap<Arc<str>, Instant>,
 }
 
-impl Pace {
+impl ReloadPace {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -268,14 +268,14 @@ mod tests {
     }
 
     /// A load that leaves these processes behind.
-    fn loaded(pace: &mut Pace, old: Vec<Vec<u32>>, now: Instant) {
+    fn loaded(pace: &mut ReloadPace, old: Vec<Vec<u32>>, now: Instant) {
         let ended = pace.loaded(now);
         pace.left_behind(ended, old);
     }
 
     /// A program whose old generations all live for an hour.
     struct Play {
-        pace: Pace,
+        pace: ReloadPace,
         /// How old those were that had to end, and how long they had served.
         ended: Vec<(Duration, Duration)>,
         now: Instant,
@@ -287,7 +287,7 @@ mod tests {
     impl Play {
         fn new(limits: Limits) -> Self {
             let now = Instant::now();
-            let mut pace = Pace::new(limits);
+            let mut pace = ReloadPace::new(limits);
             pace.loaded(now);
             Self { pace, ended: Vec::new(), now, loaded: now, processes: Vec::new(), next: 1 }
         }
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn loads_for_one_namespace_leave_three_quarters_of_the_time_to_others() {
-        let mut pace = Pace::new(USUAL);
+        let mut pace = ReloadPace::new(USUAL);
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let sizes = || Sizes::from([("evil".into(), 900), ("shop".into(), 100)]);
@@ -423,7 +423,7 @@ mod tests {
     fn of_the_namespace_with_most_the_generation_that_served_shortest_ends() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut pace = Pace::new(Limits { most_old: 3, ..USUAL });
+        let mut pace = ReloadPace::new(Limits { most_old: 3, ..USUAL });
         pace.loaded(at(0));
         // The first generation served for long before evil's first change.
         let loads = [(1000, "evil"), (1010, "evil"), (1013, "shop"), (1020, "evil")];
@@ -445,7 +445,7 @@ mod tests {
     #[test]
     fn generations_from_before_the_agent_count_as_those_of_one_namespace_and_the_oldest_ends_first()
     {
-        let mut pace = Pace::new(Limits { most_old: 2, ..USUAL });
+        let mut pace = ReloadPace::new(Limits { most_old: 2, ..USUAL });
         let now = Instant::now();
         pace.seen(vec![vec![1, 2], vec![3]], now);
         loaded(&mut pace, vec![vec![1, 2], vec![3]], now);

@@ -1,5 +1,42 @@
-//! Which texts can be written into the files of a program at all. What does not fit is refused, never repaired;
-//! what a text means to a program is its own module's.
+//! Text that is written into the files of a program. A text that does not fit is refused, never repaired. What fits is
+//! the decision of each program's own module `text`, which alone makes words.
+
+use ipnet::IpNet;
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+
+/// A piece of text that program `P` reads as one word, whatever was put into it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Word<P>(Box<str>, PhantomData<P>);
+
+impl<P> Word<P> {
+    /// Text that the caller has checked, or quoted, for the program.
+    pub(crate) fn checked(text: impl Into<Box<str>>) -> Self {
+        Self(text.into(), PhantomData)
+    }
+
+    /// An address and port.
+    pub fn socket(address: SocketAddr) -> Self {
+        Self::checked(address.to_string())
+    }
+
+    /// An address range.
+    pub fn range(range: &IpNet) -> Self {
+        Self::checked(range.to_string())
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<P> fmt::Display for Word<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// Why a text cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

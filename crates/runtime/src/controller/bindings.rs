@@ -9,7 +9,7 @@ use super::render;
 use super::shown::{ClaimShown, LoadBalancerShown, Shown};
 use super::target::{Next, Target, Tried};
 use super::writer::Write;
-use super::writer::bindings::{Answer, Found, Step};
+use super::writer::bindings::{Current, Step, StepReply};
 use crate::watch::Seen;
 use bowline_api::LoadBalancerClassSpec;
 use bowline_api::convert::{self, Ground};
@@ -22,16 +22,14 @@ use bowline_core::clock::Uptime;
 use bowline_core::key::ObjectKey;
 use bowline_core::objects::{Namespace, Version};
 use bowline_core::relist::Missing;
+use bowline_core::tombstones::Tombstones;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(super) use patches::amounts;
 use patches::{reported, said, standing, tied};
-
-/// How many uids of deleted objects are remembered. Every write is answered before so many more are deleted.
-const BURIED: usize = 1024;
 
 /// See the module.
 #[derive(Default)]
@@ -53,9 +51,8 @@ pub(super) struct BindingShell {
     clock: i64,
     /// Where load balancers of classes are served.
     ground: Ground,
-    /// The uids of load balancers and claims that were deleted last: the answer to a write that comes later does not
-    /// bring one back.
-    buried: VecDeque<Arc<str>>,
+    /// Load balancers and claims that were deleted last.
+    tombstones: Tombstones,
 }
 
 impl BindingShell {
@@ -151,15 +148,14 @@ impl BindingShell {
 
     fn delete(&mut self, kind: Kind, key: ObjectKey, uid: Arc<str>) {
         if !uid.is_empty() {
-            self.buried.truncate(BURIED - 1);
-            self.buried.push_front(Arc::clone(&uid));
+            self.tombstones.bury(&uid);
         }
         self.tell(Event::Delete { kind, key, uid });
     }
 
     /// Whether the load balancer or claim of this uid was deleted.
     pub(super) fn is_buried(&self, uid: &Arc<str>) -> bool {
-        self.buried.contains(uid)
+        self.tombstones.is_buried(uid)
     }
 
     /// The spec of a class.
@@ -206,11 +202,11 @@ impl BindingShell {
         for write in writes {
             self.news.extend(news(&write.op).map(|news| (write.id, news)));
             match written_object(&write.op) {
-                Written::LoadBalancer(name) => {
+                WrittenObject::LoadBalancer(name) => {
                     outbox.enqueue(Target::Binding(Arc::clone(&name)));
                     self.on_balancers.insert(name, write);
                 }
-                Written::Claim(key) => {
+                WrittenObject::Claim(key) => {
                     outbox.enqueue(Target::Claim(key.clone()));
                     self.on_claims.insert(key, write);
                 }
@@ -254,9 +250,9 @@ impl BindingShell {
             let Some(object) = class.map(|class| convert::provisioned(new, class, &self.ground))
             else {
                 self.answer(
-                    Written::LoadBalancer(Arc::clone(lb)),
+                    WrittenObject::LoadBalancer(Arc::clone(lb)),
                     write.id,
-                    &Answer::Failed,
+                    &StepReply::Failed,
                     outbox,
                 );
                 return Some(Next::Later(now));
@@ -267,9 +263,9 @@ impl BindingShell {
         }
         let Some(shown) = shown.filter(|shown| is_at(shown, target(&write.op))) else {
             // It has changed since that was decided.
-            let found = shown.cloned().map(|shown| Found::LoadBalancer(Box::new(shown)));
-            let answer = Answer::Conflict(found);
-            self.answer(Written::LoadBalancer(Arc::clone(lb)), write.id, &answer, outbox);
+            let found = shown.cloned().map(|shown| Current::LoadBalancer(Box::new(shown)));
+            let answer = StepReply::Conflict(found);
+            self.answer(WrittenObject::LoadBalancer(Arc::clone(lb)), write.id, &answer, outbox);
             return Some(Next::Later(now));
         };
         let version = &*shown.version;
@@ -311,8 +307,8 @@ impl BindingShell {
         };
         let (id, op) = (write.id, &write.op);
         let Some(shown) = shown.filter(|shown| is_at(shown, target(op))) else {
-            let found = shown.cloned().map(|shown| Found::Claim(Box::new(shown)));
-            self.answer(Written::Claim(key.clone()), id, &Answer::Conflict(found), outbox);
+            let found = shown.cloned().map(|shown| Current::Claim(Box::new(shown)));
+            self.answer(WrittenObject::Claim(key.clone()), id, &StepReply::Conflict(found), outbox);
             return Next::Later(now);
         };
         let step = match op {
@@ -375,32 +371,34 @@ impl BindingShell {
         &mut self,
         target: &Target,
         id: Id,
-        answer: &Answer,
+        answer: &StepReply,
         outbox: &mut Outbox,
     ) {
         match target {
             Target::Binding(lb) => {
-                self.answer(Written::LoadBalancer(Arc::clone(lb)), id, answer, outbox);
+                self.answer(WrittenObject::LoadBalancer(Arc::clone(lb)), id, answer, outbox);
             }
-            Target::Claim(key) => self.answer(Written::Claim(key.clone()), id, answer, outbox),
+            Target::Claim(key) => {
+                self.answer(WrittenObject::Claim(key.clone()), id, answer, outbox)
+            }
             _ => {}
         }
     }
 
-    fn answer(&mut self, object: Written, id: Id, answer: &Answer, outbox: &mut Outbox) {
+    fn answer(&mut self, object: WrittenObject, id: Id, answer: &StepReply, outbox: &mut Outbox) {
         match &object {
-            Written::LoadBalancer(lb) => {
+            WrittenObject::LoadBalancer(lb) => {
                 if self.on_balancers.get(lb).is_some_and(|it| it.id == id) {
                     self.on_balancers.remove(lb);
                 }
             }
-            Written::Claim(key) => {
+            WrittenObject::Claim(key) => {
                 if self.on_claims.get(key).is_some_and(|it| it.id == id) {
                     self.on_claims.remove(key);
                 }
             }
         }
-        let news = self.news.remove(&id).filter(|_| matches!(answer, Answer::Ok(_)));
+        let news = self.news.remove(&id).filter(|_| matches!(answer, StepReply::Ok(_)));
         news.into_iter().for_each(|event| outbox.announce(event));
         self.tell(Event::Written { id, result: answer.written() });
     }
@@ -446,22 +444,22 @@ pub(super) fn news(
 }
 
 /// The object that a write changes.
-enum Written {
+enum WrittenObject {
     LoadBalancer(Arc<str>),
     Claim(ObjectKey),
 }
 
-fn written_object(op: &Op) -> Written {
+fn written_object(op: &Op) -> WrittenObject {
     match op {
-        Op::Create(new) => Written::LoadBalancer(Arc::clone(&new.name)),
+        Op::Create(new) => WrittenObject::LoadBalancer(Arc::clone(&new.name)),
         Op::GuardClaim(target, _) | Op::ReportClaim(target, _) => {
-            Written::Claim(target.key.clone())
+            WrittenObject::Claim(target.key.clone())
         }
         Op::Bind(target, _)
         | Op::Release(target, _)
         | Op::Guard(target, _)
         | Op::Report(target, _)
-        | Op::Delete(target) => Written::LoadBalancer(Arc::clone(&target.key.name)),
+        | Op::Delete(target) => WrittenObject::LoadBalancer(Arc::clone(&target.key.name)),
     }
 }
 

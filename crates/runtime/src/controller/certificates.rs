@@ -93,7 +93,7 @@ impl Default for Certificates {
 
 /// What is to be done next.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum CertificateStep {
     /// Read these.
     Fetch(Vec<Sought>),
     /// Write this.
@@ -223,7 +223,7 @@ impl Certificates {
         needed: Needed<'_>,
         may_remove: bool,
         now: Uptime,
-    ) -> Option<Next> {
+    ) -> Option<CertificateStep> {
         let look = (needed.revision, may_remove, uid.map(ToOwned::to_owned));
         if self.rested.as_ref() == Some(&look) {
             return None;
@@ -239,7 +239,7 @@ impl Certificates {
             let idle = |(namespace, _): &&(Arc<str>, Sought)| !self.packed.waits(namespace);
             let early: Vec<_> = absent.iter().filter(idle).cloned().collect();
             if !early.is_empty() {
-                return Some(Next::Fetch(self.turns.take(early, BATCH)));
+                return Some(CertificateStep::Fetch(self.turns.take(early, BATCH)));
             }
         }
         let write = match absent.is_empty() || self.writes < MOST_WRITES {
@@ -248,7 +248,7 @@ impl Certificates {
         };
         let Some(write) = write else {
             if !absent.is_empty() {
-                return Some(Next::Fetch(self.turns.take(absent, BATCH)));
+                return Some(CertificateStep::Fetch(self.turns.take(absent, BATCH)));
             }
             if self.packed.is_settled() {
                 self.fetched.clear();
@@ -257,7 +257,7 @@ impl Certificates {
                 self.rested = Some(look);
             }
             let missed = self.missed.values().map(|missed| missed.until);
-            return missed.chain(self.packed.tried_again()).min().map(Next::Later);
+            return missed.chain(self.packed.tried_again()).min().map(CertificateStep::Later);
         };
         self.writes += 1;
         let (index, items) = (write.index(), write.items().cloned().unwrap_or_default());
@@ -265,7 +265,7 @@ impl Certificates {
         let added = items.keys().filter(|hash| !before.contains_key(*hash));
         let added = added
             .filter_map(|hash| self.fetched.get(hash).map(|it| (Arc::clone(hash), Arc::clone(it))));
-        Some(Next::Write(CertificatesWrite {
+        Some(CertificateStep::Write(CertificatesWrite {
             name: names::certificates_secret(load_balancer, index),
             version: self.packed.version(index).map(ToOwned::to_owned),
             added: added.collect(),

@@ -11,25 +11,22 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What names a consumer: two kinds may have objects of one name.
-pub(super) type ConsumerKey = (ConsumerKind, ObjectKey);
-
 /// The key of a consumer, without its kind.
 pub(super) fn key(consumer: &ConsumerRef) -> ObjectKey {
     ObjectKey { namespace: Arc::clone(&consumer.namespace), name: Arc::clone(&consumer.name) }
 }
 
-/// What names a consumer.
-pub(super) fn key_of(consumer: &ConsumerRef) -> ConsumerKey {
+/// The kind and key of a consumer: two kinds may have objects of one name.
+pub(super) fn key_of(consumer: &ConsumerRef) -> (ConsumerKind, ObjectKey) {
     (consumer.kind, key(consumer))
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Consumers {
-    tracked: HashMap<ConsumerKey, Tracked>,
+    tracked: HashMap<(ConsumerKind, ObjectKey), Tracked>,
     /// Consumers of each load balancer that its agents have not proved to serve.
-    unproven: HashMap<Arc<str>, BTreeSet<ConsumerKey>>,
+    unproven: HashMap<Arc<str>, BTreeSet<(ConsumerKind, ObjectKey)>>,
     /// How many problems there are now, by reason.
     refused: BTreeMap<Reason, usize>,
 }
@@ -69,34 +66,34 @@ pub(super) struct Moved {
 
 impl Consumers {
     /// The plan of a consumer is another one from this change on.
-    pub(super) fn replan(&mut self, who: ConsumerKey, change: u64, now: Uptime) {
+    pub(super) fn replan(&mut self, who: (ConsumerKind, ObjectKey), change: u64, now: Uptime) {
         self.tracked.entry(who).or_default().planned = Planned { change, since: Some(now) };
     }
 
     /// The addresses of a load balancer are others from this change on.
-    pub(super) fn readdress(&mut self, who: ConsumerKey, change: u64) {
+    pub(super) fn readdress(&mut self, who: (ConsumerKind, ObjectKey), change: u64) {
         self.tracked.entry(who).or_default().planned.change = change;
     }
 
     /// Since when the plan of a consumer is as it is.
-    pub(super) fn planned(&self, who: &ConsumerKey) -> Option<Planned> {
+    pub(super) fn planned(&self, who: &(ConsumerKind, ObjectKey)) -> Option<Planned> {
         self.tracked.get(who).map(|tracked| tracked.planned)
     }
 
     /// Whether anything was ever planned for a consumer, or its owner told.
-    pub(super) fn is_known(&self, who: &ConsumerKey) -> bool {
+    pub(super) fn is_known(&self, who: &(ConsumerKind, ObjectKey)) -> bool {
         self.tracked.contains_key(who)
     }
 
     /// Forgets a consumer that is not ours any more.
-    pub(super) fn forget(&mut self, who: &ConsumerKey) {
+    pub(super) fn forget(&mut self, who: &(ConsumerKind, ObjectKey)) {
         self.tracked.remove(who);
     }
 
     /// Notes what became of a consumer with this change. None: it is gone, or not ours any more.
     pub(super) fn observe(
         &mut self,
-        who: &ConsumerKey,
+        who: &(ConsumerKind, ObjectKey),
         outcome: Option<&Outcome>,
         change: u64,
         now: Uptime,
@@ -124,7 +121,7 @@ impl Consumers {
     /// The owner of a consumer is told these problems; what is new among them is announced.
     pub(super) fn tell(
         &mut self,
-        who: ConsumerKey,
+        who: (ConsumerKind, ObjectKey),
         problems: Vec<(ConsumerRef, Problem)>,
         outbox: &mut Outbox,
     ) {
@@ -159,7 +156,7 @@ impl Consumers {
     }
 
     /// Records whether the agents of a load balancer have proved that they serve a consumer.
-    pub(super) fn prove(&mut self, lb: &Arc<str>, who: &ConsumerKey, proven: bool) {
+    pub(super) fn prove(&mut self, lb: &Arc<str>, who: &(ConsumerKind, ObjectKey), proven: bool) {
         let unproven = self.unproven.entry(Arc::clone(lb)).or_default();
         match proven {
             true => _ = unproven.remove(who),
@@ -168,7 +165,7 @@ impl Consumers {
     }
 
     /// Consumers that the agents of a load balancer have not proved to serve.
-    pub(super) fn unproven(&self, lb: &str) -> impl Iterator<Item = &ConsumerKey> {
+    pub(super) fn unproven(&self, lb: &str) -> impl Iterator<Item = &(ConsumerKind, ObjectKey)> {
         self.unproven.get(lb).into_iter().flatten()
     }
 

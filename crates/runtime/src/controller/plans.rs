@@ -6,6 +6,7 @@ use super::packed::Packed;
 use bowline_api::plan::Unread;
 use bowline_api::{Plan, PlanSpec, names};
 use bowline_core::clock::Uptime;
+use bowline_core::foreign::{Foreign, Item, Unreadable};
 use bowline_core::hash::PlanHash;
 use bowline_core::held_back::{HeldBack, Ready};
 use bowline_core::key::{ConsumerKind, ConsumerRef};
@@ -22,15 +23,13 @@ const LARGEST: usize = 64 * 1024;
 /// write that waits for no other object.
 const GROWN: usize = 4 * LARGEST;
 
-type Item = (ConsumerRef, u32);
-
 /// What is known of the Plans of a load balancer.
 #[derive(Debug)]
 pub(super) struct Plans {
     packed: Packed<Item, PlanHash>,
-    fragments: BTreeMap<Item, Planned>,
+    fragments: BTreeMap<Item, OwnFragment>,
     /// Fragments of another version that cannot be read, and stay as they are.
-    foreign: BTreeMap<Item, Foreign>,
+    foreign: Foreign<Unread>,
     /// Items that may have to be written, by the change with which they were last planned.
     unwritten: BTreeSet<(u64, Item)>,
     /// The hash of each object.
@@ -41,21 +40,11 @@ pub(super) struct Plans {
 
 /// What is planned for an item.
 #[derive(Debug)]
-struct Planned {
+struct OwnFragment {
     fragment: Arc<Fragment>,
     stamp: Stamp<PlanHash>,
     /// The change with which that was planned.
     change: u64,
-}
-
-/// A fragment that another version has written, and that this one cannot read. It stays as it is while its
-/// consumer wants what it wanted when this leader met it.
-#[derive(Debug)]
-struct Foreign {
-    unread: Unread,
-    stamp: Stamp<PlanHash>,
-    /// What this leader would have written, once it writes at all.
-    instead: Option<PlanHash>,
 }
 
 impl Default for Plans {
@@ -65,7 +54,7 @@ impl Default for Plans {
                 Arc::clone(&consumer.namespace)
             }),
             fragments: BTreeMap::new(),
-            foreign: BTreeMap::new(),
+            foreign: Foreign::default(),
             unwritten: BTreeSet::new(),
             hashes: BTreeMap::new(),
             held_back: HeldBack::default(),
@@ -121,6 +110,11 @@ impl PlanWrite {
 
 fn stamp(fragment: &Fragment) -> Stamp<PlanHash> {
     Stamp { hash: PlanHash::of(fragment), size: json_size(fragment) }
+}
+
+/// What is planned for an item.
+fn stamps(fragments: &BTreeMap<Item, OwnFragment>) -> impl Fn(&Item) -> Option<Stamp<PlanHash>> {
+    |item| fragments.get(item).map(|planned| planned.stamp)
 }
 
 fn no_consumer() -> ConsumerRef {
@@ -180,21 +174,16 @@ impl Plans {
         let gone = old.filter(|(_, number)| parts.iter().all(|part| part.part != *number));
         for item in gone.cloned().collect::<Vec<_>>() {
             self.fragments.remove(&item);
-            self.foreign.remove(&item);
+            self.foreign.forget(&item);
             self.packed.want(item.clone(), None);
             self.unwritten.insert((change, item));
         }
         for part in parts {
             let item = (consumer.clone(), part.part);
             let (fragment, stamp) = (Arc::clone(part), stamp(part));
-            let other = |it: &Foreign| it.instead.is_some_and(|instead| instead != stamp.hash);
-            if self.foreign.get(&item).is_some_and(other) {
-                // Its consumer wants something else now: from here on it is as this version plans it.
-                self.foreign.remove(&item);
-            }
-            let kept = self.foreign.get(&item).map(|foreign| foreign.stamp);
-            self.packed.want(item.clone(), Some(kept.unwrap_or(stamp)));
-            self.fragments.insert(item.clone(), Planned { fragment, stamp, change });
+            let recorded = self.foreign.want(&item, stamp);
+            self.packed.want(item.clone(), Some(recorded));
+            self.fragments.insert(item.clone(), OwnFragment { fragment, stamp, change });
             self.unwritten.insert((change, item));
         }
     }
@@ -237,54 +226,21 @@ impl Plans {
         !plan.unread.is_empty() && ours == plan.hash
     }
 
-    /// What another version has written, and this one cannot read, stays.
+    /// Hands the fragments that cannot be read to `foreign`.
     fn adopt(&mut self, index: u32, plan: &PlanSeen, items: &mut Items<Item, PlanHash>) {
-        // Sums are all that count, so one of them may have the hash of all.
-        let mut hash = plan.hash.minus(sum(items));
-        for unread in &plan.unread {
-            let item = unread.item.clone().unwrap_or_else(|| nameless(unread));
+        let unread = plan.unread.iter().map(|unread| Unreadable {
+            item: unread.item.clone().unwrap_or_else(|| nameless(unread)),
+            named: unread.item.is_some(),
             // Never as large as what stands for the same in words of this version.
-            let size = json_size(&unread.raw) + 1;
-            let stamp = Stamp { hash: std::mem::take(&mut hash), size };
-            items.insert(item.clone(), stamp);
-            let before = self.foreign.get(&item).filter(|it| it.unread == *unread);
-            let instead = before.and_then(|it| it.instead);
-            // An unreadable fragment is removed with its consumer. One whose consumer cannot be read is kept.
-            if unread.item.is_none() || self.fragments.contains_key(&item) {
-                self.packed.want(item.clone(), Some(stamp));
-            }
-            self.foreign.insert(item, Foreign { unread: unread.clone(), stamp, instead });
-        }
-        // What was there before and is not any more is this version's again.
-        let held = self.packed.items(index).into_iter().flatten().map(|(item, _)| item);
-        let gone =
-            held.filter(|item| self.foreign.contains_key(*item) && !items.contains_key(*item));
-        let read = items.keys().filter(|item| {
-            self.foreign
-                .get(*item)
-                .is_some_and(|it| plan.unread.iter().all(|unread| *unread != it.unread))
+            size: json_size(&unread.raw) + 1,
+            raw: unread.clone(),
         });
-        for item in gone.chain(read).cloned().collect::<Vec<_>>() {
-            self.foreign.remove(&item);
-            let own = self.fragments.get(&item).map(|planned| planned.stamp);
-            self.packed.want(item, own);
-        }
-    }
-
-    /// From now on this leader writes: what it would write for consumers of which it cannot read what is there.
-    fn compare_foreign(&mut self) {
-        let mut edited = Vec::new();
-        for (item, foreign) in self.foreign.iter_mut().filter(|(_, it)| it.instead.is_none()) {
-            let Some(planned) = self.fragments.get(item) else { continue };
-            foreign.instead = Some(planned.stamp.hash);
-            if foreign.stamp.hash == planned.stamp.hash {
-                edited.push((item.clone(), planned.stamp));
-            }
-        }
-        // It has the hash of what this version would write: a person has edited it.
-        for (item, stamp) in edited {
-            self.foreign.remove(&item);
-            self.packed.want(item, Some(stamp));
+        let held = self.packed.items(index).into_iter().flatten();
+        let held: Vec<_> = held.map(|(item, _)| item.clone()).collect();
+        let planned = stamps(&self.fragments);
+        let wanted = self.foreign.adopt(plan.hash, unread.collect(), items, &held, planned);
+        for (item, stamp) in wanted {
+            self.packed.want(item, stamp);
         }
     }
 
@@ -300,13 +256,12 @@ impl Plans {
         consumers: &BTreeSet<ConsumerRef>,
         change: u64,
     ) -> BTreeSet<ConsumerRef> {
-        let foreign = self.foreign.keys().filter(|(consumer, _)| consumers.contains(consumer));
+        let items = self.foreign.give_up(consumers, |item| self.fragments.contains_key(item));
         let mut anew = BTreeSet::new();
-        for item in foreign.cloned().collect::<Vec<_>>() {
+        for item in items {
             let Some(planned) = self.fragments.get_mut(&item) else { continue };
             planned.change = change;
             self.packed.want(item.clone(), Some(planned.stamp));
-            self.foreign.remove(&item);
             anew.insert(item.0.clone());
             self.unwritten.insert((change, item));
         }
@@ -316,11 +271,7 @@ impl Plans {
     /// The hash of the plan as it is written where some of it is as another version has it, given the one of
     /// what this version plans.
     pub(super) fn with_foreign(&self, hash: PlanHash) -> PlanHash {
-        self.foreign.iter().fold(hash, |hash, (item, foreign)| match self.fragments.get(item) {
-            Some(planned) => hash.minus(planned.stamp.hash).plus(foreign.stamp.hash),
-            None if foreign.unread.item.is_none() => hash.plus(foreign.stamp.hash),
-            None => hash,
-        })
+        self.foreign.hash(hash, stamps(&self.fragments))
     }
 
     /// What an object holds may have to be written again.
@@ -426,17 +377,17 @@ impl Plans {
         uid: Option<&str>,
         now: Uptime,
     ) -> Option<PlanWrite> {
-        self.compare_foreign();
+        for (item, stamp) in self.foreign.compare(stamps(&self.fragments)) {
+            self.packed.want(item, Some(stamp));
+        }
         let write = self.packed.next(uid, now)?;
         let index = write.index();
         let (mut fragments, mut unread) = (Vec::new(), Vec::new());
         for (item, stamp) in write.items().into_iter().flatten() {
-            match (self.foreign.get(item), self.fragments.get(item)) {
-                (Some(foreign), _) if foreign.stamp == *stamp => {
-                    unread.push(foreign.unread.clone())
-                }
-                (_, Some(planned)) => fragments.push(Arc::clone(&planned.fragment)),
-                _ => {}
+            match (self.foreign.raw(item, stamp), self.fragments.get(item)) {
+                (Some(raw), _) => unread.push(raw.clone()),
+                (None, Some(planned)) => fragments.push(Arc::clone(&planned.fragment)),
+                (None, None) => {}
             }
         }
         Some(PlanWrite {

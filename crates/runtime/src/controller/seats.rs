@@ -7,7 +7,7 @@ use super::outbox::Outbox;
 use super::shown::{LoadBalancerShown, Shown};
 use super::target::{Next, Target, Tried};
 use super::writer::Write;
-use super::writer::bindings::{Answer, Found, Step};
+use super::writer::bindings::{Current, Step, StepReply};
 use crate::watch::Seen;
 use bowline_api::convert;
 use bowline_core::admission::{self, Admission, Changes, Event, Kind, Want, WriteId, Written};
@@ -128,21 +128,21 @@ impl SeatShell {
     }
 
     /// A write of seats was answered.
-    pub(super) fn answered(&mut self, lb: &Arc<str>, id: WriteId, answer: &Answer) {
-        let found = |found: &Option<Found>| match found {
-            Some(Found::LoadBalancer(shown)) => Some((**shown).clone()),
+    pub(super) fn answered(&mut self, lb: &Arc<str>, id: WriteId, answer: &StepReply) {
+        let found = |found: &Option<Current>| match found {
+            Some(Current::LoadBalancer(shown)) => Some((**shown).clone()),
             _ => None,
         };
         let result = match answer {
-            Answer::Ok(after) => match found(after) {
+            StepReply::Ok(after) => match found(after) {
                 Some(shown) => Written::Ok(shown.status.known.version.clone()),
                 None => Written::Conflict(None),
             },
-            Answer::Conflict(after) => {
+            StepReply::Conflict(after) => {
                 let seating = found(after).and_then(|shown| shown.status.seating);
                 Written::Conflict(seating.map(Box::new))
             }
-            Answer::Failed | Answer::Refused(_) => Written::Failed,
+            StepReply::Failed | StepReply::Refused(_) => Written::Failed,
         };
         self.answer(lb, id, result);
     }

@@ -25,7 +25,7 @@ use super::agents::Agents;
 use super::bindings::BindingShell;
 use super::boards::Boards;
 use super::certificate_book::CertificateBook;
-use super::consumers::{ConsumerKey, Consumers, key_of};
+use super::consumers::{Consumers, key_of};
 use super::kinds::Kinds;
 use super::outbox::Outbox;
 use super::plan_book::PlanBook;
@@ -44,9 +44,9 @@ use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::outcome::Reason;
 use bowline_core::planner::{Config, Event, Planner};
 use bowline_core::programmed::Verdict;
+use bowline_core::status_writes::StatusWrites;
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
-use load_balancer_status::Pace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,12 +69,14 @@ pub(super) struct State {
     boards: Boards,
     kinds: Kinds,
     arrivals: Arrivals,
-    /// When the statuses of load balancers were written, and since when they are behind.
-    pace: Pace,
+    status_writes: StatusWrites,
     listed: BTreeSet<&'static str>,
     /// Whether this process begins to lead and has not enqueued everything yet.
     begins: bool,
     pub(super) outbox: Outbox,
+    /// How often the consumers of a load balancer were gone through for its status.
+    #[cfg(test)]
+    walks: usize,
 }
 
 impl State {
@@ -93,7 +95,9 @@ impl State {
             boards: Boards::default(),
             kinds: Kinds::default(),
             arrivals: Arrivals::new(grace),
-            pace: Pace::default(),
+            status_writes: StatusWrites::default(),
+            #[cfg(test)]
+            walks: 0,
             listed: BTreeSet::new(),
             begins: false,
             outbox: Outbox::default(),
@@ -196,7 +200,7 @@ impl State {
     }
 
     /// The consumers on a load balancer, and the load balancer itself, which has the listeners that Ingresses share.
-    fn consumers_on(&self, lb: &Arc<str>) -> impl Iterator<Item = ConsumerKey> {
+    fn consumers_on(&self, lb: &Arc<str>) -> impl Iterator<Item = (ConsumerKind, ObjectKey)> {
         let own = (ConsumerKind::LoadBalancer, ObjectKey::new("", Arc::clone(lb)));
         self.planner.consumers(lb).map(key_of).chain([own])
     }

@@ -13,7 +13,7 @@ use super::observed::Observed;
 use super::state::State;
 use super::target::{Next, Target, Tried};
 use super::work::{self, Lane, Waiting, Work};
-use super::writer::{Failure, Writer, Written};
+use super::writer::{Failure, Reply, Writer};
 use crate::announcer::Announcements;
 use crate::clock;
 use crate::elect::Leadership;
@@ -39,7 +39,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// After a conflict the watch shows what happened; should it not, the target is requeued after this.
 const CONFLICT: Duration = Duration::from_secs(2);
 
-type Ended = (Target, Result<Written, Failure>);
+type Ended = (Target, Result<Reply, Failure>);
 
 /// See the module.
 pub(super) struct Turn {

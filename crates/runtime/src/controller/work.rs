@@ -14,7 +14,7 @@ pub(super) const MOST_RECORDS: usize = 24;
 
 /// What kind of work a target is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
+enum WorkKind {
     /// It records what was decided.
     Record,
     /// It tells people.
@@ -23,7 +23,7 @@ enum Class {
     Long,
 }
 
-impl Class {
+impl WorkKind {
     const ALL: [Self; 3] = [Self::Record, Self::Tell, Self::Long];
 
     /// Its writes that are under way at once. No other kind of work waits for all of these.
@@ -82,7 +82,7 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn insert(&mut self, lane: &Lane, target: Target) {
         let awaited = usize::from(is_awaited(&target));
-        if self.queues[Class::of(&target) as usize].insert(lane, 0, target) {
+        if self.queues[WorkKind::of(&target) as usize].insert(lane, 0, target) {
             self.awaited += awaited;
         }
     }
@@ -93,13 +93,14 @@ impl Work {
         busy: impl ExactSizeIterator<Item = &'a Target>,
     ) -> Option<(Lane, Target)> {
         let mut counts = [0; 3];
-        busy.for_each(|target| counts[Class::of(target) as usize] += 1);
+        busy.for_each(|target| counts[WorkKind::of(target) as usize] += 1);
         // Long work has places of its own: it waits for no other, however much of that there is.
-        let quick = counts[Class::Record as usize] + counts[Class::Tell as usize];
-        let has_place = |class: &Class| {
-            counts[*class as usize] < class.most() && (*class == Class::Long || quick < MOST_WRITES)
+        let quick = counts[WorkKind::Record as usize] + counts[WorkKind::Tell as usize];
+        let has_place = |class: &WorkKind| {
+            counts[*class as usize] < class.most()
+                && (*class == WorkKind::Long || quick < MOST_WRITES)
         };
-        let free = Class::ALL.into_iter().filter(has_place);
+        let free = WorkKind::ALL.into_iter().filter(has_place);
         let next = free.map(|class| class as usize).find_map(|class| self.queues[class].pop());
         self.awaited -= next.iter().filter(|(_, target)| is_awaited(target)).count();
         next

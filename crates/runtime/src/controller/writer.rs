@@ -14,7 +14,7 @@ use super::shown::{ClaimShown, CookiesShown, LoadBalancerShown, ServiceShown, Sh
 use crate::lease;
 use crate::patience::answer;
 use crate::random;
-use bindings::{Answer, Step};
+use bindings::{Step, StepReply};
 use bowline_api::proxies::{Made, Wish};
 use bowline_api::{LoadBalancer, Plan, convert, names};
 use bowline_core::addresses::{HolderRef, WriteId};
@@ -87,7 +87,7 @@ pub(super) struct CookiesWrite {
 
 /// What a write led to.
 #[derive(Debug)]
-pub(super) enum Written {
+pub(super) enum Reply {
     /// The status of a consumer or load balancer is now so.
     Status(Status),
     /// A Plan is written, under this version, or deleted.
@@ -103,9 +103,9 @@ pub(super) enum Written {
     /// An object of one of the kinds in `kinds` is so now.
     Object(KindShown),
     /// How a write for the binder ended.
-    Binding(binder::Id, Answer),
+    Binding(binder::Id, StepReply),
     /// How a write of seats ended.
-    Seats(admission::WriteId, Answer),
+    Seats(admission::WriteId, StepReply),
     /// Somebody who seems to have left a load balancer, as it is. None: it is gone.
     Leaver(ConsumerRef, Arc<str>, Option<Box<Read>>),
     /// A claim is so now.
@@ -173,24 +173,24 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Carries out one write.
-    pub(super) async fn perform(&self, write: Write) -> Result<Written, Failure> {
+    pub(super) async fn perform(&self, write: Write) -> Result<Reply, Failure> {
         match write {
             Write::Consumer(ConsumerKind::Service, key, patch) => {
                 let api: Api<Service> = Api::namespaced(self.client.clone(), &key.namespace);
                 let after = status(&api, &key.name, &patch).await?;
-                Ok(Written::Status(Status::Service(Shown::<ServiceShown>::of(&after))))
+                Ok(Reply::Status(Status::Service(Shown::<ServiceShown>::of(&after))))
             }
             Write::Consumer(_, key, patch) => {
                 let api: Api<Ingress> = Api::namespaced(self.client.clone(), &key.namespace);
                 let after = status(&api, &key.name, &patch).await?;
                 let shown = Shown::<Vec<IngressLoadBalancerIngress>>::of(&after);
-                Ok(Written::Status(Status::Ingress(shown)))
+                Ok(Reply::Status(Status::Ingress(shown)))
             }
             Write::LoadBalancer(name, patch) => {
                 let api: Api<LoadBalancer> = Api::all(self.client.clone());
                 let after = status(&api, &name, &patch).await?;
                 let shown = Box::new(Shown::<LoadBalancerShown>::of(&after));
-                Ok(Written::Status(Status::LoadBalancer(shown)))
+                Ok(Reply::Status(Status::LoadBalancer(shown)))
             }
             Write::Plan(write, uid) => self.plan(write, &uid).await,
             Write::Certificates(write, load_balancer, uid) => {
@@ -200,17 +200,15 @@ impl Writer {
             Write::Address(write) => Ok(self.address(write).await),
             Write::Confirm(holder) => {
                 let exists = self.exists(&holder).await?;
-                Ok(Written::Confirmed(holder, exists))
+                Ok(Reply::Confirmed(holder, exists))
             }
             Write::Object(kind, key, version, patch) => {
                 let client = self.client.clone();
                 let after = Kinds::amend(client, kind, &key, version.as_deref(), patch).await?;
-                Ok(Written::Object(after))
+                Ok(Reply::Object(after))
             }
-            Write::Binding(id, name, step) => {
-                Ok(Written::Binding(id, self.step(&name, step).await))
-            }
-            Write::Seats(id, name, step) => Ok(Written::Seats(id, self.step(&name, step).await)),
+            Write::Binding(id, name, step) => Ok(Reply::Binding(id, self.step(&name, step).await)),
+            Write::Seats(id, name, step) => Ok(Reply::Seats(id, self.step(&name, step).await)),
             Write::Leaver(consumer, lb, claim) => self.leaver(consumer, lb, claim).await,
             Write::BindClaim(id, key, step) => Ok(self.bind_claim(id, &key, step).await),
             Write::Claim(key, patch) => self.claim(&key, patch).await,
@@ -220,7 +218,7 @@ impl Writer {
                 let patch = lease::removal(dead.iter().map(|agent| &**agent));
                 let (name, patch) = (names::agent_lease(&lb), Patch::Merge(&patch));
                 answer(api.patch(&name, &patch_params(), &patch)).await?;
-                Ok(Written::Agents(dead))
+                Ok(Reply::Agents(dead))
             }
             Write::Provision(wish) => Ok(self.provision(*wish).await),
             Write::Deprovision(id, made) => Ok(self.deprovision(id, *made).await),
@@ -229,11 +227,11 @@ impl Writer {
     }
 
     /// A Plan may be large and the answer is all of it again: only its metadata is read.
-    async fn plan(&self, write: PlanWrite, uid: &str) -> Result<Written, Failure> {
+    async fn plan(&self, write: PlanWrite, uid: &str) -> Result<Reply, Failure> {
         let api: Api<Plan> = Api::namespaced(self.client.clone(), &self.namespace);
         if write.is_deletion() {
             delete(&api, &write.name, write.version.clone()).await?;
-            return Ok(Written::Plan(Box::new(write), None));
+            return Ok(Reply::Plan(Box::new(write), None));
         }
         let body = serde_json::to_vec(&write.object(uid)).map_err(Error::SerdeError)?;
         let request = Request::new(api.resource_url());
@@ -243,7 +241,7 @@ impl Writer {
         };
         let request = request.map_err(Error::BuildRequest)?;
         let after: PartialObjectMeta<Plan> = answer(self.client.request(request)).await?;
-        Ok(Written::Plan(Box::new(write), after.metadata.resource_version))
+        Ok(Reply::Plan(Box::new(write), after.metadata.resource_version))
     }
 
     async fn certificates(
@@ -251,11 +249,11 @@ impl Writer {
         write: CertificatesWrite,
         load_balancer: &str,
         uid: &str,
-    ) -> Result<Written, Failure> {
+    ) -> Result<Reply, Failure> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         if write.is_deletion() {
             delete(&api, &write.name, write.version.clone()).await?;
-            return Ok(Written::Certificates(Box::new(write), None));
+            return Ok(Reply::Certificates(Box::new(write), None));
         }
         let mut metadata = owned(&write.name, load_balancer, uid);
         metadata.annotations = Some(write.annotations());
@@ -274,10 +272,10 @@ impl Writer {
                 answer(api.patch(&write.name, &patch_params(), &Patch::Merge(&patch))).await?
             }
         };
-        Ok(Written::Certificates(Box::new(write), after.metadata.resource_version))
+        Ok(Reply::Certificates(Box::new(write), after.metadata.resource_version))
     }
 
-    async fn cookies(&self, write: &CookiesWrite) -> Result<Written, Failure> {
+    async fn cookies(&self, write: &CookiesWrite) -> Result<Reply, Failure> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let name = names::cookies_secret(&write.load_balancer);
         let mut metadata = owned(&name, &write.load_balancer, &write.uid);
@@ -295,10 +293,10 @@ impl Writer {
             None => make(&api, &secret).await?,
             Some(_) => answer(api.patch(&name, &patch_params(), &Patch::Merge(&secret))).await?,
         };
-        Ok(Written::Cookies(CookiesSeen::of(&after).shown))
+        Ok(Reply::Cookies(CookiesSeen::of(&after).shown))
     }
 
-    async fn fetch(&self, wanted: Vec<(Arc<str>, Vec<ObjectKey>)>) -> Result<Written, Error> {
+    async fn fetch(&self, wanted: Vec<(Arc<str>, Vec<ObjectKey>)>) -> Result<Reply, Error> {
         let mut fetched = Fetched::new();
         let mut failed = None;
         for (hash, places) in &wanted {
@@ -328,7 +326,7 @@ impl Writer {
             None => {}
         }
         let missed = wanted.into_iter().filter(|(hash, _)| !fetched.contains_key(hash)).collect();
-        Ok(Written::Fetched(fetched, missed))
+        Ok(Reply::Fetched(fetched, missed))
     }
 }
 

@@ -1,6 +1,6 @@
 //! HAProxy as a process: told by its master's socket to load its files, or started, and waited for.
 
-use super::{Common, Loaded, MASTER, Proxy, trouble};
+use super::{Common, HaproxyProcess, Loaded, MASTER, trouble};
 use crate::Error;
 use crate::haproxy::readback::{self, Processes};
 use crate::haproxy::socket::Socket;
@@ -45,7 +45,7 @@ impl Loading {
     }
 }
 
-impl Proxy {
+impl HaproxyProcess {
     /// What its master says. One that has just reloaded is away for a moment.
     pub(super) async fn processes(&self, common: &Common) -> io::Result<Processes> {
         let there = common.child.is_some() || self.pid != 0;

@@ -2,7 +2,7 @@
 //! time to time, since somebody else may have changed it.
 
 use super::speak::pool_namespace;
-use super::{Common, DRAIN, Loaded, Proxy, trouble};
+use super::{Common, DRAIN, HaproxyProcess, Loaded, trouble};
 use crate::Error;
 use crate::haproxy::diff::Observed;
 use crate::haproxy::readback;
@@ -12,7 +12,7 @@ use crate::haproxy::wanted::{Section, Wanted};
 use crate::program::work::{Program as _, Seen};
 use tokio::time::Instant;
 
-impl Proxy {
+impl HaproxyProcess {
     /// Reads back all that HAProxy has.
     pub(super) async fn observe(&mut self, common: &mut Common) -> Result<(), Error> {
         if let Ok(answer) = self.admin.ask("show info\n").await {

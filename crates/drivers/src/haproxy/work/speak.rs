@@ -1,7 +1,7 @@
 //! Telling HAProxy: commands go to its runtime socket, and what it then has is known. What it does not take is
 //! read back; what it cannot be told is left to a reload.
 
-use super::{Common, DRAIN, Proxy, RETRY, SWEEP, SWEPT, trouble};
+use super::{Common, DRAIN, HaproxyProcess, RETRY, SWEEP, SWEPT, trouble};
 use crate::Error;
 use crate::desired::Desired;
 use crate::haproxy::command::{self, Command};
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 /// So many removals of servers have an answer of their own.
 const TOLD_APART: usize = 50;
 
-impl Proxy {
+impl HaproxyProcess {
     /// Sends all but servers. What HAProxy does not take is told once more, as it is after what HAProxy says that it
     /// has: we may have been wrong about it.
     pub(super) async fn send_all(

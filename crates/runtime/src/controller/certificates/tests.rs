@@ -68,7 +68,7 @@ fn at_rest_nothing_is_gone_through_until_something_else_is_needed() {
     // Under the same number others are not even seen.
     assert!(next(&mut certificates, &two, 1).is_none());
     let fetch = next(&mut certificates, &two, 2);
-    assert!(matches!(fetch, Some(Next::Fetch(_))), "{fetch:?}");
+    assert!(matches!(fetch, Some(CertificateStep::Fetch(_))), "{fetch:?}");
 }
 
 #[test]
@@ -83,17 +83,17 @@ fn one_that_has_no_room_is_not_read_and_holds_nothing_up() {
     let mut versions = 1..;
     loop {
         match certificates.next("lb", Some("uid"), as_needed(&needed), true, now) {
-            Some(Next::Fetch(wanted)) => {
+            Some(CertificateStep::Fetch(wanted)) => {
                 fetches += 1;
                 assert!(wanted.iter().all(|(hash, _)| **hash != *padded));
                 let read = wanted.iter().map(|(hash, _)| content(hash));
                 certificates.fetched(read.collect(), Vec::new(), now);
             }
-            Some(Next::Write(write)) => {
+            Some(CertificateStep::Write(write)) => {
                 assert!(!write.added.contains_key(&*padded));
                 certificates.wrote(write.write, versions.next().map(|it: u32| it.to_string()));
             }
-            Some(Next::Later(at)) => panic!("{at:?}"),
+            Some(CertificateStep::Later(at)) => panic!("{at:?}"),
             None => break,
         }
     }
@@ -115,10 +115,10 @@ fn no_secret_is_written_that_no_agent_reads() {
     let needed = needed(&["new"]);
     certificates.fetched([content("new")].into(), Vec::new(), now);
     let next = certificates.next("lb", Some("uid"), as_needed(&needed), false, now);
-    assert!(matches!(next, Some(Next::Later(at)) if at > now), "{next:?}");
+    assert!(matches!(next, Some(CertificateStep::Later(at)) if at > now), "{next:?}");
     // The Plan is written, and nothing names the old ones any more.
     let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
-    let Some(Next::Write(write)) = next else { panic!("{next:?}") };
+    let Some(CertificateStep::Write(write)) = next else { panic!("{next:?}") };
     assert!(write.write.index() < vault::SECRETS, "{write:?}");
 }
 
@@ -128,11 +128,11 @@ fn what_is_not_found_is_looked_for_again_ever_less_often() {
     let mut now = Uptime::default();
     for wait in [1, 2, 4, 8, 16, 32, 60, 60] {
         let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
-        let Some(Next::Fetch(wanted)) = next else { panic!("{next:?}") };
+        let Some(CertificateStep::Fetch(wanted)) = next else { panic!("{next:?}") };
         certificates.fetched(Fetched::new(), wanted, now);
         let until = now + Duration::from_secs(wait);
         let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
-        assert!(matches!(next, Some(Next::Later(at)) if at == until), "{next:?}");
+        assert!(matches!(next, Some(CertificateStep::Later(at)) if at == until), "{next:?}");
         now = until;
     }
 }
@@ -146,10 +146,10 @@ fn what_was_deleted_and_cannot_be_found_is_not_taken_for_written() {
     assert!(certificates.next("lb", Some("uid"), as_needed(&needed), true, now).is_none());
     certificates.gone(&secret().name);
     let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
-    let Some(Next::Fetch(wanted)) = next else { panic!("{next:?}") };
+    let Some(CertificateStep::Fetch(wanted)) = next else { panic!("{next:?}") };
     certificates.fetched(Fetched::new(), wanted, now);
     let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
-    assert!(matches!(next, Some(Next::Later(_))), "{next:?}");
+    assert!(matches!(next, Some(CertificateStep::Later(_))), "{next:?}");
     assert!(certificates.lacks(&"a".into()));
 }
 
@@ -159,7 +159,7 @@ fn a_secret_that_belongs_to_a_deleted_load_balancer_is_given_to_the_new_one() {
     certificates.seen(secret(0, "1", "old", &with_a()));
     let now = Uptime::default();
     let next = certificates.next("lb", Some("new"), as_needed(&needed), true, now);
-    let Some(Next::Write(write)) = next else { panic!("{next:?}") };
+    let Some(CertificateStep::Write(write)) = next else { panic!("{next:?}") };
     let owned = super::super::writer::owned(&write.name, "lb", "new");
     let patch = write.patch("1", &owned);
     assert_eq!(
@@ -208,14 +208,14 @@ impl Cluster {
         let needed = Needed { certificates, revision: self.revision, alone: false };
         loop {
             match leader.next("lb", Some("uid"), needed, true, now) {
-                Some(Next::Fetch(wanted)) => {
+                Some(CertificateStep::Fetch(wanted)) => {
                     let (missed, found): (Vec<_>, Vec<_>) =
                         wanted.into_iter().partition(|(hash, _)| self.unreadable.contains(hash));
                     let read = found.into_iter().map(|(hash, _)| content(&hash));
                     leader.fetched(read.collect(), missed, now);
                 }
-                Some(Next::Write(write)) => self.write(leader, write),
-                Some(Next::Later(_)) | None => return,
+                Some(CertificateStep::Write(write)) => self.write(leader, write),
+                Some(CertificateStep::Later(_)) | None => return,
             }
         }
     }
@@ -309,7 +309,7 @@ fn the_next_leader_reads_the_rooms_that_a_write_records() {
     let now = Uptime::default();
     certificates.fetched([content("a"), content("b")].into(), Vec::new(), now);
     let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
-    let Some(Next::Write(write)) = next else { panic!("{next:?}") };
+    let Some(CertificateStep::Write(write)) = next else { panic!("{next:?}") };
     let mut metadata = super::super::writer::owned(&write.name, "lb", "uid");
     metadata.annotations = Some(write.annotations());
     let seen = CertificatesSeen::of(&Secret { metadata, ..Secret::default() });
@@ -335,14 +335,14 @@ fn steps_until(hash: &str, number: usize, readable: bool) -> usize {
         cluster.revision += 1;
         let all = Needed { certificates: &needed, revision: cluster.revision, alone: false };
         match leader.next("lb", Some("uid"), all, true, now) {
-            Some(Next::Fetch(wanted)) => {
+            Some(CertificateStep::Fetch(wanted)) => {
                 let changed = |hash: &Arc<str>| !readable && hash.starts_with("fast");
                 let (missed, found): (Vec<_>, Vec<_>) =
                     wanted.into_iter().partition(|(hash, _)| changed(hash));
                 let read = found.iter().map(|(hash, _)| content(hash));
                 leader.fetched(read.collect(), missed, now);
             }
-            Some(Next::Write(write)) => cluster.write(&mut leader, write),
+            Some(CertificateStep::Write(write)) => cluster.write(&mut leader, write),
             next => panic!("{next:?}"),
         }
         if cluster.holds(hash) {
@@ -376,7 +376,7 @@ fn a_certificate_waits_for_one_write_of_a_tenant_that_changes_a_hundred() {
     let mut written = Vec::new();
     for _ in 0..2 {
         let next = leader.next("lb", Some("uid"), as_needed(&needed), true, Uptime::default());
-        let Some(Next::Write(write)) = next else { panic!("{next:?}") };
+        let Some(CertificateStep::Write(write)) = next else { panic!("{next:?}") };
         written.push(write.added.keys().any(|hash| hash.starts_with("shop")));
         cluster.write(&mut leader, write);
     }
@@ -393,12 +393,12 @@ fn a_certificate_is_read_after_one_write_of_a_tenant_that_changes_a_hundred() {
     while !steps.contains(&"shop is written") {
         let next = leader.next("lb", Some("uid"), as_needed(&needed), true, now);
         steps.push(match next {
-            Some(Next::Fetch(wanted)) => {
+            Some(CertificateStep::Fetch(wanted)) => {
                 let read = wanted.iter().map(|(hash, _)| content(hash));
                 leader.fetched(read.collect(), Vec::new(), now);
                 "read"
             }
-            Some(Next::Write(write)) => {
+            Some(CertificateStep::Write(write)) => {
                 let shops = write.added.keys().any(|hash| hash.starts_with("shop"));
                 cluster.write(&mut leader, write);
                 if shops { "shop is written" } else { "evil is written" }

@@ -11,6 +11,7 @@ use bowline_core::clock::Uptime;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::point::Point;
 use bowline_core::programmed::Pending;
+use bowline_core::reported;
 use bowline_core::status::{self, BEHIND, Progress, Undone, Waiting};
 use bowline_core::update::ListenerKey;
 use k8s_openapi::jiff::Timestamp;
@@ -49,7 +50,7 @@ impl State {
         let patch = match kind {
             ConsumerKind::Service => {
                 let Some(shown) = self.boards.services.get(key) else { return Next::Nothing };
-                let written = status::Written {
+                let written = status::Before {
                     points: &render::points_of_service(&shown.status),
                     programmed: render::is_programmed(&shown.status),
                 };
@@ -62,7 +63,7 @@ impl State {
             _ => {
                 let Some(shown) = self.boards.ingresses.get(key) else { return Next::Nothing };
                 let points = render::points_of_ingress(&shown.status);
-                let written = status::Written { programmed: !points.is_empty(), points: &points };
+                let written = status::Before { programmed: !points.is_empty(), points: &points };
                 let want = status::consumer(outcome, &progress, written, names);
                 render::ingress(&want.points, shown).map(|patch| (patch, Tried::at(&shown.version)))
             }
@@ -114,23 +115,18 @@ impl State {
         self.addresses.name_condition(holder, before)
     }
 
-    /// What not all agents do for a consumer, and how many refusals they do not name that may be of it. Clients reach
-    /// an Ingress at the load balancer's own listeners.
+    /// What not all agents do for a consumer, and how many refusals they do not name that may be of it.
     pub(super) fn undone(&self, lb: &Arc<str>, consumer: &ConsumerRef) -> (Undone, usize) {
-        let Some(report) = self.agents.joint(lb) else { return Default::default() };
-        let shared = consumer.kind == ConsumerKind::Ingress;
-        let all = report.refused.iter().chain(self.certificates.withheld(lb));
-        let refusals = all.filter(|refusal| {
-            shared && refusal.consumer.kind == ConsumerKind::LoadBalancer
-                || refusal.consumer == *consumer
-        });
-        let parts = if shared {
-            self.planner.parts(ConsumerKind::LoadBalancer, &ObjectKey::new("", Arc::clone(lb)))
-        } else {
-            self.planner.parts(consumer.kind, &key(consumer))
+        let Some(joint) = self.agents.joint(lb) else { return Default::default() };
+        let (kind, key) = match consumer.kind {
+            ConsumerKind::Ingress => {
+                (ConsumerKind::LoadBalancer, ObjectKey::new("", Arc::clone(lb)))
+            }
+            kind => (kind, key(consumer)),
         };
+        let parts = self.planner.parts(kind, &key);
         let listeners = parts.iter().flat_map(|part| &part.listeners).map(ListenerKey::of);
-        (Undone::of(refusals, listeners), report.unlisted.may_concern(consumer))
+        reported::undone(joint, self.certificates.withheld(lb), consumer, listeners)
     }
 
     /// A consumer that is not ours, or has no status of ours: what we once wrote is taken back.

@@ -14,7 +14,7 @@
 use super::State;
 use crate::controller::addresses::{consumer_of, kind_of};
 use crate::controller::bindings;
-use crate::controller::consumers::{ConsumerKey, Moved, key, key_of, problems};
+use crate::controller::consumers::{Moved, key, key_of, problems};
 use crate::controller::kinds::{KindId, address_pool};
 use crate::controller::target::Target;
 use bowline_core::addresses::{self, AddressRequest, Decision, HolderRef};
@@ -254,7 +254,7 @@ impl State {
         change: u64,
         now: Uptime,
     ) {
-        let who: ConsumerKey = key_of(consumer);
+        let who = key_of(consumer);
         let Moved { left, elsewhere, concerned } =
             self.consumers.observe(&who, outcome, change, now);
         if elsewhere && let Some(lb) = outcome.and_then(Outcome::load_balancer) {

@@ -10,56 +10,11 @@ use bowline_core::clock::Uptime;
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::objects::LoadBalancer;
 use bowline_core::programmed::{Pending, Verdict};
-use bowline_core::status::{self, BEHIND, Condition, Known, Undone, Waiting};
-use bowline_core::update::{Extent, Refusal};
+use bowline_core::reported::{self, OwnAddresses};
+use bowline_core::status::{self, Condition, Known, Waiting};
 use k8s_openapi::jiff::Timestamp;
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// The least time between two writes of a LoadBalancer's lists.
-pub(super) const GAP: Duration = Duration::from_millis(250);
-
-/// When the statuses of load balancers were written, and since when they are behind.
-#[derive(Debug, Default)]
-pub(super) struct Pace {
-    /// Since when the agents of a load balancer are behind its plan.
-    behind: HashMap<Arc<str>, Uptime>,
-    written: HashMap<Arc<str>, Uptime>,
-    /// How often the consumers of a load balancer were gone through for its status.
-    #[cfg(test)]
-    pub(super) walks: usize,
-}
-
-impl Pace {
-    /// A load balancer is deleted.
-    pub(super) fn forget(&mut self, lb: &str) {
-        self.behind.remove(lb);
-        self.written.remove(lb);
-    }
-
-    /// The agents of a load balancer are behind its plan, or are not: until when its status does not say so. A change
-    /// on its way is not worth two writes.
-    fn behind(&mut self, lb: &Arc<str>, is_behind: bool, now: Uptime) -> Option<Uptime> {
-        if !is_behind {
-            self.behind.remove(lb);
-            return None;
-        }
-        let until = *self.behind.entry(Arc::clone(lb)).or_insert(now) + BEHIND;
-        (now < until).then_some(until)
-    }
-
-    /// The status of a load balancer is written.
-    fn wrote(&mut self, lb: &Arc<str>, now: Uptime) {
-        self.written.insert(Arc::clone(lb), now);
-    }
-
-    /// When lists may be written again, if not now.
-    fn next(&self, lb: &str, now: Uptime) -> Option<Uptime> {
-        self.written.get(lb).map(|at| *at + GAP).filter(|at| now < *at)
-    }
-}
 
 impl State {
     pub(super) fn next_load_balancer(
@@ -75,7 +30,7 @@ impl State {
         let running = before.phase == Some(LoadBalancerPhase::Running);
         let mut waiting = status::waiting(verdict.as_ref());
         let is_behind = waiting == Some(Waiting::Agent(Pending::AgentBehind)) && running;
-        let again = self.pace.behind(lb, is_behind, now);
+        let again = self.status_writes.behind(lb, is_behind, now);
         if again.is_some() {
             waiting = None;
         }
@@ -84,12 +39,13 @@ impl State {
             return Next::Nothing;
         }
         // Lists that change often are written now and then, and not gone through in between.
-        if let Some(at) = self.pace.next(lb, now).filter(|_| running == waiting.is_none()) {
+        if let Some(at) = self.status_writes.next(lb, now).filter(|_| running == waiting.is_none())
+        {
             return Next::Later(at);
         }
         #[cfg(test)]
         {
-            self.pace.walks += 1;
+            self.walks += 1;
         }
         let made = self.provisions.condition(lb);
         let said = render::condition_of(&before.conditions, names::CONDITION_ASSIGNED);
@@ -129,7 +85,7 @@ impl State {
         }
         let tried = Tried::at(&shown.version);
         let patch = render::load_balancer_patch(&rendered, &shown.version);
-        self.pace.wrote(lb, now);
+        self.status_writes.wrote(lb, now);
         if again.is_some() {
             // Looked at again when the answer comes.
             self.outbox.enqueue(Target::LoadBalancer(Arc::clone(lb)));
@@ -146,31 +102,21 @@ impl State {
         bowline_core::addresses::assigned(decision, before)
     }
 
-    /// The addresses that a load balancer shows: one of its pool when its agents have applied the plan that has it, and
-    /// until then what it showed before and still has.
+    /// The addresses that the status of a load balancer shows.
     fn addresses_in_force(&self, lb: &LoadBalancer, verdict: Option<&Verdict>) -> Vec<IpAddr> {
         let (kind, key) = (ConsumerKind::LoadBalancer, ObjectKey::new("", Arc::clone(&lb.name)));
-        let addresses = self.planner.addresses(lb);
         let of_pool = lb.addresses.is_empty() && lb.address_pool.is_some();
         let shown = self.boards.addresses(kind, &key).unwrap_or_default();
         let planned = self.consumers.planned(&(kind, key)).filter(|_| of_pool);
-        let (Some(planned), Some(verdict)) = (planned, verdict) else { return addresses };
-        let draining = self.planner.draining(lb);
-        let (undone, unlisted) = match draining.is_empty() {
-            true => Default::default(),
-            false => self.closed(&lb.name),
+        let own = OwnAddresses {
+            planned: &self.planner.addresses(lb),
+            draining: self.planner.draining(lb),
+            shown: &shown,
+            change: planned.map(|it| it.change),
         };
-        let progress = status::progress(Some(verdict), planned.change, undone, unlisted);
-        status::in_force(&progress, &addresses, draining, &shown)
-    }
-
-    /// What agents could not open of all that is on a load balancer, and how many refusals are not named.
-    fn closed(&self, lb: &Arc<str>) -> (Undone, usize) {
-        let Some(joint) = self.agents.joint(lb) else { return Default::default() };
-        // What is served for another consumer is open.
-        let shut =
-            |it: &&Refusal| matches!(it.extent, Extent::Listener(_)) && it.unserved().is_none();
-        let refusals = joint.refused.iter().filter(shut);
-        (Undone::of(refusals, self.listeners_on(lb)), joint.unlisted.count)
+        reported::addresses_in_force(own, verdict, || match self.agents.joint(&lb.name) {
+            Some(joint) => reported::closed(joint, self.listeners_on(&lb.name)),
+            None => Default::default(),
+        })
     }
 }

@@ -3,7 +3,7 @@
 //! read. The turn carries the write out.
 
 use super::State;
-use crate::controller::certificates::{self, Certificates, Needed};
+use crate::controller::certificates::{CertificateStep, Certificates, Needed};
 use crate::controller::consumers::{key, key_of};
 use crate::controller::kinds::Parts;
 use crate::controller::plans::Plans;
@@ -15,11 +15,10 @@ use bowline_core::binder::{self, Wipe};
 use bowline_core::clock::Uptime;
 use bowline_core::cookies::{self, Recorded, Step};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
-use bowline_core::outcome::{Problem, Reason};
 use bowline_core::plan::Transport;
 use bowline_core::planner::Planner;
 use bowline_core::status;
-use bowline_core::update::{Extent, ListenerKey, Refusal};
+use bowline_core::update::{ListenerKey, Refusal};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -207,11 +206,11 @@ impl State {
         }
         match next {
             None => Next::Nothing,
-            Some(certificates::Next::Later(at)) => Next::Later(at),
-            Some(certificates::Next::Fetch(wanted)) => {
+            Some(CertificateStep::Later(at)) => Next::Later(at),
+            Some(CertificateStep::Fetch(wanted)) => {
                 Next::Write(Write::Fetch(wanted), Tried::default())
             }
-            Some(certificates::Next::Write(write)) => {
+            Some(CertificateStep::Write(write)) => {
                 let tried = Tried { name: write.name.clone(), version: write.version.clone() };
                 let uid = uid.unwrap_or_default();
                 Next::Write(Write::Certificates(write, Arc::clone(lb), uid), tried)
@@ -246,15 +245,7 @@ impl State {
             for site in parts.iter().flat_map(|part| &part.sites) {
                 let certificate = site.tls.as_ref().and_then(|it| it.certificate.as_ref());
                 let why = certificate.and_then(|it| withheld.get(&it.hash));
-                refusals.extend(why.map(|why| {
-                    let message = format!(
-                        "the certificate of {} is not handed to load balancer {lb}: {why}; \
-                         handshakes for it fail, or go on with the one before",
-                        site.host
-                    );
-                    let problem = Problem::new(Reason::TooManyCertificates, message);
-                    Refusal { consumer: consumer.clone(), problem, extent: Extent::Part }
-                }));
+                refusals.extend(why.map(|why| why.refusal(consumer, &site.host, lb)));
             }
         }
         refusals.sort();

@@ -3,17 +3,17 @@ mod bindings;
 mod contended;
 mod provisions;
 
-use super::load_balancer_status::GAP;
 use super::*;
 use crate::controller::observed::{CookiesSeen, LeaseSeen, Observed};
 use crate::controller::shown::{LoadBalancerShown, Shown};
 use crate::controller::target::Next;
 use crate::controller::testing;
-use crate::controller::writer::{Status, Write, Written};
+use crate::controller::writer::{Reply, Status, Write};
 use crate::watch::Seen;
 use bowline_api::names;
 use bowline_core::replicas::{Entry, Said};
 use bowline_core::status;
+use bowline_core::status_writes::GAP;
 use serde_json::{Value, json};
 
 fn load_balancer(version: u32, status: &Value) -> Value {
@@ -167,15 +167,15 @@ fn between_two_writes_of_a_status_the_consumers_are_not_gone_through() {
     let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
     let Next::Write(Write::LoadBalancer(_, patch), _) = next else { panic!("{next:?}") };
     let after = Box::new(shown(load_balancer(2, &merged(&patch))));
-    state.wrote(&target, Written::Status(Status::LoadBalancer(after)), now);
+    state.wrote(&target, Reply::Status(Status::LoadBalancer(after)), now);
     for _ in 0..3 {
         let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
         assert!(matches!(next, Next::Later(at) if at == now + GAP), "{next:?}");
     }
-    assert_eq!(state.pace.walks, 1);
+    assert_eq!(state.walks, 1);
     let next = state.next(&target, now + GAP, Timestamp::UNIX_EPOCH);
     assert!(matches!(next, Next::Nothing), "{next:?}");
-    assert_eq!(state.pace.walks, 2);
+    assert_eq!(state.walks, 2);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn the_answer_to_a_write_brings_no_load_balancer_back_that_was_told_gone() {
     let old = load_balancer(2, &json!({}));
     state.observe(testing::deleted_load_balancer(old.clone()), now);
     let target = Target::LoadBalancer("edge".into());
-    let answer = Written::Status(Status::LoadBalancer(Box::new(shown(old))));
+    let answer = Reply::Status(Status::LoadBalancer(Box::new(shown(old))));
     state.wrote(&target, answer, now);
     assert_eq!(state.boards.load_balancers.get(&"edge".into()), None);
 }

@@ -4,9 +4,9 @@ use super::State;
 use crate::controller::kinds::Parts;
 use crate::controller::plans::PlanWrite;
 use crate::controller::target::{Target, Tried};
-use crate::controller::writer::bindings::{Answer, Found};
+use crate::controller::writer::bindings::{Current, StepReply};
 use crate::controller::writer::provisions::Provisioned;
-use crate::controller::writer::{Status, Write, Written};
+use crate::controller::writer::{Reply, Status, Write};
 use crate::observe::Change;
 use crate::watch::Seen;
 use bowline_api::names;
@@ -41,73 +41,73 @@ impl State {
     pub(in crate::controller) fn wrote(
         &mut self,
         target: &Target,
-        written: Written,
+        written: Reply,
         now: Uptime,
     ) -> Option<Change> {
         match (target, written) {
-            (Target::Consumer(kind, key), Written::Status(status)) => {
+            (Target::Consumer(kind, key), Reply::Status(status)) => {
                 return self.wrote_consumer(*kind, key, status);
             }
-            (Target::LoadBalancer(lb), Written::Status(Status::LoadBalancer(shown))) => {
+            (Target::LoadBalancer(lb), Reply::Status(Status::LoadBalancer(shown))) => {
                 self.put_load_balancer(lb, *shown);
                 let key = ObjectKey::new("", Arc::clone(lb));
                 self.addresses.touch(ConsumerKind::LoadBalancer, &key);
                 self.acknowledge(ConsumerKind::LoadBalancer, &key);
             }
-            (target, Written::Binding(id, answer)) => {
+            (target, Reply::Binding(id, answer)) => {
                 self.bindings.answered(target, id, &answer, &mut self.outbox);
                 self.put_found(answer);
             }
-            (Target::Binding(lb), Written::Seats(id, answer)) => {
+            (Target::Binding(lb), Reply::Seats(id, answer)) => {
                 self.seats.answered(lb, id, &answer);
                 self.put_found(answer);
             }
-            (Target::Claim(_), Written::Claim(shown))
+            (Target::Claim(_), Reply::Claim(shown))
                 if !self.bindings.is_buried(&shown.status.known.uid) =>
             {
                 self.bindings.observe_claim(Seen::Apply(&shown.status.known));
                 self.put_claim(*shown);
             }
-            (Target::Provision(lb), Written::Provisioned(after)) => {
+            (Target::Provision(lb), Reply::Provisioned(after)) => {
                 self.provisioned(lb, &after, now);
             }
-            (Target::Job(lb), Written::Deprovisioned(id, result)) => {
+            (Target::Job(lb), Reply::Deprovisioned(id, result)) => {
                 if let Some(result) = self.provisions.removed(lb, result, now, &mut self.outbox) {
                     self.bindings.finish_job(lb, id, result);
                 }
             }
-            (_, Written::LookedFor(subject, version)) => {
+            (_, Reply::LookedFor(subject, version)) => {
                 self.bindings.looked_for(subject, version);
             }
-            (_, Written::Leaver(consumer, lb, found)) => {
+            (_, Reply::Leaver(consumer, lb, found)) => {
                 self.looked_at(consumer, lb, found.as_deref());
             }
-            (Target::Plans(lb), Written::Plan(done, version)) => {
+            (Target::Plans(lb), Reply::Plan(done, version)) => {
                 self.wrote_plan(lb, *done, version, now);
             }
-            (Target::Certificates(lb), Written::Certificates(done, version)) => {
+            (Target::Certificates(lb), Reply::Certificates(done, version)) => {
                 self.certificates.entry(lb).wrote(done.write, version);
                 self.outbox.enqueue(target.clone());
                 self.outbox.enqueue(Target::Plans(Arc::clone(lb)));
             }
-            (Target::Certificates(lb), Written::Fetched(fetched, missed)) => {
+            (Target::Certificates(lb), Reply::Fetched(fetched, missed)) => {
                 self.certificates.entry(lb).fetched(fetched, missed, now);
                 self.outbox.enqueue(target.clone());
             }
-            (Target::Address(address), Written::Address(id, result)) => {
+            (Target::Address(address), Reply::Address(id, result)) => {
                 self.addresses.wrote(*address, id, result);
             }
-            (_, Written::Confirmed(holder, exists)) => self.addresses.confirmed(holder, exists),
-            (Target::Object(..), Written::Object(shown)) => {
+            (_, Reply::Confirmed(holder, exists)) => self.addresses.confirmed(holder, exists),
+            (Target::Object(..), Reply::Object(shown)) => {
                 let parts = &mut Parts { addresses: &mut self.addresses };
                 self.kinds.put(shown, parts, &mut self.outbox);
             }
-            (Target::Agents(lb), Written::Agents(removed)) => {
+            (Target::Agents(lb), Reply::Agents(removed)) => {
                 if let Some(news) = self.agents.removed(lb, &removed) {
                     self.agents_changed(&news);
                 }
             }
-            (Target::Cookies(lb), Written::Cookies(shown)) => {
+            (Target::Cookies(lb), Reply::Cookies(shown)) => {
                 self.boards.cookies.put(Arc::clone(lb), shown);
                 self.outbox.enqueue(target.clone());
             }
@@ -144,14 +144,16 @@ impl State {
     }
 
     /// The answer to a write shows a load balancer or claim.
-    fn put_found(&mut self, answer: Answer) {
-        let (Answer::Ok(Some(found)) | Answer::Conflict(Some(found))) = answer else { return };
+    fn put_found(&mut self, answer: StepReply) {
+        let (StepReply::Ok(Some(found)) | StepReply::Conflict(Some(found))) = answer else {
+            return;
+        };
         match found {
-            Found::LoadBalancer(shown) => {
+            Current::LoadBalancer(shown) => {
                 let lb = Arc::clone(&shown.status.known.name);
                 self.put_load_balancer(&lb, *shown);
             }
-            Found::Claim(shown) => self.put_claim(*shown),
+            Current::Claim(shown) => self.put_claim(*shown),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Carries out what the address machine says: writes of Address objects and reads of their holders. Each write is exclusive or under a version; what is there after a conflict is
 //! read and reported, never overruled.
 
-use super::{Writer, Written, params};
+use super::{Reply, Writer, params};
 use crate::patience::answer;
 use bowline_api::address::{Address, address_name};
 use bowline_api::external_ip::ExternalIP;
@@ -15,7 +15,7 @@ use std::net::IpAddr;
 
 impl Writer {
     /// Writes an Address object, and says how that ended.
-    pub(in crate::controller) async fn address(&self, write: addresses::Write) -> Written {
+    pub(in crate::controller) async fn address(&self, write: addresses::Write) -> Reply {
         let result = match self.write_address(&write).await {
             Ok(written) => written,
             // Who creates is told of a conflict only; else the kind itself is not there.
@@ -27,7 +27,7 @@ impl Writer {
             }
             Err(error) => failed(write.address, &error),
         };
-        Written::Address(write.id, result)
+        Reply::Address(write.id, result)
     }
 
     async fn write_address(&self, write: &addresses::Write) -> Result<addresses::Written, Error> {
@@ -195,7 +195,7 @@ mod tests {
         ] {
             let address = IpAddr::from([192, 0, 2, 1]);
             let write = addresses::Write { id: addresses::WriteId(1), address, op };
-            let Written::Address(_, result) = empty_server().await.address(write).await else {
+            let Reply::Address(_, result) = empty_server().await.address(write).await else {
                 panic!("an Address was written")
             };
             assert_eq!(result, expected);
@@ -226,8 +226,7 @@ mod tests {
             for (drops, expected) in
                 [(&[][..], &ok), (&["loadBalancer"][..], &addresses::Written::Failed)]
             {
-                let Written::Address(_, result) = server(drops).await.address(write(op)).await
-                else {
+                let Reply::Address(_, result) = server(drops).await.address(write(op)).await else {
                     panic!("an Address was written")
                 };
                 assert_eq!(result, *expected, "{drops:?}");

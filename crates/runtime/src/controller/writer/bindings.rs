@@ -3,7 +3,7 @@
 //! reported, never overruled.
 
 use super::super::shown::{ClaimShown, LoadBalancerShown, Shown};
-use super::{Failure, Writer, Written, params, patch_params};
+use super::{Failure, Reply, Writer, params, patch_params};
 use crate::patience::answer;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, convert};
 use bowline_core::binder::{self, Id, Subject};
@@ -40,12 +40,12 @@ pub(in crate::controller) enum Step {
 
 /// A LoadBalancer or claim as it is.
 #[derive(Debug)]
-pub(in crate::controller) enum Found {
+pub(in crate::controller) enum Current {
     LoadBalancer(Box<Shown<LoadBalancerShown>>),
     Claim(Box<Shown<ClaimShown>>),
 }
 
-impl Found {
+impl Current {
     /// The same, as the binder knows it.
     pub(in crate::controller) fn object(&self) -> Box<binder::Object> {
         Box::new(match self {
@@ -57,21 +57,21 @@ impl Found {
 
 /// How a step ended.
 #[derive(Debug)]
-pub(in crate::controller) enum Answer {
+pub(in crate::controller) enum StepReply {
     /// It was carried out; this is there now.
-    Ok(Option<Found>),
+    Ok(Option<Current>),
     /// It was not, because this is there.
-    Conflict(Option<Found>),
+    Conflict(Option<Current>),
     /// It was not, or nobody knows.
     Failed,
     /// It was not, because the API says this.
     Refused(Arc<str>),
 }
 
-impl Answer {
+impl StepReply {
     /// The same, as the binder is told of it.
     pub(in crate::controller) fn written(&self) -> binder::Written {
-        let object = |found: &Option<Found>| found.as_ref().map(Found::object);
+        let object = |found: &Option<Current>| found.as_ref().map(Current::object);
         match self {
             Self::Ok(found) => binder::Written::Ok(object(found)),
             Self::Conflict(found) => binder::Written::Conflict(object(found)),
@@ -83,10 +83,10 @@ impl Answer {
 
 impl Writer {
     /// Carries out a step on a LoadBalancer.
-    pub(in crate::controller) async fn step(&self, name: &str, step: Step) -> Answer {
+    pub(in crate::controller) async fn step(&self, name: &str, step: Step) -> StepReply {
         let api: Api<LoadBalancer> = Api::all(self.client.clone());
         let shown =
-            |it: &LoadBalancer| Found::LoadBalancer(Box::new(Shown::<LoadBalancerShown>::of(it)));
+            |it: &LoadBalancer| Current::LoadBalancer(Box::new(Shown::<LoadBalancerShown>::of(it)));
         let done = match step {
             Step::Create(object) => answer(api.create(&params(), &object)).await.map(Some),
             step => amend(&api, name, step).await,
@@ -99,11 +99,11 @@ impl Writer {
         id: Id,
         key: &ObjectKey,
         step: Step,
-    ) -> Written {
+    ) -> Reply {
         let api: Api<LoadBalancerClaim> = Api::namespaced(self.client.clone(), &key.namespace);
-        let shown = |it: &LoadBalancerClaim| Found::Claim(Box::new(Shown::<ClaimShown>::of(it)));
+        let shown = |it: &LoadBalancerClaim| Current::Claim(Box::new(Shown::<ClaimShown>::of(it)));
         let done = amend(&api, &key.name, step).await;
-        Written::Binding(id, settled(&api, &key.name, done, shown).await)
+        Reply::Binding(id, settled(&api, &key.name, done, shown).await)
     }
 
     /// Patches the status of a claim.
@@ -111,10 +111,10 @@ impl Writer {
         &self,
         key: &ObjectKey,
         patch: Value,
-    ) -> Result<Written, Failure> {
+    ) -> Result<Reply, Failure> {
         let api: Api<LoadBalancerClaim> = Api::namespaced(self.client.clone(), &key.namespace);
         let after = amend(&api, &key.name, Step::Status(patch)).await?.ok_or(Failure::Gone)?;
-        Ok(Written::Claim(Box::new(Shown::<ClaimShown>::of(&after))))
+        Ok(Reply::Claim(Box::new(Shown::<ClaimShown>::of(&after))))
     }
 
     /// A Service or Ingress as it is, if it is still the same one, and all that says whether it belongs on a
@@ -124,7 +124,7 @@ impl Writer {
         consumer: ConsumerRef,
         lb: Arc<str>,
         claim: Option<ObjectKey>,
-    ) -> Result<Written, Failure> {
+    ) -> Result<Reply, Failure> {
         let (client, namespace) = (self.client.clone(), &*consumer.namespace);
         let same = |meta: &ObjectMeta| meta.uid.as_deref() == Some(&*consumer.uid);
         let found = match consumer.kind {
@@ -142,7 +142,7 @@ impl Writer {
             }
             ConsumerKind::LoadBalancer => None,
         };
-        let Some(found) = found else { return Ok(Written::Leaver(consumer, lb, None)) };
+        let Some(found) = found else { return Ok(Reply::Leaver(consumer, lb, None)) };
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let namespace = answer(namespaces.get_opt(namespace)).await?;
         let class = match &found {
@@ -166,14 +166,11 @@ impl Writer {
             class: class.as_ref().map(convert::ingress_class),
             claim: claim.as_ref().map(convert::claimed),
         };
-        Ok(Written::Leaver(consumer, lb, Some(Box::new(read))))
+        Ok(Reply::Leaver(consumer, lb, Some(Box::new(read))))
     }
 
     /// What the API says of something that seems to be gone.
-    pub(in crate::controller) async fn look_for(
-        &self,
-        subject: Subject,
-    ) -> Result<Written, Failure> {
+    pub(in crate::controller) async fn look_for(&self, subject: Subject) -> Result<Reply, Failure> {
         let version = match &subject {
             Subject::Claim { key, uid, .. } => {
                 let api: Api<LoadBalancerClaim> =
@@ -186,7 +183,7 @@ impl Writer {
                 answer(api.get_opt(name)).await?.map(|it| version(&it))
             }
         };
-        Ok(Written::LookedFor(subject, version))
+        Ok(Reply::LookedFor(subject, version))
     }
 }
 
@@ -226,22 +223,22 @@ async fn settled<K>(
     api: &Api<K>,
     name: &str,
     done: Result<Option<K>, Error>,
-    shown: impl Fn(&K) -> Found,
-) -> Answer
+    shown: impl Fn(&K) -> Current,
+) -> StepReply
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
     let error = match done {
-        Ok(after) => return Answer::Ok(after.as_ref().map(shown)),
+        Ok(after) => return StepReply::Ok(after.as_ref().map(shown)),
         Err(error) => error,
     };
     let conflict = matches!(&error, Error::Api(status) if matches!(status.code, 404 | 409));
     if conflict && let Ok(found) = answer(api.get_opt(name)).await {
-        return Answer::Conflict(found.as_ref().map(shown));
+        return StepReply::Conflict(found.as_ref().map(shown));
     }
     tracing::warn!(name, %error, "cannot write what binds a claim");
     match error {
-        Error::Api(status) if !conflict => Answer::Refused(status.message.as_str().into()),
-        _ => Answer::Failed,
+        Error::Api(status) if !conflict => StepReply::Refused(status.message.as_str().into()),
+        _ => StepReply::Failed,
     }
 }

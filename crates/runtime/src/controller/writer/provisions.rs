@@ -2,7 +2,7 @@
 //! `bowline_api::proxies`, which says what each object should be, and `bowline_drivers::provision`, which goes
 //! from one step to the next. Creates are exclusive, changes and deletions are under a version or a uid.
 
-use super::{Writer, Written, params, patch_params};
+use super::{Reply, Writer, params, patch_params};
 use crate::patience::answer;
 use bowline_api::proxies::{Made, Part, Wish, covers, rollout};
 use bowline_core::binder;
@@ -26,7 +26,7 @@ pub(in crate::controller) struct Provisioned {
 
 impl Writer {
     /// Makes what is missing, mends what is different, and looks how it is.
-    pub(in crate::controller) async fn provision(&self, wish: Wish) -> Written {
+    pub(in crate::controller) async fn provision(&self, wish: Wish) -> Reply {
         let objects = Objects::new(self, wish.made.clone(), Some(wish));
         let standing = match make(&objects).await {
             Ok(Progress::Done) => objects.standing(),
@@ -41,18 +41,18 @@ impl Writer {
             ),
             Err(Trouble(why)) => Standing::Failed(why.into()),
         };
-        Written::Provisioned(Box::new(Provisioned { standing, reach: objects.reach() }))
+        Reply::Provisioned(Box::new(Provisioned { standing, reach: objects.reach() }))
     }
 
     /// Removes all of it. False: it is on its way.
-    pub(in crate::controller) async fn deprovision(&self, id: binder::Id, made: Made) -> Written {
+    pub(in crate::controller) async fn deprovision(&self, id: binder::Id, made: Made) -> Reply {
         let objects = Objects::new(self, made, None);
         let result = match remove(&objects).await {
             Ok(Progress::Done) => Ok(true),
             Ok(_) => Ok(false),
             Err(Trouble(why)) => Err(why),
         };
-        Written::Deprovisioned(id, result)
+        Reply::Deprovisioned(id, result)
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::super::State;
 use crate::controller::agents::News;
-use crate::controller::consumers::{ConsumerKey, key_of};
+use crate::controller::consumers::key_of;
 use crate::controller::plans::Plans;
 use crate::controller::target::Target;
-use bowline_core::key::{ConsumerKind, ConsumerRef};
+use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::planner::Event;
 use bowline_core::update::Refusal;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl State {
 
     /// The consumers that a refusal concerns: what keeps a load balancer's own listeners from opening keeps all its
     /// Ingresses from being reached.
-    fn concerned(&self, lb: &str, consumer: &ConsumerRef) -> Vec<ConsumerKey> {
+    fn concerned(&self, lb: &str, consumer: &ConsumerRef) -> Vec<(ConsumerKind, ObjectKey)> {
         if consumer.kind != ConsumerKind::LoadBalancer {
             return vec![key_of(consumer)];
         }

@@ -115,7 +115,7 @@ impl State {
         self.agents.forget(name);
         self.planner.handle(Event::Unserved(Arc::clone(name), Vec::new()));
         self.consumers.forget_load_balancer(name);
-        self.pace.forget(name);
+        self.status_writes.forget(name);
         self.provisions.forget(name);
         self.enqueue_load_balancer(name);
         self.addresses.touch(ConsumerKind::LoadBalancer, &ObjectKey::new("", Arc::clone(name)));

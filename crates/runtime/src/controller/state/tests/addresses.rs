@@ -264,7 +264,7 @@ fn a_list_that_is_behind_a_write_takes_nothing_from_an_external_ip() {
     // The answer to a write of its status.
     let holder_key = ObjectKey::new("shop", "game-0");
     let target = Target::Object(KindId::ExternalIP, holder_key);
-    let written = writer::Written::Object(KindShown::ExternalIP(external_ip("3")));
+    let written = writer::Reply::Object(KindShown::ExternalIP(external_ip("3")));
     state.wrote(&target, written, now);
     state.observe(observed_as(Seen::Begin), now);
     state.observe(seen("1"), now);

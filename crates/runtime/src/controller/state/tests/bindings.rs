@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::controller::observed::{ClaimSeen, LoadBalancerSeen};
-use crate::controller::writer::bindings::{Answer, Found, Step};
+use crate::controller::writer::bindings::{Current, Step, StepReply};
 
 /// An API that has one load balancer, one claim that has it, and a leader's state.
 struct Site {
@@ -173,20 +173,20 @@ impl Site {
             Write::Binding(id, _, step) => {
                 self.writes.push("binding");
                 Self::amend(&mut self.lb, step, &mut self.version);
-                let found = Found::LoadBalancer(Box::new(self.shown_lb().shown));
-                Written::Binding(id, Answer::Ok(Some(found)))
+                let found = Current::LoadBalancer(Box::new(self.shown_lb().shown));
+                Reply::Binding(id, StepReply::Ok(Some(found)))
             }
             Write::Seats(id, _, step) => {
                 self.writes.push("seats");
                 Self::amend(&mut self.lb, step, &mut self.version);
-                let found = Found::LoadBalancer(Box::new(self.shown_lb().shown));
-                Written::Seats(id, Answer::Ok(Some(found)))
+                let found = Current::LoadBalancer(Box::new(self.shown_lb().shown));
+                Reply::Seats(id, StepReply::Ok(Some(found)))
             }
             Write::BindClaim(id, _, step) => {
                 self.writes.push("claim");
                 Self::amend(&mut self.claim, step, &mut self.version);
-                let found = Found::Claim(Box::new(self.shown_claim().shown));
-                Written::Binding(id, Answer::Ok(Some(found)))
+                let found = Current::Claim(Box::new(self.shown_claim().shown));
+                Reply::Binding(id, StepReply::Ok(Some(found)))
             }
             other => panic!("{other:?}"),
         };

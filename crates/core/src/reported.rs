@@ -1,0 +1,134 @@
+//! What the joint report of a load balancer's agents means: for one consumer, for the load balancer's own listeners, and
+//! for the addresses that its status may show. It reads reports; `replicas` joins them and `status` words them. The
+//! controller calls it before it renders a status.
+
+use crate::key::{ConsumerKind, ConsumerRef};
+use crate::programmed::Verdict;
+use crate::replicas::Joint;
+use crate::status::{self, Undone};
+use crate::update::{Extent, ListenerKey, Refusal};
+use std::net::IpAddr;
+
+/// What not all agents do for a consumer, and how many refusals they do not name that may be of it. `withheld` are the
+/// refusals of the leader itself. Clients reach an Ingress at `listeners` of the load balancer, so a refusal of these
+/// concerns it too.
+pub fn undone(
+    joint: &Joint,
+    withheld: &[Refusal],
+    consumer: &ConsumerRef,
+    listeners: impl IntoIterator<Item = ListenerKey>,
+) -> (Undone, usize) {
+    let shared = consumer.kind == ConsumerKind::Ingress;
+    let refusals = joint.refused.iter().chain(withheld).filter(|refusal| {
+        shared && refusal.consumer.kind == ConsumerKind::LoadBalancer
+            || refusal.consumer == *consumer
+    });
+    (Undone::of(refusals, listeners), joint.unlisted.may_concern(consumer))
+}
+
+/// What agents could not open of all `listeners` on a load balancer, and how many refusals they do not name. A listener
+/// that is served for another consumer is open.
+pub fn closed(joint: &Joint, listeners: impl IntoIterator<Item = ListenerKey>) -> (Undone, usize) {
+    let shut = |it: &&Refusal| matches!(it.extent, Extent::Listener(_)) && it.unserved().is_none();
+    (Undone::of(joint.refused.iter().filter(shut), listeners), joint.unlisted.count)
+}
+
+/// The addresses that a load balancer has.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnAddresses<'a> {
+    /// Those that are planned.
+    pub planned: &'a [IpAddr],
+    /// Those that are still served until their successor is.
+    pub draining: &'a [IpAddr],
+    /// Those that its status shows.
+    pub shown: &'a [IpAddr],
+    /// The change with which its addresses of a pool were planned last. None: it has none of a pool.
+    pub change: Option<u64>,
+}
+
+/// The addresses that the status of a load balancer shows: one of a pool once its agents have applied the plan that has
+/// it, and until then what it showed before and still has. `closed` is asked only while an address drains.
+pub fn addresses_in_force(
+    own: OwnAddresses<'_>,
+    verdict: Option<&Verdict>,
+    closed: impl FnOnce() -> (Undone, usize),
+) -> Vec<IpAddr> {
+    let (Some(change), Some(verdict)) = (own.change, verdict) else { return own.planned.to_vec() };
+    let (undone, unlisted) = if own.draining.is_empty() { Default::default() } else { closed() };
+    let progress = status::progress(Some(verdict), change, undone, unlisted);
+    status::in_force(&progress, own.planned, own.draining, own.shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{Problem, Reason};
+    use crate::plan::Transport;
+    use crate::programmed::{Pending, Phase};
+
+    fn consumer(kind: ConsumerKind, name: &str) -> ConsumerRef {
+        ConsumerRef { kind, namespace: "shop".into(), name: name.into(), uid: name.into() }
+    }
+
+    fn listener(port: u16) -> ListenerKey {
+        ListenerKey { address: [192, 0, 2, 1].into(), port, transport: Transport::Tcp }
+    }
+
+    fn refusal(consumer: &ConsumerRef, reason: Reason, port: u16) -> Refusal {
+        let problem = Problem::new(reason, "");
+        Refusal { consumer: consumer.clone(), problem, extent: Extent::Listener(listener(port)) }
+    }
+
+    fn joint(refused: Vec<Refusal>) -> Joint {
+        Joint { refused, ..Joint::default() }
+    }
+
+    #[test]
+    fn a_closed_listener_of_the_load_balancer_concerns_its_ingresses_and_no_service() {
+        let lb = consumer(ConsumerKind::LoadBalancer, "edge");
+        let joint = joint(vec![refusal(&lb, Reason::BindFailed, 80)]);
+        let of = |kind| undone(&joint, &[], &consumer(kind, "web"), [listener(80)]).0;
+        assert!(!of(ConsumerKind::Ingress).is_nothing());
+        assert!(of(ConsumerKind::Service).is_nothing());
+    }
+
+    #[test]
+    fn a_certificate_that_is_withheld_concerns_its_ingress_alone() {
+        let web = consumer(ConsumerKind::Ingress, "web");
+        let problem = Problem::new(Reason::TooManyCertificates, "");
+        let withheld = [Refusal { consumer: web.clone(), problem, extent: Extent::Part }];
+        let of = |name| {
+            let consumer = consumer(ConsumerKind::Ingress, name);
+            undone(&Joint::default(), &withheld, &consumer, []).0
+        };
+        assert!(!of("web").is_nothing());
+        assert!(of("other").is_nothing());
+    }
+
+    #[test]
+    fn a_listener_that_is_served_for_another_consumer_is_open() {
+        let web = consumer(ConsumerKind::Service, "web");
+        let taken = joint(vec![refusal(&web, Reason::PortTaken, 80)]);
+        assert!(closed(&taken, [listener(80)]).0.is_nothing());
+        let failed = joint(vec![refusal(&web, Reason::BindFailed, 80)]);
+        assert!(!closed(&failed, [listener(80)]).0.is_nothing());
+    }
+
+    #[test]
+    fn an_address_of_a_pool_is_shown_once_agents_have_applied_its_plan() {
+        let (old, new): (IpAddr, IpAddr) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        let shown = |change, verdict: Option<&Verdict>| {
+            let (planned, draining, shown) = ([new], [old], [old]);
+            let own =
+                OwnAddresses { planned: &planned, draining: &draining, shown: &shown, change };
+            addresses_in_force(own, verdict, Default::default)
+        };
+        let behind = Verdict { phase: Phase::Pending(Pending::AgentBehind), applied: Some(1) };
+        let applied = Verdict { phase: Phase::Running, applied: Some(2) };
+        assert_eq!(shown(Some(2), Some(&behind)), [old]);
+        assert_eq!(shown(Some(2), Some(&applied)), [new]);
+        // A fixed address waits for no agent.
+        assert_eq!(shown(None, Some(&behind)), [new]);
+        assert_eq!(shown(Some(2), None), [new]);
+    }
+}
