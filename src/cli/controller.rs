@@ -4,7 +4,7 @@ use super::class::ClassFlag;
 use super::connect::Connect;
 use super::dns::DnsFlags;
 use super::role::{self, AddressGraceFlag, AdminFlag};
-use bowline_api::proxies::Images;
+use bowline_api::provisioned_objects::Images;
 use bowline_core::members::network;
 use bowline_runtime::roles::ControllerOptions;
 use bowline_runtime::{controller, metallb};

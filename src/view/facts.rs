@@ -3,7 +3,7 @@
 use super::list::Lists;
 use super::pooled::{Pooled, Told};
 use super::words::Certificate;
-use bowline_api::proxies::Made;
+use bowline_api::provisioned_objects::Made;
 use bowline_api::{
     Address, LoadBalancer, LoadBalancerClaim, LoadBalancerClass, Plan, convert, names,
 };

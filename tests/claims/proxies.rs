@@ -2,7 +2,7 @@
 //! mended, and go. Whoever runs Pods is played by the test; the agent in one of them is the real one.
 
 use crate::stage::{CLAIM, LB, Site, message, play, reason};
-use bowline_api::proxies::{Images, Made, Part, Wish, covers};
+use bowline_api::provisioned_objects::{Images, Made, Part, Wish, covers};
 use bowline_api::{LoadBalancer, LoadBalancerClass};
 use bowline_core::plan::Transport;
 use bowline_testing::objects::{self, path};

@@ -38,7 +38,7 @@ pub mod load_balancer;
 pub mod metallb;
 pub mod names;
 pub mod plan;
-pub mod proxies;
+pub mod provisioned_objects;
 pub mod quantity;
 mod schema;
 pub mod selector;

@@ -26,9 +26,9 @@
 //! a read has confirmed that its claim is gone. One that is idle is given up in three writes, each of which is undone
 //! by a new consumer: [`Op::Release`] takes the uid out of `claimRef`, [`Op::ReportClaim`] says Idle, [`Op::Delete`] follows.
 
+mod best_fit;
 mod decide;
 mod fit;
-mod index;
 mod machine;
 mod object;
 mod observe;

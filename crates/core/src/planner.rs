@@ -13,6 +13,7 @@
 //! ```
 
 mod admitted;
+mod assignments;
 mod build;
 mod certificates;
 mod consumer;
@@ -31,7 +32,6 @@ mod read;
 mod recorded;
 mod requests;
 mod routes;
-mod seat;
 mod service;
 mod store;
 mod stores;

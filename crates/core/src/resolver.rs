@@ -4,12 +4,8 @@
 //! Events only mark what they may change; [`Resolver::take`] looks at what is marked, so a burst of
 //! events is one update. The runtime's agent feeds it; it does no I/O.
 
-#[cfg(test)]
-mod crowded;
 mod endpoints;
 mod guard;
-#[cfg(test)]
-mod guarded;
 mod listeners;
 mod members;
 mod names;
@@ -17,20 +13,12 @@ mod nodes;
 mod pace;
 mod pieces;
 mod pools;
-#[cfg(test)]
-mod properties;
-#[cfg(test)]
-mod recalled;
 mod rooms;
 mod shards;
 mod shares;
-#[cfg(test)]
-mod sharing;
 mod sites;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod upgrades;
 
 use crate::hash::PlanHash;
 use crate::key::{ConsumerRef, ObjectKey};

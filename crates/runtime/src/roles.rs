@@ -6,7 +6,7 @@ use crate::dns::{DnsError, DnsOptions};
 use crate::metrics::Metrics;
 use crate::observe::Changes;
 use bowline_api::names;
-use bowline_api::proxies::Images;
+use bowline_api::provisioned_objects::Images;
 use bowline_core::members::MemberRules;
 use ipnet::IpNet;
 use std::collections::BTreeSet;

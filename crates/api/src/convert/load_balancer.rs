@@ -1,7 +1,7 @@
 //! LoadBalancers. A selector that no server would have accepted allows nobody.
 
 use super::read::{canonical, created, deleting, name, uid};
-use crate::proxies::Made;
+use crate::provisioned_objects::Made;
 use crate::selector::{AllowedNamespaces, LabelSelector, NamespacesFrom};
 use crate::source::{Backends, LoadBalancerSource};
 use crate::{LoadBalancer, names};

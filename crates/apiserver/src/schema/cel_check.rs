@@ -3,6 +3,7 @@
 //! evaluating, when `has(self.typo)` would pass quietly; kube-apiserver refuses them when the
 //! CustomResourceDefinition is written, and so does this. Called by [`super::CelRules`] only.
 
+use super::cel_walk::children;
 use super::{NodeId, Schema, Type, go};
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators as op};
 
@@ -30,36 +31,12 @@ const FUNCTIONS: &str = "
 
 /// Turns `a.?b` into `a[?'b']`: the interpreter takes the first for an error where `b` is absent.
 pub(super) fn index_optionals(expression: &mut IdedExpr) {
-    match &mut expression.expr {
-        Expr::Call(call) => {
-            if call.func_name == op::OPT_SELECT {
-                call.func_name = op::OPT_INDEX.to_owned();
-            }
-            call.target.iter_mut().for_each(|target| index_optionals(target));
-            call.args.iter_mut().for_each(index_optionals);
-        }
-        Expr::Comprehension(c) => {
-            let parts = [
-                &mut c.iter_range,
-                &mut c.accu_init,
-                &mut c.loop_cond,
-                &mut c.loop_step,
-                &mut c.result,
-            ];
-            parts.into_iter().for_each(index_optionals);
-        }
-        Expr::List(list) => list.elements.iter_mut().for_each(index_optionals),
-        Expr::Map(map) => {
-            for entry in &mut map.entries {
-                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
-                    index_optionals(&mut entry.key);
-                    index_optionals(&mut entry.value);
-                }
-            }
-        }
-        Expr::Select(select) => index_optionals(&mut select.operand),
-        Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
+    if let Expr::Call(call) = &mut expression.expr
+        && call.func_name == op::OPT_SELECT
+    {
+        call.func_name = op::OPT_INDEX.to_owned();
     }
+    children(expression, index_optionals);
 }
 
 /// What is known of the type of an expression.

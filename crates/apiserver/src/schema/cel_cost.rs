@@ -7,9 +7,8 @@
 //! million for a rule and ten million for an object; five of its units make about one round of a loop. It
 //! also estimates the cost when a CustomResourceDefinition is written; this does not.
 
-use kube_cel::cel::common::ast::{
-    CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators as op,
-};
+use super::cel_walk::children;
+use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators as op};
 use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -113,36 +112,12 @@ pub(super) fn add_functions(context: &mut Context<'_>) {
 
 /// Builds a counter into every loop of an expression.
 pub(super) fn meter(expression: &mut IdedExpr) {
-    match &mut expression.expr {
-        Expr::Call(call) => {
-            call.target.iter_mut().for_each(|target| meter(target));
-            call.args.iter_mut().for_each(meter);
-        }
-        Expr::Comprehension(c) => {
-            let parts = [
-                &mut c.iter_range,
-                &mut c.accu_init,
-                &mut c.loop_cond,
-                &mut c.loop_step,
-                &mut c.result,
-            ];
-            parts.into_iter().for_each(meter);
-            let condition = std::mem::take(&mut c.loop_cond);
-            let spend = call(SPEND, Vec::new());
-            let stop = IdedExpr { id: 0, expr: Expr::Literal(LiteralValue::Boolean(false.into())) };
-            c.loop_cond = call(op::CONDITIONAL, vec![spend, condition, stop]);
-        }
-        Expr::List(list) => list.elements.iter_mut().for_each(meter),
-        Expr::Map(map) => {
-            for entry in &mut map.entries {
-                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
-                    meter(&mut entry.key);
-                    meter(&mut entry.value);
-                }
-            }
-        }
-        Expr::Select(select) => meter(&mut select.operand),
-        Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
+    children(expression, meter);
+    if let Expr::Comprehension(c) = &mut expression.expr {
+        let condition = std::mem::take(&mut c.loop_cond);
+        let spend = call(SPEND, Vec::new());
+        let stop = IdedExpr { id: 0, expr: Expr::Literal(LiteralValue::Boolean(false.into())) };
+        c.loop_cond = call(op::CONDITIONAL, vec![spend, condition, stop]);
     }
 }
 

@@ -6,6 +6,7 @@ mod cel;
 mod cel_check;
 mod cel_cost;
 mod cel_run;
+mod cel_walk;
 mod compile;
 mod default;
 mod extensions;

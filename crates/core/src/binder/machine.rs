@@ -1,7 +1,7 @@
 //! The machine itself: the books, and the loop that decides for all whom events touch, claims first and
 //! the oldest of them first. What it decides is in the modules beside it.
 
-use super::index::Index;
+use super::best_fit::BestFit;
 use super::object::{Claim, Class, LoadBalancer, NewLoadBalancer, Tie};
 use super::opened::Opened;
 use super::report::ClaimReport;
@@ -122,7 +122,7 @@ pub struct Binder {
     /// The namespaces that use load balancers, whether that is recorded or not.
     pub(super) users: FxHashMap<Arc<str>, Vec<Arc<str>>>,
     /// Load balancers that nobody has.
-    pub(super) index: Index,
+    pub(super) index: BestFit,
     /// Those that a claim has, by its uid.
     pub(super) held: FxHashMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Those that are reserved for a claim.

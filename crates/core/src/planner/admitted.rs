@@ -43,7 +43,7 @@ impl Planner {
     pub fn wants(&mut self) -> Vec<(ConsumerRef, Option<Want>)> {
         let mut told = Vec::new();
         let decided = take(&mut self.decided);
-        for who in self.to_seat.union(&decided) {
+        for who in self.to_assign.union(&decided) {
             let want = self.want(who);
             let old = self.admitted.wants.get(who);
             if old == want.as_ref() {

@@ -2,6 +2,7 @@
 //! plans that again when it is asked. All decisions are made in the modules beside it.
 
 use super::admitted::Admitted;
+use super::assignments::{Assignment, Assignments, Placed, Wants};
 use super::build::{Built, Target};
 use super::consumer::{Age, ConsumerKey};
 use super::edges::Edges;
@@ -13,7 +14,6 @@ use super::placement::{
 };
 use super::recorded::{News, Recorded, unreadable_ingress, unreadable_service};
 use super::requests::{Grant, Has, NOT_RECORDED, Own, none_of_its_own, wants_own};
-use super::seat::{Placed, Seat, Seats, Wants};
 use super::store::Replaced;
 use super::stores::{Changed, Stores};
 use super::web::{self, Web};
@@ -47,10 +47,10 @@ pub struct Planner {
     pub(super) arrived: FxHashMap<ConsumerKey, (Arc<str>, Arc<str>)>,
     pub(super) grants: FxHashMap<ObjectKey, Grant>,
     pub(super) admitted: Admitted,
-    pub(super) seats: Seats,
+    pub(super) assignments: Assignments,
     webs: FxHashMap<Arc<str>, Web>,
-    /// Those whose seat may be another one.
-    pub(super) to_seat: BTreeSet<ConsumerKey>,
+    /// Consumers whose assignment may change.
+    pub(super) to_assign: BTreeSet<ConsumerKey>,
     /// Those of whom something else was decided: they may let go of where they stayed.
     pub(super) decided: BTreeSet<ConsumerKey>,
     /// Those whose fragment or outcome may be different.
@@ -117,10 +117,10 @@ impl Planner {
 
     fn record(&mut self, record: Record) {
         let news = self.recorded.news(&record);
-        let before = self.seats.decisions(&news, &self.recorded);
+        let before = self.assignments.decisions(&news, &self.recorded);
         self.recorded.set(record);
-        let after = self.seats.decisions(&news, &self.recorded);
-        self.seats.follow(&news.load_balancer, &before, &after, &mut self.to_build);
+        let after = self.assignments.decisions(&news, &self.recorded);
+        self.assignments.follow(&news.load_balancer, &before, &after, &mut self.to_build);
         for consumer in news.consumers {
             let who = ConsumerKey::of(&consumer);
             if self.is_elsewhere(&who, &consumer) || self.heeds_records(&who) {
@@ -140,10 +140,10 @@ impl Planner {
                 _ => news.consumers.push(consumer.clone()),
             }
         }
-        let before = self.seats.decisions(&news, &self.recorded);
+        let before = self.assignments.decisions(&news, &self.recorded);
         self.recorded.set_unserved(lb, unserved);
-        let after = self.seats.decisions(&news, &self.recorded);
-        self.seats.follow(&news.load_balancer, &before, &after, &mut self.to_build);
+        let after = self.assignments.decisions(&news, &self.recorded);
+        self.assignments.follow(&news.load_balancer, &before, &after, &mut self.to_build);
     }
 
     /// What Plans hold: of which load balancer, for which consumer, and at which addresses. A consumer in
@@ -160,8 +160,8 @@ impl Planner {
     /// Whether a Service may ask for addresses of its own that it does not have.
     fn awaits_own(&self, who: &ConsumerKey, service: &Service) -> bool {
         let directory = &self.stores.directory;
-        let lb = match self.seats.get(who) {
-            Some(Seat::Placed(placed)) => directory.by_name(&placed.lb),
+        let lb = match self.assignments.get(who) {
+            Some(Assignment::Placed(placed)) => directory.by_name(&placed.lb),
             _ => None,
         };
         let addresses = lb.map(|lb| directory.addresses(lb)).unwrap_or_default();
@@ -266,7 +266,7 @@ impl Planner {
             Changed::Claim(change) => {
                 let Some(claim) = change.either() else { return };
                 let ask = Ask::Claim(claim.key.clone());
-                let asking: Vec<_> = self.seats.asking(&ask).cloned().collect();
+                let asking: Vec<_> = self.assignments.asking(&ask).cloned().collect();
                 asking.into_iter().for_each(|who| self.touch(who));
                 let uid =
                     |it: &Option<Arc<LoadBalancerClaim>>| it.as_ref().map(|it| it.uid.clone());
@@ -312,14 +312,14 @@ impl Planner {
         let inside = |key: &&ObjectKey| key.namespace == namespace.name;
         let services = self.stores.services.range(first.clone()..).map(|(key, _)| key);
         let services = services.take_while(inside).map(ConsumerKey::service);
-        self.to_seat.extend(services.filter(|who| self.seats.get(who).is_some()));
+        self.to_assign.extend(services.filter(|who| self.assignments.get(who).is_some()));
         let ingresses = self.stores.ingresses.range(first..).map(|(key, _)| key);
         let ingresses = ingresses.take_while(inside).map(ConsumerKey::ingress);
-        self.to_seat.extend(ingresses.filter(|who| self.seats.get(who).is_some()));
+        self.to_assign.extend(ingresses.filter(|who| self.assignments.get(who).is_some()));
     }
 
     pub(super) fn touch(&mut self, who: ConsumerKey) {
-        self.to_seat.insert(who.clone());
+        self.to_assign.insert(who.clone());
         self.to_build.insert(who);
     }
 
@@ -331,8 +331,8 @@ impl Planner {
             lb.external.then_some(Ask::External),
         ];
         for ask in asks.iter().flatten() {
-            self.to_seat.extend(self.seats.asking(ask).cloned());
-            self.to_build.extend(self.seats.asking(ask).cloned());
+            self.to_assign.extend(self.assignments.asking(ask).cloned());
+            self.to_build.extend(self.assignments.asking(ask).cloned());
         }
         // Also those who go elsewhere and may stay here, or no longer.
         let stay: Vec<ConsumerKey> = self.recorded.at(&lb.name).map(ConsumerKey::of).collect();
@@ -343,14 +343,14 @@ impl Planner {
     /// Plans what the events since the last call touch, and says what is different. Several changes
     /// of one consumer are one, and those that cancel each other are none.
     pub fn take(&mut self) -> Changes {
-        for who in take(&mut self.to_seat) {
-            let seat = self.seat(&who);
-            self.seats.set(&who, seat, &self.recorded, &mut self.to_build);
+        for who in take(&mut self.to_assign) {
+            let assignment = self.assign(&who);
+            self.assignments.set(&who, assignment, &self.recorded, &mut self.to_build);
         }
         // Load balancers come second: their listeners are as old as their oldest Ingress.
         for who in self.load_balancers_to_build() {
-            let seat = self.seat_web(&who);
-            self.seats.set(&who, seat, &self.recorded, &mut self.to_build);
+            let assignment = self.assign_web(&who);
+            self.assignments.set(&who, assignment, &self.recorded, &mut self.to_build);
         }
         // And their listeners are planned first: Ingresses are reached where these are.
         for who in self.load_balancers_to_build() {
@@ -362,7 +362,7 @@ impl Planner {
             let planned = self.build(&who);
             self.output.set(who, planned);
         }
-        Changes { wanted: self.seats.take_wanted(), ..self.output.take() }
+        Changes { wanted: self.assignments.take_wanted(), ..self.output.take() }
     }
 
     fn load_balancers_to_build(&self) -> Vec<ConsumerKey> {
@@ -370,7 +370,7 @@ impl Planner {
         self.to_build.range(first..).cloned().collect()
     }
 
-    fn seat(&mut self, who: &ConsumerKey) -> Option<(Option<Ask>, Seat)> {
+    fn assign(&mut self, who: &ConsumerKey) -> Option<(Option<Ask>, Assignment)> {
         self.visited += 1;
         let stores = &self.stores;
         match who.kind {
@@ -407,12 +407,12 @@ impl Planner {
         who: &ConsumerKey,
         (uid, created): (&Arc<str>, Timestamp),
         wants: impl Fn(Target<'_>) -> Result<Wants, Problem>,
-    ) -> (Option<Ask>, Seat) {
+    ) -> (Option<Ask>, Assignment) {
         let ask = match asked {
             Ok(asked) => asked.ask,
-            Err(problem) => return (None, Seat::Refused(Refusal::nowhere(problem))),
+            Err(problem) => return (None, Assignment::Refused(Refusal::nowhere(problem))),
         };
-        let seat = self.way(&ask, who, uid).and_then(|Way { lb, unmet, before }| {
+        let placed = self.way(&ask, who, uid).and_then(|Way { lb, unmet, before }| {
             let place = |lb: &Arc<LoadBalancer>| {
                 let addresses = self.stores.directory.addresses(lb);
                 let target = Target::new(lb, &addresses);
@@ -432,7 +432,7 @@ impl Planner {
             let before = if before.is_empty() { Vec::new() } else { stays.collect() };
             Ok(Placed { unmet, before, ..place(lb)? })
         });
-        (Some(ask), seat.map_or_else(Seat::Refused, Seat::Placed))
+        (Some(ask), placed.map_or_else(Assignment::Refused, Assignment::Placed))
     }
 
     /// At which addresses a Service is served on a load balancer.
@@ -458,11 +458,11 @@ impl Planner {
         }
     }
 
-    fn seat_web(&mut self, who: &ConsumerKey) -> Option<(Option<Ask>, Seat)> {
+    fn assign_web(&mut self, who: &ConsumerKey) -> Option<(Option<Ask>, Assignment)> {
         self.visited += 1;
         let directory = &self.stores.directory;
         let lb = directory.by_name(&who.key.name)?;
-        let oldest = self.seats.ground(&lb.name)?.ingresses.first()?;
+        let oldest = self.assignments.ground(&lb.name)?.ingresses.first()?;
         let wants = web::wants(Target::new(lb, &directory.addresses(lb)));
         let placed = Placed {
             lb: lb.name.clone(),
@@ -473,16 +473,16 @@ impl Planner {
             through: None,
             before: Vec::new(),
         };
-        Some((None, Seat::Placed(placed)))
+        Some((None, Assignment::Placed(placed)))
     }
 
     fn build_web(&mut self, who: &ConsumerKey) -> Option<Planned> {
         self.visited += 1;
         let name = &who.key.name;
-        let built = self.seats.get(who).and_then(|_| {
+        let built = self.assignments.get(who).and_then(|_| {
             let directory = &self.stores.directory;
             let lb = directory.by_name(name)?;
-            let ground = self.seats.ground(name)?;
+            let ground = self.assignments.ground(name)?;
             let addresses = directory.addresses(lb);
             let target = Target::new(lb, &addresses);
             let records = self.recorded.of_lb(name);
@@ -495,7 +495,7 @@ impl Planner {
             None => self.webs.remove(name),
         };
         if before != web
-            && let Some(ground) = self.seats.ground(name)
+            && let Some(ground) = self.assignments.ground(name)
         {
             self.to_build.extend(ground.ingresses.iter().map(|age| ConsumerKey::ingress(&age.key)));
         }
@@ -504,7 +504,7 @@ impl Planner {
 
     fn build(&mut self, who: &ConsumerKey) -> Option<Planned> {
         self.visited += 1;
-        let seat = self.seats.get(who)?;
+        let assignment = self.assignments.get(who)?;
         let (service, ingress) = match who.kind {
             ConsumerKind::Service => (self.service(who), None),
             ConsumerKind::Ingress => (None, self.ingress(who).map(|(ingress, _)| ingress)),
@@ -515,9 +515,9 @@ impl Planner {
             (None, Some(ingress)) => (&ingress.uid, &ingress.problems),
             (None, None) => return None,
         };
-        let placed = match seat {
-            Seat::Placed(placed) => placed,
-            Seat::Refused(refusal) => {
+        let placed = match assignment {
+            Assignment::Placed(placed) => placed,
+            Assignment::Refused(refusal) => {
                 return Some(Planned::refused(who, uid, refusal.clone(), problems.clone()));
             }
         };
@@ -543,7 +543,7 @@ impl Planner {
     ) -> Option<(&LoadBalancer, Built)> {
         let stores = &self.stores;
         let lb = stores.directory.by_name(name)?;
-        let ground = self.seats.ground(name)?;
+        let ground = self.assignments.ground(name)?;
         let addresses = stores.directory.addresses(lb);
         let seat = self.admitted_with(lb, who, uid);
         let target = Target { seat, ..Target::new(lb, &addresses) };

@@ -3,9 +3,9 @@
 //! changes nothing. Only what is recorded counts, so a new leader finds the same.
 
 use super::Planner;
+use super::assignments::Assignment;
 use super::consumer::ConsumerKey;
 use super::placement::{Ask, Refusal, place};
-use super::seat::Seat;
 use crate::admission::Decision;
 use crate::key::ConsumerRef;
 use crate::objects::LoadBalancer;
@@ -97,12 +97,12 @@ impl Planner {
 
     /// Whether Plans have somebody where it does not go, or it is planned there.
     pub(super) fn is_elsewhere(&self, who: &ConsumerKey, consumer: &ConsumerRef) -> bool {
-        match self.seats.get(who) {
-            Some(Seat::Placed(placed)) => {
+        match self.assignments.get(who) {
+            Some(Assignment::Placed(placed)) => {
                 let moves = placed.unmet.is_some() || !placed.before.is_empty();
                 moves || self.recorded.on(consumer).iter().any(|name| **name != placed.lb)
             }
-            Some(Seat::Refused(_)) => true,
+            Some(Assignment::Refused(_)) => true,
             None => false,
         }
     }

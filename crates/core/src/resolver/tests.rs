@@ -1,5 +1,12 @@
 //! Each rule of joining, on the smallest objects that show it.
 
+mod crowded;
+mod guarded;
+mod properties;
+mod recalled;
+mod sharing;
+mod upgrades;
+
 use super::*;
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::objects::{Endpoint, SlicePort};

@@ -6,13 +6,13 @@ use super::packed::Packed;
 use bowline_api::plan::Unread;
 use bowline_api::{Plan, PlanSpec, names};
 use bowline_core::clock::Uptime;
-use bowline_core::foreign::{Foreign, Item, Unreadable};
 use bowline_core::hash::PlanHash;
 use bowline_core::held_back::{HeldBack, Ready};
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::plan::Fragment;
 use bowline_core::planner::Record;
 use bowline_core::shard::{Items, Shards, Stamp, Write, json_size};
+use bowline_core::unread_fragments::{Item, UnreadFragments, Unreadable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) struct Plans {
     packed: Packed<Item, PlanHash>,
     fragments: BTreeMap<Item, OwnFragment>,
     /// Fragments of another version that cannot be read, and stay as they are.
-    foreign: Foreign<Unread>,
+    unread: UnreadFragments<Unread>,
     /// Items that may have to be written, by the change with which they were last planned.
     unwritten: BTreeSet<(u64, Item)>,
     /// The hash of each object.
@@ -54,7 +54,7 @@ impl Default for Plans {
                 Arc::clone(&consumer.namespace)
             }),
             fragments: BTreeMap::new(),
-            foreign: Foreign::default(),
+            unread: UnreadFragments::default(),
             unwritten: BTreeSet::new(),
             hashes: BTreeMap::new(),
             held_back: HeldBack::default(),
@@ -174,14 +174,14 @@ impl Plans {
         let gone = old.filter(|(_, number)| parts.iter().all(|part| part.part != *number));
         for item in gone.cloned().collect::<Vec<_>>() {
             self.fragments.remove(&item);
-            self.foreign.forget(&item);
+            self.unread.forget(&item);
             self.packed.want(item.clone(), None);
             self.unwritten.insert((change, item));
         }
         for part in parts {
             let item = (consumer.clone(), part.part);
             let (fragment, stamp) = (Arc::clone(part), stamp(part));
-            let recorded = self.foreign.want(&item, stamp);
+            let recorded = self.unread.want(&item, stamp);
             self.packed.want(item.clone(), Some(recorded));
             self.fragments.insert(item.clone(), OwnFragment { fragment, stamp, change });
             self.unwritten.insert((change, item));
@@ -238,7 +238,7 @@ impl Plans {
         let held = self.packed.items(index).into_iter().flatten();
         let held: Vec<_> = held.map(|(item, _)| item.clone()).collect();
         let planned = stamps(&self.fragments);
-        let wanted = self.foreign.adopt(plan.hash, unread.collect(), items, &held, planned);
+        let wanted = self.unread.adopt(plan.hash, unread.collect(), items, &held, planned);
         for (item, stamp) in wanted {
             self.packed.want(item, stamp);
         }
@@ -246,7 +246,7 @@ impl Plans {
 
     /// Whether there are fragments that another version has written and this one cannot read.
     pub(super) fn has_foreign(&self) -> bool {
-        !self.foreign.is_empty()
+        !self.unread.is_empty()
     }
 
     /// Replaces unread fragments by what this leader plans, for consumers whose plan agents cannot read either. Returns
@@ -256,7 +256,7 @@ impl Plans {
         consumers: &BTreeSet<ConsumerRef>,
         change: u64,
     ) -> BTreeSet<ConsumerRef> {
-        let items = self.foreign.give_up(consumers, |item| self.fragments.contains_key(item));
+        let items = self.unread.give_up(consumers, |item| self.fragments.contains_key(item));
         let mut anew = BTreeSet::new();
         for item in items {
             let Some(planned) = self.fragments.get_mut(&item) else { continue };
@@ -271,7 +271,7 @@ impl Plans {
     /// The hash of the plan as it is written where some of it is as another version has it, given the one of
     /// what this version plans.
     pub(super) fn with_foreign(&self, hash: PlanHash) -> PlanHash {
-        self.foreign.hash(hash, stamps(&self.fragments))
+        self.unread.hash(hash, stamps(&self.fragments))
     }
 
     /// What an object holds may have to be written again.
@@ -377,14 +377,14 @@ impl Plans {
         uid: Option<&str>,
         now: Uptime,
     ) -> Option<PlanWrite> {
-        for (item, stamp) in self.foreign.compare(stamps(&self.fragments)) {
+        for (item, stamp) in self.unread.compare(stamps(&self.fragments)) {
             self.packed.want(item, Some(stamp));
         }
         let write = self.packed.next(uid, now)?;
         let index = write.index();
         let (mut fragments, mut unread) = (Vec::new(), Vec::new());
         for (item, stamp) in write.items().into_iter().flatten() {
-            match (self.foreign.raw(item, stamp), self.fragments.get(item)) {
+            match (self.unread.raw(item, stamp), self.fragments.get(item)) {
                 (Some(raw), _) => unread.push(raw.clone()),
                 (None, Some(planned)) => fragments.push(Arc::clone(&planned.fragment)),
                 (None, None) => {}

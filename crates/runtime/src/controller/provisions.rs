@@ -5,7 +5,7 @@ use super::outbox::Outbox;
 use super::target::{Next, Target, Tried};
 use super::writer::Write;
 use super::writer::provisions::Provisioned;
-use bowline_api::proxies::{Images, Made, Wish};
+use bowline_api::provisioned_objects::{Images, Made, Wish};
 use bowline_core::announce::{Announcement, Severity};
 use bowline_core::binder;
 use bowline_core::clock::Uptime;

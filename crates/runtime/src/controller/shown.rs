@@ -3,7 +3,7 @@
 
 use crate::watch::is_older;
 use bowline_api::load_balancer::LoadBalancerStatus;
-use bowline_api::proxies::Made;
+use bowline_api::provisioned_objects::Made;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClaimStatus, convert};
 use bowline_core::relist::{Epoch, Relist};
 use bowline_core::{admission, binder};

@@ -34,7 +34,7 @@ use super::seats::SeatShell;
 use super::target::Target;
 use super::work::Lane;
 use bowline_api::convert::Ground;
-use bowline_api::proxies::Images;
+use bowline_api::provisioned_objects::Images;
 use bowline_core::addresses::{self, HolderKind, HolderRef};
 use bowline_core::arrivals::Arrivals;
 use bowline_core::binder::Subject;

@@ -15,7 +15,7 @@ use crate::lease;
 use crate::patience::answer;
 use crate::random;
 use bindings::{Step, StepReply};
-use bowline_api::proxies::{Made, Wish};
+use bowline_api::provisioned_objects::{Made, Wish};
 use bowline_api::{LoadBalancer, Plan, convert, names};
 use bowline_core::addresses::{HolderRef, WriteId};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};

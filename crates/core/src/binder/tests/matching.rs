@@ -2,8 +2,8 @@
 
 use super::make::*;
 use crate::addresses::Scope;
+use crate::binder::best_fit::BestFit;
 use crate::binder::fit::{fill, suits};
-use crate::binder::index::Index;
 use crate::binder::*;
 use crate::objects::{LabelSelector, Operator, Requirement};
 use crate::outcome::{Problem, Reason};
@@ -190,7 +190,7 @@ proptest! {
         removed in prop::collection::vec(any::<bool>(), 24),
         asks in prop::collection::vec(any_ask(), 1..8),
     ) {
-        let mut index = Index::default();
+        let mut index = BestFit::default();
         let mut there = Vec::new();
         for (at, mut lb) in lbs.into_iter().enumerate() {
             lb.name = format!("lb{:02}", (at * 7) % 24).into();

@@ -8,10 +8,10 @@ use crate::controller::writer::Write;
 use bowline_api::names;
 use bowline_core::addresses::HolderRef;
 use bowline_core::clock::Uptime;
+use bowline_core::in_force;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::point::Point;
 use bowline_core::programmed::Pending;
-use bowline_core::reported;
 use bowline_core::status::{self, BEHIND, Progress, Undone, Waiting};
 use bowline_core::update::ListenerKey;
 use k8s_openapi::jiff::Timestamp;
@@ -126,7 +126,7 @@ impl State {
         };
         let parts = self.planner.parts(kind, &key);
         let listeners = parts.iter().flat_map(|part| &part.listeners).map(ListenerKey::of);
-        reported::undone(joint, self.certificates.withheld(lb), consumer, listeners)
+        in_force::undone(joint, self.certificates.withheld(lb), consumer, listeners)
     }
 
     /// A consumer that is not ours, or has no status of ours: what we once wrote is taken back.

@@ -7,10 +7,10 @@ use crate::controller::writer::Write;
 use bowline_api::load_balancer::LoadBalancerPhase;
 use bowline_api::names;
 use bowline_core::clock::Uptime;
+use bowline_core::in_force::{self, OwnAddresses};
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::objects::LoadBalancer;
 use bowline_core::programmed::{Pending, Verdict};
-use bowline_core::reported::{self, OwnAddresses};
 use bowline_core::status::{self, Condition, Known, Waiting};
 use k8s_openapi::jiff::Timestamp;
 use std::net::IpAddr;
@@ -114,8 +114,8 @@ impl State {
             shown: &shown,
             change: planned.map(|it| it.change),
         };
-        reported::addresses_in_force(own, verdict, || match self.agents.joint(&lb.name) {
-            Some(joint) => reported::closed(joint, self.listeners_on(&lb.name)),
+        in_force::addresses_in_force(own, verdict, || match self.agents.joint(&lb.name) {
+            Some(joint) => in_force::closed(joint, self.listeners_on(&lb.name)),
             None => Default::default(),
         })
     }

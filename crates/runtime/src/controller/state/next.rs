@@ -10,7 +10,7 @@ use crate::controller::plans::Plans;
 use crate::controller::target::{Next, Target, Tried};
 use crate::controller::writer::{CookiesWrite, Write};
 use bowline_api::names;
-use bowline_api::proxies::{Made, Wish};
+use bowline_api::provisioned_objects::{Made, Wish};
 use bowline_core::binder::{self, Wipe};
 use bowline_core::clock::Uptime;
 use bowline_core::cookies::{self, Recorded, Step};

@@ -1,10 +1,10 @@
 //! Makes and removes, in a cluster, what serves a load balancer that a class made: the shell around
-//! `bowline_api::proxies`, which says what each object should be, and `bowline_drivers::provision`, which goes
+//! `bowline_api::provisioned_objects`, which says what each object should be, and `bowline_drivers::provision`, which goes
 //! from one step to the next. Creates are exclusive, changes and deletions are under a version or a uid.
 
 use super::{Reply, Writer, params, patch_params};
 use crate::patience::answer;
-use bowline_api::proxies::{Made, Part, Wish, covers, rollout};
+use bowline_api::provisioned_objects::{Made, Part, Wish, covers, rollout};
 use bowline_core::binder;
 use bowline_core::objects::Version;
 use bowline_core::provision::{Found, Mark, Reach, Standing};

@@ -26,7 +26,7 @@ pub struct Unreadable<U> {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Foreign<U> {
+pub struct UnreadFragments<U> {
     fragments: BTreeMap<Item, Kept<U>>,
 }
 
@@ -39,13 +39,13 @@ struct Kept<U> {
     instead: Option<PlanHash>,
 }
 
-impl<U> Default for Foreign<U> {
+impl<U> Default for UnreadFragments<U> {
     fn default() -> Self {
         Self { fragments: BTreeMap::new() }
     }
 }
 
-impl<U: Clone + PartialEq> Foreign<U> {
+impl<U: Clone + PartialEq> UnreadFragments<U> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.fragments.is_empty()
@@ -189,8 +189,8 @@ mod tests {
     }
 
     /// One unread fragment of consumer `web`, of which this version plans `ours`.
-    fn one() -> (Foreign<&'static str>, Stamp<PlanHash>) {
-        let mut foreign = Foreign::default();
+    fn one() -> (UnreadFragments<&'static str>, Stamp<PlanHash>) {
+        let mut foreign = UnreadFragments::default();
         let theirs = stamp("theirs");
         let mut items = Items::default();
         let planned = |_: &Item| Some(stamp("ours"));

@@ -1,6 +1,5 @@
 //! What an agent that is restarted recalls of what it served.
 
-use super::tests::{fragment, rule, shard, site, web};
 use super::*;
 use crate::plan::{Backends, Fragment};
 

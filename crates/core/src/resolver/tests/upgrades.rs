@@ -1,6 +1,5 @@
 //! Plans that another version of the leader has written.
 
-use super::tests::{consumer, fragment, shard};
 use super::*;
 use crate::hash::PlanHash;
 use crate::key::ConsumerKind;

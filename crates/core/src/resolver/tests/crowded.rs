@@ -1,6 +1,5 @@
 //! The members of all pools of a namespace together.
 
-use super::tests::{consumer, pool, shard};
 use super::*;
 use crate::key::ConsumerKind;
 use crate::members::{MOST_MEMBERS, MOST_OF_NAMESPACE};

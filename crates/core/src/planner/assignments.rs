@@ -1,5 +1,5 @@
-//! Where consumers sit: on which load balancer, and what they want there. It moves them, and says
-//! whom a move touches: only those who want the same port, host or path.
+//! Which load balancer each consumer is assigned to, and what it wants there. A new assignment touches only the consumers
+//! that want the same port, host or path. The index of the planner calls it.
 
 use super::consumer::{Age, ConsumerKey, Contender};
 use super::edges::Edges;
@@ -14,9 +14,9 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Where a consumer of ours sits.
+/// The load balancer that a consumer of ours is assigned to.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Seat {
+pub(super) enum Assignment {
     /// Nowhere.
     Refused(Refusal),
     /// On a load balancer.
@@ -70,8 +70,8 @@ impl Ground {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Seats {
-    seats: FxHashMap<ConsumerKey, (Option<Ask>, Seat)>,
+pub(super) struct Assignments {
+    assignments: FxHashMap<ConsumerKey, (Option<Ask>, Assignment)>,
     /// What consumers ask for, and what they stay on until they have it.
     asks: Edges<Ask, ConsumerKey>,
     grounds: BTreeMap<Arc<str>, Ground>,
@@ -79,7 +79,7 @@ pub(super) struct Seats {
     touched_claims: BTreeSet<ObjectKey>,
 }
 
-impl Seats {
+impl Assignments {
     /// Claims that others ask for than when this was last asked, and how many do now.
     pub(super) fn take_wanted(&mut self) -> Vec<(ObjectKey, u32)> {
         let count = |claim: &ObjectKey| self.asks.of(&Ask::Claim(claim.clone())).count();
@@ -91,8 +91,8 @@ impl Seats {
         counted.collect()
     }
 
-    pub(super) fn get(&self, who: &ConsumerKey) -> Option<&Seat> {
-        self.seats.get(who).map(|(_, seat)| seat)
+    pub(super) fn get(&self, who: &ConsumerKey) -> Option<&Assignment> {
+        self.assignments.get(who).map(|(_, assignment)| assignment)
     }
 
     pub(super) fn ground(&self, lb: &str) -> Option<&Ground> {
@@ -104,22 +104,22 @@ impl Seats {
         self.asks.of(ask)
     }
 
-    /// Seats a consumer anew; None: it is gone or not ours. All whom that touches are added to
-    /// `touched`, itself among them if its seat is another one.
+    /// Assigns a consumer anew; None: it is gone or not ours. All whom that touches are added to
+    /// `touched`, itself among them if its assignment is another one.
     pub(super) fn set(
         &mut self,
         who: &ConsumerKey,
-        seat: Option<(Option<Ask>, Seat)>,
+        assignment: Option<(Option<Ask>, Assignment)>,
         recorded: &Recorded,
         touched: &mut BTreeSet<ConsumerKey>,
     ) {
-        let old = self.seats.remove(who);
-        if old == seat {
-            self.seats.extend(old.map(|old| (who.clone(), old)));
+        let old = self.assignments.remove(who);
+        if old == assignment {
+            self.assignments.extend(old.map(|old| (who.clone(), old)));
             return;
         }
         touched.insert(who.clone());
-        let (before, after) = (holds(old.as_ref()), holds(seat.as_ref()));
+        let (before, after) = (holds(old.as_ref()), holds(assignment.as_ref()));
         let gone = before.iter().filter(|ask| !after.contains(ask));
         let come = after.iter().filter(|ask| !before.contains(ask));
         for ask in gone.clone().chain(come.clone()) {
@@ -129,9 +129,9 @@ impl Seats {
         }
         gone.for_each(|ask| self.asks.remove(ask, who));
         come.for_each(|ask| self.asks.insert(ask.clone(), who.clone()));
-        let places = (old.as_ref().and_then(placed), seat.as_ref().and_then(placed));
+        let places = (old.as_ref().and_then(placed), assignment.as_ref().and_then(placed));
         self.contend(who, places, recorded, touched);
-        self.seats.extend(seat.map(|seat| (who.clone(), seat)));
+        self.assignments.extend(assignment.map(|assignment| (who.clone(), assignment)));
     }
 
     fn contend(
@@ -200,7 +200,7 @@ pub(super) struct Decisions {
     hosts: BTreeMap<Host, Vec<Arc<str>>>,
 }
 
-impl Seats {
+impl Assignments {
     /// Which contenders have what records of these consumers and hosts may decide. What only one
     /// consumer or namespace wants no record decides.
     pub(super) fn decisions(&self, news: &News, recorded: &Recorded) -> Decisions {
@@ -208,7 +208,7 @@ impl Seats {
         let Some(ground) = self.grounds.get(lb) else { return Decisions::default() };
         let records = recorded.of_lb(lb);
         let wants = news.consumers.iter().filter_map(|consumer| {
-            let placed = self.seats.get(&ConsumerKey::of(consumer)).and_then(placed)?;
+            let placed = self.assignments.get(&ConsumerKey::of(consumer)).and_then(placed)?;
             Some(placed.all().filter(|it| it.lb == *lb).map(|it| &it.wants))
         });
         let keys: BTreeSet<ListenerKey> =
@@ -246,10 +246,10 @@ impl Seats {
     }
 }
 
-fn placed((_, seat): &(Option<Ask>, Seat)) -> Option<&Placed> {
-    match seat {
-        Seat::Placed(placed) => Some(placed),
-        Seat::Refused(_) => None,
+fn placed((_, assignment): &(Option<Ask>, Assignment)) -> Option<&Placed> {
+    match assignment {
+        Assignment::Placed(placed) => Some(placed),
+        Assignment::Refused(_) => None,
     }
 }
 
@@ -264,10 +264,10 @@ fn places(placed: Option<&Placed>) -> BTreeMap<Spot<'_>, &Wants> {
 
 /// What somebody asks for, and what else it holds: where it stays although it asks for something else. All
 /// that touches it when it changes, each once.
-fn holds(seat: Option<&(Option<Ask>, Seat)>) -> Vec<Ask> {
-    let Some((ask, seat)) = seat else { return Vec::new() };
+fn holds(assignment: Option<&(Option<Ask>, Assignment)>) -> Vec<Ask> {
+    let Some((ask, assignment)) = assignment else { return Vec::new() };
     let mut all: Vec<Ask> = ask.iter().cloned().collect();
-    if let Seat::Placed(placed) = seat {
+    if let Assignment::Placed(placed) = assignment {
         let kept = placed.all().filter(|it| it.unmet.is_some() || it.lb != placed.lb);
         let kept = kept.flat_map(|it| {
             let through = it.through.clone().map(Ask::Claim);

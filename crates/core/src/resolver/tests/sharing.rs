@@ -1,6 +1,5 @@
 //! Namespaces share the listeners that an agent can open: which are open, which wait, and who is told.
 
-use super::tests::{pool, shard};
 use super::*;
 use crate::key::ConsumerKind;
 use crate::plan::{

@@ -20,7 +20,7 @@ struct Group {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct BestFit {
     all: Shelves,
     by_label: FxHashMap<(Name, Name), Shelves>,
     by_key: FxHashMap<Name, Shelves>,
@@ -46,7 +46,7 @@ struct Shelf {
 /// One that was found, and how full it would be.
 type Found = (Fill, Name);
 
-impl Index {
+impl BestFit {
     /// Their names.
     pub(super) fn names(&self) -> &BTreeSet<Name> {
         &self.names

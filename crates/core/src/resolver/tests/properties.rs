@@ -1,7 +1,6 @@
 //! Whatever the order of events and wherever updates are taken in between: a driver that applied them
 //! all has what a fresh resolver would tell it.
 
-use super::tests::*;
 use super::*;
 use crate::plan::*;
 use crate::update::*;

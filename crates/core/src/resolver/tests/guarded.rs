@@ -1,6 +1,5 @@
 //! Which members are left out of pools, and who is told.
 
-use super::tests::{consumer, fragment, shard};
 use super::*;
 use crate::key::ConsumerKind;
 use crate::members::MOST_MEMBERS;
