@@ -33,7 +33,8 @@ pub struct Pool {
     pub per_namespace_quota: Option<u32>,
     /// Whether Services of different namespaces may share an address.
     pub sharing_across_namespaces: bool,
-    /// Domains whose names, and names below them, may be used; in lower case. Empty: all.
+    /// Domains that may be used as names, with the names below them; in lower case. Empty: all
+    /// names.
     pub allowed_domains: Vec<Arc<str>>,
     /// Seconds that an address rests after its last holder.
     pub reuse_after: Timestamp,

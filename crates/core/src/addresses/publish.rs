@@ -59,8 +59,8 @@ impl Addresses {
         Some((holder, new))
     }
 
-    /// Whether a decision says only that something is being recorded. It is published only if a
-    /// write failed: mostly it is over at once, and each decision is a write.
+    /// Whether a decision says only that an address is being recorded, and no write failed. It is
+    /// not published: mostly it is over at once, and each decision costs a write.
     fn is_in_passing(&self, requester: &Requester, new: Option<&Decision>) -> bool {
         let Some(new) = new.filter(|new| new.verdict.reason == Reason::Recording) else {
             return false;

@@ -97,8 +97,8 @@ impl Binder {
     }
 
     /// Whether a claim needs its finalizer. It gets one before a consumer can use its load balancer, so that its
-    /// deletion never comes first. While it is being deleted, it keeps the finalizer until nothing of its namespace
-    /// uses it.
+    /// deletion never comes first. While it is being deleted, it keeps the finalizer until no consumer of its
+    /// namespace uses the load balancer.
     fn is_in_use(&self, key: &ObjectKey) -> bool {
         let Some(claim) = self.claims.get(key).map(|slot| &slot.seen) else { return false };
         let held = self.held.get(&claim.uid).into_iter().flatten();

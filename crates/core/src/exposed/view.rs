@@ -45,7 +45,7 @@ pub struct Machine {
     pub addresses: Option<BTreeSet<IpAddr>>,
     /// Whether addresses of version 4 that it does not have can be bound too.
     pub nonlocal_v4: bool,
-    /// Whether those of version 6 can.
+    /// Whether such addresses of version 6 can.
     pub nonlocal_v6: bool,
     /// Where programs other than the load balancer listen, by TCP.
     pub listening: BTreeSet<(IpAddr, u16)>,
