@@ -1,3 +1,5 @@
+//! Tests of the announcer: counts, budgets, and turns of namespaces.
+
 use super::*;
 use crate::key::ConsumerKind;
 use proptest::prelude::*;
