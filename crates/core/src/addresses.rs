@@ -1,33 +1,34 @@
-//! Which object holds which address. The machine gives addresses of pools to Services, load balancers and
-//! ExternalIPs; it does no I/O, knows no clock, and decides the same from the same objects, in whatever
-//! order it is told of them. The controller tells it of objects and carries out what it says.
+//! Allocates addresses of AddressPools to Services, load balancers and ExternalIPs, and records each allocation in an
+//! Address object. The machine does no I/O and has no clock; the same objects give the same decisions, in whatever
+//! order the events come. The controller feeds it events and carries out the changes that it returns.
 //!
 //! ```text
-//!  handle(Event, now) ─▶ books: addresses, holders, pools, waiters ─▶ who is touched
+//!  handle(Event, now) ─▶ books: addresses, holders, pools, waiters ─▶ requesters to decide for
 //!
-//!  take(now) ─▶ decide: the oldest first: keep, request, named pool, pinned pools, others
-//!          │      └▶ what is free again goes to the oldest who waits for it
+//!  take(now) ─▶ decide, the oldest first: keep, request, named pool, pinned pools, others
+//!          │      └▶ what becomes free goes to the oldest requester that waits for it
 //!          ├─▶ writes     create, update, delete Address objects     ─▶ Event::Written
 //!          ├─▶ confirm    does this holder still exist?              ─▶ Event::Confirmed
 //!          ├─▶ decisions  what each holder has, for status           ─▶ Event::Shown
-//!          ├─▶ notices    told once, as Events
+//!          ├─▶ notices    to send once, as Events
 //!          └─▶ pools      counts and conditions
 //! ```
 //!
 //! How to drive it:
-//! - For every kind: `Begin`, `Apply`/`Recorded` for each object, `Done`; then changes as they come. A
-//!   watch that starts over says `Begin` again. Nothing is decided before all kinds are `Done` once.
+//! - For every kind: `Begin`, `Apply`/`Recorded` for each object, `Done`; then changes as they come. A watch that
+//!   starts over sends `Begin` again. Nothing is decided before all kinds are `Done` once.
 //! - After a batch of events call [`Addresses::take`], and also at [`Addresses::wake_at`].
-//! - Carry out [`Changes::writes`] in any order and answer each with [`Event::Written`]. On a conflict
-//!   read the object and say what is there. Spec and status may be two writes, the spec first; the
-//!   version is then that of the second. An answer that is not known is [`Written::Failed`].
-//! - Write the status that a [`Decision`] says (none is told for one whose address is being recorded), after the driver serves the addresses. When the status
-//!   is so (it may have been already) say [`Event::Shown`]: only then is released what it showed before.
-//! - Where a driver still serves an address for a holder, say so by [`Event::Serving`], with nothing in
-//!   it once it does not: it holds back a release also when the holder is gone.
+//! - Carry out [`Changes::writes`] in any order and answer each with [`Event::Written`]. On a conflict read the
+//!   object and answer with what is there. Spec and status may be two writes, the spec first; the version is then
+//!   that of the second. An unknown result is [`Written::Failed`].
+//! - Write the status of each [`Decision`] after the driver serves its addresses. No decision comes while the only
+//!   news is that an address is being recorded. When the status shows the decision, also when it did before, send
+//!   [`Event::Shown`]: only then are the addresses released that it showed before.
+//! - While a driver still serves addresses for a holder, send [`Event::Serving`] with its places, and without places
+//!   once it stopped. This holds back a release also when the holder is gone.
 //!
-//! **Creating the Address is the allocation.** An address is shown when it is recorded, and is released
-//! when it is not shown. Two machines may work at once: each write is exclusive or under a version.
+//! **Creating the Address is the allocation.** An address is shown only after it is recorded, and released only when
+//! it is no longer shown. Two leaders may run at once: each write either creates an object or is under a version.
 
 mod choose;
 mod conditions;
@@ -79,13 +80,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Labels of namespaces, and the relist that has seen them.
+/// Labels of namespaces, each with the epoch of the last list that delivered it.
 type Namespaces = BTreeMap<Arc<str>, (Labels, Epoch)>;
 
-/// What the machine is set to.
+/// Settings of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Seconds for which somebody who moved to another address is still served at the old one.
+    /// Seconds for which a holder that moved to another address is still served at the old one.
     pub grace: Timestamp,
 }
 
@@ -95,7 +96,7 @@ impl Default for Config {
     }
 }
 
-/// Kinds that the machine is told of.
+/// Kinds of objects that the machine observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// AddressPool.
@@ -115,7 +116,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them. Each must be told of before anything is decided.
+    /// All kinds. Nothing is decided before each of them has been listed.
     pub const ALL: [Self; 7] = [
         Self::Pool,
         Self::Namespace,
@@ -127,22 +128,22 @@ impl Kind {
     ];
 }
 
-/// An object that the machine is told of.
+/// An object that the machine observes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
     /// An AddressPool.
     Pool(Pool),
     /// A Namespace.
     Namespace(Namespace),
-    /// A Node: its addresses are taken.
+    /// A Node. Its addresses count as taken.
     Node {
         /// Its name.
         name: Arc<str>,
         /// Its addresses.
         addresses: Vec<IpAddr>,
     },
-    /// A Service, LoadBalancer or ExternalIP. Also one that asks for nothing, where it had something or
-    /// uses addresses otherwise.
+    /// A Service, LoadBalancer or ExternalIP. Also one that asks for nothing, if it had an address or uses addresses
+    /// without a grant.
     Request(AddressRequest),
 }
 
@@ -151,71 +152,72 @@ pub enum Object {
 pub enum Answer {
     /// These addresses, of either family.
     Addresses(Vec<IpAddr>),
-    /// Nothing that can be used: what is assigned stays, nothing new is.
+    /// The look-up gave no usable address. Assigned addresses stay, and no new one is granted.
     Failed {
-        /// Why, for people.
+        /// The reason, for people.
         reason: Arc<str>,
     },
 }
 
-/// What the machine is told.
+/// An input of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// All objects of a kind follow; those that do not are gone.
+    /// A list of all objects of a kind begins; an object that it does not deliver is gone.
     Begin(Kind),
     /// An object as it is now.
     Apply(Box<Object>),
-    /// An object is gone; an Address by [`Event::Unrecorded`].
+    /// An object is gone. For an Address, send [`Event::Unrecorded`].
     Delete(Kind, ObjectKey),
-    /// All objects of a kind have been told.
+    /// The list of a kind has ended.
     Done(Kind),
     /// An Address object as it is now.
     Recorded(Record),
     /// An Address object is gone.
     Unrecorded {
-        /// Which.
+        /// The address.
         address: IpAddr,
-        /// The version of its end, where the watch tells it.
+        /// The version of the deletion, if the watch delivered one.
         version: Option<Version>,
     },
-    /// A name was looked up. Names that nobody asks for are not kept: tell again when one is.
+    /// A DNS name was looked up. The answer is dropped if no requester asks for the name; send it again when one
+    /// does.
     Resolved {
-        /// Which.
+        /// The name.
         name: Arc<str>,
-        /// To what.
+        /// What it resolved to.
         answer: Answer,
     },
     /// A decision was carried out: the status of a holder now shows these addresses.
     Shown {
-        /// Whose.
+        /// The holder.
         holder: HolderRef,
-        /// Which.
+        /// The addresses.
         addresses: Vec<IpAddr>,
     },
-    /// Something serves these addresses for a holder, whatever its status shows.
+    /// Load balancers serve these addresses for a holder, whatever its status shows.
     Serving {
-        /// For whom.
+        /// The holder.
         holder: HolderRef,
-        /// Which, and on which load balancers; empty: nothing any more.
+        /// The addresses, each with its load balancer. Empty: none is served any more.
         places: Vec<(IpAddr, Arc<str>)>,
     },
-    /// Whether a holder exists, as a read of the API says, asked for by [`Changes::confirm`].
+    /// The result of a read that [`Changes::confirm`] asked for.
     Confirmed {
-        /// Which, uid included.
+        /// The holder, including its uid.
         holder: HolderRef,
-        /// Whether it does.
+        /// Whether it exists.
         exists: bool,
     },
     /// A write was answered.
     Written {
-        /// Which.
+        /// The write.
         id: WriteId,
-        /// How.
+        /// Its result.
         result: Written,
     },
 }
 
-/// A write, within one machine.
+/// Identifies a write of one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriteId(pub u64);
 
@@ -224,59 +226,60 @@ pub struct WriteId(pub u64);
 pub enum Written {
     /// It was carried out; the object has this version. For a delete the version does not matter.
     Ok(Version),
-    /// The object was there already, is another one now, or is gone: this is what is there.
+    /// The object exists already, is another one now, or is gone. Carries what the API has now.
     Conflict(Option<Record>),
-    /// It failed, or nobody knows. It is tried again after a while.
+    /// It failed, or its result is unknown. It is repeated after a while.
     Failed,
 }
 
-/// What is different since the machine was last asked, and what is to be done.
+/// What changed since the last [`Addresses::take`], and what the controller has to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Writes of Address objects, one per address at a time; by address.
+    /// Writes of Address objects, one per address at a time; sorted by address.
     pub writes: Vec<Write>,
-    /// Holders of which an Address speaks and that nobody has seen: a read must say if they exist.
+    /// Holders that an Address names and that were never observed: read whether they exist.
     pub confirm: Vec<HolderRef>,
-    /// What holders have, the oldest first. None: it is gone, or has nothing to do with addresses.
+    /// Decisions that changed: holders that are gone first, then the others, the oldest first. None: the holder is
+    /// gone, or has nothing to do with addresses.
     pub decisions: Vec<(HolderRef, Option<Arc<Decision>>)>,
-    /// What to tell once.
+    /// Notices to send as Events, each once.
     pub notices: Vec<Notice>,
-    /// What pools have; by name. None: it is gone.
+    /// Reports of pools that changed; sorted by name. None: the pool is gone.
     pub pools: Vec<(Arc<str>, Option<PoolReport>)>,
 }
 
 /// A write of an Address object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// For its answer.
+    /// Identifies the write in its answer.
     pub id: WriteId,
-    /// Which address.
+    /// The address.
     pub address: IpAddr,
-    /// What to write.
+    /// The operation.
     pub op: Op,
 }
 
-/// What to write.
+/// An operation on an Address object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Create the object; that it exists is a conflict.
+    /// Create the object. It is a conflict if the object exists.
     Create(Content),
-    /// Replace what it says if it still has this version.
+    /// Replace its content if it still has this version.
     Update {
-        /// This.
+        /// The expected version.
         version: Version,
-        /// What it is to say.
+        /// The new content.
         content: Content,
     },
     /// Delete it if it still has this version.
     Delete {
-        /// This.
+        /// The expected version.
         version: Version,
     },
 }
 
 impl Op {
-    /// The namespace of the holder that had the address first. None: nothing holds it, or its holder has none.
+    /// The namespace of the first holder. None: there is no holder, it has no namespace, or this is a delete.
     pub fn namespace(&self) -> Option<&Arc<str>> {
         let (Self::Create(content) | Self::Update { content, .. }) = self else { return None };
         let first = content.holders.first().map(|first| &first.holder.key.namespace);

@@ -1,24 +1,24 @@
-//! Who has a seat on a load balancer. The machine holds what consumers request against what a load
-//! balancer can carry; it does no I/O, knows no clock, and decides the same from the same objects, in
-//! whatever order it is told of them. The controller tells it of objects and carries out what it says.
+//! Decides which consumers have a seat on a load balancer: compares what consumers request with what the load
+//! balancer can carry. It does no I/O and has no clock; the same objects give the same decisions, in whatever order
+//! the events come. The controller feeds it events and carries out the changes that it returns.
 //!
 //! ```text
-//!  handle(Event, now) ─▶ what is recorded on each load balancer, who wants to be there
+//!  handle(Event, now) ─▶ the seats that each load balancer records, the consumers that want one
 //!
-//!  take(now) ─▶ per load balancer that was touched: seats that stay, then the oldest who wait
+//!  take(now) ─▶ per touched load balancer: seats that stay, then the oldest waiting consumers
 //!          ├─▶ writes     the seats of a load balancer, under its version  ─▶ Event::Written
 //!          ├─▶ confirm    has this consumer really left?                   ─▶ Event::Confirmed
-//!          └─▶ decisions  who is admitted, who waits and why
+//!          └─▶ decisions  which consumers are admitted, which wait and why
 //! ```
 //!
-//! - **Recording the seat is the admission.** A consumer is admitted when its seat is in the status of the
-//!   load balancer; the write is under the version that was decided on, so that two machines at work at
-//!   once never give away more than there is.
-//! - A seat stays until its consumer has left, which a read of the API confirms: what a watch has not told
-//!   yet never costs anybody a seat. An increase that does not fit leaves the old request in force.
-//! - What becomes free is kept for the first of those who wait, the oldest object first: nobody behind it
-//!   gets any of what it lacks. One that would not fit into the empty load balancer holds up nobody.
-//! - Where no capacity is set nothing can be used up: everybody is admitted and the first 1,000 are recorded.
+//! - **Recording the seat is the admission.** A consumer is admitted when its seat is in the status of the load
+//!   balancer. The write is under the version that was decided on, so that two leaders at once never give away more
+//!   than there is.
+//! - A seat stays until a read of the API confirms that its consumer has left: no consumer loses its seat because a
+//!   watch is late. An increase that does not fit leaves the old request in force.
+//! - What becomes free is kept for the waiting consumers, the oldest first: no younger one gets any resource that an
+//!   older one lacks. A consumer that would not fit into the empty load balancer holds up no other.
+//! - Without a capacity nothing can be used up: every consumer is admitted, and the first 1,000 are recorded.
 
 mod machine;
 mod observe;
@@ -36,7 +36,7 @@ use crate::outcome::Problem;
 use crate::resources::{Amounts, Totals};
 use std::sync::Arc;
 
-/// Kinds that the machine is told of.
+/// Kinds of objects that the machine observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// LoadBalancers.
@@ -46,7 +46,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them. Each must be told of before anything is decided.
+    /// All kinds. Nothing is decided before each of them has been listed.
     pub const ALL: [Self; 2] = [Self::LoadBalancer, Self::Consumer];
 }
 
@@ -59,9 +59,9 @@ pub struct LoadBalancer {
     pub uid: Arc<str>,
     /// Its resourceVersion.
     pub version: Version,
-    /// Whether it is being deleted: nobody new is admitted.
+    /// Whether it is being deleted: no new consumer is admitted.
     pub deleting: bool,
-    /// What it can carry. Empty: no limit. A resource that is left out has none either.
+    /// What it can carry. Empty: no limit. A resource that is left out has no limit either.
     pub capacity: Amounts,
     /// Whether consumers must say what they will use.
     pub require_requests: bool,
@@ -81,33 +81,33 @@ impl LoadBalancer {
 /// A seat on a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// Whose.
+    /// The consumer that has it.
     pub consumer: ConsumerRef,
-    /// What it was admitted with.
+    /// The amounts that it was admitted with.
     pub requests: Amounts,
 }
 
 /// A consumer that belongs on a load balancer, if there is room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Want {
-    /// Who.
+    /// The consumer.
     pub consumer: ConsumerRef,
     /// When it was created: the older of two is admitted first.
     pub created: Timestamp,
-    /// Where.
+    /// The load balancer.
     pub load_balancer: Arc<str>,
     /// How much it will use, or why that cannot be read.
     pub requests: Result<Amounts, Problem>,
-    /// Where it stays beside, with the seats that it has there, until it has arrived where it belongs.
+    /// Load balancers where it keeps its seats until it has arrived at the new one.
     pub keeps: Vec<Arc<str>>,
 }
 
-/// What the machine is told.
+/// An input of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// All objects of a kind follow; those that do not are gone.
+    /// A list of all objects of a kind begins; an object that it does not deliver is gone.
     Begin(Kind),
-    /// All objects of a kind have been told.
+    /// The list of a kind has ended.
     Done(Kind),
     /// A load balancer as it is now.
     LoadBalancer(Box<LoadBalancer>),
@@ -115,29 +115,29 @@ pub enum Event {
     LoadBalancerGone(Arc<str>),
     /// A load balancer counts no seats, at this version.
     Uncounted(Arc<str>, Version),
-    /// Where a consumer belongs now, and nowhere else but where it stays until then.
+    /// The load balancer to which a consumer belongs now, and those where it stays until it has arrived.
     Wants(Want),
-    /// A consumer belongs nowhere any more.
+    /// A consumer belongs to no load balancer any more.
     Leaves(ConsumerRef),
-    /// Whether a consumer still belongs on a load balancer, as a read of the API says.
+    /// The result of a read that [`Changes::confirm`] asked for.
     Confirmed {
-        /// Who.
+        /// The consumer.
         consumer: ConsumerRef,
-        /// Where.
+        /// The load balancer.
         load_balancer: Arc<str>,
-        /// Whether it does.
+        /// Whether the consumer still belongs there.
         wants: bool,
     },
     /// A write was answered.
     Written {
-        /// Which.
+        /// The write.
         id: WriteId,
-        /// How.
+        /// Its result.
         result: Written,
     },
 }
 
-/// A write, within one machine.
+/// Identifies a write of one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriteId(pub u64);
 
@@ -146,31 +146,33 @@ pub struct WriteId(pub u64);
 pub enum Written {
     /// It was carried out; the object has this version.
     Ok(Version),
-    /// The object is another one now, or is gone: this is what is there.
+    /// The object is another one now, or is gone. Carries what the API has now.
     Conflict(Option<Box<LoadBalancer>>),
-    /// It failed, or nobody knows. It is tried again after a while.
+    /// It failed, or its result is unknown. It is repeated after a while.
     Failed,
 }
 
-/// What is different since the machine was last asked, and what is to be done.
+/// What changed since the last [`Admission::take`], and what the controller has to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Seats to record, one write per load balancer at a time; by name.
+    /// Seats to record, one write per load balancer at a time; sorted by name.
     pub writes: Vec<Write>,
-    /// Who seems to have left: a read must say whether it belongs on this load balancer.
+    /// Consumers that seem to have left: read whether they still belong on this load balancer.
     pub confirm: Vec<(ConsumerRef, Arc<str>)>,
-    /// What became of consumers; by consumer. None: it is gone, or its load balancer is.
+    /// Decisions that changed; sorted by consumer. None: there is no decision, because the consumer or its load
+    /// balancer is gone, or because it has just moved.
     pub decisions: Vec<(ConsumerRef, Option<Decision>)>,
-    /// With how much those who belong elsewhere stay on a load balancer. None: they do not any more.
+    /// Consumers that belong elsewhere and stay on a load balancer, with their amounts. None: it no longer stays
+    /// there.
     pub stays: Vec<(ConsumerRef, Arc<str>, Option<Amounts>)>,
 }
 
 /// A write of the seats in the status of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// For its answer.
+    /// Identifies the write in its answer.
     pub id: WriteId,
-    /// Which load balancer.
+    /// The load balancer.
     pub load_balancer: Arc<str>,
     /// Its uid.
     pub uid: Arc<str>,
@@ -182,21 +184,21 @@ pub struct Write {
     pub allocated: Totals,
 }
 
-/// What became of a consumer.
+/// What was decided for a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It has a seat.
     Admitted {
-        /// Where.
+        /// The load balancer.
         load_balancer: Arc<str>,
-        /// With how much.
+        /// The amounts.
         requests: Amounts,
         /// Why it does not have what it requests now.
         short: Option<Problem>,
     },
-    /// It has none.
+    /// It has no seat.
     Waiting {
-        /// Where.
+        /// The load balancer.
         load_balancer: Arc<str>,
         /// Why.
         problem: Problem,

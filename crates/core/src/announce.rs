@@ -1,7 +1,7 @@
-//! Kubernetes Events without a flood: what is said again raises a count instead of a new Event, and no
-//! object gets more than its share, as client-go's correlator does. Namespaces take turns, each with a budget of its
-//! own, so a namespace about which much is said silences no other. What cannot be said yet waits. It decides; the
-//! runtime writes.
+//! Kubernetes Events without a flood: a repeated message raises the count of its Event instead of creating another
+//! one, and no object gets more than its share, as in client-go's correlator. Namespaces take turns, each with a
+//! budget of its own, so that a namespace with many messages silences no other. Messages beyond a budget wait. It
+//! only decides; the runtime writes.
 
 mod budget;
 
@@ -17,16 +17,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How an Event is to be taken.
+/// The severity of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// For information.
     Normal,
-    /// Somebody should look.
+    /// A person should look.
     Warning,
 }
 
-/// What something is said about.
+/// The object of an Event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum About {
     /// A Service, an Ingress or a LoadBalancer.
@@ -89,12 +89,12 @@ impl fmt::Display for About {
     }
 }
 
-/// Something to say about an object.
+/// A message about an object, to write as an Event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Announcement {
-    /// About which.
+    /// The object.
     pub object: About,
-    /// How it is to be taken.
+    /// Its severity.
     pub severity: Severity,
     /// One word for programs.
     pub reason: Arc<str>,
@@ -107,24 +107,24 @@ pub struct Announcement {
 pub enum Write {
     /// A new Event.
     Create {
-        /// What it is known by to later updates.
+        /// Identifies the Event in later updates.
         id: u64,
-        /// How often it has occurred: more than once when it could not be said at first.
+        /// How often it has occurred: more than once if it had to wait.
         count: u32,
     },
-    /// The Event of this id has occurred so often now.
+    /// A higher count of an Event that was written before.
     Update {
-        /// Which.
+        /// Its id.
         id: u64,
-        /// How often.
+        /// How often it has occurred.
         count: u32,
     },
 }
 
-/// Limits of what is said.
+/// The limits of Events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How long after it was last said the same raises the count of the Event.
+    /// How long after a message the same one raises the count of its Event.
     pub window: Duration,
     /// Writes that an object may have at once.
     pub burst: u32,
@@ -140,9 +140,9 @@ pub struct Limits {
     pub total_refill: Duration,
     /// Events and objects that are remembered.
     pub remembered: usize,
-    /// Objects of one namespace, with a reason each, about which something waits to be said.
+    /// Pairs of object and reason, in one namespace, that may have messages waiting.
     pub waiting: usize,
-    /// Those of all namespaces together; beyond it each namespace has an equal part.
+    /// Such pairs in all namespaces together: namespaces with any share it equally.
     pub total_waiting: usize,
 }
 
@@ -163,15 +163,15 @@ impl Default for Limits {
     }
 }
 
-/// What waits about one object for one reason: so many messages, the latest ones.
+/// The most messages that wait for one object and reason: the latest ones.
 const MESSAGES: usize = 8;
-/// Objects of a namespace about which something may always wait.
+/// Pairs of object and reason that may wait in a namespace whatever its share is.
 const LEAST_WAITING: usize = 16;
 
 /// An object and the reason for which something is said about it.
 type Subject = (About, Arc<str>);
 
-/// Remembers what was said, and what waits to be said.
+/// Remembers the messages that were said, and keeps those that wait.
 #[derive(Debug)]
 pub struct Announcer {
     limits: Limits,
@@ -181,7 +181,7 @@ pub struct Announcer {
     /// What all objects have used together.
     total: Budget,
     next: u64,
-    /// What waits, by namespace; warnings first.
+    /// Waiting pairs by namespace; warnings first.
     waiting: Queue<Arc<str>, Subject>,
     messages: BTreeMap<Subject, VecDeque<Announcement>>,
 }
@@ -196,7 +196,7 @@ struct Said {
 }
 
 impl Announcer {
-    /// One that has said nothing.
+    /// An announcer that has said nothing.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -210,7 +210,7 @@ impl Announcer {
         }
     }
 
-    /// Something is to be said; `now` is monotonic. False: too much about objects of its namespace waits already.
+    /// Enqueues a message; `now` is monotonic. False: too many messages of its namespace wait already.
     pub fn say(&mut self, announcement: Announcement, now: Uptime) -> bool {
         let namespace = Arc::clone(announcement.object.namespace());
         let subject = (announcement.object.clone(), Arc::clone(&announcement.reason));
@@ -235,14 +235,14 @@ impl Announcer {
         true
     }
 
-    /// How much of a namespace may wait.
+    /// How many pairs of object and reason of a namespace may wait.
     fn room(&self, namespace: &Arc<str>) -> usize {
         let new = usize::from(self.waiting.waiting(namespace) == 0);
         let share = self.limits.total_waiting / (self.waiting.tenants() + new);
         share.max(LEAST_WAITING).min(self.limits.waiting)
     }
 
-    /// What is known of something that was said, or is said for the first time in a while.
+    /// What is known of a message: a new entry if it was not said for a while.
     fn recall(&mut self, announcement: &Announcement, now: Uptime) -> Said {
         let before = self.said.get(announcement).copied();
         let recent = before.filter(|said| now.saturating_sub(said.last) <= self.limits.window);
@@ -317,14 +317,14 @@ impl Announcer {
         (!self.waiting.is_empty()).then_some(self.limits.total_refill)
     }
 
-    /// What waits is not said any more.
+    /// Drops all waiting messages.
     pub fn hush(&mut self) {
         self.waiting = Queue::default();
         self.messages.clear();
     }
 
-    /// The Event of this id is not there: it was never created, or has expired. The next one of its
-    /// kind is a new Event.
+    /// The Event of this id does not exist: it was never created, or has expired. The next message of its kind is a
+    /// new Event.
     pub fn lost(&mut self, id: u64) {
         self.said.forget(|said| said.id == id);
     }

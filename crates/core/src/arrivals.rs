@@ -1,6 +1,6 @@
-//! When somebody who moves from one load balancer to another has arrived: it is served where it goes, its
-//! status says so, and has for as long as clients may still come where it was. Until then the planner
-//! leaves it in both places. Nothing is recorded: a new leader waits once more.
+//! Decides when a consumer that moves from one load balancer to another has arrived: the new one serves it, its
+//! status says so, and has said so for as long as clients may still come to the old one. Until then the planner
+//! leaves it on both. Nothing is recorded: a new leader waits once more. The controller calls it.
 
 use crate::clock::Uptime;
 use crate::key::ConsumerRef;
@@ -11,40 +11,40 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Those who move, or have moved.
+/// Consumers that move, or have moved.
 #[derive(Debug)]
 pub struct Arrivals {
-    /// So long a load balancer goes on serving who has left it.
+    /// How long the old load balancer goes on serving a consumer.
     grace: Duration,
-    /// Who is served where it goes, and since when.
+    /// Consumers that the new load balancer serves, with that load balancer and since when.
     served: HashMap<ConsumerRef, (Arc<str>, Uptime)>,
     arrived: HashSet<ConsumerRef>,
 }
 
-/// Somebody who moves.
+/// A consumer that moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moving {
-    /// Who.
+    /// The consumer.
     pub consumer: ConsumerRef,
-    /// Where it goes.
+    /// The load balancer that it moves to.
     pub load_balancer: Arc<str>,
     /// Whether it is served there, as [`is_served`] says.
     pub served: bool,
 }
 
 impl Arrivals {
-    /// Nobody moves yet. So long a load balancer goes on serving who has left it.
+    /// No consumer moves yet. `grace`: how long the old load balancer goes on serving one.
     pub fn new(grace: Duration) -> Self {
         Self { grace, served: HashMap::new(), arrived: HashSet::new() }
     }
 
-    /// Somebody goes somewhere else now, or nowhere. Whether it had arrived.
+    /// A consumer belongs elsewhere now, or nowhere. Returns whether it had arrived.
     pub fn departed(&mut self, consumer: &ConsumerRef) -> bool {
         self.served.remove(consumer);
         self.arrived.remove(consumer)
     }
 
-    /// These are all who move. Who of them has arrived, and where; sorted.
+    /// Takes all consumers that move. Returns those that have arrived, with their load balancer; sorted.
     pub fn follow(
         &mut self,
         moving: impl IntoIterator<Item = Moving>,
@@ -69,8 +69,8 @@ impl Arrivals {
     }
 }
 
-/// Whether the load balancer that somebody goes to serves it, as what it wants last changed with `changed`,
-/// and its status says so. `shown` is where its status has it; None: its status is not ours to write.
+/// Whether the load balancer that a consumer moves to serves it, and its status says so. `changed` is the last change
+/// of what it wants. `shown` are the points that its status has; None: Bowline does not write its status.
 pub fn is_served<'n>(
     outcome: &Outcome,
     verdict: Option<&Verdict>,

@@ -1,5 +1,6 @@
-//! How long to wait before trying again: longer each time up to a limit, and never exactly as long as
-//! everybody else. Watches, writers and drivers ask it; it neither sleeps nor rolls dice itself.
+//! How long to wait before trying again: longer each time up to a limit, and with a random part, so
+//! that clients do not all retry at once. Watches, writers and drivers call it; it neither sleeps
+//! nor draws random numbers.
 
 use std::time::Duration;
 
@@ -17,8 +18,8 @@ impl Backoff {
         Self { first, longest, failures: 0 }
     }
 
-    /// It failed: how long to wait, given a random number. Between half and all of the full delay, so
-    /// that those who failed together do not come again together.
+    /// Counts a failure and says how long to wait, given a random number. Between half and all of
+    /// the full delay, so that clients that failed together do not come again together.
     pub fn failed(&mut self, random: u32) -> Duration {
         let full = self.first.saturating_mul(1 << self.failures.min(20)).min(self.longest);
         self.failures = self.failures.saturating_add(1);
@@ -26,7 +27,7 @@ impl Backoff {
         full.mul_f64(0.5 + share / 2.0)
     }
 
-    /// It worked: the next failure is a first one.
+    /// Notes a success: the next failure is a first one.
     pub fn worked(&mut self) {
         self.failures = 0;
     }

@@ -1,30 +1,31 @@
-//! Which claim has which load balancer. The machine binds LoadBalancerClaims to the LoadBalancers that fit
-//! best, says what is to be made where none fits, and what becomes of a load balancer whose claim is gone.
-//! It does no I/O, knows no clock, and decides the same from the same objects, in whatever order it is told
-//! of them. The controller tells it of objects and carries out what it says.
+//! Binds LoadBalancerClaims to the LoadBalancers that fit best, decides what to create where none fits, and what
+//! becomes of a load balancer when its claim is gone. It does no I/O and has no clock; the same objects give the same
+//! decisions, in whatever order the events come. The controller feeds it events and carries out the changes that it
+//! returns.
 //!
 //! ```text
-//!  handle(Event, now) ─▶ books: load balancers by capacity, claims, classes ─▶ who is touched
+//!  handle(Event, now) ─▶ books: load balancers by capacity, claims, classes ─▶ what to decide for
 //!
-//!  take(now) ─▶ claims, the oldest first: keep, the one named, the one reserved, best match, make one
+//!  take(now) ─▶ claims, the oldest first: keep, the one named, one reserved, best match, create one
 //!          │    load balancers: bound, released, to be recycled or deleted, idle
-//!          ├─▶ writes     each named, under the version it was decided on   ─▶ Event::Written
+//!          ├─▶ writes     of one object each, under the version decided on  ─▶ Event::Written
 //!          ├─▶ confirm    is this claim, this load balancer really gone?    ─▶ Event::Confirmed
-//!          └─▶ jobs       wipe or deprovision what is behind one            ─▶ Event::Finished
+//!          └─▶ jobs       wipe or remove what is behind a load balancer     ─▶ Event::Finished
 //! ```
 //!
 //! A binding is three writes, and each can be the last one of a controller that dies:
 //!
 //! 1. [`Op::Bind`] puts the claim, with its uid, into the load balancer's `claimRef`. This is the binding: it is
 //!    under the load balancer's version, so that no two claims ever have one load balancer.
-//! 2. [`Op::ReportClaim`] says in the claim's status where it is. From then on it is nowhere else: should two
-//!    controllers have bound it twice, the load balancer that the status does not name lets go.
+//! 2. [`Op::ReportClaim`] names the load balancer in the claim's status. From then on the claim has no other one:
+//!    if two leaders bound it twice, the load balancer that the status does not name is released.
 //! 3. [`Op::Report`] says in the load balancer's status that it is bound.
 //!
-//! A load balancer that is made has its claim from the moment of its creation, under a name made of the
-//! claim's uid: however often it is tried, there is one. What is behind one is wiped or removed only when
-//! a read has confirmed that its claim is gone. One that is idle is given up in three writes, each of which is undone
-//! by a new consumer: [`Op::Release`] takes the uid out of `claimRef`, [`Op::ReportClaim`] says Idle, [`Op::Delete`] follows.
+//! A provisioned load balancer has its claim from the moment of its creation, and its name is made of the claim's
+//! uid: however often its creation is tried, there is one. What is behind a load balancer is wiped or removed only
+//! when no claim has it; if its claim seems to be gone, only after a read has confirmed that. An idle one is given up
+//! in three writes, each of which is undone by a new consumer: [`Op::Release`] takes the uid out of `claimRef`,
+//! [`Op::ReportClaim`] says Idle, [`Op::Delete`] follows.
 
 mod best_fit;
 mod decide;
@@ -55,7 +56,7 @@ use crate::key::ObjectKey;
 use crate::objects::Version;
 use std::sync::Arc;
 
-/// Kinds that the machine is told of.
+/// Kinds of objects that the machine observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// LoadBalancer.
@@ -71,17 +72,17 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them. Each must be told of before anything is decided.
+    /// All kinds. Nothing is decided before each of them has been listed.
     pub const ALL: [Self; 5] =
         [Self::LoadBalancer, Self::Claim, Self::Class, Self::Namespace, Self::Consumer];
 }
 
-/// What the machine is told.
+/// An input of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// All objects of a kind follow; those that do not are gone.
+    /// A list of all objects of a kind begins; an object that it does not deliver is gone.
     Begin(Kind),
-    /// All objects of a kind have been told.
+    /// The list of a kind has ended.
     Done(Kind),
     /// An object as it is now.
     Apply(Box<Object>),
@@ -89,61 +90,61 @@ pub enum Event {
     Delete {
         /// Its kind.
         kind: Kind,
-        /// Which.
+        /// Namespace and name.
         key: ObjectKey,
         /// Its uid; not needed for classes and namespaces.
         uid: Arc<str>,
     },
     /// How many consumers name a claim.
     Wanted {
-        /// Which claim.
+        /// The claim.
         claim: ObjectKey,
         /// How many.
         consumers: u32,
     },
-    /// What a read of the API says of something that was asked for.
+    /// The result of a read that [`Changes::confirm`] asked for.
     Confirmed {
-        /// Of what.
+        /// What was read.
         subject: Subject,
         /// Its version. None: there is none of this uid.
         version: Option<Version>,
     },
     /// A write was answered.
     Written {
-        /// Which.
+        /// The write.
         id: Id,
-        /// How.
+        /// Its result.
         result: Written,
     },
-    /// A job was done, or why not.
+    /// A job was done, or failed.
     Finished {
-        /// Which.
+        /// The job.
         id: Id,
-        /// How.
+        /// Err: why it failed.
         result: Result<(), Arc<str>>,
     },
     /// A job goes on, and this is what it waits for.
     Waits {
-        /// Which.
+        /// The job.
         id: Id,
-        /// What for.
+        /// What it waits for.
         why: Arc<str>,
     },
-    /// A job was given up, because it is somebody else's to do: nobody knows how far it got.
+    /// A job was given up, because this process does not lead any more: it is unknown how far it got.
     Abandoned {
-        /// Which.
+        /// The job.
         id: Id,
     },
     /// The namespaces that use a load balancer, whether its status says so yet or not.
     Used {
-        /// Which load balancer.
+        /// The load balancer.
         load_balancer: Arc<str>,
-        /// Which namespaces; sorted.
+        /// The namespaces; sorted.
         namespaces: Vec<Arc<str>>,
     },
 }
 
-/// A write or job, within one machine.
+/// Identifies a write or job of one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub u64);
 
@@ -152,56 +153,56 @@ pub struct Id(pub u64);
 pub enum Written {
     /// It was carried out; this is the object now. None: it is gone.
     Ok(Option<Box<Object>>),
-    /// The object is another one, or is there already, or is gone: this is what is there.
+    /// The object is another one, exists already, or is gone. Carries what the API has now.
     Conflict(Option<Box<Object>>),
-    /// It failed, or nobody knows. It is tried again after a while.
+    /// It failed, or its result is unknown. It is repeated after a while.
     Failed,
-    /// The API refuses it, and says this. It is tried again after a while, and whom it concerns is told.
+    /// The API refused it, with this message. It is repeated after a while, and a claim that waits for it is told.
     Refused(Arc<str>),
 }
 
-/// What is to be read from the API.
+/// What to read from the API.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
-    /// A claim that a load balancer names and nobody has seen.
+    /// A claim that a load balancer names and that the machine does not know.
     Claim {
-        /// Which.
+        /// Namespace and name.
         key: ObjectKey,
         /// Its uid.
         uid: Arc<str>,
-        /// Who names it.
+        /// The load balancer that names it.
         load_balancer: Arc<str>,
     },
     /// A load balancer that a claim has and that seems to be lost.
     LoadBalancer {
-        /// Which.
+        /// Its name.
         name: Arc<str>,
         /// The claim.
         claim: ObjectKey,
     },
 }
 
-/// What is to be done.
+/// What the controller has to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Writes, one per object at a time.
     pub writes: Vec<Write>,
     /// What to read.
     pub confirm: Vec<Subject>,
-    /// What to do to what is behind load balancers. Each may be done twice and must not mind.
+    /// Jobs on what is behind load balancers. A job may run twice, and must be idempotent.
     pub jobs: Vec<Job>,
 }
 
 /// A write of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// For its answer.
+    /// Identifies the write in its answer.
     pub id: Id,
     /// What to write.
     pub op: Op,
 }
 
-/// Which object is written: it must still have this uid and version.
+/// The object to write; it must still have this uid and version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Namespace (none for load balancers) and name.
@@ -223,35 +224,35 @@ pub enum Op {
     Guard(Target, Tie),
     /// Say in a load balancer's status how it is bound.
     Report(Target, Report),
-    /// Make a load balancer; that one of this name exists is a conflict.
+    /// Create a load balancer. It is a conflict if one of this name exists.
     Create(NewLoadBalancer),
     /// Delete a load balancer.
     Delete(Target),
     /// Set whether a claim has the finalizer `bowline.dev/in-use`.
     GuardClaim(Target, bool),
-    /// Say in a claim's status where it is, or why it is nowhere.
+    /// Say in a claim's status which load balancer it has, or why it has none.
     ReportClaim(Target, ClaimReport),
 }
 
-/// Something to do to what is behind a load balancer.
+/// A job on what is behind a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// For its answer.
+    /// Identifies the job in its answer.
     pub id: Id,
-    /// Which load balancer.
+    /// The load balancer.
     pub load_balancer: Arc<str>,
     /// Its uid.
     pub uid: Arc<str>,
-    /// The uid in its `claimRef`. With another one it is somebody else's by now, and must not be touched.
+    /// The uid in its `claimRef`. If that is another one by now, another claim has it, and it must not be touched.
     pub claim: Option<Arc<str>>,
-    /// What.
+    /// What to do.
     pub kind: JobKind,
 }
 
 /// What to do to what is behind a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobKind {
-    /// Wipe its configuration: it will be somebody else's.
+    /// Wipe its configuration: another claim may get it.
     Recycle,
     /// Remove it.
     Deprovision,

@@ -1,22 +1,22 @@
-//! When a burst of changes is over: once nothing has happened for a while, or, where it never ends, after
-//! some times that while. The writers of files ask it, each by the clock `T` of its own; it neither sleeps nor reads one.
+//! When a burst of changes is over: after a pause without a change or, if changes never pause, after a multiple of
+//! that pause. The writers of files call it, each with a clock `T` of its own; it neither sleeps nor reads a clock.
 
 use std::ops::Add;
 use std::time::Duration;
 
-/// A burst that does not end is over all the same after so many times the pause that ends one.
+/// A burst without a pause is over after this many times the pause that ends one.
 const PATIENCE: u32 = 10;
 
 /// Changes that are not written yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst<T> {
-    /// When the first came.
+    /// When the first change came.
     pub first: T,
     last: T,
 }
 
 impl<T: Copy + Ord + Add<Duration, Output = T>> Burst<T> {
-    /// One change, or one more.
+    /// Begins a burst with a change, or adds a change to one.
     pub fn heard(before: Option<Self>, now: T) -> Self {
         Self { first: before.map_or(now, |burst| burst.first), last: now }
     }

@@ -1,11 +1,11 @@
-//! What the property tests of state machines share: which random cases they draw, what becomes of a write that a leader
-//! sends, and how far a watch has told a leader what happened.
+//! What the property tests of state machines share: which random cases they draw, the fate of a write that a leader
+//! sends, and how far the watch of a leader is.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, RngSeed};
 
-/// So many, and the same ones each time, as a change must not wait for bad luck. `PROPTEST_CASES` asks for so
+/// This many cases, and the same ones in each run, so that no change fails by chance. `PROPTEST_CASES` asks for that
 /// many new ones instead.
 pub(crate) fn cases(usual: u32) -> Config {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|it| it.parse().ok());
@@ -13,7 +13,7 @@ pub(crate) fn cases(usual: u32) -> Config {
     Config { cases: asked.unwrap_or(usual), rng_seed, ..Config::default() }
 }
 
-/// What becomes of a write.
+/// The fate of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fate {
     /// The API carries it out and answers.
@@ -24,7 +24,7 @@ pub(crate) enum Fate {
     Lost,
 }
 
-/// Mostly answered.
+/// A random fate, mostly answered.
 pub(crate) fn fate() -> impl Strategy<Value = Fate> {
     prop_oneof![
         6 => Just(Fate::Answered),

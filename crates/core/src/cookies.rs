@@ -1,37 +1,37 @@
-//! Who gets a secret to sign persistence cookies with, and what becomes of the one that is recorded. It
-//! decides by what is known of a recorded one and never sees a secret; the leader carries it out.
+//! Decides which load balancers get a secret to sign persistence cookies with, and what to do with a recorded one. It
+//! knows properties of a recorded secret and never sees one; the leader carries the step out.
 
-/// What is known of a secret that is recorded.
+/// What is known of a recorded secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recorded<'a> {
-    /// The uid of the load balancer to which it belongs, where it belongs to one of this name.
+    /// The uid of its owner, if the owner is a load balancer of this name.
     pub owner: Option<&'a str>,
     /// Whether agents can use it.
     pub readable: bool,
 }
 
-/// What is to be done about the secret of a load balancer.
+/// What to do with the secret of a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing.
     Keep,
-    /// Record a new one, unless somebody else has by then.
+    /// Record a new one, unless another leader has done so by then.
     Make,
-    /// Make what is recorded the load balancer's own: clients keep their cookies.
+    /// Make the load balancer the owner of the recorded one: clients keep their cookies.
     Adopt,
-    /// Record another one in its place, and make it the load balancer's own.
+    /// Record another one in its place, with the load balancer as its owner.
     Renew,
 }
 
 impl Step {
-    /// Whether it takes another secret than the one that is recorded.
+    /// Whether the step needs a new secret.
     pub fn is_anew(self) -> bool {
         matches!(self, Self::Make | Self::Renew)
     }
 }
 
-/// What is to be done for a load balancer of this uid, which somebody drives here or not. None: there is no
-/// load balancer of this name; what is recorded goes with its owner.
+/// The step for a load balancer of this uid. `driven`: whether it has a driver here. `uid` is None if no load
+/// balancer has this name; a recorded secret is deleted with its owner.
 pub fn step(uid: Option<&str>, driven: bool, recorded: Option<Recorded<'_>>) -> Step {
     let Some(uid) = uid.filter(|_| driven) else { return Step::Keep };
     match recorded {

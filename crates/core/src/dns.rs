@@ -18,8 +18,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many addresses of one family an answer may have. More are no list to choose from, and each would
-/// be kept.
+/// The most addresses of one family that an answer may have. A longer answer is no list to choose from, and each
+/// address would be kept.
 pub const MOST_ADDRESSES: usize = 512;
 
 /// A set of address families.
@@ -49,18 +49,18 @@ impl Families {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self == Self::NONE
     }
 
-    /// Those that are in either.
+    /// The families that are in either.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self { v4: self.v4 || other.v4, v6: self.v6 || other.v6 }
     }
 
-    /// Those that are in both.
+    /// The families that are in both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { v4: self.v4 && other.v4, v6: self.v6 && other.v6 }
@@ -119,7 +119,7 @@ impl Found {
     }
 }
 
-/// In which way a look-up failed.
+/// How a look-up failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureKind {
     /// No server could be reached.
@@ -145,8 +145,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// Whether the DNS has spoken: the name has no such address. Everything else may be different the
-    /// next moment.
+    /// Whether the DNS answered that the name has no such address. Any other failure may be over the next moment.
     pub fn is_definite(self) -> bool {
         matches!(self, Self::NxDomain | Self::NoData)
     }
@@ -172,7 +171,7 @@ impl fmt::Display for FailureKind {
 /// A look-up that failed. Its kind is one word for programs, as `Debug` prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// In which way.
+    /// How it failed.
     pub kind: FailureKind,
     /// What else is known, such as which server it was; may be empty.
     pub text: Arc<str>,
@@ -194,10 +193,10 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What became of the question for one family.
+/// The answer for one family.
 pub type Answer = Result<Found, Failure>;
 
-/// What became of a look-up: an answer for each family that was asked for.
+/// The answers of a look-up, one for each family that was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
     /// A records.
@@ -207,7 +206,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Those that there are.
+    /// The answers that there are, by family.
     pub fn iter(&self) -> impl Iterator<Item = (Family, &Answer)> {
         let both = [(Family::V4, &self.v4), (Family::V6, &self.v6)];
         both.into_iter().filter_map(|(family, answer)| Some((family, answer.as_ref()?)))
@@ -223,7 +222,7 @@ impl Answers {
         same(&self.v4, &other.v4) && same(&self.v6, &other.v6)
     }
 
-    /// One for each of `families`, and for no other.
+    /// One answer for each of `families`, and none for others.
     fn only(self, families: Families) -> Self {
         let of = |asked: bool, answer: Option<Answer>| {
             let missing = || Err(Failure::new(FailureKind::Unusable, "there was none"));

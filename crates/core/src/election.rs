@@ -1,12 +1,12 @@
-//! Who leads: one of several processes, by a Lease, as client-go elects. It decides what to read and
-//! write and when to lead; the runtime does it, and never acts as leader unless [`Elector::leads`].
+//! Elects one leader among several processes by a Lease, as client-go does. It decides what to read and write and
+//! when to lead; the runtime carries that out, and never acts as leader unless [`Elector::leads`].
 //!
-//! No clock of another machine counts. A lease has run out when *we* have seen it unchanged for its
-//! whole duration on our monotonic clock, which must count the time for which a machine is suspended. A
-//! leader counts its own time from when it *sent* the renewal that succeeded, and stops at the renew deadline,
-//! which is shorter. So two never lead at once, as long as these clocks do not differ in rate by more than
-//! duration to deadline (15 to 10), and the server refuses a write under an old resourceVersion. A process that
-//! was stopped stops leading with its first step after that, before anything else.
+//! No clock of another machine counts. A lease has run out when *this process* has seen it unchanged for its whole
+//! duration on its monotonic clock, which must count the time for which a machine is suspended. A leader counts its
+//! own time from when it *sent* the renewal that succeeded, and stops at the renew deadline, which is shorter. So two
+//! never lead at once, as long as the rates of these clocks do not differ by more than the ratio of duration to
+//! deadline (15 to 10), and the server refuses a write under an old resourceVersion. A process that was stopped stops
+//! leading with its first step after that, before anything else.
 
 #[cfg(test)]
 mod simulation;
@@ -17,16 +17,16 @@ use crate::clock::Uptime;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who we are, and how long things last.
+/// Our identity, and how long things last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Our identity: no other process may ever have it.
     pub identity: Arc<str>,
-    /// How long others wait for us.
+    /// How long others wait for our next renewal.
     pub lease: Duration,
     /// How long we lead without having renewed; shorter than the lease.
     pub renew_deadline: Duration,
-    /// How long between attempts.
+    /// The time between attempts.
     pub retry: Duration,
 }
 
@@ -41,7 +41,7 @@ impl Config {
         }
     }
 
-    /// A request without an answer for so long is given up.
+    /// How long a request may be without an answer before it is given up.
     fn patience(&self) -> Duration {
         self.renew_deadline / 2
     }
@@ -50,11 +50,11 @@ impl Config {
 /// What a Lease says. Every difference is a sign of life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Who holds it; None: nobody.
+    /// Its holder. None: it is free.
     pub holder: Option<Arc<str>>,
     /// `renewTime` as written; it is never read as a time.
     pub renewed: Arc<str>,
-    /// For how long.
+    /// The duration of the lease.
     pub duration: Duration,
     /// `leaseTransitions`.
     pub transitions: u32,
@@ -62,12 +62,12 @@ pub struct Record {
     pub version: Arc<str>,
 }
 
-/// What a Lease shall say. The writer adds `renewTime`.
+/// What a Lease should say. The writer adds `renewTime`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The holder; None: it is let go.
+    /// The holder. None: the Lease is released.
     pub holder: Option<Arc<str>>,
-    /// For how long.
+    /// The duration of the lease.
     pub duration: Duration,
     /// `leaseTransitions`.
     pub transitions: u32,
@@ -84,7 +84,7 @@ pub enum Effect {
     StartLeading,
     /// Send this and answer with [`Event::Answer`] of the same id.
     Send(u64, Request),
-    /// We have let go, once what was sent is answered. Nothing more will come.
+    /// The Lease is released, once the request that was sent is answered. No effect follows.
     Ended,
 }
 
@@ -106,18 +106,18 @@ pub enum Answer {
     Lease(Record),
     /// It does not exist.
     NotFound,
-    /// Somebody else wrote before us, or created it.
+    /// Another process wrote or created it before us.
     Conflict,
-    /// It is not known whether anything happened.
+    /// Whether it had an effect is unknown.
     Failed,
 }
 
-/// What happens to an elector.
+/// An input of an elector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A request was answered.
     Answer(u64, Answer),
-    /// We are shutting down: let go.
+    /// This process shuts down: release the Lease.
     Release,
 }
 
@@ -135,7 +135,7 @@ pub struct Elector {
     /// Whether the resourceVersion that we know may be an old one.
     unsure: bool,
     leaving: Leaving,
-    /// What was decided and not taken yet.
+    /// Effects that were decided and not taken yet.
     effects: Vec<Effect>,
     last_id: u64,
 }
@@ -155,7 +155,7 @@ enum Leaving {
 }
 
 impl Elector {
-    /// One that has seen nothing yet. It acts with its first [`Self::take`].
+    /// An elector that has seen nothing yet. It acts with its first [`Self::take`].
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -175,7 +175,7 @@ impl Elector {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// Who holds the Lease, as far as we know.
+    /// The holder of the Lease, as far as we know.
     pub fn holder(&self) -> Option<&Arc<str>> {
         self.observed.as_ref().and_then(|(record, _)| record.holder.as_ref())
     }
@@ -192,7 +192,7 @@ impl Elector {
         Some(self.until.map_or(work, |until| until.min(work)))
     }
 
-    /// An event at `now`. `jitter`, from 0 to 1, spreads attempts.
+    /// Observes an event at `now`. `jitter`, from 0 to 1, spreads attempts.
     pub fn handle(&mut self, event: Event, now: Uptime, jitter: f64) {
         self.expire(now);
         match event {
@@ -210,7 +210,7 @@ impl Elector {
         }
     }
 
-    /// What to do at `now`.
+    /// The effects to carry out at `now`.
     pub fn take(&mut self, now: Uptime) -> Vec<Effect> {
         self.expire(now);
         if self.leaving != Leaving::Ended && self.pending.is_none() && now >= self.next {
@@ -219,7 +219,7 @@ impl Elector {
         std::mem::take(&mut self.effects)
     }
 
-    /// A lease that has run out is led no longer, and an answer that does not come is waited for no longer.
+    /// Stops leading when the lease has run out, and gives up a request that was not answered in time.
     fn expire(&mut self, now: Uptime) {
         if self.until.is_some() && !self.leads(now) {
             self.stop();
@@ -264,7 +264,7 @@ impl Elector {
         }
     }
 
-    /// It is time to do something.
+    /// Sends what is due: the release, a renewal or a read.
     fn act(&mut self, now: Uptime) {
         match &self.observed {
             _ if self.leaving == Leaving::Asked => self.let_go(now),
@@ -282,7 +282,7 @@ impl Elector {
             return self.let_go(now);
         }
         let ours = self.observed.as_ref().is_some_and(|(record, _)| self.is_ours(record));
-        // A Lease that somebody deleted still binds those who saw it: its holder may lead on.
+        // A deleted Lease still counts for a process that saw it: its holder may lead on.
         let others = self.observed.as_ref().filter(|(record, _)| record.holder.is_some() && !ours);
         let runs_out = others.map_or(now, |(record, seen)| *seen + record.duration);
         if now < runs_out {

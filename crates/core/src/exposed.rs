@@ -1,10 +1,10 @@
-//! What kube2lb's templates see: all Services of type LoadBalancer and NodePort, whatever their class, with
-//! their endpoints, and the names of the nodes. Owns the objects and makes of them a [`view::View`]; it
-//! places nothing and knows no plan. The runtime's template role tells it of watch events.
+//! What kube2lb's templates see: all Services of type LoadBalancer and NodePort, whatever their class, with their
+//! endpoints, and the names of the nodes. It owns the objects and builds a [`view::View`] of them; it places nothing
+//! and knows no plan. The runtime's template role feeds it watch events.
 //!
 //! ```text
 //!  Services, EndpointSlices, Nodes ─▶ Exposed ─▶ Cluster (what a template is given)
-//!                                        └─────▶ Told    (who is left out, and why)
+//!                                        └─────▶ Told    (what is left out, and why)
 //! ```
 
 mod contend;
@@ -37,7 +37,7 @@ pub struct Service {
     pub created: Timestamp,
     /// The address it asks for; only a Service of type LoadBalancer can.
     pub address: Option<IpAddr>,
-    /// The family whose endpoints count, as the Endpoints of old have only one.
+    /// The family of the endpoints that count: the old Endpoints API has only one.
     pub family: Family,
     /// Its ports.
     pub ports: Vec<Port>,
@@ -45,9 +45,9 @@ pub struct Service {
     pub external: Vec<ServerName>,
     /// Clients that may use it; empty: all.
     pub source_ranges: Vec<IpNet>,
-    /// What keeps it out: a text that cannot be read, or one that a template must not see.
+    /// Why it is left out: a text that cannot be read, or one that a template must not see.
     pub refused: Option<Problem>,
-    /// What was not understood although it is served.
+    /// What was not understood of it, although it is served.
     pub problems: Vec<Problem>,
 }
 
@@ -62,7 +62,7 @@ pub struct Port {
     pub transport: Transport,
     /// Its node port.
     pub node_port: Option<u16>,
-    /// Its mode where somebody said so, in lower case.
+    /// Its mode if the Service says one, in lower case.
     pub mode: Option<Arc<str>>,
     /// Milliseconds that a member may be silent.
     pub timeout_ms: Option<u32>,
@@ -90,23 +90,23 @@ pub enum Object {
     Node(Arc<str>),
 }
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// All objects of a kind follow; those that do not are gone.
+    /// A list of all objects of a kind begins; an object that it does not deliver is gone.
     Begin(Kind),
     /// An object as it is now.
     Apply(Object),
     /// An object is gone, or is exposed no more.
     Delete(Kind, ObjectKey),
-    /// All objects of a kind have been told.
+    /// The list of a kind has ended.
     Done(Kind),
 }
 
 /// Objects by name, each with the last list that delivered it.
 type Store<T> = BTreeMap<ObjectKey, (Epoch, T)>;
 
-/// All that is known.
+/// The objects that are known, and what Services had in the last view.
 #[derive(Debug, Default)]
 pub struct Exposed {
     services: Store<Service>,
@@ -124,12 +124,12 @@ pub struct Exposed {
 }
 
 impl Exposed {
-    /// Nothing is known.
+    /// Starts without objects.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Services have this in the last files: they keep it while they ask for it.
+    /// Sets what Services have in the last files: they keep it while they ask for it.
     pub fn hold(&mut self, held: Held) {
         self.held = held;
     }
@@ -139,17 +139,17 @@ impl Exposed {
         &self.held
     }
 
-    /// Whether all kinds have been told wholly at least once.
+    /// Whether all kinds have been listed at least once.
     pub fn synced(&self) -> bool {
         self.relists.iter().all(Relist::is_listed)
     }
 
-    /// Whether a view would differ from the one that was taken last; taking it settles that.
+    /// Whether a view may differ from the one that was taken last. Taking one resets this.
     pub fn is_dirty(&self) -> bool {
         self.dirty
     }
 
-    /// Takes in what a watch tells.
+    /// Observes an event.
     pub fn handle(&mut self, event: Event) {
         match event {
             Event::Begin(kind) => self.relists[kind as usize].begin(),
@@ -190,7 +190,7 @@ impl Exposed {
             self.slices_of.entry(owner.clone()).or_default().insert(key.clone());
         }
         let epoch = self.relists[Kind::Slice as usize].epoch();
-        // A slice of a Service that nobody sees changes nothing.
+        // A slice of a Service that is not exposed changes nothing.
         let seen = owner.is_some_and(|owner| self.services.contains_key(&owner));
         self.dirty |= put(&mut self.slices, key, slice, epoch) && seen;
     }
@@ -229,7 +229,7 @@ impl Exposed {
     }
 }
 
-/// Whether it is new or different.
+/// Stores an object. Returns whether it is new or different.
 fn put<T: PartialEq>(store: &mut Store<T>, key: ObjectKey, value: T, epoch: Epoch) -> bool {
     match store.get_mut(&key) {
         Some((observed, old)) => {

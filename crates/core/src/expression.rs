@@ -1,14 +1,14 @@
-//! Whether an engine that backtracks (PCRE in nginx and HAProxy) matches a tenant's regular expression in time
-//! linear in the text. It reads the expression as written, since engines try its branches as written, and is
-//! conservative: what it accepts is linear, and some of what it refuses would be, too. Template names and
-//! the HAProxy driver ask it; the built-in proxy has an engine that is always linear.
+//! Whether an engine that backtracks (PCRE in nginx and HAProxy) matches a tenant's regular expression in time linear
+//! in the text. It reads the expression as written, since engines try its branches as written, and is conservative:
+//! what it accepts is linear, and some of what it refuses would be, too. Template names and the HAProxy driver call
+//! it; the built-in proxy has an engine that is always linear.
 //!
 //! An engine backtracks where the next character allows two ways on. So:
-//! - in what is repeated, the next character must say which way it goes (else the work is exponential);
+//! - inside a repetition, the next character must decide which way to go (else the work is exponential);
 //! - a repetition that may end before a character that it could also take is tried at every such end, so behind it
 //!   there may be no other repetition (else the work is quadratic or worse);
 //! - alternatives that begin alike are tried one after the other, and multiply only so far;
-//! - an expression with a repetition is tried at one place, the beginning.
+//! - an expression with a repetition must be tried at one place only, the beginning.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{
@@ -64,7 +64,7 @@ pub fn is_linear(pattern: &str) -> Result<(), Slow> {
     }
 }
 
-/// Characters: each of ASCII, and whether there are others.
+/// A set of characters: each of ASCII, and whether there are others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Set {
     ascii: u128,
@@ -102,9 +102,9 @@ enum Node {
     All(Vec<Node>),
     Any(Vec<Node>),
     Optional(Box<Node>),
-    /// More than once; true: or not at all.
+    /// A repetition without a fixed number; true: it may also be left out.
     Repeat(Box<Node>, bool),
-    /// So often, neither more nor less.
+    /// A fixed number of times.
     Times(Box<Node>),
 }
 
@@ -161,8 +161,8 @@ fn read(pattern: &str, ast: &Ast, places: &mut usize) -> Result<Node, Slow> {
     })
 }
 
-/// Whether both engines read a class alike: without classes inside of it and operations on classes, which
-/// PCRE takes for characters.
+/// Whether both engines read a class alike: it has no classes inside of it and no operations on classes, which PCRE
+/// takes for characters.
 fn is_plain(set: &ClassSet) -> bool {
     let plain = |item: &ClassSetItem| match item {
         ClassSetItem::Bracketed(_) => false,
@@ -195,8 +195,8 @@ fn set(pattern: &str, ast: &Ast) -> Result<Set, Slow> {
     Ok(set)
 }
 
-/// Whether it can match only from the beginning of a text. An engine tries what begins with `.*` there alone,
-/// since it would fail elsewhere, too.
+/// Whether it can match only from the beginning of a text. An engine tries an expression that begins with `.*` only
+/// there, since it would fail elsewhere, too.
 fn begins(node: &Node) -> bool {
     match node {
         Node::Empty(start) => *start,
@@ -214,7 +214,7 @@ fn begins(node: &Node) -> bool {
     }
 }
 
-/// Whether it matches the empty text. In two ways: refused.
+/// Whether it matches the empty text. An expression that does so in two ways is refused.
 fn is_nullable(node: &Node) -> Result<bool, Slow> {
     match node {
         Node::Empty(_) => Ok(true),
@@ -263,7 +263,8 @@ struct Cost {
     degree: u32,
 }
 
-/// The cost of a part before these characters, where what follows has this degree: with that included.
+/// The cost of a part that is followed by one of the characters `next`; `behind` is the degree of what follows, and
+/// is included.
 fn cost(node: &Node, next: Set, behind: u32) -> Result<Cost, Slow> {
     match node {
         Node::Empty(_) | Node::Place(_) => Ok(Cost { ways: 1, degree: behind }),
@@ -306,7 +307,7 @@ fn branches(any: &[&Node], next: Set, behind: u32) -> Result<Cost, Slow> {
         sum = sum.saturating_add(one.ways);
         (most, degree) = (one.ways.max(most), one.degree.max(degree));
     }
-    // Of words that do not begin with one another no more than one fits.
+    // Of words of which none is the beginning of another, at most one matches.
     let words: Option<Vec<Vec<Set>>> = any.iter().map(|it| word(it)).collect();
     let apart = words.is_some_and(|words| {
         let begins = |one: &[Set], other: &[Set]| {
@@ -320,7 +321,7 @@ fn branches(any: &[&Node], next: Set, behind: u32) -> Result<Cost, Slow> {
     Ok(Cost { ways: if alike && !apart { sum } else { most }, degree })
 }
 
-/// The characters of a text that has always the same length.
+/// The characters of a part that matches only texts of one length.
 fn word(node: &Node) -> Option<Vec<Set>> {
     match node {
         Node::Place(set) => Some(vec![*set]),
@@ -329,7 +330,7 @@ fn word(node: &Node) -> Option<Vec<Set>> {
     }
 }
 
-/// A repetition: the next character must say which way it goes.
+/// The cost of a repetition: the next character must decide which way to go.
 fn repeat(body: &Node, empty: bool, next: Set, behind: u32) -> Result<Cost, Slow> {
     if is_nullable(body)? {
         return Err(Slow::Nested);
@@ -356,7 +357,7 @@ fn repeat(body: &Node, empty: bool, next: Set, behind: u32) -> Result<Cost, Slow
     Ok(Cost { ways: 1, degree })
 }
 
-/// Which places of a repetition may follow which: twice, where there are two ways.
+/// Which places of a repetition may follow which. A place is listed twice if there are two ways to it.
 #[derive(Debug, Default)]
 struct Ways {
     places: Vec<Set>,

@@ -118,9 +118,9 @@ impl<N: Ord + Clone, I: Ord + Clone> Queue<N, I> {
     }
 }
 
-/// Chooses so many of these, each with its tenant: the first of every tenant, then the second of every tenant, and so
-/// on, tenants by name. What one tenant adds takes no more than its share, and changes nothing of what is chosen of
-/// the others beyond that. The choice is in the order of the items.
+/// Chooses `most` of these items, each with its tenant: the first of every tenant, then the second of every tenant,
+/// and so on, with tenants by name. What one tenant adds takes no more than its share, and beyond that changes
+/// nothing for the other tenants. The choice is in the order of the items.
 pub fn share<N: Ord, I>(items: impl IntoIterator<Item = (N, I)>, most: usize) -> Vec<I> {
     let mut lanes: BTreeMap<N, Vec<(usize, I)>> = BTreeMap::new();
     for (at, (tenant, item)) in items.into_iter().enumerate() {

@@ -1,5 +1,6 @@
-//! Hashes of plans. Each fragment has one; a plan's is their sum, so that a changed fragment changes
-//! it at the cost of that fragment, and neither order nor sharding matters.
+//! Hashes of plans. Each fragment has one, and the hash of a plan is their sum: a changed fragment
+//! costs only its own hash, and neither order nor sharding matters. The leader and agents compare
+//! them.
 
 use crate::plan::Fragment;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -1,6 +1,7 @@
-//! Fragments that wait for certificates. An agent that reads a Plan should find the certificates that the Plan names, so
-//! what a consumer wants next waits until these are handed out or refused, a second at most. Only that consumer waits:
-//! the Plan goes on with what it has for the consumer, and with all others. Pure; the leader's writer of Plans asks it.
+//! Fragments that wait for certificates. An agent that reads a Plan should find the certificates that the Plan names,
+//! so what a consumer wants next waits until these are handed out or refused, a second at most. Only that consumer
+//! waits: the Plan keeps what it has for that consumer, and goes on with all others. Pure; the leader's writer of
+//! Plans calls it.
 
 use crate::clock::Uptime;
 use crate::key::ConsumerRef;
@@ -9,11 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So long a consumer waits for its certificates. Then its hosts without one fail their handshakes, or go on with the
-/// certificate before, and the rest of the consumer is served.
+/// The longest time that a consumer waits for its certificates. Then its hosts without one fail their handshakes, or
+/// keep the certificate that they had, and the rest of the consumer is served.
 pub const LONGEST: Duration = Duration::from_secs(1);
 
-/// What the consumers of a load balancer want and do not have yet.
+/// What consumers of a load balancer want and do not have yet.
 #[derive(Clone, Debug, Default)]
 pub struct HeldBack {
     waiting: BTreeMap<ConsumerRef, Waiting>,
@@ -23,11 +24,11 @@ pub struct HeldBack {
 struct Waiting {
     parts: Vec<Arc<Fragment>>,
     change: u64,
-    /// Since when a leader has waited. What a consumer wants meanwhile does not make it wait longer.
+    /// Since when a leader has waited. What the consumer wants meanwhile does not prolong the wait.
     since: Option<Uptime>,
 }
 
-/// What a consumer wants, as of a change, and may be written.
+/// What a consumer wants as of a change, and what may be written now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ready {
     /// The consumer.
@@ -39,7 +40,7 @@ pub struct Ready {
 }
 
 impl HeldBack {
-    /// A consumer wants this, as of this change. True: it names a certificate that is lacking, and waits.
+    /// Takes what a consumer wants as of a change. True: it names a certificate that is missing, and waits.
     pub fn hold(
         &mut self,
         consumer: &ConsumerRef,
@@ -57,8 +58,8 @@ impl HeldBack {
         held
     }
 
-    /// Returns consumers whose certificates are available, whose wait is over, or that must not wait. The wait of a
-    /// consumer begins when this is first asked, which only a leader does.
+    /// Returns the consumers that have their certificates, have waited long enough, or must not wait. The wait of a
+    /// consumer begins with the first call, which only a leader makes.
     pub fn take(
         &mut self,
         lacks: impl Fn(&Arc<str>) -> bool,
@@ -77,7 +78,7 @@ impl HeldBack {
         ready.collect()
     }
 
-    /// When one that waits has waited long enough.
+    /// When the first consumer has waited long enough.
     pub fn until(&self) -> Option<Uptime> {
         self.waiting.values().filter_map(|it| it.since).min().map(|since| since + LONGEST)
     }
@@ -87,13 +88,13 @@ impl HeldBack {
         self.waiting.values().map(|it| it.change).min()
     }
 
-    /// Whether none waits.
+    /// Whether no consumer waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 }
 
-/// Whether fragments name a certificate that is lacking.
+/// Whether fragments name a certificate that is missing.
 fn is_lacking(parts: &[Arc<Fragment>], lacks: impl Fn(&Arc<str>) -> bool) -> bool {
     let sites = parts.iter().flat_map(|part| &part.sites);
     let named = sites.filter_map(|site| site.tls.as_ref()?.certificate.as_ref());

@@ -1,5 +1,5 @@
-//! How objects are told apart: by namespace and name, and for those that use a load balancer also by
-//! kind and uid.
+//! Identifies objects: by namespace and name, and consumers of a load balancer also by kind and
+//! uid. Values only, which all modules use.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Decides, with values only: which load balancer carries what, and to which members.
+//! Decides, with values only: which load balancer serves which consumers, and with which members.
 //!
 //! ```text
 //!  objects ─▶ planner ─▶ plan (fragments) ─▶ shard ─▶ Plan objects       leader
@@ -7,9 +7,9 @@
 //!
 //!  pools, requests, names ─▶ addresses ─▶ Address objects, grants          leader
 //!
-//!  claims, load balancers ─▶ binder ─▶ claimRef, status, what to make     leader
+//!  claims, load balancers ─▶ binder ─▶ claimRef, status, what to create   leader
 //!
-//!  parts of what a class made, as found ─▶ provision ─▶ the next step  leader
+//!  objects behind a provisioned load balancer ─▶ provision ─▶ next step   leader
 //!
 //!  consumers, capacity ─▶ admission ─▶ seats in LoadBalancer status       leader
 //!

@@ -1,5 +1,6 @@
-//! Which addresses somebody should have: keep what is valid, then its request, its pool, the pools
-//! pinned to it, the others. A pure look at the books; nothing is changed here.
+//! Chooses the addresses that a requester should have: first keeps what is valid, then tries its
+//! request, its named pool, the pools pinned to it, and the others. It only reads the books.
+//! [`super::settle`] calls it and applies the plan.
 
 use super::ledger::Ledger;
 use super::pools::Slot;
@@ -16,12 +17,12 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What somebody should have.
+/// The addresses that a requester should have.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) targets: [Option<IpAddr>; 2],
     pub(super) families: &'static [Family],
-    /// What it has and must not keep, and why.
+    /// Addresses that it has and must not keep, each with the cause.
     pub(super) drops: Vec<(IpAddr, Cause)>,
     pub(super) problem: Option<Verdict>,
     pub(super) note: Option<String>,
@@ -34,7 +35,7 @@ impl Plan {
     }
 }
 
-/// A pool, or none in particular, and why it did not serve.
+/// A pool that was passed over, and why. None: no pool in particular.
 pub(super) type Passed = (Option<Arc<str>>, Refusal);
 
 pub(super) struct View<'a> {
@@ -87,7 +88,7 @@ impl View<'_> {
         plan
     }
 
-    /// Whether its status shows an address that is not recorded for it and that it may have.
+    /// Whether a requester's status shows an address that it does not hold and that it may have.
     pub(super) fn adopts(&self, requester: &Requester) -> bool {
         let request = &*requester.request;
         let Ok(ask) = &request.ask else { return false };
@@ -101,7 +102,7 @@ impl View<'_> {
         })
     }
 
-    /// The families that somebody wants, the first one first.
+    /// The families that a request wants, the first one first.
     pub(super) fn wanted(&self, request: &AddressRequest) -> &'static [Family] {
         use Family::{V4, V6};
         match request.families {
@@ -112,7 +113,7 @@ impl View<'_> {
             Families::OfPool => {
                 let pool = request.ask.as_ref().ok().and_then(Ask::pool);
                 let slot = pool.and_then(|pool| self.ledger.pools.get(pool));
-                // Where there is no such pool, what it has stays, whatever its family.
+                // Without such a pool both families count, so that the requester keeps what it has.
                 let has = |family| slot.is_none_or(|slot| !slot.space(family).is_empty());
                 match (has(V4), has(V6)) {
                     (true, true) => &[V4, V6],
@@ -124,21 +125,23 @@ impl View<'_> {
         }
     }
 
-    /// Of what somebody has, the best valid address of each family. What is not valid is dropped.
+    /// The best valid address of each family that a requester holds. Invalid ones go to
+    /// `plan.drops`.
     fn current(&self, requester: &Requester, plan: &mut Plan) -> [Option<IpAddr>; 2] {
         let request = &*requester.request;
         let mut best = [None; 2];
         for hold in self.ledger.holds(requester.uid()) {
             let address = hold.address;
             let family = Family::of(address);
-            // Whose families are those of its pool has another one for this before it loses it.
+            // With `OfPool`, an address of a family that the pool lost stays until there is a
+            // successor.
             let moves = request.families == Families::OfPool;
             let invalid = if !moves && !plan.families.contains(&family) {
                 Some(Cause::Family)
             } else if self.ledger.pools.of(address).is_none() {
                 Some(Cause::OutsidePools)
             } else if request.ask.is_err() {
-                // Its key may be what cannot be read.
+                // The unreadable value may be the sharing key.
                 None
             } else {
                 self.broken_sharing(requester, address).map(|clash| Cause::Sharing(Box::new(clash)))
@@ -156,14 +159,16 @@ impl View<'_> {
         best.map(|it| it.map(|(_, address)| address))
     }
 
-    /// The lowest is what somebody keeps of several. It follows from its wish and from Addresses, where
-    /// since when it has them never changes: two leaders who each gave it one agree on which goes, and
-    /// neither gives up what the other keeps. What its status shows would not do: each has written its
-    /// own, and sees the other's at another time.
+    /// Of several addresses of a family, a requester keeps the one with the lowest rank. The rank
+    /// depends only on the request and on recorded Addresses, where `since` never changes. So two
+    /// leaders that each granted it an address agree on which one goes, and neither gives up the
+    /// one that the other keeps. The status could not decide that: each leader writes its own, and
+    /// observes the other's at another time.
     fn rank(&self, request: &AddressRequest, address: IpAddr) -> (bool, bool, bool, i64, IpAddr) {
         let held = self.ledger.held(address);
         let draining = held.is_some_and(|it| matches!(it.state, AddressState::Draining { .. }));
-        // Made by hand, without a time: that takes nobody from what it was given.
+        // An Address made by hand has no time. It ranks last, so that no granted address is given
+        // up for it.
         let since = held.and_then(|it| it.holder(&request.holder.uid)).map(|it| it.since);
         (
             !self.is_asked_for(request, address),
@@ -189,7 +194,8 @@ impl View<'_> {
         }
     }
 
-    /// Whether somebody may have all that it asks for, one after the other.
+    /// Plans all addresses that are asked for. Fails at the first one that the requester may not
+    /// have.
     fn requested(
         &self,
         request: &AddressRequest,
@@ -207,7 +213,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Keeps what is there, takes over what the status shows, and finds the rest.
+    /// Keeps `kept`, adopts addresses that the status shows, and searches the pools for the rest.
     fn fill(
         &self,
         requester: &Requester,
@@ -251,12 +257,12 @@ impl View<'_> {
         }
     }
 
-    /// Takes over what the status shows, where a family has nothing.
+    /// Adopts an address that the status shows for each family that has none.
     fn adopt(&self, requester: &Requester, named: Option<&Arc<str>>, plan: &mut Plan) {
         let request = &*requester.request;
         for family in unserved(plan) {
             let shown = request.status.iter().filter(|it| Family::of(**it) == family);
-            // What it has and does not keep is not to come back by its own status.
+            // An address that it holds and does not keep must not come back by its own status.
             let shown = shown.filter(|it| self.ledger.hold(requester.uid(), **it).is_none());
             let mut shown = shown.filter(|it| self.grantable(request, **it, named, plan).is_ok());
             plan.targets[family as usize] = shown.next().copied();
@@ -312,7 +318,7 @@ impl View<'_> {
         passed
     }
 
-    /// What a DNS name says somebody should have.
+    /// Plans the addresses that a DNS name resolves to.
     fn resolved(
         &self,
         requester: &Requester,
@@ -341,7 +347,7 @@ impl View<'_> {
             let current = current[family as usize];
             let mut usable: Vec<IpAddr> =
                 listed.iter().copied().filter(|it| Family::of(*it) == family).collect();
-            // What it has comes first, and must be what it may have today, too.
+            // The current address comes first, but must be allowed today, too.
             let rank = |it: &IpAddr| (current != Some(*it), !request.status.contains(it), *it);
             usable.sort_unstable_by_key(rank);
             usable.dedup();
@@ -380,7 +386,7 @@ impl View<'_> {
         plan.problem = Some(Verdict::new(Reason::NameUnusable, message));
     }
 
-    /// What somebody shows goes on while its name does not answer.
+    /// Keeps the addresses that the status shows while the name cannot be resolved.
     fn adopt_unanswered(
         &self,
         requester: &Requester,
@@ -404,7 +410,8 @@ impl View<'_> {
         });
     }
 
-    /// No pool is for those who name none: what of those there are.
+    /// The verdict when no pool allows automatic assignment: why each existing pool was passed
+    /// over.
     fn no_pool(&self) -> Verdict {
         let passed: Vec<Passed> = self.ledger.pools.iter().map(Slot::passed_by_all).collect();
         let message = match passed.is_empty() {
@@ -415,7 +422,7 @@ impl View<'_> {
     }
 }
 
-/// The families that nothing is chosen for yet.
+/// The families for which no address is chosen yet.
 fn unserved(plan: &Plan) -> Vec<Family> {
     let missing = |family: &&Family| plan.targets[**family as usize].is_none();
     plan.families.iter().filter(missing).copied().collect()
@@ -425,7 +432,7 @@ fn waits(request: &AddressRequest, passed: &[Passed]) -> Vec<Wait> {
     passed.iter().filter_map(|(pool, refusal)| refusal.waits(pool.as_ref(), request)).collect()
 }
 
-/// So many of the addresses and pools that were passed over are told one by one.
+/// At most this many of the addresses and pools that were passed over are listed in a message.
 const MOST_TOLD: usize = 8;
 
 pub(super) fn describe(passed: &[Passed]) -> String {

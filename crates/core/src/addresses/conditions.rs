@@ -1,5 +1,5 @@
-//! The conditions that a decision puts into the status of its holder, and the grant that it is to the planner. Pure;
-//! the controller asks whenever a decision changes.
+//! Turns a decision into the conditions of its holder's status, and into the grant for the planner. Pure functions
+//! that decide nothing; the controller calls them when a decision changes.
 
 use super::Answer;
 use super::verdict::{Decision, family_name};
@@ -10,7 +10,7 @@ use crate::status::Condition;
 use std::net::IpAddr;
 
 impl Answer {
-    /// What a look-up found of either family; where it found nothing, why.
+    /// The addresses of both families that a look-up found, or why it found none.
     pub fn of(answers: &dns::Answers) -> Self {
         let found = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
         let found: Vec<IpAddr> = found.flat_map(|it| it.addresses()).copied().collect();
@@ -28,9 +28,9 @@ fn failures(answers: &dns::Answers) -> String {
     told.join("; ")
 }
 
-/// Whether somebody has the address that a DNS name says, as a condition: with the name, the answer, its
-/// TTL, when it is asked for again, and what is wrong. What its status said `before` counts until the name
-/// has been looked up: a controller that starts has nothing better to tell.
+/// The condition of a holder that takes its address from a DNS name: with the name, the answer, its TTL, when it is
+/// looked up again, and what is wrong. The condition `before`, if it is about this name, stays until the name has
+/// been looked up: a controller that just started knows nothing better.
 pub fn from_name(
     name: &str,
     report: Option<&dns::Report>,
@@ -92,8 +92,8 @@ pub fn from_name(
     Condition { holds, reason: reason.into(), message: told.join("; ").into() }
 }
 
-/// Whether somebody has its addresses, as a condition. What its status said `before` counts while nothing is
-/// decided or something is only a matter of a moment.
+/// The condition that says whether a holder has its addresses. The condition `before` stays while nothing is decided,
+/// or while the problem is one that passes in a moment.
 pub fn assigned(decision: Option<&Decision>, before: Option<Condition>) -> Option<Condition> {
     let passing = |it: &Decision| it.problem().is_some_and(|it| it.reason.is_passing());
     match decision.filter(|it| !passing(it)) {
@@ -102,8 +102,8 @@ pub fn assigned(decision: Option<&Decision>, before: Option<Condition>) -> Optio
     }
 }
 
-/// When a name that fails is looked up again. It is told once and not for every time, so it says what holds
-/// for all of them.
+/// When a failing name is looked up again. The text is written once and not at every retry, so it holds for all of
+/// them.
 fn tried_again(report: &dns::Report) -> String {
     let (next, most) = (report.next_check.as_secs(), report.retried_within.as_secs());
     match next < most {
@@ -113,13 +113,13 @@ fn tried_again(report: &dns::Report) -> String {
 }
 
 impl Decision {
-    /// The addresses that a status shows where nothing else serves them: also those that drain.
+    /// The addresses that a status shows if no load balancer serves them, draining ones included.
     pub fn shown(&self) -> Vec<IpAddr> {
         let drain = self.draining.iter().map(|it| it.address);
         self.addresses.iter().map(|it| it.address).chain(drain).collect()
     }
 
-    /// What a load balancer is to serve.
+    /// The grant for the planner: what a load balancer has to serve.
     pub fn grant(&self) -> Grant {
         Grant {
             addresses: self.addresses.iter().map(|it| it.address).collect(),
@@ -128,8 +128,8 @@ impl Decision {
         }
     }
 
-    /// Whether it has its addresses, as a condition. What its status said `before` counts while it has
-    /// some and its name is yet to be looked up.
+    /// The condition that says whether the holder has its addresses. The condition `before`, if it holds, stays while
+    /// the holder has an address and its name has not been looked up yet.
     pub fn condition(&self, before: Option<Condition>) -> Condition {
         let pending = self.verdict.reason == Reason::NamePending && !self.addresses.is_empty();
         if let Some(before) = before.filter(|it| pending && it.holds) {
@@ -142,11 +142,11 @@ impl Decision {
         }
     }
 
-    /// Why it does not have what it asks for.
+    /// Why the holder does not have what it asks for.
     pub fn problem(&self) -> Option<Problem> {
         match self.verdict.reason {
             Reason::Assigned | Reason::Released => None,
-            // What it has stays, and what it is to have will be there in a moment.
+            // The holder keeps its addresses, and the new ones follow in a moment.
             Reason::Recording | Reason::NamePending if !self.addresses.is_empty() => None,
             reason => Some(Problem::new(reason, self.message())),
         }

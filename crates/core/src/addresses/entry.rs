@@ -1,5 +1,5 @@
-//! One address: what the API has recorded, what it is meant to say, and the write between the two that
-//! is under way. What is meant counts as if it were recorded already, until a conflict says otherwise.
+//! One address: its recorded content, its wanted content, and the write in flight between the two. The wanted content
+//! counts as recorded until a conflict says otherwise. Data only: [`super::ledger`] owns the entries.
 
 use super::WriteId;
 use super::pool::Pool;
@@ -10,12 +10,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A user of an address that was not granted from here.
+/// An object that uses an address without a grant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum User {
-    /// A load balancer, or what stands in front of one.
+    /// A load balancer, or its door.
     Holder(HolderKey),
-    /// A Service of a tenant, as far as its uses count.
+    /// A Service of a tenant, for the uses that count.
     Tenant(HolderKey),
     Node(Arc<str>),
 }
@@ -33,46 +33,46 @@ impl std::fmt::Display for User {
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) id: WriteId,
-    /// What the object will say. None: it will be gone.
+    /// The content that it writes. None: it deletes the object.
     pub(super) wrote: Option<Content>,
-    /// The version that it replaces or ends. None: it creates the object.
+    /// The version that it replaces or deletes. None: it creates the object.
     pub(super) base: Option<Version>,
-    /// The watch told meanwhile that the object is gone, at this version.
+    /// The version of a deletion that the watch delivered meanwhile.
     pub(super) gone: Option<Version>,
-    /// A list that came meanwhile did not have the object.
+    /// Whether a list that ended meanwhile did not have the object.
     pub(super) unseen: bool,
-    /// It was sent in doubt whether the object is still there: if it is not, the watch may never tell.
+    /// Whether the object may have been gone when it was sent; the watch may never say so.
     pub(super) unsure: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) recorded: Option<(Content, Version)>,
-    /// What it is meant to say. None: nobody has it, and no object is needed.
+    /// The wanted content. None: it has no holder, and no object is needed.
     pub(super) held: Option<Content>,
     pub(super) sent: Option<Sent>,
-    /// Whether the object may be gone without a word: a list and an answer came in an order that does not
-    /// tell. It is written once more, as it is.
+    /// Whether the object may be gone unnoticed: the order of a list and an answer is unknown. It is then written
+    /// once more, unchanged.
     pub(super) doubt: bool,
-    /// Whether an answer came while a list was being told.
+    /// Whether a write was answered while a list was being delivered.
     pub(super) answered_in_list: bool,
     pub(super) failures: u32,
-    /// A failed write is not repeated before.
+    /// A failed write is not repeated before this time.
     pub(super) retry_at: Timestamp,
     pub(super) users: BTreeSet<User>,
-    /// The relist that has seen it.
+    /// The epoch in which a list delivered it or a write of it was answered.
     pub(super) epoch: Epoch,
     pub(super) mark: Mark,
 }
 
-/// What an address counts as, in its pool and in indexes.
+/// How an address counts in its pool and in the indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) pool: Option<Arc<str>>,
     pub(super) blocked: bool,
     pub(super) assigned: bool,
     pub(super) resting: bool,
-    /// Those whose quota it counts for, where there is one.
+    /// The namespaces whose quota it counts for. Empty if its pool has no quota.
     pub(super) namespaces: Vec<Arc<str>>,
     pub(super) key: Option<Arc<str>>,
 }
@@ -86,7 +86,7 @@ impl Entry {
     }
 
     pub(super) fn mark(&self, pool: Option<&Pool>) -> Mark {
-        // Nobody counts by namespace where there is no quota.
+        // Without a quota nothing is counted by namespace.
         let counts = pool.is_some_and(|pool| pool.per_namespace_quota.is_some());
         let holders = self.held.iter().flat_map(|held| &held.holders);
         let holders = holders.map(|it| &it.holder.key.namespace);
@@ -111,7 +111,7 @@ impl Entry {
         }
     }
 
-    /// Somebody other than this one who uses it without having it from here.
+    /// Another object that uses the address without a grant.
     pub(super) fn user_besides(&self, who: &HolderKey) -> Option<&User> {
         self.users.iter().find(|user| match user {
             User::Holder(other) | User::Tenant(other) => other != who,
@@ -120,18 +120,18 @@ impl Entry {
     }
 }
 
-/// What somebody has of an address.
+/// A holder's part in an address.
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
     pub(super) address: IpAddr,
-    /// Whether it was recorded for it, and has not been recorded otherwise since.
+    /// Whether the API recorded the address for the holder, and no record has denied it since.
     pub(super) confirmed: bool,
-    /// Whether its owner has been told of it.
+    /// Whether the holder has been told of it.
     pub(super) told: bool,
-    /// It is being given up: from this time on it is not served.
+    /// The time from which it is not served. None: it is not being given up.
     pub(super) leave: Option<Timestamp>,
-    /// It must not be served from then on, whether or not its successor is.
+    /// Whether it must not be served from then on even if its successor is not shown yet.
     pub(super) at_once: bool,
-    /// Its owner's status shows it, and not yet its successor.
+    /// Whether the holder's status shows it and does not show its successor yet.
     pub(super) awaits: bool,
 }

@@ -1,16 +1,16 @@
-//! What the status of an ExternalIP should say of its addresses. The controller compares it with what is
-//! there; what is said of the Pod is not decided here.
+//! Derives what the status of an ExternalIP says of its addresses. It decides nothing about the Pod. The controller
+//! compares the result with the current status and writes it.
 
 use super::verdict::Decision;
 use crate::status::Condition;
 use std::net::IpAddr;
 
-/// How far an ExternalIP is.
+/// The phase of an ExternalIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExternalIpPhase {
     /// It has no address yet.
     Pending,
-    /// It has one, and nothing is forwarded.
+    /// It has an address, and nothing is forwarded yet.
     Assigned,
     /// Traffic reaches its Pod.
     Forwarding,
@@ -21,15 +21,15 @@ pub enum ExternalIpPhase {
 pub struct ExternalIpStatus {
     /// Its addresses, one per family.
     pub addresses: Vec<IpAddr>,
-    /// How far it is; None: nothing was said yet.
+    /// Its phase. None: not set yet.
     pub phase: Option<ExternalIpPhase>,
-    /// Whether it has its addresses. None: as it was.
+    /// Whether it has its addresses. None: unchanged.
     pub condition: Option<Condition>,
 }
 
 impl ExternalIpStatus {
-    /// What it should say after `before`. While nothing is decided it stays; one that is being deleted and of
-    /// which nothing is left shows no address.
+    /// The status that follows `before`. Without a decision it stays, except that an ExternalIP that is being deleted
+    /// shows no address.
     pub fn of(decision: Option<&Decision>, before: Self, deleting: bool) -> Self {
         let Some(decision) = decision else {
             let addresses = if deleting { Vec::new() } else { before.addresses };

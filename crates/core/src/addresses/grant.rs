@@ -1,5 +1,5 @@
-//! Whether somebody may have one certain address, and which one a pool has for it. Part of the look at
-//! the books that [`super::choose`] takes; changes nothing.
+//! Decides whether a requester may have a given address, and which address a pool has for it.
+//! [`super::choose`] calls it. It only reads the books.
 
 use super::choose::{Passed, Plan, View};
 use super::pools::Slot;
@@ -12,12 +12,12 @@ use crate::objects::Family;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Of the addresses that are shared under a key at most so many are tried for one more: their number
-/// is not bounded, and a free address does as well.
+/// At most this many addresses shared under a key are tried for one more holder: their number is
+/// not bounded, and a free address serves as well.
 const MOST_SHARED_TRIED: usize = 64;
-/// So many holders an Address object can name.
+/// The most holders that an Address object can name.
 const MOST_HOLDERS: usize = 256;
-/// So many ports of a holder an Address object can name. One with more has all of them.
+/// The most ports of a holder that an Address object can name. A holder with more has all of them.
 const MOST_PORTS: usize = 1024;
 
 impl View<'_> {
@@ -25,8 +25,8 @@ impl View<'_> {
         self.ledger.pools.of(address).map(|slot| &slot.pool.name)
     }
 
-    /// Whom somebody can no longer share an address with that both have. It loses by an edit of its
-    /// own; where nobody's edit is known, the one who came later does.
+    /// The holder with which a requester can no longer share an address that both have. A requester
+    /// loses the address by its own edit; if no edit is known, the later holder loses it.
     pub(super) fn broken_sharing(&self, requester: &Requester, address: IpAddr) -> Option<Clash> {
         let request = &*requester.request;
         let held = self.ledger.held(address)?;
@@ -37,29 +37,29 @@ impl View<'_> {
         let terms = terms(request);
         let edited = has_edited(requester, mine);
         held.holders.iter().filter(|it| it.holder.uid != mine.holder.uid).find_map(|other| {
-            // One who is gone, or not known yet, takes nothing from those who are there.
+            // A holder that is gone, or not observed yet, takes nothing from a live one.
             let their_requester = self.live(&other.holder)?;
-            // Pools that allow less than before take nothing away either.
+            // A pool that now allows less takes nothing away either.
             let mut theirs = self.terms_of(other, Some(their_requester));
-            // Two who go to another place together do not lose each other on the way.
+            // Two holders that move to another load balancer together keep sharing on the way.
             if their_requester.request.load_balancer.as_ref() == terms.load_balancer {
                 theirs.load_balancer = terms.load_balancer;
             }
             if their_requester.request.ask.is_err() {
-                // What cannot be read takes nothing away from others.
+                // A holder with an unreadable value takes nothing away from others.
                 let accepted = theirs.traffic.filter(|_| their_requester.accepted.is_some());
                 theirs.traffic = accepted.or(terms.traffic);
             }
             let why = may_share(terms, theirs, true).err()?;
-            // Records once did not say who is where: that is not an edit by one of two who both are
-            // somewhere.
+            // Old records do not name the load balancer. Naming it now, where both are on one, is
+            // not an edit.
             let unknown = mine.load_balancer.is_none()
                 && other.load_balancer.is_none()
                 && their_requester.request.load_balancer.is_some();
             let went = mine.load_balancer.as_ref() != terms.load_balancer && !unknown;
             let later = (mine.since, &mine.holder) > (other.since, &other.holder);
-            // One who is about to give it up takes nothing from those who stay, and neither does one
-            // whose own edit is yet to be judged.
+            // A holder that is about to give the address up takes nothing from those that stay.
+            // Neither does one with an edit that has not been judged yet.
             let hold = self.ledger.hold(&other.holder.uid, address);
             let leaves = hold.is_some_and(|hold| hold.leave.is_some())
                 || their_requester.request.ask.is_ok() && has_edited(their_requester, other);
@@ -67,8 +67,8 @@ impl View<'_> {
         })
     }
 
-    /// Whether new terms would clash with those of somebody who has the address, too, and is gone or
-    /// not known yet. They are recorded when it has been found out which.
+    /// Whether new terms would clash with those of another holder that is gone or not observed yet.
+    /// The new terms are recorded when it is known which of the two it is.
     pub(super) fn clashes_with_unknown(&self, request: &AddressRequest, address: IpAddr) -> bool {
         let mine = terms(request);
         let held = self.ledger.held(address).into_iter();
@@ -84,7 +84,7 @@ impl View<'_> {
         self.requesters.get(&holder.holder_key()).filter(|requester| *requester.uid() == holder.uid)
     }
 
-    /// The terms under which somebody has an address.
+    /// The terms under which a holder has an address.
     fn terms_of<'b>(&self, holder: &'b Holder, requester: Option<&'b Requester>) -> Terms<'b> {
         let traffic = requester.and_then(|requester| {
             match (&requester.accepted, &requester.request.sharing) {
@@ -103,7 +103,7 @@ impl View<'_> {
         }
     }
 
-    /// Whether a newcomer may share an address with all who have it.
+    /// Whether a requester may share an address with all its holders.
     fn may_join(
         &self,
         request: &AddressRequest,
@@ -114,7 +114,7 @@ impl View<'_> {
         for other in holders.iter().filter(|it| it.holder.uid != request.holder.uid) {
             let live = self.live(&other.holder);
             let recorded = self.terms_of(other, live);
-            // One who has edited itself and is not decided for yet is not joined on its old terms.
+            // A holder that was edited and not decided for yet must fit under its new terms, too.
             let edited = live.filter(|it| it.request.ask.is_ok()).map(|it| terms(&it.request));
             for theirs in [Some(recorded), edited].into_iter().flatten() {
                 may_share(terms(request), theirs, across)
@@ -133,7 +133,7 @@ impl View<'_> {
         self.namespaces.get(request.namespace()).map(|(labels, _)| labels)
     }
 
-    /// Whether somebody may have one address that it, its status or its name says.
+    /// Whether a requester may have one address that its spec, its status or its DNS name gives.
     pub(super) fn grantable(
         &self,
         request: &AddressRequest,
@@ -164,8 +164,8 @@ impl View<'_> {
         if self.ledger.hold(&request.holder.uid, address).is_some() {
             return Ok(());
         }
-        // It gave it up, and the record does not say so yet: taken back before that is carried out, the
-        // address would be shown while it is not recorded.
+        // It gave the address up, and the record does not say so yet. If it took the address back
+        // now, the address would be shown while it is not recorded.
         if self.ledger.is_recorded(address, &request.holder.uid) {
             return Err(refuse(Refusal::Leaving(address)));
         }
@@ -200,13 +200,13 @@ impl View<'_> {
         quota(slot, request, more, replaced).map_err(refuse)
     }
 
-    /// Whether an address would be one more for the namespace.
+    /// Whether an address would count as one more for the namespace.
     fn counts(&self, request: &AddressRequest, address: IpAddr) -> bool {
         let entry = self.ledger.entry(address);
         !entry.is_some_and(|it| it.mark.namespaces.contains(request.namespace()))
     }
 
-    /// How many more addresses of a pool it is to have beside one of this family.
+    /// How many addresses of a pool the plan adds for the namespace in the other family.
     fn so_far(&self, request: &AddressRequest, slot: &Slot, family: Family, plan: &Plan) -> u32 {
         let chosen = plan.targets.iter().flatten().filter(|it| {
             Family::of(**it) != family
@@ -216,8 +216,9 @@ impl View<'_> {
         chosen.count() as u32
     }
 
-    /// How many addresses of a pool somebody alone has and gives up for another of this family. What
-    /// it gives up already counts until it is free, or moves would add up.
+    /// How many addresses of a pool a requester holds alone and gives up for another one of this
+    /// family. Those that are being given up already count until they are free, or moves would add
+    /// up.
     fn replaced(&self, request: &AddressRequest, slot: &Slot, family: Family) -> u32 {
         let holds = self.ledger.holds(&request.holder.uid).iter();
         let replaced = holds.filter(|hold| {
@@ -229,7 +230,8 @@ impl View<'_> {
         replaced.count() as u32
     }
 
-    /// The address that a pool has for somebody: one that is shared under its key, else the lowest.
+    /// The address that a pool has for a requester: one shared under its key, else the lowest free
+    /// one.
     pub(super) fn pick(
         &self,
         request: &AddressRequest,
@@ -267,7 +269,7 @@ impl View<'_> {
     }
 }
 
-/// Whether somebody is to share an address under other terms than it was given.
+/// Whether a requester has other terms now than those under which it was granted an address.
 fn has_edited(requester: &Requester, recorded: &Holder) -> bool {
     let terms = terms(&requester.request);
     let traffic = requester.request.sharing.as_ref().map(|it| (it.local_only, &it.selector));

@@ -1,6 +1,6 @@
-//! The books: every address with what it says, everybody with what it has, pools with what is left, and
-//! who waits. Each change of an address goes through here, so that the books always agree with each
-//! other; nothing is decided here.
+//! The books: every address with its content, every holder with its addresses, the pools with what is left, and the
+//! waiters. Each change of an address goes through here, so that the books always agree with each other. Nothing is
+//! decided here; the other modules of the machine decide and call it.
 
 use super::entry::{Entry, Hold, Mark, User};
 use super::pools::Pools;
@@ -20,12 +20,12 @@ pub(super) struct Ledger {
     pub(super) waiters: Waiters,
     pub(super) uses: Uses,
     pub(super) entries: BTreeMap<IpAddr, Entry>,
-    /// By uid; also of those who are gone or not known.
+    /// By uid of the holder; also of holders that are gone or not observed yet.
     holdings: FxHashMap<Arc<str>, Vec<Hold>>,
     by_key: FxHashMap<Arc<str>, BTreeSet<IpAddr>>,
     /// Addresses that may have to be written.
     pub(super) to_write: BTreeSet<IpAddr>,
-    /// Those who have something else than before.
+    /// Holders to decide for again, because something of theirs changed.
     pub(super) touched: Vec<HolderRef>,
 }
 
@@ -46,21 +46,21 @@ impl Ledger {
         self.holds(uid).iter().find(|hold| hold.address == address)
     }
 
-    /// Whether the API has an address recorded for somebody now.
+    /// Whether the API has an address recorded for a holder now.
     pub(super) fn is_recorded(&self, address: IpAddr, uid: &str) -> bool {
         let recorded = self.entries.get(&address).and_then(|entry| entry.recorded.as_ref());
         recorded.is_some_and(|(content, _)| content.has(uid))
     }
 
-    /// Whether a write is under way after which the API has an address recorded for somebody. Until it is
-    /// known what became of that, nobody can say which of several it has.
+    /// Whether a write is in flight that records an address for a holder. Until it is answered, it is open which of
+    /// several addresses the holder has.
     pub(super) fn is_being_recorded(&self, address: IpAddr, uid: &str) -> bool {
         let sent = self.entries.get(&address).and_then(|entry| entry.sent.as_ref());
         let wrote = sent.and_then(|sent| sent.wrote.as_ref());
         wrote.is_some_and(|content| content.has(uid)) && !self.is_recorded(address, uid)
     }
 
-    /// Whether somebody is about to give something up.
+    /// Whether a holder is about to give an address up.
     pub(super) fn is_leaving(&self, uid: &str) -> bool {
         self.holds(uid).iter().any(|hold| hold.leave.is_some())
     }
@@ -74,7 +74,7 @@ impl Ledger {
         self.by_key.get(key).into_iter().flatten().copied()
     }
 
-    /// Somebody is to have an address, too.
+    /// Adds a holder to an address.
     pub(super) fn join(&mut self, address: IpAddr, holder: Holder) {
         let uid = holder.holder.uid.clone();
         let mut content = self.held(address).cloned().unwrap_or_else(|| Content {
@@ -89,7 +89,7 @@ impl Ledger {
         }
     }
 
-    /// Changes what an address is meant to say, without changing who has it.
+    /// Changes the wanted content of an address, but not its holders.
     pub(super) fn amend(&mut self, address: IpAddr, change: impl FnOnce(&mut Content)) {
         let Some(held) = self.entries.get_mut(&address).and_then(|entry| entry.held.as_mut())
         else {
@@ -100,7 +100,7 @@ impl Ledger {
         self.reckon(address, true);
     }
 
-    /// What an address is meant to say.
+    /// Sets the wanted content of an address, and what its holders have.
     pub(super) fn set_held(&mut self, address: IpAddr, held: Option<Content>) {
         let entry = self.entries.entry(address).or_default();
         let old = replace(&mut entry.held, held);
@@ -124,7 +124,7 @@ impl Ledger {
                 let recorded = entry.recorded.as_ref();
                 let confirmed = recorded.is_some_and(|(content, _)| content.has(&holder.uid));
                 let holds = self.holdings.entry(holder.uid.clone()).or_default();
-                // In order of addresses: nothing may depend on which was heard of first.
+                // Sorted by address: nothing may depend on the order of events.
                 let at = holds.partition_point(|it| it.address < address);
                 let (told, leave, at_once, awaits) = (true, None, false, false);
                 holds.insert(at, Hold { address, confirmed, told, leave, at_once, awaits });
@@ -143,7 +143,7 @@ impl Ledger {
         })
     }
 
-    /// What the API has recorded of an address.
+    /// Sets what the API has recorded of an address.
     pub(super) fn set_recorded(&mut self, address: IpAddr, recorded: Option<(Content, Version)>) {
         let entry = self.entries.entry(address).or_default();
         let before = replace(&mut entry.recorded, recorded);
@@ -154,7 +154,7 @@ impl Ledger {
             if has(&before) == has(&entry.recorded) {
                 continue;
             }
-            // Which of several it keeps depends on what is recorded.
+            // Which of several addresses a holder keeps depends on what is recorded.
             self.touched.push(holder.clone());
             let mut holds = self.holdings.get_mut(&holder.uid).into_iter().flatten();
             if let Some(hold) = holds.find(|hold| hold.address == address) {
@@ -171,11 +171,11 @@ impl Ledger {
         self.reckon(address, room);
     }
 
-    /// The record is the truth: what was meant beyond it is forgotten.
+    /// Takes the record as the truth: the wanted content becomes the recorded one.
     pub(super) fn believe_record(&mut self, address: IpAddr) {
         let recorded = self.entries.get(&address).and_then(|entry| entry.recorded.as_ref());
         let content = recorded.map(|(content, _)| content.clone());
-        // Also those who stay look again: the terms of others may be different.
+        // Holders that stay are decided for again, too: the terms of others may have changed.
         let holders = content.iter().flat_map(|it| &it.holders).map(|it| it.holder.clone());
         self.touched.extend(holders);
         self.set_held(address, content);
@@ -202,14 +202,14 @@ impl Ledger {
         self.waiters.wake(Wait::Address(address));
     }
 
-    /// Brings pools and indexes into line with an address; and waiters, where there may be room on it
-    /// that was not there before.
+    /// Updates pools and indexes after a change of an address. With `room`, it also wakes the requesters that wait
+    /// for the address or its key.
     pub(super) fn reckon(&mut self, address: IpAddr, room: bool) {
         let Some(entry) = self.entries.get_mut(&address) else { return };
         let vacant = entry.is_vacant();
         let mut new = Mark::default();
         if !vacant && self.pools.is_stale() {
-            // What lies in another pool now will be found when everything is counted anew.
+            // Pools changed: `recount` finds out which pool the address lies in now.
             new = Mark { pool: entry.mark.pool.clone(), ..entry.mark(None) };
         } else if !vacant {
             new = entry.mark(self.pools.of(address).map(|slot| &*slot.pool));
@@ -281,7 +281,7 @@ impl Ledger {
             && self.uses.is_empty()
     }
 
-    /// Pools changed: everything is counted anew. Touches those whose address lies in another pool.
+    /// Counts everything anew after pools changed. Touches the holders of addresses that lie in another pool now.
     pub(super) fn recount(&mut self) {
         self.uses.touch_all();
         for (address, entry) in &mut self.entries {

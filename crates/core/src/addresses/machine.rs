@@ -1,5 +1,5 @@
-//! The machine itself: takes events into the books, and when asked decides for all whom they touch, the
-//! oldest first. What it decides is in the modules beside it.
+//! The machine itself: its state, and the loop that decides for every requester that events touched, the oldest
+//! first. How it decides is in the modules beside it. It does no I/O; the controller calls it.
 
 use super::entry::Entry;
 use super::ledger::Ledger;
@@ -18,27 +18,27 @@ use std::mem::take;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Something to look at when its time comes.
+/// What to look at again when its time comes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Deadline {
     /// A grace ends.
     Holder(Age),
     /// A rest ends, or a failed write is tried again.
     Address(IpAddr),
-    /// Somebody has something and has still not been heard of.
+    /// A holder that an Address names has still not been observed.
     Stranger(HolderRef),
 }
 
-/// Gives addresses to Services, load balancers and ExternalIPs.
+/// Grants addresses to Services, load balancers and ExternalIPs.
 ///
-/// It is told of everything by [`Addresses::handle`] and decides in [`Addresses::take`]: however many
-/// events came in between and in whatever order, each whom they touch is decided for once, the oldest
-/// first. Before all kinds have been told once it decides nothing.
+/// It observes events in [`Addresses::handle`] and decides in [`Addresses::take`]: however many events came in
+/// between and in whatever order, it decides for each requester that they touch, the oldest first. It decides nothing
+/// before all kinds have been listed once.
 #[derive(Debug, Default)]
 pub struct Addresses {
     pub(super) grace: Timestamp,
     pub(super) relists: [Relist; Kind::ALL.len()],
-    /// Whether a list of Addresses is being told.
+    /// Whether a list of Addresses is being delivered.
     pub(super) listing_addresses: bool,
     pub(super) ledger: Ledger,
     pub(super) requesters: FxHashMap<HolderKey, Requester>,
@@ -46,16 +46,16 @@ pub struct Addresses {
     pub(super) nodes: BTreeMap<Arc<str>, (Vec<IpAddr>, Epoch)>,
     pub(super) answers: FxHashMap<Arc<str>, Answer>,
     pub(super) by_name: FxHashMap<Arc<str>, BTreeSet<Age>>,
-    /// What is still served for somebody, by uid.
+    /// What load balancers still serve for a holder, by its uid.
     pub(super) serving: FxHashMap<Arc<str>, Vec<(IpAddr, Arc<str>)>>,
-    /// Uids of those who are gone for sure and still have something.
+    /// Uids of holders that are gone for sure and still have an address.
     pub(super) gone: FxHashSet<Arc<str>>,
     pub(super) to_bury: BTreeSet<Arc<str>>,
-    /// Those who have something and have not been heard of: the API must say whether they exist.
+    /// Holders that an Address names and that were never observed: the API must say whether they exist.
     pub(super) strangers: BTreeSet<HolderRef>,
-    /// Those who are to be decided for.
+    /// Requesters to decide for.
     pub(super) dirty: BTreeSet<Age>,
-    /// Those who do not have all that they want.
+    /// Requesters that do not have all that they want.
     pub(super) unserved: BTreeSet<Age>,
     pub(super) to_publish: BTreeSet<Age>,
     pub(super) withdrawn: Vec<HolderRef>,
@@ -63,25 +63,24 @@ pub struct Addresses {
     pub(super) deadlines: BTreeSet<(Timestamp, Deadline)>,
     pub(super) in_flight: FxHashMap<WriteId, IpAddr>,
     pub(super) next_id: u64,
-    /// The last versions of objects that were deleted, until the watch has told of it, each with the list
-    /// during or before which that was.
+    /// The last versions of deleted Address objects until the watch delivers the deletion, each with the epoch of the
+    /// list during or before which it was deleted.
     pub(super) tombstones: FxHashMap<IpAddr, (Version, Epoch)>,
     pub(super) visited: u64,
 }
 
 impl Addresses {
-    /// A machine that has been told of nothing.
+    /// A machine that has observed nothing.
     pub fn new(config: Config) -> Self {
         Self { grace: config.grace, ..Self::default() }
     }
 
-    /// Whether every kind has been told once. Before, nothing is decided.
+    /// Whether every kind has been listed once. Before that, nothing is decided.
     pub fn synced(&self) -> bool {
         self.relists.iter().all(Relist::is_listed)
     }
 
-    /// When it should be asked again although nothing happens: a rest or grace ends, a failed write
-    /// is repeated.
+    /// When to call [`Addresses::take`] although no event comes: a rest or grace ends, or a failed write is repeated.
     pub fn wake_at(&self) -> Option<Timestamp> {
         self.deadlines.first().map(|(at, _)| *at)
     }
@@ -91,18 +90,18 @@ impl Addresses {
         self.visited
     }
 
-    /// What an address is meant to say; what is under way counts.
+    /// The wanted content of an address, recorded or not.
     pub fn address(&self, address: IpAddr) -> Option<&Content> {
         self.ledger.held(address)
     }
 
-    /// The addresses that are for a holder, what is under way included.
+    /// The addresses of a holder, including those that are being recorded.
     pub fn addresses_of(&self, holder: &HolderRef) -> Vec<IpAddr> {
         self.ledger.holds(&holder.uid).iter().map(|hold| hold.address).collect()
     }
 
-    /// What is recorded as being on a load balancer: of whom, on which, and which address. Those are
-    /// served there until an agent says otherwise, whoever planned it.
+    /// The recorded addresses that are on a load balancer: holder, load balancer and address. They count as served
+    /// there until an agent says otherwise, whichever leader planned that.
     pub fn places(&self) -> impl Iterator<Item = (&HolderRef, &Arc<str>, IpAddr)> {
         self.ledger.entries.iter().flat_map(|(address, entry)| {
             let holders = entry.recorded.iter().flat_map(|(content, _)| &content.holders);
@@ -116,12 +115,12 @@ impl Addresses {
         })
     }
 
-    /// What was last said of a holder.
+    /// The last published decision of a holder.
     pub fn decision(&self, holder: &HolderRef) -> Option<&Decision> {
         self.requester_of(holder)?.published.as_deref()
     }
 
-    /// Whether nobody has or wants anything, and nothing of it is left.
+    /// Whether no requester and no holder is left, and no trace of one.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.requesters.is_empty()
@@ -135,7 +134,7 @@ impl Addresses {
             && self.deadlines.is_empty()
     }
 
-    /// Decides what has to be decided, and says what is different.
+    /// Decides for everything that events touched, and returns what changed.
     pub fn take(&mut self, now: Timestamp) -> Changes {
         if !self.synced() {
             return Changes::default();
@@ -170,13 +169,13 @@ impl Addresses {
         }
     }
 
-    /// Those whose status shows something that is not recorded come first: nobody is to be given what
-    /// another one already has. All others by age, and those who wait take their place among them.
+    /// Requesters whose status shows an address that is not recorded for them come first: it must not be granted to
+    /// another one. All others come by age, and waiters that something became free for are among them.
     fn decide_all(&mut self, now: Timestamp) {
         let mut queue: BTreeSet<(bool, Age)> = BTreeSet::new();
         loop {
             self.requeue_touched();
-            // First: what those still had who are gone keeps nobody from what it shows.
+            // First, so that holders that are gone keep no requester from an address that it shows.
             self.release_gone(now);
             self.settle_uses();
             for age in take(&mut self.dirty) {
@@ -194,7 +193,7 @@ impl Addresses {
             let waiter = waiters.oldest(|wait| is_free(wait, pools, entries));
             let fresh = queue.first().map(|(_, age)| age.clone());
             let Some(age) = waiter.into_iter().chain(fresh).min() else {
-                // Uses that did not count come after all that ask.
+                // Ignored uses come after all requests.
                 match self.settle_deferred_uses() {
                     true => continue,
                     false => break,
@@ -208,7 +207,7 @@ impl Addresses {
 
     fn decide_alone(&mut self, age: &Age, now: Timestamp) {
         self.decide(age, now);
-        // It has just been decided for: what that changed for itself is no news.
+        // It has just been decided for: its own changes enqueue it no second time.
         if let Some(requester) = self.requesters.get(&age.holder) {
             self.ledger.touched.retain(|holder| holder.uid != *requester.uid());
         }
@@ -219,7 +218,7 @@ impl Addresses {
         requester.is_some_and(|requester| self.view().adopts(requester))
     }
 
-    /// Those who have something else than before are decided for again, wherever they are now.
+    /// Enqueues the holders that the books touched: for a decision, a release, or a read of the API.
     fn requeue_touched(&mut self) {
         for holder in take(&mut self.ledger.touched) {
             if let Some(requester) = self.requester_of(&holder) {
@@ -232,8 +231,8 @@ impl Addresses {
         }
     }
 
-    /// Of those who have something and were never heard of, another read must say whether they exist:
-    /// the watch of their kind may be behind that of addresses.
+    /// The holders that were never observed and of which a read of the API must say whether they exist: the watch of
+    /// their kind may be behind that of Addresses.
     fn ask_for_strangers(&mut self, now: Timestamp) -> Vec<HolderRef> {
         const AGAIN: Timestamp = 30;
         let mut ask = Vec::new();
@@ -248,7 +247,7 @@ impl Addresses {
     }
 }
 
-/// Whether something that became free still is.
+/// Whether what became free still is.
 fn is_free(wait: &Wait, pools: &Pools, entries: &BTreeMap<IpAddr, Entry>) -> bool {
     match wait {
         Wait::Address(address) => entries
@@ -267,7 +266,7 @@ fn is_free(wait: &Wait, pools: &Pools, entries: &BTreeMap<IpAddr, Entry>) -> boo
     }
 }
 
-/// Labels of a Namespace are as they were.
+/// Whether the labels of a Namespace are unchanged.
 pub(super) fn same_labels(old: Option<&(Labels, Epoch)>, new: &Labels) -> bool {
     old.is_some_and(|(old, _)| old == new)
 }

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 impl Addresses {
-    /// Takes in an event. An object that is as it was changes nothing.
+    /// Observes an event. An unchanged object changes nothing.
     pub fn handle(&mut self, event: Event, now: Timestamp) {
         match event {
             Event::Begin(kind) => {
@@ -90,7 +90,7 @@ impl Addresses {
     fn apply_request(&mut self, request: AddressRequest) {
         let who = request.holder_key();
         let epoch = self.relists[kind_of(who.kind) as usize].epoch();
-        // Another object of this name may be the only one who asks for the same DNS name.
+        // The old object of this name may be the only requester of the DNS name: its removal drops the answer.
         let answer = request.name().and_then(|name| self.answers.get(name).cloned());
         if let Some(requester) = self.requesters.get_mut(&who) {
             requester.epoch = epoch;
@@ -124,7 +124,7 @@ impl Addresses {
                 }
             }
         }
-        // The echo of a status that was just written tells nothing.
+        // The watch event of a status that was just written is no news.
         let holds = self.ledger.holds(&request.holder.uid);
         let held = |address: &IpAddr| holds.iter().any(|hold| hold.address == *address);
         if !(old.is_some_and(|old| old.wishes_as(&request))
@@ -135,7 +135,7 @@ impl Addresses {
         }
     }
 
-    /// One who has something is now known: those who share it could not tell before what it allows.
+    /// A holder is observed for the first time: its partners could not be judged before.
     fn touch_partners(&mut self, uid: &str) {
         let held = self.ledger.holds(uid).iter().filter_map(|hold| self.ledger.held(hold.address));
         let shared = held.filter(|held| held.holders.len() > 1).flat_map(|held| &held.holders);
@@ -153,10 +153,10 @@ impl Addresses {
         }
     }
 
-    /// Somebody uses other addresses, or may use them where it could not before.
+    /// A requester uses other addresses, or other labels may change which of its uses count.
     fn change_uses(&mut self, old: Option<&AddressRequest>, new: Option<&AddressRequest>) {
         let Some(age) = new.or(old).map(AddressRequest::age) else { return };
-        // What a tenant uses counts only within bounds, which are worked out when all has been told.
+        // A tenant's uses count only within bounds; which of them do is decided in `take`.
         let split = |request: Option<&AddressRequest>| match request {
             Some(request) if request.tenant().is_some() => (request.uses.clone(), Vec::new()),
             Some(request) => (Vec::new(), request.uses.clone()),
@@ -206,7 +206,7 @@ impl Addresses {
                 };
                 self.remove_requester(&HolderKey { key: key.clone(), kind });
             }
-            // Addresses are told of by their own events.
+            // Addresses have events of their own.
             Kind::Address => {}
         }
     }
@@ -228,7 +228,7 @@ impl Addresses {
         self.bury(&holder.uid);
     }
 
-    /// Somebody is gone for sure.
+    /// A holder is gone for sure: its addresses are to be released.
     fn bury(&mut self, uid: &Arc<str>) {
         if !self.ledger.holds(uid).is_empty() {
             self.gone.insert(uid.clone());
@@ -258,7 +258,7 @@ impl Addresses {
             Kind::Address => {
                 self.listing_addresses = false;
                 for (address, entry) in &mut self.ledger.entries {
-                    // Once, when the list has ended: it may last.
+                    // Only once, when the list has ended: a list may take long.
                     if std::mem::take(&mut entry.answered_in_list) {
                         entry.doubt = true;
                         self.ledger.to_write.insert(*address);
@@ -274,15 +274,15 @@ impl Addresses {
                     }
                 }
                 gone.into_iter().for_each(|address| self.unrecord(address, None, now));
-                // A list may be older than what was deleted while it was asked for: the watch may yet
-                // tell of that as if it were there.
+                // A list may be older than a deletion that came while it was requested: the watch may still deliver
+                // that object as if it existed.
                 self.tombstones.retain(|_, (_, epoch)| relist.is_recent(*epoch));
             }
         }
     }
 
-    /// The API has an Address object. While a write of ours is under way, its answer decides what the
-    /// news means; else the record is the truth.
+    /// The API has an Address object. While a write of it is in flight, the answer decides what this event means;
+    /// otherwise the record is the truth.
     fn record(&mut self, record: Record) {
         let Record { address, version, content } = record;
         if self.tombstones.get(&address).is_some_and(|(dead, _)| !dead.is_older_than(&version)) {
@@ -295,11 +295,11 @@ impl Addresses {
         if known.is_some_and(|known| version.is_older_than(known)) {
             return;
         }
-        // It is there, or the watch will tell of its end.
+        // The object exists, or the watch will deliver its deletion.
         (entry.doubt, entry.answered_in_list) = (false, false);
         if let Some(sent) = &mut entry.sent {
             (sent.unseen, sent.unsure) = (false, false);
-            // What came after its end is not gone with it.
+            // An object that was created after the deletion is not gone.
             sent.gone.take_if(|gone| !version.is_older_than(gone));
         }
         if known == Some(&version) {
@@ -313,7 +313,7 @@ impl Addresses {
         }
     }
 
-    /// The API no longer has an Address object. Those who want the address get it back.
+    /// The API no longer has an Address object. Holders that want the address keep it, and it is written again.
     fn unrecord(&mut self, address: IpAddr, version: Option<&Version>, now: Timestamp) {
         let older = |dead: &Version| version.is_some_and(|told| told.is_older_than(dead));
         if self.tombstones.get(&address).is_none_or(|(dead, _)| !older(dead)) {
@@ -335,7 +335,7 @@ impl Addresses {
         }
     }
 
-    /// Of an address that is not recorded only what live holders want remains.
+    /// Removes the holders that do not want an address that is not recorded.
     pub(super) fn keep_wanted(&mut self, address: IpAddr, now: Timestamp) {
         let Some(held) = self.ledger.held(address) else { return };
         let mut content = held.clone();

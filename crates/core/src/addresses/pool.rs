@@ -1,5 +1,5 @@
-//! A pool as its administrator describes it, and who may have addresses of it. Which of its addresses
-//! are free is not known here.
+//! An AddressPool as its administrator describes it, and which requesters may have its addresses.
+//! It does not know which addresses are free; [`super::pools`] does.
 
 use super::range::{Range, RangeError};
 use super::request::{AddressRequest, Labels, Scope};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct Pool {
     /// Its name.
     pub name: Arc<str>,
-    /// When it was created: of two that overlap the younger is not used.
+    /// When it was created. Of two pools that overlap, the younger is not used.
     pub created: Timestamp,
     /// Whether it is being deleted: nothing new is given from it.
     pub deleting: bool,
@@ -23,7 +23,7 @@ pub struct Pool {
     pub refused: Vec<RangeError>,
     /// Which clients can reach its addresses. None: they serve either scope.
     pub scope: Option<Scope>,
-    /// Whether those who ask for nothing in particular may get an address of it.
+    /// Whether a request that names no pool and no address may get one of its addresses.
     pub auto_assign: bool,
     /// Whether IPv4 addresses that end in .0 or .255 are left out.
     pub avoid_buggy: bool,
@@ -33,7 +33,8 @@ pub struct Pool {
     pub per_namespace_quota: Option<u32>,
     /// Whether Services of different namespaces may share an address.
     pub sharing_across_namespaces: bool,
-    /// Domains whose names, and names below them, may be used; in lower case. Empty: all.
+    /// Domains that may be used as names, with the names below them; in lower case. Empty: all
+    /// names.
     pub allowed_domains: Vec<Arc<str>>,
     /// Seconds that an address rests after its last holder.
     pub reuse_after: Timestamp,
@@ -53,7 +54,7 @@ pub struct AllocateTo {
 }
 
 impl AllocateTo {
-    /// Whether it is for somebody in particular.
+    /// Whether the pool is pinned: only for some namespaces or Services.
     fn pins(&self) -> bool {
         !(self.namespaces.is_empty()
             && self.namespace_selectors.is_empty()
@@ -61,7 +62,7 @@ impl AllocateTo {
     }
 }
 
-/// Why a pool is not for somebody.
+/// Why a requester may not have addresses of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
     Namespace,
@@ -74,14 +75,13 @@ impl Pool {
         self.ranges.iter().any(|range| range.contains(address))
     }
 
-    /// Where it stands among pools that are tried: those for somebody in particular first, then by
-    /// priority, then by name.
+    /// The order in which pools are tried: pinned ones first, then by priority, then by name.
     pub(super) fn rank(&self) -> (bool, u32, &str) {
         // 0 wraps to the largest number: it comes last.
         (!self.allocate_to.pins(), self.allocate_to.priority.wrapping_sub(1), &self.name)
     }
 
-    /// Whether somebody may have addresses of it. A namespace whose labels are not known is in no
+    /// Whether a requester may have addresses of it. A namespace with unknown labels matches no
     /// selector.
     pub(super) fn fits(
         &self,

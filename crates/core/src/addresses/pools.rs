@@ -1,5 +1,6 @@
-//! All pools: which of them are used, which one an address lies in, and what each has left. Counts are
-//! kept as addresses change hands; a change of a pool counts everything anew.
+//! All AddressPools: which of them are used, which one an address lies in, and what each has left.
+//! Each change of an address updates the counts; after a change of a pool everything is counted
+//! anew. It grants nothing; [`super::ledger`] owns it.
 
 use super::entry::Mark;
 use super::pool::Pool;
@@ -37,12 +38,12 @@ impl Slot {
         &self.spaces[family as usize]
     }
 
-    /// How many of its addresses a namespace holds.
+    /// How many of its addresses count for a namespace.
     pub(super) fn held_by(&self, namespace: &str) -> u32 {
         self.by_namespace.get(namespace).copied().unwrap_or(0)
     }
 
-    /// Whether new addresses come from it.
+    /// Whether new addresses are granted from it.
     pub(super) fn usable(&self) -> Result<(), Refusal> {
         match &self.used {
             PoolUse::Used => Ok(()),
@@ -51,7 +52,7 @@ impl Slot {
         }
     }
 
-    /// Why it is not tried for those who name none.
+    /// Why it is not tried for requests that name no pool.
     pub(super) fn passed_by_all(&self) -> (Option<Arc<str>>, Refusal) {
         let why = self.usable().err().unwrap_or(Refusal::ByName);
         (Some(self.pool.name.clone()), why)
@@ -85,15 +86,15 @@ fn spaces(pool: &Pool) -> [Space; 2] {
 #[derive(Debug, Default)]
 pub(super) struct Pools {
     all: BTreeMap<Arc<str>, Slot>,
-    /// Whether what follows from the pools must be worked out anew.
+    /// Whether a pool changed, and `refresh` has not run since.
     stale: bool,
-    /// Those that may be tried for anybody, in this order.
+    /// The pools that allow automatic assignment, in the order in which they are tried.
     order: Vec<Arc<str>>,
-    /// Last addresses and pools of the runs of used pools, by their first addresses.
+    /// The runs of used pools: last address and pool by first address.
     index: BTreeMap<IpAddr, (IpAddr, Arc<str>)>,
-    /// The others, the oldest first.
+    /// The pools that are not used, the oldest first.
     unused: Vec<Arc<str>>,
-    /// Those whose report may be different.
+    /// Pools with a report that may have changed.
     touched: BTreeSet<Arc<str>>,
     reported: BTreeMap<Arc<str>, PoolReport>,
 }
@@ -121,7 +122,7 @@ impl Pools {
         self.stale |= self.all.len() != before;
     }
 
-    /// Works out which pools are used, if one changed. Then all addresses must be counted again.
+    /// If a pool changed, computes which pools are used. Then all addresses must be counted again.
     pub(super) fn refresh(&mut self) -> bool {
         if !take(&mut self.stale) {
             return false;
@@ -163,12 +164,12 @@ impl Pools {
         self.all.get(name)
     }
 
-    /// All of them, by name.
+    /// All pools, by name.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.all.values()
     }
 
-    /// The pools that those who ask for none are given from, in order.
+    /// The pools that serve requests that name no pool, in the order in which they are tried.
     pub(super) fn order(&self) -> &[Arc<str>] {
         &self.order
     }
@@ -182,7 +183,7 @@ impl Pools {
         used.or_else(|| others.find(|slot| slot.pool.contains(address)))
     }
 
-    /// An address begins, or ceases, to be as a mark says.
+    /// Adds an address to the counts as its mark says, or takes it off them.
     pub(super) fn count(&mut self, address: IpAddr, mark: &Mark, begins: bool) {
         // When a pool has changed everything is about to be counted anew.
         if self.stale {
@@ -217,12 +218,12 @@ impl Pools {
         }
     }
 
-    /// Whether a pool changed and what follows from it is not worked out yet.
+    /// Whether a pool changed, and `refresh` has not run since.
     pub(super) fn is_stale(&self) -> bool {
         self.stale
     }
 
-    /// What is different since it was last asked. None: the pool is gone.
+    /// The reports that changed since the last call. None: the pool is gone.
     pub(super) fn reports(&mut self) -> Vec<(Arc<str>, Option<PoolReport>)> {
         let mut changed = Vec::new();
         for name in take(&mut self.touched) {
@@ -240,7 +241,7 @@ impl Pools {
     }
 }
 
-/// An older pool that has an address of this one, and where.
+/// An older pool that has addresses in common with this one, and the range of this pool that does.
 fn overlap(index: &BTreeMap<IpAddr, (IpAddr, Arc<str>)>, pool: &Pool) -> Option<(Arc<str>, Range)> {
     pool.ranges.iter().find_map(|range| {
         let (_, (last, name)) = index.range(..=range.last()).next_back()?;

@@ -1,5 +1,5 @@
-//! What holders are told: the decision, when it is another one than before. An address is shown from
-//! when it is recorded until it is given up.
+//! Publishes decisions: returns each one that differs from the last. An address is shown from when
+//! it is recorded until it is given up. It changes no allocation; `take` calls it.
 
 use super::machine::Addresses;
 use super::record::{Age, HolderRef};
@@ -49,7 +49,8 @@ impl Addresses {
         }
         let holder = requester.request.holder.clone();
         for Granted { address, .. } in old.iter().flat_map(|it| &it.addresses) {
-            // What is given up here is had until it is not shown: this was taken from outside.
+            // An address that the machine gives up is held until it is no longer shown. This one is
+            // not held: another writer took it.
             if self.ledger.hold(&holder.uid, *address).is_none() {
                 let message = format!("lost {address}: its Address object is no longer for it");
                 self.tell(&holder, NoticeKind::AddressLost, message);
@@ -58,8 +59,8 @@ impl Addresses {
         Some((holder, new))
     }
 
-    /// That something is being recorded is told only where it fails: mostly it is over at once, and
-    /// each telling is a write.
+    /// Whether a decision says only that an address is being recorded, and no write failed. It is
+    /// not published: mostly it is over at once, and each decision costs a write.
     fn is_in_passing(&self, requester: &Requester, new: Option<&Decision>) -> bool {
         let Some(new) = new.filter(|new| new.verdict.reason == Reason::Recording) else {
             return false;
@@ -77,7 +78,7 @@ impl Addresses {
         let request = &*requester.request;
         let holds = self.ledger.holds(requester.uid());
         if request.wants_nothing() {
-            // Nothing is said of those who never had anything.
+            // No decision for a requester that has no address.
             let verdict = Verdict::new(Reason::Released, "it asks for no address of a pool");
             return (!holds.is_empty()).then_some(Decision {
                 addresses: Vec::new(),
@@ -99,7 +100,7 @@ impl Addresses {
         });
         let draining = draining.collect();
         let pool_of = |it: IpAddr| self.ledger.pools.of(it).map(|slot| slot.pool.name.clone());
-        // What it has of another family stays until there is something in its place.
+        // An address of another family stays until there is one in its place.
         let others =
             [Family::V4, Family::V6].into_iter().filter(|it| !requester.families.contains(it));
         let granted = requester.families.iter().copied().chain(others).filter_map(serves);

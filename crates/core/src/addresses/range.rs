@@ -1,6 +1,6 @@
-//! A run of addresses of one family, as an administrator writes it: `203.0.113.0/24` or
-//! `203.0.113.10-203.0.113.20`. Here is the only reader of that text; what cannot be read is an error
-//! that quotes it, never a guess.
+//! A range of addresses of one family, as an administrator writes it: `203.0.113.0/24` or
+//! `203.0.113.10-203.0.113.20`. This is the only parser of that text. Text that it cannot parse is
+//! an error that quotes it, never a guess.
 
 use crate::objects::Family;
 use crate::outcome::quote;
@@ -15,7 +15,7 @@ pub struct Range {
     last: IpAddr,
 }
 
-/// Why an entry of a pool cannot be used. The rest of the pool is.
+/// Why an entry of a pool cannot be used. The other entries are.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RangeError {
     /// Neither a network nor a range.
@@ -109,7 +109,8 @@ impl std::fmt::Display for Range {
     }
 }
 
-/// An IPv4 address in IPv6's clothes is the same address twice; Kubernetes refuses it too.
+/// Parses an address. An IPv4-mapped IPv6 address is refused, as Kubernetes does: it is a second
+/// spelling of an IPv4 address.
 fn address(text: &str) -> Option<IpAddr> {
     let address: IpAddr = text.trim().parse().ok()?;
     let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());

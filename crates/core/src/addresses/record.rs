@@ -1,6 +1,5 @@
-//! What an `Address` object says, as values: who holds the address, under which terms, and whether it
-//! drains or rests. The machine compares these with what it wants; `bowline-api` turns them into
-//! objects and back.
+//! The content of an `Address` object as values: its holders, their terms, and whether the address drains or rests.
+//! Data only. The machine compares it with what it wants; `bowline-api` turns it into objects and back.
 
 use crate::key::ObjectKey;
 use crate::objects::{Timestamp, Version};
@@ -9,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Kinds that can have an address.
+/// Kinds of objects that can hold an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HolderKind {
     /// A Service.
@@ -97,7 +96,7 @@ pub struct Holder {
     pub since: Timestamp,
 }
 
-/// What becomes of an address.
+/// The state of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressState {
     /// In use.
@@ -107,21 +106,21 @@ pub enum AddressState {
         /// When.
         until: Timestamp,
     },
-    /// Nobody has it, and nobody gets it before that time.
+    /// It has no holder, and is not granted before that time.
     Resting {
         /// When.
         until: Timestamp,
     },
 }
 
-/// What an `Address` object says.
+/// The content of an `Address` object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
     /// The pool that the address is from.
     pub pool: Option<Arc<str>>,
     /// Its holders, in the order in which they got it.
     pub holders: Vec<Holder>,
-    /// What becomes of it.
+    /// Its state.
     pub state: AddressState,
 }
 
@@ -134,7 +133,7 @@ impl Content {
         self.holders.iter().find(|it| *it.holder.uid == *uid)
     }
 
-    /// The key under which it is shared; of those that share all have the same.
+    /// The key under which it is shared. All holders that share an address have the same key.
     pub(super) fn key(&self) -> Option<&Arc<str>> {
         self.holders.first().and_then(|it| it.key.as_ref())
     }
@@ -147,6 +146,6 @@ pub struct Record {
     pub address: IpAddr,
     /// Its resourceVersion.
     pub version: Version,
-    /// What it says.
+    /// Its content.
     pub content: Content,
 }

@@ -1,11 +1,11 @@
-//! What is said of a pool: its counts, whether it is used and readable, and the finalizer that keeps it.
-//! Pure values; [`super::pools`] fills them in and the controller writes them down.
+//! What the status of an AddressPool says: its counts, whether it is used and readable; and the finalizer that keeps
+//! it. Pure values; [`super::pools`] fills them in and the controller writes them.
 
 use super::range::{Range, RangeError};
 use crate::status::Condition;
 use std::sync::Arc;
 
-/// What a pool has, for its status.
+/// The report of a pool, for its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolReport {
     /// Its name.
@@ -21,26 +21,26 @@ pub struct PoolReport {
 }
 
 impl PoolReport {
-    /// Whether somebody has an address of it, or one rests: then it must not go.
+    /// Whether an address of it is held or rests. Then the pool must not be removed.
     pub fn in_use(&self) -> bool {
         let busy = |counts: &Counts| counts.assigned + counts.resting > 0;
         [&self.ipv4, &self.ipv6].into_iter().flatten().any(busy)
     }
 }
 
-/// What is to be done about the finalizer that keeps an object.
+/// What to do with the finalizer of a pool or of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// Nothing.
     Keep,
-    /// It is to be put on.
+    /// Add it.
     Add,
-    /// It is to be taken off: the pool, or the holder, may go.
+    /// Remove it: the pool, or the holder, may go.
     Remove,
 }
 
 impl Guard {
-    /// What asks for an address has a finalizer before it gets one, and until it has none.
+    /// A requester has the finalizer before it gets an address, and until it has none.
     pub fn of_holder(held: bool, guarded: bool, deleting: bool) -> Self {
         match (guarded, deleting) {
             (false, false) => Self::Add,
@@ -51,8 +51,8 @@ impl Guard {
 }
 
 impl PoolReport {
-    /// A pool that somebody has an address of stays until nobody has. What is being deleted cannot be
-    /// guarded any more.
+    /// A pool stays until no address of it is held or rests. No finalizer can be added to an object that is being
+    /// deleted.
     pub fn guard(&self, guarded: bool, deleting: bool) -> Guard {
         match (self.in_use(), guarded, deleting) {
             (true, false, false) => Guard::Add,
@@ -98,8 +98,8 @@ impl PoolReport {
         Condition { holds: told.is_empty(), reason: reason.into(), message: message.into() }
     }
 
-    /// What whoever looks after it should be told by an Event: what is wrong with it and was not before.
-    /// That it goes when nobody has anything of it is not.
+    /// The conditions to send as Events: what is wrong now and was not before. A pool that is being deleted and not
+    /// in use is no news.
     pub fn news(&self, before: Option<&Self>) -> impl Iterator<Item = Condition> {
         let wrong = |it: &Self| {
             let goes = it.used == PoolUse::Deleting && !it.in_use();
@@ -112,30 +112,30 @@ impl PoolReport {
     }
 }
 
-/// Whether a pool is used for new addresses. Those that lie in it stay either way.
+/// Whether new addresses are granted from a pool. Granted addresses stay either way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolUse {
-    /// It is.
+    /// It is used.
     Used,
     /// It has addresses in common with an older one.
     Overlaps {
-        /// Which.
+        /// The older pool.
         pool: Arc<str>,
-        /// Its entry that is also there.
+        /// The range of this pool that overlaps it.
         range: Range,
     },
     /// It is being deleted.
     Deleting,
 }
 
-/// How many addresses there are.
+/// Counts of a pool's addresses of one family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Addresses that somebody holds.
+    /// Addresses with a holder.
     pub assigned: u64,
     /// Addresses that rest.
     pub resting: u64,
-    /// Addresses that can be given out now.
+    /// Addresses that can be granted now.
     pub available: u128,
 }
 

@@ -1,5 +1,5 @@
 //! The request of a Service, a load balancer or an ExternalIP for addresses, reduced to what the choice of an address
-//! depends on. Text is read before; what could not be read is a [`Problem`] in its place.
+//! depends on. Text is parsed before; a value that cannot be parsed is a [`Problem`] in its place. Data only.
 
 use super::record::{Age, HolderKey, HolderKind, HolderRef, Port};
 use crate::dns;
@@ -32,22 +32,22 @@ pub struct AddressRequest {
     pub labels: Labels,
     /// Which clients must be able to reach it. None: either scope will do.
     pub scope: Option<Scope>,
-    /// What it asks for. Unreadable: what is recorded stays, nothing new is given.
+    /// What it asks for. Err: a value cannot be read; recorded addresses stay, no new one is granted.
     pub ask: Result<Ask, Problem>,
-    /// Whether it stands in front of a load balancer that a class made. Such a Service is nobody's of its
-    /// namespace: it is treated as a load balancer is.
+    /// Whether it is a door: the Service in front of a load balancer that a class made. A door is no tenant of its
+    /// namespace; it is treated as a load balancer.
     pub door: bool,
     /// The load balancer that it is on. None: it has its addresses alone, or is one itself.
     pub load_balancer: Option<Arc<str>>,
-    /// Of which families.
+    /// The families that it wants.
     pub families: Families,
-    /// With whom it would share. None: with nobody.
+    /// How it would share an address. None: it does not share.
     pub sharing: Option<Sharing>,
     /// The addresses that its status shows now.
     pub status: Vec<IpAddr>,
-    /// Addresses that it uses without having them from here: `externalIPs`, the status of a Service
-    /// that is not ours, the fixed addresses of a load balancer. Sorted. Those of a tenant
-    /// make an address taken only as far as its pool would grant it.
+    /// Addresses that it uses without a grant: `externalIPs`, the status of a Service that Bowline does not serve,
+    /// the fixed addresses of a load balancer. Sorted. A tenant's use makes an address taken only if the pool would
+    /// grant it to the tenant.
     pub uses: Vec<IpAddr>,
 }
 
@@ -64,8 +64,8 @@ impl AddressRequest {
         &self.holder.key.namespace
     }
 
-    /// The namespace whose rules and quota count for it. Load balancers are made by administrators and classes:
-    /// they have neither namespace nor tenant, and what stands in front of one has not either.
+    /// The namespace whose rules and quota count for it. Load balancers are made by administrators and classes and
+    /// have no tenant; neither has a door.
     pub(super) fn tenant(&self) -> Option<&Arc<str>> {
         let own = self.holder.kind == HolderKind::LoadBalancer || self.door;
         (!own).then(|| self.namespace())
@@ -85,7 +85,7 @@ impl AddressRequest {
             && self.uses == other.uses
     }
 
-    /// Whether it has to do with addresses at all: most Services have not.
+    /// Whether it asks for addresses or uses any: most Services do neither.
     pub fn is_news(&self) -> bool {
         self.ask != Ok(Ask::Nothing) || !self.uses.is_empty()
     }
@@ -106,7 +106,7 @@ impl AddressRequest {
         }
     }
 
-    /// Whether it asks for no address of ours.
+    /// Whether it asks for no address of an AddressPool.
     pub fn wants_nothing(&self) -> bool {
         matches!(self.ask, Ok(Ask::Nothing))
     }
@@ -115,15 +115,15 @@ impl AddressRequest {
 /// What a requester asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// No address of ours: it is not ours, is being deleted, or has its load balancer's.
+    /// No address of a pool: Bowline does not serve it, it is being deleted, or it has its load balancer's.
     Nothing,
-    /// Any.
+    /// Any address.
     Any,
     /// One of this pool.
     Pool(Arc<str>),
     /// These, at most one per family.
     Addresses {
-        /// Which.
+        /// The addresses.
         addresses: Vec<IpAddr>,
         /// The pool in which they must lie, and from which a family that they leave out is served.
         pool: Option<Arc<str>>,
@@ -148,7 +148,7 @@ impl Ask {
     }
 }
 
-/// Which families somebody wants.
+/// Which IP families a requester wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Families {
     /// This one.
@@ -157,14 +157,14 @@ pub enum Families {
     Prefer(Family),
     /// Both or nothing, this one first.
     Require(Family),
-    /// Each that the pool that is asked for has.
+    /// Each family that the named pool has.
     OfPool,
 }
 
-/// How somebody would share an address.
+/// The terms under which a requester would share an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sharing {
-    /// Under this key, which is not empty.
+    /// The key, which is not empty.
     pub key: Arc<str>,
     /// The ports it uses; sorted.
     pub ports: Vec<Port>,

@@ -1,4 +1,5 @@
-//! An object that may ask for addresses, with its request and what was decided for it.
+//! An object that may ask for addresses, with its request and what was decided for it. Data only:
+//! [`super::machine`] owns it, [`super::settle`] and [`super::publish`] fill it in.
 
 use super::request::{AddressRequest, Labels};
 use super::verdict::{Decision, Verdict};
@@ -8,27 +9,27 @@ use crate::relist::Epoch;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// See the module.
+/// An object that may ask for addresses.
 #[derive(Debug)]
 pub(super) struct Requester {
     pub(super) request: Arc<AddressRequest>,
     /// The last list that delivered it.
     pub(super) epoch: Epoch,
-    /// What it is to have, by family.
+    /// The addresses that it should have, by family.
     pub(super) targets: [Option<IpAddr>; 2],
     /// The families it wants, the first one first.
     pub(super) families: &'static [Family],
     /// Why it does not have all that it asks for.
     pub(super) problem: Option<Verdict>,
-    /// What it would also have liked.
+    /// Why it lacks an address that it can do without.
     pub(super) note: Option<String>,
     pub(super) waits: Vec<Wait>,
-    /// The traffic under which it was last let share.
+    /// The traffic policy and selector with which it was last allowed to share.
     pub(super) accepted: Option<(bool, Labels)>,
     pub(super) published: Option<Arc<Decision>>,
-    /// Addresses that were published before, and that its status may still come to show.
+    /// Addresses of earlier decisions that its status may still come to show.
     pub(super) unacked: Vec<IpAddr>,
-    /// Addresses that it uses and that do not count, as it was last told; sorted.
+    /// Ignored uses that it was last told of; sorted.
     pub(super) ignored: Vec<IpAddr>,
 }
 

@@ -1,7 +1,7 @@
-//! Which addresses load balancers serve for their holders, or may still serve: what is planned now, and
-//! what was planned before until an agent has applied the change that took it away. The controller tells
-//! it of plans and of what Leases prove; what it says goes to the machine as [`super::Event::Serving`]
-//! and holds back releases.
+//! Which addresses load balancers serve, or may still serve, for holders: those planned now, and those planned before
+//! until an agent has applied the change that removed them. It releases nothing itself. The controller feeds it plans
+//! and what Leases prove, and sends the result to the machine as [`super::Event::Serving`], which holds back
+//! releases.
 
 use super::machine::Addresses;
 use super::record::HolderRef;
@@ -9,42 +9,43 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Somebody on a load balancer.
+/// A holder on a load balancer.
 type Place = (HolderRef, Arc<str>);
 
-/// What load balancers serve, for whom.
+/// What load balancers serve, by holder.
 #[derive(Debug, Default)]
 pub struct Serving {
     places: BTreeMap<Place, Served>,
-    /// For whom a load balancer may still serve something that is no longer planned, by the change that
-    /// took it away: an agent that is away costs one look, however many there are.
+    /// The holders for which a load balancer may still serve removed addresses, by the change that removed them. An
+    /// agent that is away costs one look, however many holders there are.
     leaving: BTreeMap<Arc<str>, BTreeMap<u64, BTreeSet<HolderRef>>>,
 }
 
-/// Holders that may be served, whichever leader planned that.
+/// Holders that load balancers may serve, whichever leader planned that.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Inherited {
-    /// Where, and who.
+    /// The holders, each with a load balancer.
     pub places: Vec<(HolderRef, Arc<str>)>,
-    /// Those of whom Plans of a load balancer say so: an agent proves nothing of them before it has
-    /// applied ours.
+    /// The holders that the recorded Plans of a load balancer serve. An agent proves nothing about them before it has
+    /// applied this leader's plan.
     pub planned: BTreeMap<Arc<str>, BTreeSet<HolderRef>>,
 }
 
 #[derive(Debug, Default)]
 struct Served {
     now: Vec<IpAddr>,
-    /// What may still be served, until the plan with this change is applied.
+    /// Addresses that may still be served until the plan with this change is applied.
     before: Vec<(u64, Vec<IpAddr>)>,
 }
 
 impl Serving {
-    /// Whether a load balancer serves somebody, or may.
+    /// Whether a load balancer serves a holder, or may.
     pub fn has(&self, holder: &HolderRef, load_balancer: &Arc<str>) -> bool {
         self.places.contains_key(&(holder.clone(), load_balancer.clone()))
     }
 
-    /// From this change on a load balancer is to serve somebody at these addresses. Whether that is news.
+    /// Plans that from this change on a load balancer serves a holder at these addresses. Returns whether that is
+    /// new.
     pub fn plan(
         &mut self,
         holder: &HolderRef,
@@ -69,7 +70,8 @@ impl Serving {
         true
     }
 
-    /// A load balancer may serve these, whoever planned it, until it has applied the plan of this change.
+    /// Notes that a load balancer may serve these addresses, whichever leader planned that, until it has applied the
+    /// plan of this change.
     fn inherit(
         &mut self,
         holder: HolderRef,
@@ -80,8 +82,9 @@ impl Serving {
         self.leave((holder, load_balancer), addresses, change);
     }
 
-    /// All that load balancers may serve when a leader begins: what Addresses say is on them, and what Plans
-    /// hold of what their holders have, until a load balancer has applied the plan of this change.
+    /// Notes all that load balancers may serve when a leader starts: the addresses that Address objects place on
+    /// them, and those of Plans that their holders still have. They count until the load balancer has applied the
+    /// plan of this change.
     pub fn inherit_all<'a>(
         &mut self,
         machine: &Addresses,
@@ -110,8 +113,8 @@ impl Serving {
         Inherited { places: all, planned }
     }
 
-    /// What is taken away a second time waits for the later change only: who comes and goes while an agent
-    /// is away does not pile up.
+    /// Addresses that are removed a second time wait for the later change only: a holder that moves to and fro while
+    /// an agent is away does not pile up entries.
     fn leave(&mut self, place: Place, addresses: Vec<IpAddr>, change: u64) {
         let (holder, load_balancer) = place.clone();
         let before = &mut self.places.entry(place).or_default().before;
@@ -131,8 +134,8 @@ impl Serving {
         leaving.entry(change).or_default().insert(holder);
     }
 
-    /// What is served no longer is forgotten; `waits` says whether a load balancer may still be without
-    /// a change, and so without every later one. Returns those for whom less is served now.
+    /// Forgets what is no longer served; `waits` says whether a load balancer may not have applied a change yet, and
+    /// so no later one either. Returns the holders for which less is served now.
     pub fn end(&mut self, waits: impl Fn(&Arc<str>, u64) -> bool) -> BTreeSet<HolderRef> {
         let mut ended = BTreeSet::new();
         let places = &mut self.places;
@@ -158,7 +161,7 @@ impl Serving {
         ended
     }
 
-    /// All that is served for somebody, or may be, and where; sorted.
+    /// All addresses that are or may be served for a holder, each with its load balancer; sorted.
     pub fn of(&self, holder: &HolderRef) -> Vec<(IpAddr, Arc<str>)> {
         let places = self.places.range((holder.clone(), Arc::from(""))..);
         let mut served: Vec<_> = places

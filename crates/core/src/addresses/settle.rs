@@ -1,6 +1,6 @@
-//! Carries a plan into the books: takes what is new, gives up what is old, in that order. An address is
-//! given up when its successor is recorded, drained for a grace where there is one, and released when
-//! nothing shows or serves it any more.
+//! Applies a plan to the books: takes the new addresses, then gives up the old ones. An address is given up when its
+//! successor is recorded, drained for a grace if there is one, and released when no status shows it and no load
+//! balancer serves it. It writes no objects; [`super::write`] does.
 
 use super::choose::{Plan, View, describe};
 use super::entry::Hold;
@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 impl Addresses {
-    /// Decides for one who may want addresses.
+    /// Decides for one requester.
     pub(super) fn decide(&mut self, age: &Age, now: Timestamp) {
         let who = &age.holder;
         let Some(requester) = self.requesters.get_mut(who) else { return };
@@ -36,7 +36,7 @@ impl Addresses {
             (requester.problem, requester.note) = (plan.problem, plan.note);
         }
         self.release_unused(&request, now);
-        // While it still has what it may no longer share, its edit is not forgotten.
+        // While it still has an address that it may no longer share, its edit is not forgotten.
         let lost = plan.drops.iter().filter(|(_, cause)| matches!(cause, Cause::Sharing(_)));
         let mut lost =
             lost.filter_map(|(address, _)| self.ledger.hold(&request.holder.uid, *address));
@@ -119,7 +119,7 @@ impl Addresses {
         }
     }
 
-    /// What is no target is left, as soon as its successor is recorded.
+    /// Gives up each address that is no target, as soon as its successor is recorded.
     fn give_up(&mut self, request: &AddressRequest, plan: &Plan, now: Timestamp) {
         let uid = request.holder.uid.clone();
         let kept = |hold: &&Hold| plan.targets.contains(&Some(hold.address));
@@ -134,7 +134,7 @@ impl Addresses {
             let family = Family::of(hold.address) as usize;
             let target = successor(request, &plan.targets, plan.families, hold.address);
             if let Some(until) = hold.leave {
-                // A grace is for one who moved, not for one who may no longer have it at all.
+                // A grace is for a holder that moved, not for one that may no longer have the address at all.
                 let over = target.is_none()
                     || matches!(
                         plan.drop_of(hold.address),
@@ -156,7 +156,7 @@ impl Addresses {
             }
             let until = match (&cause, self.ledger.held(hold.address).map(|held| held.state)) {
                 _ if !hold.confirmed || at_once || target.is_none() => now,
-                // It drains already, for this one as a former leader found, or for another holder.
+                // It drains already: for this holder, by a former leader, or for another holder.
                 (_, Some(AddressState::Draining { until }))
                     if !had.contains(&Some(hold.address)) =>
                 {
@@ -169,7 +169,7 @@ impl Addresses {
                 _ => now.saturating_add(self.grace),
             };
             if let Some(hold) = self.ledger.hold_mut(&uid, hold.address) {
-                // Should it come back, that is news.
+                // If the holder takes it back, it is told.
                 (hold.leave, hold.at_once, hold.told) = (Some(until), at_once, false);
             }
             self.ledger.to_write.insert(hold.address);
@@ -190,8 +190,8 @@ impl Addresses {
         self.tell_of_targets(request, plan, replaced);
     }
 
-    /// The grace of one whose successor came late, because an agent was away, begins when that is shown:
-    /// those who know the old address have had no time to learn of the new one.
+    /// If a successor came late because an agent was away, the grace begins when the status shows it: clients of the
+    /// old address have had no time to learn the new one.
     fn await_successors(&mut self, request: &AddressRequest, plan: &Plan, now: Timestamp) {
         let uid = &request.holder.uid;
         let shown = |address: IpAddr| request.status.contains(&address);
@@ -251,8 +251,8 @@ impl Addresses {
         }
     }
 
-    /// What the status of somebody shows in place of an address that it has now, where that was not from
-    /// here: its load balancer's, or another product's.
+    /// The address that the status shows in place of one that the requester has now, if this machine did not grant
+    /// it: its load balancer's, or another product's.
     fn shown_before(
         &self,
         request: &AddressRequest,
@@ -289,7 +289,7 @@ impl Addresses {
         ended.into_iter().for_each(|address| self.release(address, &request.holder.uid, now));
     }
 
-    /// Somebody no longer has an address. After the last one it rests.
+    /// Removes a holder from an address. After the last one it rests.
     pub(super) fn release(&mut self, address: IpAddr, uid: &str, now: Timestamp) {
         let Some(held) = self.ledger.held(address) else { return };
         let mut content = held.clone();
@@ -298,7 +298,7 @@ impl Addresses {
         self.ledger.set_held(address, rested.unwrap_or(Some(content)));
     }
 
-    /// What an address says when nobody has it any more. One that was never recorded does not rest.
+    /// The content of an address after its last holder. One that was never recorded does not rest.
     pub(super) fn rest(
         &mut self,
         address: IpAddr,
@@ -315,7 +315,7 @@ impl Addresses {
         Some(Content { holders: Vec::new(), state: AddressState::Resting { until }, ..content })
     }
 
-    /// Gives up what those have who are gone, unless something still serves it.
+    /// Releases the addresses of holders that are gone, except those that are still served.
     pub(super) fn release_gone(&mut self, now: Timestamp) {
         for uid in std::mem::take(&mut self.to_bury) {
             if !self.gone.contains(&uid) {
@@ -333,8 +333,8 @@ impl Addresses {
         }
     }
 
-    /// Whether somebody who leaves an address is still to be served there: until its grace is over, and
-    /// after that for as long as its status shows this address and not yet the one in its place.
+    /// Whether a holder that leaves an address is still served there: until its grace is over, and after that while
+    /// its status shows this address and not yet the successor.
     pub(super) fn drains(&self, requester: &Requester, hold: &Hold, now: Timestamp) -> bool {
         let Some(until) = hold.leave else { return false };
         let shown = |address: IpAddr| requester.request.status.contains(&address);
@@ -344,8 +344,8 @@ impl Addresses {
         until > now || !hold.at_once && shown(hold.address) && awaited()
     }
 
-    /// Whether somebody who is live wants an address, or has it for a grace; or something serves it for
-    /// one who may be gone.
+    /// Whether a live holder wants an address or has it for a grace, or a load balancer serves it for a holder that
+    /// may be gone.
     pub(super) fn is_wanted(&self, holder: &HolderRef, address: IpAddr, now: Timestamp) -> bool {
         if self.is_served(&holder.uid, address) {
             return true;
@@ -356,7 +356,7 @@ impl Addresses {
             || hold.is_some_and(|hold| hold.leave.is_none_or(|until| until > now))
     }
 
-    /// The load balancers that serve an address for somebody, or may.
+    /// The load balancers that serve an address for a holder, or may.
     fn served_at(&self, uid: &str, address: IpAddr) -> impl Iterator<Item = &Arc<str>> + Clone {
         let places = self.serving.get(uid).into_iter().flatten();
         places.filter(move |(it, _)| *it == address).map(|(_, place)| place)
@@ -366,9 +366,8 @@ impl Addresses {
         self.served_at(uid, address).next().is_some()
     }
 
-    /// On which load balancer somebody is recorded who keeps an address and is to be on this one: where
-    /// it was, until nothing serves it there any more. Else the next leader could not know that. A load
-    /// balancer is on none.
+    /// The load balancer to record for a holder that keeps an address and moves to `to`: the old one until nothing
+    /// serves it there any more. Otherwise the next leader could not know of it. A LoadBalancer is recorded on none.
     fn recorded_at<'a>(
         &'a self,
         address: IpAddr,
@@ -389,8 +388,8 @@ impl Addresses {
     }
 }
 
-/// What takes the place of an address: one of its family. Where the pool decides of the families and has
-/// this one no longer, what it has instead.
+/// The successor of an address: the target of its family. With `OfPool`, if the pool no longer has that family, any
+/// target.
 fn successor(
     request: &AddressRequest,
     targets: &[Option<IpAddr>; 2],

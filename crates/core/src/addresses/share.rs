@@ -1,6 +1,7 @@
-//! Whether two may have one address: the same key, one place, no port in common, traffic that can be told
-//! apart, one namespace unless the pool allows more. Pure functions; the terms compared are those under which
-//! an address was given, so a later edit is the editor's loss.
+//! Decides whether two requesters may share an address: the same key, the same load balancer, no port in common,
+//! traffic that can be told apart, and one namespace unless the pool allows more. Pure functions, which
+//! [`super::grant`] calls with the terms under which an address was granted: a later edit can cost only the editor
+//! its address.
 
 use super::record::{HolderKind, HolderRef, Port};
 use super::request::{Labels, Sharing};
@@ -8,12 +9,12 @@ use crate::outcome::quote;
 use std::fmt;
 use std::sync::Arc;
 
-/// The terms under which somebody has, or would have, an address.
+/// The terms under which a requester has, or would have, an address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms<'a> {
     pub(super) namespace: &'a Arc<str>,
     pub(super) key: Option<&'a Arc<str>>,
-    /// None: it has the address alone.
+    /// None: it is on no load balancer.
     pub(super) load_balancer: Option<&'a Arc<str>>,
     /// Empty: all.
     pub(super) ports: &'a [Port],
@@ -38,7 +39,7 @@ impl<'a> Traffic<'a> {
     }
 }
 
-/// Why two cannot share.
+/// Why two requesters cannot share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Clash {
     pub(super) with: HolderRef,
@@ -52,14 +53,14 @@ pub(super) enum Why {
     Ports,
     Traffic,
     Namespace,
-    /// The other one is on this load balancer, or on none.
+    /// The other holder is on this load balancer, or on none.
     Elsewhere(Option<Arc<str>>),
-    /// So many have it.
+    /// The address has this many holders.
     Full(usize),
 }
 
 impl Clash {
-    /// What would help one who asks for this address. Only Services share.
+    /// What would help a requester that asks for this address. Only Services share.
     pub(super) fn remedy(&self) -> &'static str {
         match self.why {
             Why::Key if self.with.kind == HolderKind::Service => {
@@ -98,7 +99,7 @@ impl fmt::Display for Clash {
     }
 }
 
-/// Whether a newcomer may have an address together with one who has it.
+/// Whether two requesters may share an address. `across`: also across namespaces.
 pub(super) fn may_share(one: Terms<'_>, other: Terms<'_>, across: bool) -> Result<(), Why> {
     if one.key.is_none() || one.key != other.key {
         return Err(Why::Key);
@@ -106,7 +107,7 @@ pub(super) fn may_share(one: Terms<'_>, other: Terms<'_>, across: bool) -> Resul
     if one.namespace != other.namespace && !across {
         return Err(Why::Namespace);
     }
-    // One load balancer closes what another one opens, and kube-proxy takes what either should get.
+    // One load balancer would close what another one opens, and kube-proxy would take traffic of both.
     if one.load_balancer != other.load_balancer {
         return Err(Why::Elsewhere(other.load_balancer.cloned()));
     }

@@ -1,6 +1,6 @@
-//! The free addresses of one family of a pool, as a map of gaps. It costs what was taken out of it,
-//! however large the pool, and the lowest free address is the start of the first gap. It does not
-//! know which object holds an address.
+//! The free addresses of one family of a pool, as a map of gaps. Its cost grows with the taken
+//! addresses, not with the pool. The lowest free address is the start of the first gap. It does not
+//! know which object holds an address; [`super::pools`] calls it.
 
 use super::range::{Range, from_number, is_buggy, number};
 use crate::objects::Family;
@@ -10,14 +10,16 @@ use std::net::IpAddr;
 #[derive(Clone, Debug)]
 pub(super) struct Space {
     family: Family,
-    /// Where addresses that end in .0 and .255 are never free.
+    /// Whether addresses that end in .0 or .255 are never free.
     avoid_buggy: bool,
     /// All addresses: starts and ends of runs that neither touch nor overlap.
     runs: BTreeMap<u128, u128>,
-    /// The free ones likewise. A gap neither starts nor ends with an address that is avoided: so a gap
-    /// that has none but those is not there, and the first gap always has something to give.
+    /// The free addresses in the same form. A gap neither starts nor ends with an avoided address:
+    /// so a gap of avoided addresses only does not exist, and the first gap always has an address
+    /// to give.
     gaps: BTreeMap<u128, u128>,
-    /// How many could be free; one less than all of IPv6 when it is all of IPv6.
+    /// How many addresses could be free. For all of IPv6 it is one less, as the number does not
+    /// fit.
     total: u128,
     taken: u64,
 }
@@ -92,7 +94,7 @@ impl Space {
         true
     }
 
-    /// Gives an address back. False: it is none of these, or was free.
+    /// Gives an address back. False: it is avoided, not in the pool, or was free.
     pub(super) fn release(&mut self, address: IpAddr) -> bool {
         let at = number(address);
         let run = self.runs.range(..=at).next_back();
@@ -123,7 +125,8 @@ impl Space {
         self.avoid_buggy && is_buggy(address)
     }
 
-    /// At most two addresses go at either end: .255 and the .0 behind it.
+    /// Inserts a gap without avoided addresses at its ends: at most two at each, .255 and the .0
+    /// behind it.
     fn insert_trimmed(&mut self, mut first: u128, mut last: u128) {
         while first <= last && self.avoids(from_number(self.family, first)) {
             first += 1;

@@ -1,5 +1,5 @@
-//! Which pools somebody was looked at for, and why each was passed over: for those who explain. It decides
-//! nothing and changes nothing; it asks the same questions as [`super::choose`].
+//! Which pools were passed over for a requester, and why: for explanations. It decides and changes nothing; it asks
+//! the same questions as [`super::choose`].
 
 use super::choose::{Plan, View};
 use super::machine::Addresses;
@@ -10,18 +10,18 @@ use crate::objects::Family;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A pool that somebody has no address of.
+/// A pool of which a requester has no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassedOver {
-    /// Which.
+    /// The pool.
     pub pool: Arc<str>,
     /// Why, in a few words.
     pub why: String,
 }
 
 impl Addresses {
-    /// The pools that come before the one of which somebody has an address, or all of them where it has
-    /// none, in the order in which they are looked at. Nothing for one who asks for nothing.
+    /// The pools that come before the one of which a holder has an address, or all pools if it has none, in the order
+    /// in which they are tried. Empty for a holder that asks for nothing.
     pub fn passed_over(&self, holder: &HolderRef) -> Vec<PassedOver> {
         let Some(request) = self.requester_of(holder).map(|requester| &requester.request) else {
             return Vec::new();

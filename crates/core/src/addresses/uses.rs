@@ -1,8 +1,8 @@
-//! Addresses that tenants' Services use without having them from here: `externalIPs`, and the status of
-//! Services that are not ours. A use makes an address taken only as far as its pool would grant it to that
-//! namespace; what goes beyond is ignored, and the Service is told. At a leader that begins, which uses count is a
-//! function of objects and records alone; from then on a use that is ignored begins to count only when no Service or
-//! ExternalIP that asks for the address gets it. Uses by Nodes and load balancers always count, and are not kept here.
+//! Addresses that tenants' Services use without a grant: `externalIPs`, and the status of Services that Bowline does
+//! not serve. A use makes an address taken only if its pool would grant it to that namespace; other uses are ignored,
+//! and the Service is told. When a leader starts, objects and records alone decide which uses count. From then on an
+//! ignored use begins to count only when no Service or ExternalIP that asks for the address gets it. Uses by Nodes
+//! and load balancers always count, and are not kept here.
 
 use super::choose::{Passed, describe};
 use super::entry::User;
@@ -16,12 +16,12 @@ use std::mem::take;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// So many addresses that one Service uses are looked at: a Service may list as many as fit into an object,
-/// and each is looked at again whenever its namespace gets or gives up an address.
+/// At most this many uses of one Service are looked at: a Service may list as many as fit into an object, and each is
+/// looked at again whenever its namespace gets or gives up an address.
 pub(super) const MOST_USES: usize = 256;
-/// So many of a namespace.
+/// At most this many uses of a namespace are looked at.
 const MOST_USES_OF_ALL: usize = 16_384;
-/// So many ignored addresses are named in an Event.
+/// At most this many ignored addresses are named in an Event.
 const MOST_NAMED: usize = 3;
 
 /// The addresses that requesters use without a grant, by namespace.
@@ -38,7 +38,7 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    /// Another holder, or none, has an address.
+    /// The holders of an address changed, or it became free.
     pub(super) fn touch_address(&mut self, address: IpAddr) {
         let users = self.by_address.get(&address).into_iter().flat_map(BTreeMap::keys);
         self.dirty.extend(users.cloned());
@@ -56,7 +56,7 @@ impl Uses {
         self.dirty.extend(self.counted.keys().cloned());
     }
 
-    /// A Service uses other addresses, or is another one.
+    /// A Service uses other addresses, or has other labels.
     fn put(&mut self, age: &Age, old: &[IpAddr], new: &[IpAddr]) {
         let namespace = &age.holder.key.namespace;
         self.forget(namespace, old);
@@ -68,7 +68,7 @@ impl Uses {
         self.dirty.insert(namespace.clone());
     }
 
-    /// A Service uses nothing any more. Gives back what counted.
+    /// A Service uses nothing any more. Returns the addresses that counted.
     fn remove(&mut self, age: &Age, old: &[IpAddr]) -> Vec<IpAddr> {
         let namespace = &age.holder.key.namespace;
         self.forget(namespace, old);
@@ -105,7 +105,7 @@ impl Uses {
         self.counted.is_empty() && self.by_address.is_empty() && self.dirty.is_empty()
     }
 
-    /// What counts for a namespace.
+    /// The uses that count for a namespace.
     #[cfg(test)]
     pub(super) fn of(&self, namespace: &str) -> BTreeSet<IpAddr> {
         self.counted
@@ -118,12 +118,12 @@ impl Uses {
     }
 }
 
-/// What was found of one Service.
+/// What was decided for the uses of one Service.
 #[derive(Debug, Default)]
 struct Found {
     counted: Vec<IpAddr>,
     ignored: Vec<(IpAddr, Passed)>,
-    /// Whether one was ignored before and may count now.
+    /// Whether a use was ignored before and may count now.
     deferred: bool,
 }
 
@@ -150,7 +150,7 @@ impl Addresses {
         }
     }
 
-    /// Decides for uses that were ignored, when all that ask have what they can get. False: there were none.
+    /// Decides for ignored uses when all requests have been served. False: there were none.
     pub(super) fn settle_deferred_uses(&mut self) -> bool {
         let deferred = take(&mut self.ledger.uses.deferred);
         for namespace in &deferred {
@@ -172,8 +172,8 @@ impl Addresses {
         self.ledger.uses.dirty.remove(namespace);
     }
 
-    /// What counts of the uses of a namespace: the oldest Service first, and the lowest address. `last`: all that ask
-    /// have been served, so that a use counts that was ignored until now.
+    /// Decides which uses of a namespace count: of the oldest Service first, and the lowest address first. `last`:
+    /// all requests have been served, so that a use that was ignored until now may count.
     fn find_uses(&self, namespace: &Arc<str>, last: bool) -> Vec<(Age, Found)> {
         let Some(users) = self.ledger.uses.counted.get(namespace) else { return Vec::new() };
         let pools = &self.ledger.pools;
@@ -181,7 +181,7 @@ impl Addresses {
             let held = self.ledger.held(it).map_or(&[][..], |held| &held.holders);
             held.iter().any(|holder| holder.holder.key.namespace == *namespace)
         };
-        // What holders have of a quota: all that counts, but for what is merely used.
+        // The uses that counted before, by pool: without them, a quota's count is what the holders have of it.
         let mut used: FxHashMap<&Arc<str>, u32> = FxHashMap::default();
         let before: BTreeSet<IpAddr> = users.values().flatten().copied().collect();
         for address in before.into_iter().filter(|it| !own(*it)) {
@@ -263,7 +263,7 @@ impl Addresses {
         let Some(counted) = users.and_then(|users| users.get_mut(age)) else { return };
         let old = std::mem::replace(counted, new.clone());
         let user = User::Tenant(age.holder.clone());
-        // Both are in order.
+        // Both are sorted.
         for address in old.iter().filter(|it| new.binary_search(it).is_err()) {
             self.ledger.remove_user(*address, &user);
         }

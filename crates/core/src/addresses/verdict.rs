@@ -1,6 +1,6 @@
-//! What somebody is told: the addresses it has, why it has no others, and what would help. Reasons are
-//! one word for programs, messages sentences for people; both depend on the state alone, so that
-//! nothing is told twice.
+//! What a requester is told: its addresses, why it has no others, and what would help. A reason is
+//! one word for programs, a message a sentence for people. Both depend on the state alone, so that
+//! nothing is told twice. Nothing is decided here.
 
 use super::pool::Unfit;
 use super::record::{HolderKind, HolderRef, Port};
@@ -15,14 +15,15 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What somebody has and is told.
+/// The addresses of a requester, and what it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The addresses it has, its first family first. They are recorded.
     pub addresses: Vec<Granted>,
-    /// Addresses that it still serves, until a time and until its status shows what it has instead.
+    /// Addresses that are still served for it: until a time, and until its status shows the
+    /// successor.
     pub draining: Vec<Draining>,
-    /// Why.
+    /// Why it has these.
     pub verdict: Verdict,
 }
 
@@ -33,25 +34,25 @@ impl Decision {
     }
 }
 
-/// An address that somebody has.
+/// An address that a requester has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// Which.
+    /// The address.
     pub address: IpAddr,
     /// The pool that it lies in.
     pub pool: Option<Arc<str>>,
 }
 
-/// An address that is on its way out.
+/// An address that is being given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draining {
-    /// Which.
+    /// The address.
     pub address: IpAddr,
-    /// When it ends.
+    /// When its grace ends.
     pub until: Timestamp,
 }
 
-/// Why somebody has what it has.
+/// Why a requester has what it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// For programs.
@@ -67,13 +68,13 @@ impl Verdict {
         Self { reason, message: message.into(), remedy: remedy(reason) }
     }
 
-    /// A refusal that decides, and all that was said.
+    /// The refusal that decides, with the message of all refusals.
     pub(super) fn refused(by: &Refusal, message: String) -> Self {
         Self { reason: by.reason(), message, remedy: Some(by.remedy()) }
     }
 }
 
-/// What helps where no single pool or address is the matter.
+/// What would help if the reason is not about a single pool or address.
 fn remedy(reason: Reason) -> Option<&'static str> {
     Some(match reason {
         Reason::BadValue => "correct the value; until then nothing changes",
@@ -86,19 +87,19 @@ fn remedy(reason: Reason) -> Option<&'static str> {
     })
 }
 
-/// Something to be told once, as an Event.
+/// A message to send once, as an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// About whom.
+    /// The holder that it is about.
     pub holder: HolderRef,
-    /// What.
+    /// Its kind.
     pub kind: NoticeKind,
-    /// In a sentence.
+    /// One sentence for people.
     pub message: String,
 }
 
 impl Notice {
-    /// The Event. None: an ExternalIP is told by its conditions.
+    /// The Event. None for an ExternalIP, which is told by its conditions.
     pub fn announcement(self) -> Option<Announcement> {
         let HolderRef { key, kind, uid } = self.holder;
         let kind = match kind {
@@ -121,7 +122,7 @@ impl Notice {
     }
 }
 
-/// What there is to tell; each is the reason of an Event.
+/// The kinds of notices; each name is the reason of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoticeKind {
     /// It got an address.
@@ -132,7 +133,7 @@ pub enum NoticeKind {
     AddressLost,
     /// It no longer asks for one, and gave up what it had.
     AddressReleased,
-    /// It uses an address that it would not be given: that does not make it taken.
+    /// It uses an address that it would not be granted; the use does not make the address taken.
     AddressIgnored,
 }
 
@@ -151,7 +152,7 @@ pub(super) enum Cause {
     Name(Arc<str>),
     /// It has two, and one is enough.
     Spare,
-    /// Its status showed one that was not recorded for it, and that it may not have.
+    /// Its status showed an address that was not recorded for it, and that it may not have.
     NotGranted(String),
 }
 
@@ -181,7 +182,7 @@ pub(super) enum Refusal {
     Empty,
     NoFamily(Family),
     Exhausted(Family),
-    /// Moves: it would give up one of its own for it.
+    /// `moves`: the requester would give up one of its own addresses for it.
     Quota {
         quota: u32,
         used: u32,
@@ -217,7 +218,8 @@ impl Refusal {
         }
     }
 
-    /// Of several the lowest decides: what the most would be helped by. Pools of others come last.
+    /// Of several refusals the one with the lowest weight decides: its remedy would help best.
+    /// Pools for others come last.
     pub(super) fn weight(&self) -> u8 {
         match self {
             Self::Exhausted(_) => 0,
@@ -269,7 +271,8 @@ impl Refusal {
         }
     }
 
-    /// What would make it worth while to ask again. Changes of pools and namespaces always do.
+    /// What to wait for before asking again. Changes of pools and namespaces always enqueue the
+    /// requester.
     pub(super) fn waits(&self, pool: Option<&Arc<str>>, request: &AddressRequest) -> Option<Wait> {
         match self {
             Self::Exhausted(family) => pool.map(|pool| Wait::Space(pool.clone(), *family)),

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What somebody waits for.
+/// What a requester waits for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Wait {
     /// This address, to have it or to share it.
@@ -20,14 +20,14 @@ pub(super) enum Wait {
     Key(Arc<str>),
     /// That the namespace may have another address of the pool.
     Quota(Arc<str>, Arc<str>),
-    /// That the namespace has no more than it may have of the pool: one of its own is exchanged.
+    /// That the namespace is within its quota of the pool: it exchanges one of its own addresses.
     Move(Arc<str>, Arc<str>),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     waiting: FxHashMap<Wait, BTreeSet<Age>>,
-    /// What became free, and up to whom it has been offered.
+    /// What became free, and the youngest requester to which it has been offered.
     woken: BTreeMap<Wait, Option<Age>>,
 }
 
@@ -45,7 +45,7 @@ impl Waiters {
         }
     }
 
-    /// Something became free: it will be offered, from the oldest on.
+    /// Something became free: it will be offered to its waiters, the oldest first.
     pub(super) fn wake(&mut self, wait: Wait) {
         if self.waiting.contains_key(&wait) {
             self.woken.insert(wait, None);
@@ -57,8 +57,8 @@ impl Waiters {
         self.waiting.is_empty() && self.woken.is_empty()
     }
 
-    /// The oldest to whom something that is free has not been offered. What is free no longer, and
-    /// what everybody has been offered, is forgotten.
+    /// The oldest waiter to which something free has not been offered yet. Forgets what is no longer free, and what
+    /// all its waiters have been offered.
     pub(super) fn oldest(&mut self, is_free: impl Fn(&Wait) -> bool) -> Option<Age> {
         let (waiting, mut oldest) = (&self.waiting, None::<Age>);
         self.woken.retain(|wait, offered| {
@@ -76,7 +76,7 @@ impl Waiters {
         oldest
     }
 
-    /// Everything that somebody waits for has been offered to it.
+    /// Everything that a requester waits for has been offered to it.
     pub(super) fn offered(&mut self, age: &Age) {
         for offered in self.woken.values_mut() {
             if offered.as_ref().is_none_or(|before| before < age) {

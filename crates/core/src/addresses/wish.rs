@@ -1,5 +1,5 @@
-//! What a Service says of addresses, as far as its kind's other values do not say it. `bowline-api`
-//! reads it; whether it counts follows from where the Service is, which [`crate::planner`] knows.
+//! What a Service says about addresses beyond its other values. `bowline-api` parses it. Whether it counts depends on
+//! the Service's load balancer, which [`crate::planner`] decides. Data only.
 
 use super::record::Port;
 use super::request::{Ask, Families, Labels, Sharing};
@@ -8,7 +8,7 @@ use crate::outcome::Problem;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What a Service says of addresses.
+/// What a Service says about addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
     /// Its labels, for `serviceSelectors`.
@@ -19,14 +19,14 @@ pub struct Wish {
     pub pool: Option<Arc<str>>,
     /// The DNS name that it takes its address from.
     pub name: Option<Arc<str>>,
-    /// What cannot be read of all this.
+    /// Why one of these values cannot be read.
     pub problem: Option<Problem>,
     /// The key under which it would share an address.
     pub key: Option<Arc<str>>,
     /// Whether it wants one family, or both.
     pub policy: Policy,
-    /// Whether it asks for its address by `lb.zcloud.cn/vip`, as elb-controller's users do. Then an address of
-    /// the only external load balancer is meant, where it names no load balancer and there is no default.
+    /// Whether it asks for its address by `lb.zcloud.cn/vip`, as elb-controller's users do. If it names no load
+    /// balancer and there is no default, it means an address of the only external load balancer.
     pub of_device: bool,
     /// `externalIPs`.
     pub uses: Vec<IpAddr>,
@@ -45,7 +45,7 @@ pub enum Policy {
 }
 
 impl Wish {
-    /// What a Service asks for where it is to have addresses of its own.
+    /// What a Service asks for if it gets addresses of its own.
     pub(crate) fn ask(&self, service: &Service) -> Result<Ask, Problem> {
         if let Some(problem) = &self.problem {
             return Err(problem.clone());

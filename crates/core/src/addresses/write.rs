@@ -1,5 +1,5 @@
-//! Brings Address objects to what the books say, one write per address at a time, each under the
-//! version that was decided on; and what their answers mean.
+//! Makes the writes that bring Address objects to their wanted content, one per address at a time, each under the
+//! version that was decided on, and handles their answers. It sends nothing: the controller carries the writes out.
 
 use super::entry::Sent;
 use super::machine::{Addresses, Deadline};
@@ -30,7 +30,7 @@ impl Addresses {
                 writes.push(self.send(address, op));
             }
         }
-        // What was completed here has just been compared.
+        // `complete` enqueued addresses that have just been compared.
         self.ledger.to_write.clear();
         writes
     }
@@ -41,7 +41,8 @@ impl Addresses {
         match (&entry.held, &entry.recorded) {
             (None, None) => None,
             (None, Some((_, version))) => Some(Op::Delete { version: version.clone() }),
-            // Somebody else released what everybody is about to give up: it is not made again for that.
+            // Another leader released an address that all its holders are about to give up: it is not created again
+            // for that.
             (Some(held), None) if !held.holders.iter().any(wanted) => None,
             (Some(held), None) => Some(Op::Create(held.clone())),
             (Some(held), Some((recorded, _))) if held == recorded && !entry.doubt => None,
@@ -67,7 +68,7 @@ impl Addresses {
         Write { id, address, op }
     }
 
-    /// Fills in what follows from the rest: pool, state, and that a rest has ended.
+    /// Derives pool and state of the wanted content, and ends a rest that is over.
     fn complete(&mut self, address: IpAddr, now: Timestamp) {
         let Some(held) = self.ledger.held(address) else { return };
         if held.holders.is_empty() {
@@ -77,7 +78,7 @@ impl Addresses {
                     return;
                 }
                 AddressState::Resting { .. } => None,
-                // Its last holder left, and whoever wrote that had no time to say that it rests.
+                // Its last holder left, and the record does not say yet that it rests.
                 _ => self.rest(address, held.clone(), now),
             };
             return self.ledger.set_held(address, left);
@@ -89,15 +90,15 @@ impl Addresses {
         let held_back = leaving.clone().any(|(uid, _)| self.is_served(uid, address));
         let leaves = leaving.map(|(_, leave)| leave);
         let state = match (leaves.max(), held.state) {
-            // The later end counts, so that two who look at once agree; and when it has come, only
-            // the status has to change before it is released.
+            // The later end counts, so that two leaders agree. When it has come, only the status has to change before
+            // the address is released.
             (Some(leave), AddressState::Draining { until }) => {
                 AddressState::Draining { until: until.max(leave) }
             }
-            // Also when it is over and an agent still serves it: that its holder has given it up is to be
-            // seen by the next leader, too.
+            // Also when the grace is over and an agent still serves the address: the next leader, too, must see that
+            // its holder has given it up.
             (Some(until), _) if until > now || held_back => AddressState::Draining { until },
-            // Those of whom nothing has been heard drain as it is recorded.
+            // For a holder that was never observed, draining stays as it is recorded.
             (None, draining @ AddressState::Draining { .. }) if self.has_stranger(address) => {
                 draining
             }
@@ -121,13 +122,13 @@ impl Addresses {
         let Some(entry) = self.ledger.entries.get_mut(&address) else { return };
         let Some(sent) = entry.sent.take_if(|sent| sent.id == id) else { return };
         entry.epoch = self.relists[Kind::Address as usize].epoch();
-        // What failed has told nothing either.
+        // A failed write did not end the doubt.
         entry.doubt |= sent.unseen || sent.unsure && matches!(result, Written::Failed);
         entry.answered_in_list |= self.listing_addresses;
         if matches!(result, Written::Failed) {
             entry.retry_at = now + (1 << entry.failures.min(LONGEST_RETRY));
             entry.failures += 1;
-            // Those who wait for it should be told.
+            // Its holders are told that it fails.
             let holders = entry.held.iter().flat_map(|it| &it.holders);
             self.ledger.touched.extend(holders.map(|it| it.holder.clone()));
             self.ledger.to_write.insert(address);
@@ -137,14 +138,14 @@ impl Addresses {
         (entry.failures, entry.retry_at) = (0, 0);
         let gone = |it: &Version| sent.gone.as_ref().is_some_and(|gone| it.is_older_than(gone));
         match (result, sent.wrote.clone()) {
-            // The watch has told of the end of what the answer speaks of.
+            // The watch has delivered the deletion of the object that the answer names.
             (Written::Ok(version), Some(_)) if gone(&version) => self.conflict(address, None, now),
             (Written::Conflict(Some(newest)), _) if gone(&newest.version) => {
                 self.conflict(address, None, now);
             }
             (Written::Ok(version), Some(content)) => self.wrote(address, content, version),
             (Written::Ok(_), None) => self.deleted(address, &sent),
-            // What the watch has told of since then came later, or its end will be told, too.
+            // What the watch delivered since is newer, or its deletion will be delivered, too.
             (Written::Conflict(None), _) if self.knows_another(address, sent.base.as_ref()) => {
                 self.ledger.believe_record(address);
             }
@@ -156,8 +157,8 @@ impl Addresses {
         }
     }
 
-    /// Nobody knows what became of a write. What the watch told meanwhile was kept for its answer: now
-    /// that is the truth, lest the next try is made over the news.
+    /// The result of a write is unknown. What the watch delivered meanwhile was kept for the answer; now it is the
+    /// truth, so that the next try does not overwrite it.
     fn failed(&mut self, address: IpAddr, sent: &Sent, now: Timestamp) {
         let entry = self.ledger.entry(address);
         let known = entry.and_then(|entry| entry.recorded.as_ref()).map(|(_, version)| version);
@@ -190,7 +191,7 @@ impl Addresses {
         let entry = self.ledger.entry(address);
         let known = entry.and_then(|entry| entry.recorded.as_ref()).map(|(_, known)| known);
         match (known, &sent.base) {
-            // The watch has told of it already, or even of what came after it.
+            // The watch has delivered the deletion already, or even a later object.
             (None, _) => self.ledger.to_write.extend([address]),
             (Some(known), Some(base)) if base.is_older_than(known) => {
                 self.ledger.believe_record(address);
@@ -210,7 +211,7 @@ impl Addresses {
         recorded.is_some_and(|(_, known)| Some(known) != base)
     }
 
-    /// An object is gone, and the watch has yet to tell of it: what it tells until then is old.
+    /// An object is gone, and the watch has yet to deliver that: what it delivers until then is old.
     fn bury_record(&mut self, address: IpAddr, gone: bool) {
         let entry = self.ledger.entry(address).filter(|_| gone);
         if let Some((_, known)) = entry.and_then(|entry| entry.recorded.as_ref()) {
@@ -219,7 +220,7 @@ impl Addresses {
         }
     }
 
-    /// Somebody else was quicker: what the API has is the truth.
+    /// Another writer was quicker: what the API has is the truth.
     fn conflict(&mut self, address: IpAddr, newest: Option<Record>, now: Timestamp) {
         let Some(Record { version, content, .. }) = newest else {
             self.ledger.set_recorded(address, None);

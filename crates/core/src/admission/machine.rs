@@ -1,5 +1,5 @@
-//! The machine itself: takes events into the books and, when asked, decides for each load balancer that
-//! they touch. What it decides is in [`super::plan`].
+//! The machine itself: its state, and the loop that decides for each load balancer that events touched. How it
+//! decides is in [`super::plan`]. It does no I/O; the controller calls it.
 
 use super::plan::{Age, Plan, Wants, plan};
 use super::{Changes, Decision, Kind, LoadBalancer, Seat, Write, WriteId};
@@ -12,17 +12,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::sync::Arc;
 
-/// A load balancer, and what is under way there.
+/// A load balancer, and the write that is in flight for it.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) recorded: Option<LoadBalancer>,
     pub(super) epoch: Epoch,
     pub(super) wants: Wants,
-    /// Uids of those who belong elsewhere and stay here until they have a seat there.
+    /// Uids of consumers that belong elsewhere and stay here until they have arrived there.
     pub(super) kept: FxHashSet<Arc<str>>,
-    /// What was last said of those.
+    /// Their amounts, as last returned in [`Changes::stays`].
     pub(super) stays: BTreeMap<ConsumerRef, Amounts>,
-    /// Uids of those who have surely left.
+    /// Uids of consumers that have left for sure.
     pub(super) left: FxHashSet<Arc<str>>,
     pub(super) sent: Option<Sent>,
     pub(super) failures: u32,
@@ -37,11 +37,11 @@ pub(super) struct Sent {
     /// The version that it was decided on.
     pub(super) base: Version,
     pub(super) seats: Vec<Seat>,
-    /// A load balancer of this name that was told gone meanwhile.
+    /// The uid of a load balancer of this name that the watch delivered as deleted meanwhile.
     pub(super) gone: Option<Arc<str>>,
 }
 
-/// Where a consumer belongs, and the relist that has seen it.
+/// Where a consumer belongs, with the epoch of the last list that delivered it.
 #[derive(Clone, Debug)]
 pub(super) struct Belongs {
     pub(super) load_balancer: Arc<str>,
@@ -52,9 +52,9 @@ pub(super) struct Belongs {
 
 /// Gives seats on load balancers to Services and Ingresses.
 ///
-/// It is told of everything by [`Admission::handle`] and decides in [`Admission::take`]: however many
-/// events came in between and in whatever order, each load balancer that they touch is decided for once.
-/// Before all kinds have been told once it decides nothing.
+/// It observes events in [`Admission::handle`] and decides in [`Admission::take`]: however many events came in
+/// between and in whatever order, it decides once for each load balancer that they touch. It decides nothing before
+/// all kinds have been listed once.
 #[derive(Debug, Default)]
 pub struct Admission {
     pub(super) relists: [Relist; Kind::ALL.len()],
@@ -64,28 +64,28 @@ pub struct Admission {
     pub(super) withdrawn: BTreeSet<ConsumerRef>,
     pub(super) published: FxHashMap<ConsumerRef, Decision>,
     pub(super) in_flight: FxHashMap<WriteId, Arc<str>>,
-    /// Who is being asked for, and when to ask again.
+    /// Reads that were asked for, and when to ask again.
     pub(super) asked: BTreeMap<(Arc<str>, ConsumerRef), Timestamp>,
     pub(super) deadlines: BTreeSet<(Timestamp, Arc<str>)>,
     pub(super) next_id: u64,
     pub(super) visited: u64,
 }
 
-/// An answer that does not come is asked for again after so many seconds.
+/// Seconds after which a read without an answer is asked for again.
 const ASK_AGAIN: Timestamp = 30;
 
 impl Admission {
-    /// A machine that has been told of nothing.
+    /// A machine that has observed nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether every kind has been told once. Before, nothing is decided.
+    /// Whether every kind has been listed once. Before that, nothing is decided.
     pub fn synced(&self) -> bool {
         self.relists.iter().all(Relist::is_listed)
     }
 
-    /// When it should be asked again although nothing happens.
+    /// When to call [`Admission::take`] although no event comes.
     pub fn wake_at(&self) -> Option<Timestamp> {
         self.deadlines.first().map(|(at, _)| *at)
     }
@@ -95,12 +95,12 @@ impl Admission {
         self.visited
     }
 
-    /// What was last said of a consumer.
+    /// The last decision for a consumer.
     pub fn decision(&self, consumer: &ConsumerRef) -> Option<&Decision> {
         self.published.get(consumer)
     }
 
-    /// Decides what has to be decided, and says what is different.
+    /// Decides for everything that events touched, and returns what changed.
     pub fn take(&mut self, now: Timestamp) -> Changes {
         let mut changes = Changes::default();
         if !self.synced() {
@@ -200,8 +200,8 @@ impl Admission {
     }
 }
 
-/// What became of one that wants to be on a load balancer. None: its seat is being recorded, and nothing
-/// is said before it is.
+/// The decision for a consumer that wants a seat. None: its seat is being recorded, and there is no decision before
+/// it is.
 fn decision(lb: &LoadBalancer, plan: &Plan, consumer: &ConsumerRef) -> Option<Decision> {
     let load_balancer = lb.name.clone();
     let problem = plan.problems.get(&consumer.uid).cloned();

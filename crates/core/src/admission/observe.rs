@@ -11,7 +11,7 @@ use std::sync::Arc;
 const LONGEST_RETRY: u32 = 5;
 
 impl Admission {
-    /// Takes in what happened.
+    /// Observes an event.
     pub fn handle(&mut self, event: Event, now: Timestamp) {
         match event {
             Event::Begin(kind) => self.relists[kind as usize].begin(),
@@ -61,7 +61,7 @@ impl Admission {
         if old {
             return;
         }
-        // Who has left and has no seat any more may come back and need not be asked for.
+        // A consumer that has left and has no seat any more may come back, and needs no read.
         slot.left.retain(|uid| lb.seats.iter().any(|seat| seat.consumer.uid == *uid));
         self.dirty.insert(lb.name.clone());
         slot.recorded = Some(lb);
@@ -77,7 +77,7 @@ impl Admission {
         self.dirty.insert(name.clone());
     }
 
-    /// A load balancer counts no seats. An answer may be older than what a watch has told since.
+    /// A load balancer counts no seats. An event that is older than the known version is ignored.
     fn uncount(&mut self, name: &Arc<str>, version: &Version) {
         if self.version_of(name).is_none_or(|known| !version.is_older_than(known)) {
             self.remove(name);
@@ -96,7 +96,7 @@ impl Admission {
         if let Some(old) = self.belongs.insert(want.consumer.clone(), belongs) {
             if (&old.load_balancer, &old.age) != (&want.load_balancer, &age) {
                 self.unwant(&old);
-                // Where it is now nothing may be said of it for a while.
+                // At its new load balancer there may be no decision for a while.
                 self.withdrawn.insert(want.consumer.clone());
             }
             if old.keeps != want.keeps {
@@ -150,7 +150,7 @@ impl Admission {
         let here = self.belongs.get(&key.1).is_some_and(|it| {
             it.load_balancer == load_balancer || it.keeps.contains(&load_balancer)
         });
-        // Where it does, its own watch will tell; until then it is asked for again.
+        // If it still belongs there, its own watch will deliver it; until then it is asked for again.
         if wants || here || !asked {
             return;
         }
@@ -170,7 +170,7 @@ impl Admission {
             return;
         };
         self.dirty.insert(name.clone());
-        // What was carried out and changed nothing did not do what it was for: it waits, too.
+        // A write that succeeded and changed nothing did not record the seats: it is delayed like a failed one.
         if matches!(&result, Written::Failed) || matches!(&result, Written::Ok(it) if *it == base) {
             slot.retry_at = now + (1 << slot.failures.min(LONGEST_RETRY));
             slot.failures += 1;
@@ -188,7 +188,7 @@ impl Admission {
                     slot.left.retain(|uid| lb.seats.iter().any(|it| it.consumer.uid == *uid));
                 }
             }
-            // What was read before its end was told is not there any more.
+            // The watch delivered the deletion of the object that was read.
             Written::Conflict(Some(lb)) if gone.as_ref() == Some(&lb.uid) => {}
             Written::Conflict(Some(lb)) => self.record(*lb),
             Written::Conflict(None) => self.remove(&name),

@@ -1,5 +1,6 @@
-//! Who sits on one load balancer: a function of what is recorded there, of those who want to be there,
-//! and of those who have surely left. It gives out no more than there is and takes no seat away.
+//! Decides the seats of one load balancer: a function of its recorded seats, of the consumers that want one, and of
+//! those that have left for sure. It gives out no more than there is and takes no seat away. [`super::machine`] calls
+//! it.
 
 use super::{LoadBalancer, Seat, Want};
 use crate::key::ConsumerRef;
@@ -13,32 +14,32 @@ use std::sync::Arc;
 /// The most seats that a load balancer records.
 pub const MOST_SEATS: usize = 1_000;
 
-/// What those who want a seat are ordered by: the oldest first, then by name.
+/// The order of consumers that want a seat: the oldest first, then by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Age {
     pub(super) created: Timestamp,
     pub(super) consumer: ConsumerRef,
 }
 
-/// Those who want to be on a load balancer, the oldest first.
+/// The consumers that want a seat on a load balancer, the oldest first.
 pub(super) type Wants = BTreeMap<Age, Want>;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) seats: Vec<Seat>,
     pub(super) allocated: Totals,
-    /// Who has a seat and seems to have left.
+    /// Consumers that have a seat and seem to have left.
     pub(super) strangers: Vec<ConsumerRef>,
-    /// What stands in the way of those who do not have all they want, by uid.
+    /// Why consumers do not have all that they want, by uid.
     pub(super) problems: FxHashMap<Arc<str>, Problem>,
-    /// Those for whom there is a seat although none is recorded.
+    /// Consumers that are admitted although no seat is recorded for them.
     pub(super) unrecorded: FxHashSet<Arc<str>>,
-    /// What the first who wait lack: nobody behind them gets any of it.
+    /// The resources that waiting consumers lack: no consumer behind them gets any.
     kept: [bool; Resource::ALL.len()],
 }
 
-/// Decides for one load balancer. `kept` are the uids of those who stay for now, `left` of those who have
-/// surely left it.
+/// Decides for one load balancer. `kept` are the uids of consumers that stay for now, `left` of those that have left
+/// it for sure.
 pub(super) fn plan(
     lb: &LoadBalancer,
     wants: &Wants,
@@ -60,7 +61,7 @@ pub(super) fn plan(
     }
     let mut sits: FxHashMap<Arc<str>, usize> = FxHashMap::default();
     sits.extend(plan.seats.iter().enumerate().map(|(at, seat)| (seat.consumer.uid.clone(), at)));
-    // What somebody gives back is there for those who want more.
+    // First what consumers give back: it is there for those that want more.
     for want in wants.values() {
         if let Some(at) = sits.get(&want.consumer.uid)
             && let Ok(requests) = &want.requests
@@ -79,12 +80,12 @@ pub(super) fn plan(
     plan
 }
 
-/// Whether amounts are nowhere larger than others.
+/// Whether no amount is larger than before.
 fn no_more(new: &Amounts, old: &Amounts) -> bool {
     Resource::ALL.into_iter().all(|it| new.amount(it) <= old.amount(it))
 }
 
-/// Why nothing is too little to say.
+/// Why a consumer must request something, if the load balancer demands that.
 fn silence(lb: &LoadBalancer, requests: &Amounts) -> Option<Problem> {
     (lb.require_requests && requests.is_empty()).then(|| {
         let message = format!(
@@ -105,13 +106,13 @@ impl Plan {
         seat.requests = requests;
     }
 
-    /// One that has a seat wants another amount: all of it, or things stay as they are.
+    /// A consumer with a seat wants other amounts: it gets all of them, or keeps what it has.
     fn raise(&mut self, lb: &LoadBalancer, want: &Want, at: usize) {
         let old = self.seats[at].requests;
         let problem = match &want.requests {
             Ok(new) if *new == old => return,
             Ok(new) => match (silence(lb, new), self.lacks(lb, new, &old)) {
-                // Who takes back what it must say goes on using what it said.
+                // A consumer that removes a required request keeps the amounts that it had.
                 (Some(problem), _) => problem,
                 (None, None) => return self.resize(at, *new),
                 (None, Some(problem)) => {
@@ -133,7 +134,7 @@ impl Plan {
                 }
                 self.problems.insert(uid, problem);
             }
-            // Only where nothing can be used up is there a seat that nobody records.
+            // Only without a capacity is a consumer admitted without a recorded seat.
             Ok(_) if self.seats.len() >= MOST_SEATS => _ = self.unrecorded.insert(uid),
             Ok(requests) => {
                 self.allocated.add(&requests);
@@ -161,8 +162,8 @@ impl Plan {
         }
     }
 
-    /// What there is too little of for one that has `old` to have `new`. Who wants no more of a resource
-    /// is not in the way of anybody, also where an administrator left less than is given out.
+    /// Why a consumer that has `old` cannot have `new`. A resource of which it wants no more is never the reason,
+    /// even where an administrator left less than is given out.
     fn lacks(&self, lb: &LoadBalancer, new: &Amounts, old: &Amounts) -> Option<Problem> {
         for resource in Resource::ALL {
             let Some(capacity) = lb.capacity.of(resource) else { continue };
@@ -190,7 +191,7 @@ impl Plan {
         None
     }
 
-    /// One that waits keeps what it lacks from those behind it, if it can ever have it.
+    /// Keeps what a waiting consumer lacks from those behind it, if the load balancer could ever give it.
     fn keep(&mut self, lb: &LoadBalancer, new: &Amounts, old: &Amounts) {
         let ever = |it: Resource| lb.capacity.of(it).is_none_or(|most| new.amount(it) <= most);
         if !Resource::ALL.into_iter().all(ever) {

@@ -1,4 +1,5 @@
-//! What may be said, and a memory that forgets the oldest.
+//! Budgets of writes that refill with time, and a map of bounded size that forgets the oldest entry. It decides
+//! nothing; [`super::Announcer`] owns both.
 
 use crate::clock::Uptime;
 use std::collections::{BTreeMap, HashMap};
@@ -13,12 +14,12 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Nothing is used.
+    /// A budget of which nothing is used.
     pub(super) fn new(now: Uptime) -> Self {
         Self { used: 0, since: now }
     }
 
-    /// Gives back what time gives back.
+    /// Gives back one write for each `refill` that has passed.
     pub(super) fn grow(&mut self, refill: Duration, now: Uptime) {
         while self.used > 0 && now.saturating_sub(self.since) >= refill {
             self.used -= 1;
@@ -30,7 +31,7 @@ impl Budget {
     }
 }
 
-/// A map that forgets what was not put for the longest time.
+/// A map that forgets the entries that were put longest ago.
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     pub(super) entries: HashMap<K, (u64, V)>,

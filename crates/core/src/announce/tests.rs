@@ -1,3 +1,5 @@
+//! Tests of the announcer: counts, budgets, and turns of namespaces.
+
 use super::*;
 use crate::key::ConsumerKind;
 use proptest::prelude::*;
@@ -21,13 +23,13 @@ fn told(namespace: &str, object: &str, message: &str) -> Announcement {
     }
 }
 
-/// Says something, and takes what may be written then.
+/// Says a message, and takes what may be written then.
 fn step(announcer: &mut Announcer, announcement: Announcement, now: Duration) -> Option<Write> {
     announcer.say(announcement, now);
     announcer.take(now).map(|(_, write)| write)
 }
 
-/// Of which namespaces something may be written now.
+/// The namespaces of all Events that may be written now.
 fn taken(announcer: &mut Announcer, now: Duration) -> Vec<Arc<str>> {
     let all = std::iter::from_fn(|| announcer.take(now));
     all.map(|(it, _)| Arc::clone(it.object.namespace())).collect()
@@ -177,7 +179,7 @@ fn a_namespace_about_which_much_is_said_silences_no_other() {
     assert_eq!(taken(&mut announcer, at(0)).len(), 100);
     announcer.say(about("web", "m"), at(0));
     assert_eq!(taken(&mut announcer, at(0)), ["shop".into()]);
-    // Two of them use up what all may have together: then it is said with the next write.
+    // Two namespaces use up the budget of all: then a third one is among the next to be written.
     flood(&mut announcer, "more", "m", 0);
     flood(&mut announcer, "evil", "n", 0);
     assert_eq!(taken(&mut announcer, at(0)).len(), 99);
@@ -202,7 +204,7 @@ fn what_waits_is_bounded_for_each_namespace_and_of_one_reason_the_latest_stays()
     assert_eq!(first, told("evil", "0", "92"));
     announcer.hush();
     assert_eq!((announcer.take(at(0)), announcer.again()), (None, None));
-    // Many namespaces have an equal part of what may wait.
+    // Many namespaces share equally what may wait.
     for i in 0..50_000 {
         announcer.say(told(&format!("ns-{}", i % 100), &i.to_string(), "m"), at(0));
     }
@@ -220,7 +222,7 @@ fn warnings_come_before_what_is_said_for_information() {
 }
 
 proptest! {
-    /// Others say what they like between any two writes.
+    /// Other namespaces say messages between any two writes.
     #[test]
     fn what_is_said_once_is_written_after_one_write_of_each_other_namespace(
         crowd in prop::collection::vec(prop::collection::vec((0..5u8, 0..40u8, 0..3u8), 0..60), 1..30),

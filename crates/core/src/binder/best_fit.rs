@@ -1,5 +1,6 @@
-//! The load balancers that nobody has, by what they can carry: finds the one that a request fills most
-//! without looking at all of them. Whether one is free and suits in all else, the caller says.
+//! The load balancers without a claim, by capacity: finds the one that a request fills most without
+//! looking at all of them. It does not know whether one is free and fits otherwise; the caller,
+//! [`super::decide`], does.
 
 use super::object::{Ask, ClassWish, LoadBalancer};
 use crate::addresses::Scope;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 type Name = Arc<str>;
 
-/// What a claim may be particular about beside labels.
+/// What a claim may demand besides labels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Group {
     scope: Scope,
@@ -43,11 +44,11 @@ struct Shelf {
     by_both: BTreeMap<u64, BTreeMap<u64, BTreeSet<Name>>>,
 }
 
-/// One that was found, and how full it would be.
+/// A load balancer that was found, and how full it would be.
 type Found = (Fill, Name);
 
 impl BestFit {
-    /// Their names.
+    /// The names of all of them.
     pub(super) fn names(&self) -> &BTreeSet<Name> {
         &self.names
     }
@@ -72,7 +73,7 @@ impl BestFit {
         }
     }
 
-    /// The one with the least to spare of those that `fits`; of equals the first by name.
+    /// Of those that `fits` accepts, the one with the least to spare; of equals the first by name.
     pub(super) fn best(&self, ask: &Ask, fits: impl Fn(&Name) -> bool) -> Option<Name> {
         let mut best: Option<Found> = None;
         for shelves in self.narrowest(ask) {
@@ -109,7 +110,7 @@ impl BestFit {
     }
 }
 
-/// Takes one from under a label.
+/// Removes a load balancer from under a label.
 fn take<K: Hash + Eq>(shelves: &mut FxHashMap<K, Shelves>, label: &K, lb: &LoadBalancer) {
     if let Some(under) = shelves.get_mut(label) {
         under.remove(lb);
@@ -197,7 +198,7 @@ impl Shelf {
             [0, request] => least(&self.by_iops, request, fits),
             [bandwidth, iops] => self.both(bandwidth, iops, fits),
         };
-        // Where there is no limit nothing is filled: the last choice.
+        // A load balancer without a limit is never filled: it is the last choice.
         limited.or_else(|| first(&self.unlimited, fits))
     }
 

@@ -1,5 +1,5 @@
-//! What becomes of a claim: it keeps what it has, gets the load balancer that it names, that is reserved
-//! for it or that fits best, has one made, or waits and is told why.
+//! Decides for a claim: it keeps its load balancer, gets the one that it names, one reserved for it or the best
+//! match, has one created, or waits and is told why. It sends nothing itself; [`super::machine`] calls it.
 
 use super::Subject;
 use super::fit::{PassedOver, Unfit, fill, free, suits};
@@ -15,13 +15,13 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 enum Judgement {
-    /// What is under way decides.
+    /// Something in flight decides first.
     Wait,
-    /// This is to be said of it.
+    /// This goes into its status.
     Say(ClaimReport),
     /// It gets this load balancer.
     Bind(Arc<str>),
-    /// A load balancer is made for it.
+    /// A load balancer is created for it.
     Make(NewLoadBalancer),
     /// The load balancer that it has seems to be lost.
     Check(Arc<str>),
@@ -66,7 +66,8 @@ impl Binder {
         self.write_claim(&age.key, now);
     }
 
-    /// Tells one who waits anew why, without looking for what it waits for: that would have woken it.
+    /// Updates why a claim waits, without a search of the index: a load balancer that fits would have woken the
+    /// claim.
     pub(super) fn restate(&mut self, age: &Age, now: Timestamp) {
         let Some(slot) = self.claims.get(&age.key).filter(|slot| slot.sent.is_none()) else {
             return;
@@ -95,7 +96,7 @@ impl Binder {
         });
     }
 
-    /// `looks`: whether to look for a load balancer for it.
+    /// `looks`: whether to search the index for a load balancer.
     fn judge(&self, claim: &Claim, now: Timestamp, looks: bool) -> Judgement {
         if let Some(home) = claim.report.as_ref().and_then(ClaimReport::home) {
             return self.judge_home(claim, home, now);
@@ -115,14 +116,14 @@ impl Binder {
         self.select(claim, looks)
     }
 
-    /// Whether its load balancer was given up because nobody uses it, and still nobody does.
+    /// Whether its load balancer was given up because no consumer used it, and none does now.
     pub(super) fn is_idle(&self, claim: &Claim) -> bool {
         let idle = |report: &ClaimReport| report.reason == ClaimReason::Idle;
         claim.report.as_ref().is_some_and(idle) && !self.is_wanted(&claim.key)
     }
 
-    /// Of the load balancers that name it the one that it is to say it has: one that stays, the one it
-    /// asks for, else the first by name.
+    /// Of the load balancers that name a claim, the one for its status: one that is not being deleted, the one that
+    /// it asks for, else the first by name.
     fn held_by(&self, claim: &Claim) -> Option<Arc<str>> {
         let slot = |name: &Arc<str>| self.lbs.get(name);
         let deleting = |name: &Arc<str>| {
@@ -136,7 +137,7 @@ impl Binder {
         held.min_by_key(|name| (deleting(name), asked != Some(name), *name)).cloned()
     }
 
-    /// It has a load balancer. That is told once it is recorded there.
+    /// The claim has a load balancer. It is told so once that is recorded there.
     fn say_bound(&self, claim: &Claim, name: &Arc<str>) -> Judgement {
         let Some(slot) = self.lbs.get(name) else { return Judgement::Wait };
         let Some(lb) = slot.seen.as_ref() else {
@@ -149,7 +150,7 @@ impl Binder {
             return Judgement::Say(ClaimReport::pending(ClaimReason::Provisioning, message));
         };
         if !lb.tie.is_of(claim) {
-            // Who has been told where it is stays there.
+            // A claim that was told its load balancer keeps its status.
             let told = claim.report.as_ref().and_then(ClaimReport::home).is_some();
             return match slot.refused.as_ref().filter(|_| !told) {
                 Some(why) => {
@@ -178,7 +179,7 @@ impl Binder {
         })
     }
 
-    /// Its status says where it is: there it stays, or nowhere.
+    /// The claim's status names a load balancer: it keeps that one, or is Lost.
     fn judge_home(&self, claim: &Claim, home: &Arc<str>, now: Timestamp) -> Judgement {
         let slot = self.lbs.get(home);
         let Some((slot, lb)) = slot.and_then(|slot| Some((slot, slot.seen.as_ref()?))) else {
@@ -199,7 +200,7 @@ impl Binder {
         if let Err(unfit) = self.free(claim, lb, tie) {
             return taken(&unfit);
         }
-        // It was released because nobody uses it, and not by a person.
+        // The idle timeout released it, and not a person.
         let bound = claim.report.as_ref().is_some_and(|it| it.phase == Phase::Bound);
         let released = bound && tie.claim.is_some() && made_for(lb, claim);
         if released && self.idles(lb, now) && !self.is_wanted(&claim.key) {
@@ -214,7 +215,7 @@ impl Binder {
         }
     }
 
-    /// What it had is lost, once a read has confirmed what the watch says.
+    /// The claim is Lost, once a read has confirmed what the watch says.
     fn lose(
         &self,
         claim: &Claim,
@@ -223,14 +224,14 @@ impl Binder {
         message: String,
     ) -> Judgement {
         let slot = self.lbs.get(home);
-        // What is under way there decides first.
+        // A change of its tie that is in flight decides first.
         if slot.is_some_and(|slot| slot.want.is_some()) {
             return Judgement::Wait;
         }
         let version = slot.and_then(|slot| slot.seen.as_ref()).map(|lb| lb.version.clone());
         let lost = self.claims.get(&claim.key).and_then(|slot| slot.lost.as_ref());
         let known = claim.report.as_ref().is_some_and(|it| it.phase == Phase::Lost);
-        // The watch has told all that the read has seen, or more.
+        // The watch has delivered what the read has seen, or more.
         let confirmed = lost.is_some_and(|(name, read)| {
             name == home
                 && match (read, &version) {
@@ -252,7 +253,7 @@ impl Binder {
     }
 
     pub(super) fn free(&self, claim: &Claim, lb: &LoadBalancer, tie: &Tie) -> Result<(), Unfit> {
-        // One that is being released is somebody's until that is recorded.
+        // A load balancer that is being released has its claim until the release is recorded.
         for tie in [tie, &lb.tie] {
             let owner = tie.claim.as_ref().map(|claim| &claim.key);
             let lives = |uid: &str| owner.is_some_and(|key| self.claim(key, uid).is_some());
@@ -329,7 +330,7 @@ impl Binder {
         PassedOver { first: names.into_iter().filter_map(why).collect(), more }
     }
 
-    /// Why a claim that waits does not get any of the load balancers that there are.
+    /// Why a claim that waits does not get any of the existing load balancers.
     pub fn explain(&self, claim: &ObjectKey) -> PassedOver {
         let claim = self.claims.get(claim).map(|slot| &slot.seen);
         let asked = claim.and_then(|claim| Some((claim, claim.ask.as_ref().ok()?)));
@@ -338,14 +339,14 @@ impl Binder {
         })
     }
 
-    /// Why no load balancer is made for a claim. None: it is not known, or one would be.
+    /// Why no load balancer is created for a claim. None: it is unknown or unreadable, or one would be.
     pub fn unmade(&self, claim: &ObjectKey) -> Option<Unmade> {
         let claim = &self.claims.get(claim)?.seen;
         self.made(claim, claim.ask.as_ref().ok()?).err()
     }
 }
 
-/// What a claim asks for, if it makes sense.
+/// What a claim asks for, if it can be read and its limits cover its requests.
 fn checked(claim: &Claim) -> Result<&Ask, Arc<str>> {
     let ask = claim.ask.as_ref().map_err(|Problem { message, .. }| message.clone())?;
     let over =

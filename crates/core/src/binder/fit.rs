@@ -1,5 +1,5 @@
-//! Whether a load balancer is for a claim, and if not the one reason why. Pure functions of the two; the
-//! reasons name nobody else's claims, because any user may read them.
+//! Whether a claim may have a load balancer, and if not, the first reason why. Pure functions, which
+//! [`super::decide`] calls. The reasons name no other claim, because any user may read them.
 
 use super::object::{Ask, Claim, ClassWish, LoadBalancer, Tie};
 use crate::addresses::Scope;
@@ -28,7 +28,7 @@ pub enum Unfit {
     Scope(Scope),
     /// It has another class, or none.
     Class(Option<Arc<str>>),
-    /// Its class made it, and is not for the claim's namespace or is gone.
+    /// Its class created it, and does not allow the claim's namespace or is gone.
     NotAllowed(Arc<str>),
     /// Its labels do not match.
     Labels,
@@ -36,7 +36,7 @@ pub enum Unfit {
     NotOffered(Resource),
     /// It has too little of a resource.
     TooSmall {
-        /// Of which.
+        /// The resource.
         resource: Resource,
         /// How much it has.
         capacity: u64,
@@ -73,14 +73,14 @@ impl fmt::Display for Unfit {
 /// The load balancers that a claim does not get, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassedOver {
-    /// The first ones: those that nobody has, then the others, by name.
+    /// The first ones: those without a claim, then the others, by name.
     pub first: Vec<(Arc<str>, Unfit)>,
     /// How many more there are.
     pub more: usize,
 }
 
 impl PassedOver {
-    /// So many are told one by one in the status of a claim.
+    /// At most this many are listed in the status of a claim.
     pub const TOLD: usize = 10;
 }
 
@@ -100,8 +100,8 @@ impl fmt::Display for PassedOver {
     }
 }
 
-/// What stands between a claim and a load balancer that others have, use or may not have. `users` are the
-/// namespaces that use it.
+/// Whether a claim may have a load balancer, as far as other claims and users of it allow. `users` are the namespaces
+/// that use it; `lives` says whether the claim of a uid exists.
 pub(super) fn free<'a>(
     claim: &Claim,
     lb: &LoadBalancer,
@@ -164,7 +164,7 @@ fn covers(capacity: &Amounts, requests: &Amounts) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// How full requests would make a load balancer that covers them. Of nothing requested nothing is filled.
+/// How full requests would make a load balancer that covers them. Without requests nothing is filled.
 pub(super) fn fill(capacity: &Amounts, requests: &Amounts) -> Fill {
     let pair = |it| (requests.amount(it), capacity.of(it));
     match (pair(Resource::Bandwidth), pair(Resource::Iops)) {

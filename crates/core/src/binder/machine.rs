@@ -1,5 +1,5 @@
-//! The machine itself: the books, and the loop that decides for all whom events touch, claims first and
-//! the oldest of them first. What it decides is in the modules beside it.
+//! The machine itself: the books, and the loop that decides for everything that events touched, claims first and the
+//! oldest of them first. How it decides is in the modules beside it. It does no I/O; the controller calls it.
 
 use super::best_fit::BestFit;
 use super::object::{Claim, Class, LoadBalancer, NewLoadBalancer, Tie};
@@ -15,12 +15,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::sync::Arc;
 
-/// What is not answered is asked again after so many seconds.
+/// Seconds after which a read without an answer is asked for again.
 const ASK_AGAIN: Timestamp = 30;
-/// Why a claim waits is told in other words at most so often.
+/// Seconds after which a claim may be told in other words why it waits.
 pub(super) const RESTATE: Timestamp = 30;
 
-/// What claims are ordered by: the oldest first, then by name.
+/// The order of claims: the oldest first, then by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Age {
     pub(super) created: Timestamp,
@@ -31,21 +31,21 @@ pub(super) struct Age {
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) id: Id,
-    /// Whether it is about the tie of a load balancer.
+    /// Whether it writes the tie of a load balancer.
     pub(super) tie: bool,
     /// The version that it was decided on.
     pub(super) base: Option<Version>,
-    /// Objects of this name that were told gone meanwhile.
+    /// Uids of objects of this name that the watch delivered as deleted meanwhile.
     pub(super) gone: Vec<Arc<str>>,
 }
 
-/// A load balancer, and what is under way there.
+/// A load balancer, with the write and the job that are in flight for it.
 #[derive(Debug, Default)]
 pub(super) struct LbSlot {
     pub(super) seen: Option<Arc<LoadBalancer>>,
-    /// Whom it is meant to belong to, where that is not recorded yet.
+    /// The tie that it should have, where that is not recorded yet.
     pub(super) want: Option<Tie>,
-    /// It is to be made.
+    /// The load balancer to create.
     pub(super) making: Option<NewLoadBalancer>,
     pub(super) epoch: Epoch,
     pub(super) sent: Option<Sent>,
@@ -53,10 +53,10 @@ pub(super) struct LbSlot {
     pub(super) retry_at: Timestamp,
     /// What the API said when it refused the last write.
     pub(super) refused: Option<Arc<str>>,
-    /// The uid of a claim that is surely gone.
+    /// The uid of a claim that is gone for sure.
     pub(super) dead: Option<Arc<str>>,
     pub(super) job: Option<(Id, JobKind)>,
-    /// A job that was done, and for whose sake.
+    /// A job that was done, and the uid of the claim that the load balancer had then.
     pub(super) done: Option<(JobKind, Option<Arc<str>>)>,
     pub(super) job_failed: Option<Arc<str>>,
     pub(super) job_failures: u32,
@@ -64,7 +64,7 @@ pub(super) struct LbSlot {
 }
 
 impl LbSlot {
-    /// Whom it belongs to; what is under way counts.
+    /// The tie that it should have, else the recorded one.
     pub(super) fn tie(&self) -> Option<&Tie> {
         self.want.as_ref().or(self.seen.as_deref().map(|lb| &lb.tie))
     }
@@ -74,32 +74,32 @@ impl LbSlot {
     }
 }
 
-/// A claim, and what is under way there.
+/// A claim, with the write that is in flight for it.
 #[derive(Debug)]
 pub(super) struct ClaimSlot {
     pub(super) seen: Arc<Claim>,
     pub(super) epoch: Epoch,
-    /// What its status is to say. None: nothing else than it does.
+    /// What its status should say. None: it stays as it is.
     pub(super) report: Option<ClaimReport>,
     pub(super) told_at: Option<Timestamp>,
     pub(super) sent: Option<Sent>,
     pub(super) failures: u32,
     pub(super) retry_at: Timestamp,
-    /// What a read said of the load balancer that it had.
+    /// The load balancer that it had, with the version that a read found. None: it is gone.
     pub(super) lost: Option<(Arc<str>, Option<Version>)>,
 }
 
-/// Something to look at when its time comes.
+/// What to look at again when its time comes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Deadline {
     Lb(Arc<str>),
     Claim(ObjectKey),
     Ask(Subject),
-    /// Those who wait are told why, as things are now.
+    /// Waiting claims are told why they wait now.
     Restate,
 }
 
-/// What a write is about.
+/// The object of a write.
 #[derive(Clone, Debug)]
 pub(super) enum Flight {
     Lb(Arc<str>),
@@ -108,9 +108,8 @@ pub(super) enum Flight {
 
 /// Binds claims to load balancers.
 ///
-/// It is told of everything by [`Binder::handle`] and decides in [`Binder::take`]: however many events came
-/// in between and in whatever order, claims choose by their age. Before all kinds have been told once it
-/// decides nothing.
+/// It observes events in [`Binder::handle`] and decides in [`Binder::take`]: however many events came in between and
+/// in whatever order, claims choose by their age. It decides nothing before all kinds have been listed once.
 #[derive(Debug, Default)]
 pub struct Binder {
     pub(super) relists: [Relist; Kind::ALL.len()],
@@ -121,26 +120,26 @@ pub struct Binder {
     pub(super) wanted: FxHashMap<ObjectKey, (u32, Epoch)>,
     /// The namespaces that use load balancers, whether that is recorded or not.
     pub(super) users: FxHashMap<Arc<str>, Vec<Arc<str>>>,
-    /// Load balancers that nobody has.
+    /// Load balancers without a claim.
     pub(super) index: BestFit,
-    /// Those that a claim has, by its uid.
+    /// Load balancers that a claim has, by its uid.
     pub(super) held: FxHashMap<Arc<str>, BTreeSet<Arc<str>>>,
-    /// Those that are reserved for a claim.
+    /// Load balancers that are reserved for a claim.
     pub(super) reserved: FxHashMap<ObjectKey, BTreeSet<Arc<str>>>,
-    /// Those that were made for a claim, by its uid.
+    /// Load balancers that were provisioned for a claim, by its uid.
     pub(super) made_for: FxHashMap<Arc<str>, BTreeSet<Arc<str>>>,
-    /// The claims whose status names a load balancer.
+    /// The claims with a status that names a load balancer.
     pub(super) homes: FxHashMap<Arc<str>, BTreeSet<ObjectKey>>,
     /// Claims without a load balancer.
     pub(super) pending: BTreeSet<Age>,
     pub(super) dirty_claims: BTreeSet<Age>,
     pub(super) dirty_lbs: BTreeSet<Arc<str>>,
-    /// Whether something changed that may concern all who wait: they look again.
+    /// Whether something changed that may concern all waiting claims: all are decided for again.
     pub(super) woken: bool,
     pub(super) opened: Opened,
-    /// Whether those who wait are to be told anew why.
+    /// Whether to tell waiting claims again why they wait.
     pub(super) restates: bool,
-    /// Whether what those who wait were told may not be true any more.
+    /// Whether what waiting claims were told may no longer be true.
     pub(super) outdated: bool,
     pub(super) in_flight: FxHashMap<Id, Flight>,
     pub(super) jobs: FxHashMap<Id, Arc<str>>,
@@ -152,17 +151,17 @@ pub struct Binder {
 }
 
 impl Binder {
-    /// A machine that has been told of nothing.
+    /// A machine that has observed nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether every kind has been told once. Before, nothing is decided.
+    /// Whether every kind has been listed once. Before that, nothing is decided.
     pub fn synced(&self) -> bool {
         self.relists.iter().all(Relist::is_listed)
     }
 
-    /// When it should be asked again although nothing happens.
+    /// When to call [`Binder::take`] although no event comes.
     pub fn wake_at(&self) -> Option<Timestamp> {
         self.deadlines.first().map(|(at, _)| *at)
     }
@@ -172,12 +171,12 @@ impl Binder {
         self.visited
     }
 
-    /// Whom a load balancer belongs to; what is under way counts.
+    /// The tie that a load balancer should have, else the recorded one.
     pub fn tie(&self, load_balancer: &str) -> Option<&Tie> {
         self.lbs.get(load_balancer)?.tie()
     }
 
-    /// Decides what has to be decided, and says what is to be done.
+    /// Decides for everything that events touched, and returns what to do.
     pub fn take(&mut self, now: Timestamp) -> Changes {
         if !self.synced() {
             return Changes::default();
@@ -229,7 +228,7 @@ impl Binder {
         }
     }
 
-    /// Has something read, unless it is being read.
+    /// Asks for a read, unless it is in flight.
     pub(super) fn ask(&mut self, subject: Subject, now: Timestamp) {
         if !self.asked.contains_key(&subject) {
             self.asked.insert(subject.clone(), now + ASK_AGAIN);
@@ -253,7 +252,7 @@ impl Binder {
         self.wanted.get(claim).is_some_and(|(consumers, _)| *consumers > 0)
     }
 
-    /// The namespaces that use a load balancer: those that have a seat, and those who are planned there.
+    /// The namespaces that use a load balancer: those with a seat, and those planned there.
     pub(super) fn users(&self, lb: &LoadBalancer) -> BTreeSet<Arc<str>> {
         let planned = self.users.get(&lb.name).into_iter().flatten();
         lb.users.iter().chain(planned).cloned().collect()
@@ -263,14 +262,14 @@ impl Binder {
         !lb.users.is_empty() || self.users.get(&lb.name).is_some_and(|users| !users.is_empty())
     }
 
-    /// Changes what is known of a load balancer, and marks all whom that touches.
+    /// Changes what is known of a load balancer, and enqueues everything that this touches.
     pub(super) fn amend(&mut self, name: &Arc<str>, edit: impl FnOnce(&mut LbSlot)) {
         let mut slot = self.lbs.remove(name).unwrap_or_default();
         let before = (slot.seen.clone(), slot.tie().and_then(|tie| tie.claim.clone()));
         self.touch_claims_of(name, &slot);
         self.take_out(name, &slot);
         edit(&mut slot);
-        // Nobody is meant to have what is neither there nor to be made.
+        // No claim can have a load balancer that neither exists nor is to be created.
         if slot.is_empty() {
             slot.want = None;
         }
@@ -330,7 +329,7 @@ impl Binder {
             self.made_for.entry(uid.clone()).or_default().insert(name.clone());
         }
         match (&slot.seen, slot.tie().and_then(|tie| tie.claim.as_ref())) {
-            // Before its release is recorded it is nobody else's.
+            // Before its release is recorded no other claim can have it.
             (Some(lb), None) if !lb.deleting && lb.tie.uid().is_none() => self.index.insert(lb),
             (_, Some(claim)) => match &claim.uid {
                 Some(uid) => _ = self.held.entry(uid.clone()).or_default().insert(name.clone()),
@@ -349,7 +348,7 @@ impl Claim {
     }
 }
 
-/// Whether two versions of a load balancer are the same to those who look for one.
+/// Whether two versions of a load balancer are the same to waiting claims.
 fn stands_as(old: &LoadBalancer, new: &LoadBalancer) -> bool {
     let of = |lb: &LoadBalancer| {
         (lb.uid.clone(), lb.tie.uid().cloned(), lb.deleting, lb.scope, lb.capacity)

@@ -1,4 +1,5 @@
-//! What the binder knows of objects: small values, already read into types. `bowline-api` makes them.
+//! What the binder knows of objects: small values, already parsed. Data only; `bowline-api` makes
+//! them.
 
 use super::report::{ClaimReport, Report};
 use crate::addresses::{Labels, Scope};
@@ -8,7 +9,7 @@ use crate::outcome::Problem;
 use crate::resources::Amounts;
 use std::sync::Arc;
 
-/// An object that the machine is told of.
+/// An object that the machine observes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
     /// A LoadBalancer.
@@ -22,7 +23,7 @@ pub enum Object {
 }
 
 impl Object {
-    /// Its resourceVersion; none for what is never written.
+    /// Its resourceVersion. None for kinds that are never written.
     pub(super) fn version(&self) -> Option<&Version> {
         match self {
             Self::LoadBalancer(lb) => Some(&lb.version),
@@ -89,7 +90,7 @@ pub struct LoadBalancer {
     pub deleting: bool,
     /// Its labels.
     pub labels: Labels,
-    /// Who can reach it.
+    /// Which clients can reach it.
     pub scope: Scope,
     /// Its class.
     pub class: Option<Arc<str>>,
@@ -97,37 +98,37 @@ pub struct LoadBalancer {
     pub capacity: Amounts,
     /// What happens when its claim goes.
     pub reclaim: Reclaim,
-    /// Whether it is for use by name: then a claim gets it only where it is reserved for it.
+    /// Whether it is for use by name: then a claim gets it only if it is reserved for that claim.
     pub shared: bool,
-    /// The claim it was made for, with its uid. None: somebody else made it.
+    /// The claim that it was provisioned for, with its uid. None: it was not provisioned.
     pub provisioned_for: Option<(ObjectKey, Arc<str>)>,
-    /// The namespaces of those who have a seat on it; sorted.
+    /// The namespaces of consumers that have a seat on it; sorted.
     pub users: Vec<Arc<str>>,
-    /// Whom it belongs to.
+    /// Its `claimRef` and finalizers.
     pub tie: Tie,
-    /// What its status says of that.
+    /// What its status says of its binding.
     pub report: Option<Report>,
 }
 
-/// A load balancer that is to be made.
+/// A load balancer to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewLoadBalancer {
     /// Its name.
     pub name: Arc<str>,
-    /// The class that says what it is.
+    /// The class that it is created from.
     pub class: Arc<str>,
-    /// Who can reach it.
+    /// Which clients can reach it.
     pub scope: Scope,
     /// What it can carry. Empty: no limit.
     pub capacity: Amounts,
     /// What happens when its claim goes.
     pub reclaim: Reclaim,
-    /// The claim it is made for: this is its `claimRef`, and is marked on it for good.
+    /// The claim that it is created for: its `claimRef`, and marked on it for good.
     pub claim: (ObjectKey, Arc<str>),
 }
 
 impl NewLoadBalancer {
-    /// Whom it belongs to from the beginning.
+    /// Its tie from the moment of its creation.
     pub fn tie(&self) -> Tie {
         let (key, uid) = self.claim.clone();
         let claim = Some(ClaimRef { key, uid: Some(uid) });
@@ -148,7 +149,7 @@ pub struct Claim {
     pub created: Timestamp,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// What it asks for, or what of it cannot be read.
+    /// What it asks for, or why that cannot be read.
     pub ask: Result<Ask, Problem>,
     /// Whether it has the finalizer `bowline.dev/in-use`.
     pub in_use: bool,
@@ -167,7 +168,7 @@ pub struct Ask {
     pub limits: Amounts,
     /// This load balancer and no other.
     pub load_balancer: Option<Arc<str>>,
-    /// Who must be able to reach it. None: does not matter.
+    /// Which clients must be able to reach it. None: does not matter.
     pub scope: Option<Scope>,
     /// Its class.
     pub class: ClassWish,
@@ -181,7 +182,7 @@ pub enum ClassWish {
     Default,
     /// `className: ""`: any load balancer will do, and none is made.
     Never,
-    /// This class: of it, and made by it.
+    /// This class: a load balancer of it, or one that it creates.
     Named(Arc<str>),
 }
 
@@ -202,10 +203,10 @@ pub struct Class {
     pub reclaim: Reclaim,
     /// Seconds without consumers after which a load balancer is deprovisioned.
     pub idle_timeout: Option<Timestamp>,
-    /// Who can reach those that it makes. None: whom a claim asks for.
+    /// Which clients can reach its load balancers. None: as the claim asks.
     pub scope: Option<Scope>,
-    /// Whose claims it makes load balancers for.
+    /// The namespaces with claims for which it creates load balancers.
     pub allowed: AllowedNamespaces,
-    /// Why this build makes nothing of its source. None: it does.
+    /// Why this build cannot provision from its source. None: it can.
     pub unmakable: Option<Arc<str>>,
 }

@@ -10,7 +10,7 @@ use crate::objects::{Timestamp, Version};
 use std::sync::Arc;
 
 impl Binder {
-    /// Takes in what happened.
+    /// Observes an event.
     pub fn handle(&mut self, event: Event, now: Timestamp) {
         match event {
             Event::Begin(kind) => self.relists[kind as usize].begin(),
@@ -34,7 +34,7 @@ impl Binder {
                     let name = namespace.name;
                     let old = self.namespaces.insert(name.clone(), (labels.clone(), epoch));
                     if old.is_none_or(|(old, _)| old != labels) {
-                        // Classes may be for it now.
+                        // Classes may allow the namespace now.
                         let its = self.pending.iter().filter(|age| age.key.namespace == name);
                         self.dirty_claims.extend(its.cloned());
                     }
@@ -68,7 +68,7 @@ impl Binder {
         if old.as_ref() == self.users.get(&lb) {
             return;
         }
-        // Who waits for it may have it now.
+        // Waiting claims may have it now.
         if self.index.names().contains(&lb) {
             self.opened.add(&lb);
         }
@@ -165,7 +165,7 @@ impl Binder {
             return;
         }
         let renewed = old.as_ref().is_none_or(|old| old.uid != lb.uid);
-        // What was meant for it is thought over where it is not what it was, unless an answer is due.
+        // If it changed, what was wanted for it is decided again, unless the answer of a write is due.
         let keeps = writes || old.is_some_and(|old| same_but_report(&old, &lb));
         self.amend(&name, |slot| {
             slot.epoch = epoch;

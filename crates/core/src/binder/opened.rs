@@ -1,20 +1,20 @@
-//! Who of those who wait looks again when a load balancer becomes available: whom it suits, the oldest first, and
-//! for as long as nobody has taken it. All who wait would otherwise look through all that there is, whatever
-//! changes.
+//! Which waiting claims are decided for again when a load balancer becomes available: those that it fits, the oldest
+//! first, until one takes it. Otherwise every change would make all waiting claims search all load balancers. It
+//! binds nothing; [`super::machine`] calls it.
 
 use super::machine::{Age, Binder};
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// With more than so many at once it is cheaper to look than to ask of each whether it suits.
+/// With more load balancers at once it is cheaper to decide for a claim than to check which of them fit it.
 const FEW: usize = 16;
 
-/// What became available and is still free.
+/// Load balancers that became available and are still free.
 #[derive(Debug, Default)]
 pub(super) struct Opened {
     names: BTreeSet<Arc<str>>,
-    /// Who waits has been asked up to this one.
+    /// The youngest waiting claim to which they have been offered.
     asked: Option<Age>,
 }
 
@@ -30,7 +30,7 @@ impl Opened {
 }
 
 impl Binder {
-    /// The oldest claim that has to look again: one that is touched, or one that waits for what is there now.
+    /// The oldest claim to decide for: a touched one, or a waiting one that an available load balancer fits.
     pub(super) fn next_claim(&mut self) -> Option<Age> {
         loop {
             let touched = self.dirty_claims.first();
@@ -54,7 +54,7 @@ impl Binder {
             if is_touched {
                 self.dirty_claims.remove(&age);
             }
-            // Whoever looks sees all that is there.
+            // A claim that is decided for sees everything that is available.
             if self.opened.asked.as_ref() < Some(&age) {
                 self.opened.asked = Some(age.clone());
             }

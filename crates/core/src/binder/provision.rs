@@ -1,5 +1,5 @@
-//! What is made for a claim that no load balancer fits, or why nothing is. The name is made of the claim's
-//! uid, so that however often it is tried there is one.
+//! Which load balancer to create for a claim that none fits, or why none is created. Its name is made of the claim's
+//! uid, so that however often its creation is tried there is one. It sends nothing; [`super::decide`] calls it.
 
 use super::fit::Unfit;
 use super::machine::Binder;
@@ -9,19 +9,19 @@ use crate::objects::AllowedNamespaces;
 use std::fmt;
 use std::sync::Arc;
 
-/// The name of the load balancer that is made for a claim of this uid.
+/// The name of the load balancer that is created for the claim of this uid.
 pub fn provisioned_name(uid: &str) -> Arc<str> {
     format!("lbc-{uid}").into()
 }
 
-/// Why no load balancer is made for a claim.
+/// Why no load balancer is created for a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unmade {
     /// It names a load balancer.
     Named,
     /// `className: ""`.
     Never,
-    /// It has a selector, and nobody knows which labels would please it.
+    /// It has a selector, and which labels would match it is unknown.
     Selector,
     /// It names no class, and none is the default.
     NoDefault,
@@ -31,13 +31,13 @@ pub enum Unmade {
     Deleting(Arc<str>),
     /// Its namespace may not use the class.
     NotAllowed(Arc<str>),
-    /// Its class makes those that others can reach: these.
+    /// Its class creates load balancers of this other scope.
     Scope(Arc<str>, Scope),
-    /// This build makes nothing of the class's source, for this reason.
+    /// This build cannot provision from the class's source, for this reason.
     NoDriver(Arc<str>, Arc<str>),
-    /// Something else has the name.
+    /// Another load balancer has the name.
     NameTaken(Arc<str>),
-    /// The one that was made before is being removed.
+    /// The one that was created before is being removed.
     Removing(Arc<str>),
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Unmade {
 }
 
 impl Binder {
-    /// What to make for a claim that nothing fits.
+    /// The load balancer to create for a claim that none fits.
     pub(super) fn made(&self, claim: &Claim, ask: &Ask) -> Result<NewLoadBalancer, Unmade> {
         let class = self.class_for(claim, ask)?;
         let name = provisioned_name(&claim.uid);
@@ -118,7 +118,7 @@ impl Binder {
         match &class.allowed {
             AllowedNamespaces::All => true,
             AllowedNamespaces::None => false,
-            // A namespace whose labels are not known is in no selector.
+            // A namespace with unknown labels matches no selector.
             AllowedNamespaces::Selector(selector) => {
                 let labels = self.namespaces.get(&claim.key.namespace);
                 labels.is_some_and(|(labels, _)| selector.matches(labels))
@@ -126,8 +126,8 @@ impl Binder {
         }
     }
 
-    /// Whether a claim may have what a class made for another one. Of a class that is gone nobody knows whom it
-    /// was for; who is named by an administrator may have it in any case.
+    /// Whether a claim may have a load balancer that a class created for another claim. A class that is gone allows
+    /// no namespace. A claim that `claimRef` names may have it in any case: an administrator put it there.
     pub(super) fn inherits(
         &self,
         claim: &Claim,

@@ -1,6 +1,6 @@
-//! What becomes of a load balancer: whom it belongs to, which finalizers hold it, and when its claim is gone
-//! whether it waits for a person, is wiped for the next or goes. Nothing that a claim may still need is
-//! touched: a read confirms that the claim is gone, and every write is under the version decided on.
+//! Decides for a load balancer: its claim, its finalizers, and when its claim is gone whether it waits for a person,
+//! is wiped for the next claim or is deleted. It touches nothing that a claim may still need: a read confirms that
+//! the claim is gone, and every write is under the version decided on. [`super::machine`] calls it.
 
 use super::decide::{made_for, removable};
 use super::machine::{Binder, Deadline, LbSlot};
@@ -11,20 +11,20 @@ use crate::key::ObjectKey;
 use crate::objects::Timestamp;
 use std::sync::Arc;
 
-/// Whom a load balancer belongs to.
+/// The claim that a load balancer has.
 #[derive(Clone, Debug)]
 enum Owner {
     Nobody,
-    /// Nobody yet.
+    /// No claim yet, but it is reserved for this one.
     Reserved(ObjectKey),
     Claim(Arc<Claim>),
-    /// A claim that has another one.
+    /// A claim that has another load balancer.
     Stray,
-    /// A claim that is gone, surely or so it seems.
+    /// A claim that is gone, or seems to be.
     Gone(ObjectKey, Arc<str>),
 }
 
-/// What is to be done to a load balancer.
+/// What to do with a load balancer.
 #[derive(Debug)]
 struct Course {
     tie: Tie,
@@ -79,7 +79,7 @@ impl Binder {
         }
     }
 
-    /// A load balancer that is to be made, if its claim still needs it.
+    /// Creates a load balancer, if its claim still needs it.
     fn make(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(slot) = self.lbs.get(name) else { return };
         let Some(new) = slot.making.clone() else { return };
@@ -89,14 +89,14 @@ impl Binder {
         }
     }
 
-    /// Whether something is still to be made for a claim.
+    /// Whether a load balancer is still to be created for a claim.
     fn needs(&self, claim: &Claim) -> bool {
         let home = claim.report.as_ref().and_then(ClaimReport::home);
         let made = claim.ask.as_ref().is_ok_and(|ask| self.made(claim, ask).is_ok());
         made && home.is_none() && !claim.deleting && !self.is_idle(claim)
     }
 
-    /// Whether it was meant for a claim that is gone or going, and does not have it yet.
+    /// Whether its wanted tie is for a claim that is gone or being deleted, and that does not have it yet.
     fn is_in_vain(&self, slot: &LbSlot, lb: &LoadBalancer) -> bool {
         let meant = slot.want.as_ref().and_then(|tie| tie.claim.as_ref());
         let Some((claim, Some(uid))) = meant.map(|claim| (claim, &claim.uid)) else { return false };
@@ -139,7 +139,7 @@ impl Binder {
         let mut course = Course { tie, confirm: None, job: None, delete: false, report, look_at };
         let used = self.is_used(lb);
         let done = |kind| slot.done.as_ref() == Some(&(kind, lb.tie.uid().cloned()));
-        // Whether nothing speaks against removing it.
+        // Whether nothing needs it any more.
         let mut loose = !used;
         match owner {
             Owner::Claim(claim) => {
@@ -205,7 +205,7 @@ impl Binder {
         if lb.deleting {
             course.leave(lb, loose, done(JobKind::Deprovision));
         }
-        // Nothing is done to it before it is recorded that the claim has let go.
+        // No job begins before it is recorded that the claim no longer has it.
         if course.tie.claim != lb.tie.claim {
             course.job = None;
         }
@@ -216,7 +216,7 @@ impl Binder {
         course
     }
 
-    /// One that was made for a claim, and that nobody has.
+    /// Decides for a provisioned load balancer that no claim has.
     fn course_of_unclaimed(
         &self,
         slot: &LbSlot,
@@ -252,13 +252,13 @@ impl Binder {
     }
 }
 
-/// Whether a claim says that it has another load balancer. That is for good.
+/// Whether a claim's status names another load balancer. That is for good.
 fn is_elsewhere(claim: &Claim, lb: &LoadBalancer) -> bool {
     claim.report.as_ref().and_then(ClaimReport::home).is_some_and(|home| *home != lb.name)
 }
 
 impl Course {
-    /// The claim no longer has it; perhaps it stays reserved for it.
+    /// Takes it from its claim. `reserved`: it stays reserved for that claim.
     fn release(&mut self, reserved: bool, used: bool) {
         self.tie.in_use = used;
         match &mut self.tie.claim {
@@ -267,14 +267,14 @@ impl Course {
         }
     }
 
-    /// It goes, and first of all it is held until what is behind it is removed.
+    /// Deletes it; before that, a finalizer holds it until what is behind it is removed.
     fn discard(&mut self) {
         self.report.message = "it is being deleted".into();
         self.delete = true;
         self.tie.cleanup = true;
     }
 
-    /// It is being deleted: the finalizers go when nothing needs it and nothing is behind it any more.
+    /// It is being deleted: its finalizers are removed when nothing needs it and nothing is behind it any more.
     fn leave(&mut self, lb: &LoadBalancer, loose: bool, removed: bool) {
         self.delete = false;
         self.tie.in_use &= lb.tie.in_use;

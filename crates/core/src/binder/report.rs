@@ -1,5 +1,5 @@
-//! What the status of claims and load balancers says of a binding: one word for programs, a sentence for
-//! people. What is recorded is read back into the same values, so a report is written when it differs.
+//! What the status of claims and load balancers says of a binding: one word for programs, a sentence for people. The
+//! status is parsed into the same values, so that a report is written only when it differs. Nothing is decided here.
 
 use crate::announce::{About, Announcement, Severity};
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
@@ -24,21 +24,21 @@ pub enum Phase {
 pub enum ClaimReason {
     /// It has a load balancer.
     Bound,
-    /// What it asks for makes no sense or cannot be read.
+    /// What it asks for is contradictory or cannot be read.
     Invalid,
     /// No load balancer fits, and none is made.
     NoMatch,
     /// There is a load balancer for it, and the API refuses to record that.
     Refused,
-    /// A load balancer is to be made, and that has not worked yet.
+    /// A load balancer is to be created, and that has not worked yet.
     Provisioning,
-    /// The load balancer that was made for it is being removed; another one is made then.
+    /// The load balancer that was created for it is being removed; then another one is created.
     Removing,
-    /// Its load balancer was removed because nobody used it; one is made when somebody does.
+    /// Its load balancer was removed because no consumer used it; one is created when a consumer does.
     Idle,
     /// The load balancer that it had does not exist any more.
     LoadBalancerGone,
-    /// The load balancer that it had is somebody else's, or does not fit any more.
+    /// The load balancer that it had has another claim, or does not fit any more.
     LoadBalancerTaken,
 }
 
@@ -55,7 +55,7 @@ impl ClaimReason {
         Self::LoadBalancerTaken,
     ];
 
-    /// The reason that is written so.
+    /// Parses a reason.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.to_string() == text)
     }
@@ -74,7 +74,7 @@ pub struct ClaimReport {
     pub phase: Phase,
     /// The load balancer that it has or had.
     pub load_balancer: Option<Arc<str>>,
-    /// What that one can carry.
+    /// What that load balancer can carry.
     pub capacity: Amounts,
     /// Why, for programs.
     pub reason: ClaimReason,
@@ -93,7 +93,7 @@ impl ClaimReport {
         self.load_balancer.as_ref().filter(|_| self.phase != Phase::Pending)
     }
 
-    /// What the owner of a claim is told when this becomes so.
+    /// The Event for the owner of a claim when its status becomes this.
     pub fn announcement(&self, claim: &ObjectKey, uid: &Arc<str>) -> Announcement {
         Announcement {
             object: About::Claim { key: claim.clone(), uid: uid.clone() },
@@ -113,7 +113,7 @@ impl ClaimReport {
         }
     }
 
-    /// Whether another one says the same, if perhaps in other words.
+    /// Whether another report says the same, maybe in other words.
     pub fn agrees(&self, other: &Self) -> bool {
         let Self { phase, load_balancer, capacity, reason, message: _ } = self;
         (phase, load_balancer, capacity, reason)
@@ -121,14 +121,14 @@ impl ClaimReport {
     }
 }
 
-/// Whom a load balancer belongs to: the reason of its condition `Bound`.
+/// Whether a load balancer has a claim: the reason of its condition `Bound`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Binding {
-    /// Nobody.
+    /// It has no claim.
     Available,
-    /// A claim.
+    /// It has a claim.
     Bound,
-    /// A claim that is gone.
+    /// Its claim is gone.
     Released,
 }
 
@@ -139,7 +139,7 @@ impl fmt::Display for Binding {
 }
 
 impl Report {
-    /// What those who look after a load balancer are told when this becomes so.
+    /// The Event for administrators when the status of a load balancer becomes this, after `before`.
     pub fn announcement(
         &self,
         before: Option<&Self>,
@@ -172,13 +172,13 @@ impl Report {
 /// What the status of a load balancer says of its binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Whom it belongs to.
+    /// Whether it has a claim.
     pub binding: Binding,
     /// What it waits for, or what holds it, for people.
     pub message: Arc<str>,
     /// Why it could not be recycled or deprovisioned: its phase is Failed then.
     pub failed: Option<Arc<str>>,
-    /// Since when it has had no consumers, where that ends its life.
+    /// Since when it has had no consumers, if its class has an idle timeout.
     pub idle_since: Option<Timestamp>,
 }
 

@@ -1,28 +1,28 @@
-//! Whether what is behind a load balancer is wiped: nothing is planned for it any more and, where an agent
-//! drives it, that agent has said so. A function of values; the controller asks it and waits or reports.
+//! Whether what is behind a load balancer is wiped: nothing is planned for it any more and, if an agent drives it,
+//! that agent has said so. A function of values; the controller calls it, and waits or reports.
 
 use crate::programmed::Pending;
 use crate::status::Waiting;
 use std::sync::Arc;
 
-/// How far a load balancer is that is to be wiped.
+/// How far the wipe of a load balancer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wipe {
-    /// Nothing of anybody is left on it.
+    /// Nothing of any consumer is left on it.
     Done,
     /// A moment more.
     NotYet,
-    /// Its agent is silent or fails: as long as it does. The agent's next report may end the wait, so no delay
-    /// grows meanwhile.
+    /// It waits for its agent, which is silent or fails. The agent's next report may end the wait, so no delay grows
+    /// meanwhile.
     Waits(Arc<str>),
     /// It cannot be now, for this reason; it is tried again.
     Failed(Arc<str>),
 }
 
 impl Wipe {
-    /// Of the load balancer of this name: whether it is still the one that was to be wiped, whether anything is
-    /// planned or recorded for it, and what keeps it from running an empty plan. Without an agent, or with none
-    /// that could drive it, there is nobody who could serve anything.
+    /// Judges the load balancer of this name. `same`: it is still the one to wipe. `empty`: nothing is planned or
+    /// recorded for it. `waiting`: what keeps it from running an empty plan. Without an agent, or with none that
+    /// could drive it, nothing can serve.
     pub fn of(name: &str, same: bool, empty: bool, waiting: Option<&Waiting>) -> Self {
         match waiting {
             _ if !same => Self::Failed("it is another one by now".into()),

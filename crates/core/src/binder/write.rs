@@ -1,5 +1,5 @@
-//! Sends writes, one per object at a time, and jobs, one per load balancer at a time; and what their
-//! answers mean. An answer says what the object is now, so there is nothing to guess.
+//! Sends writes, one per object at a time, and jobs, one per load balancer at a time, through [`super::Changes`]; and
+//! handles their answers. An answer carries the object as it is now, so nothing is guessed. It decides nothing.
 
 use super::machine::{Binder, Deadline, Flight, RESTATE, Sent};
 use super::object::{Claim, LoadBalancer, Object};
@@ -26,8 +26,8 @@ impl Claim {
     }
 }
 
-/// What is there after a write, or why nothing came of it, where that is known. A write that was carried out
-/// and left the object as it was did not do what it was for: what would ask for it again must wait.
+/// The object after a write, or why the write had no effect, if that is known. A write that succeeded and left the
+/// object as it was had no effect: it must not be repeated at once.
 fn effective(
     result: Written,
     base: Option<&Version>,
@@ -59,7 +59,7 @@ impl Binder {
         self.changes.writes.push(Write { id, op });
     }
 
-    /// Brings a claim to what is to be said of it, finalizer first.
+    /// Writes what a claim lacks: its finalizer first, then its status.
     pub(super) fn write_claim(&mut self, key: &ObjectKey, now: Timestamp) {
         let id = self.id();
         let in_use = self.is_in_use(key);
@@ -96,8 +96,9 @@ impl Binder {
         self.changes.writes.push(Write { id, op });
     }
 
-    /// Whether a claim is to be held. It is from before anybody can use what it has, so that its deletion
-    /// never comes first; one that is being deleted is let go when nobody does.
+    /// Whether a claim needs its finalizer. It gets one before a consumer can use its load balancer, so that its
+    /// deletion never comes first. While it is being deleted, it keeps the finalizer until no consumer of its
+    /// namespace uses the load balancer.
     fn is_in_use(&self, key: &ObjectKey) -> bool {
         let Some(claim) = self.claims.get(key).map(|slot| &slot.seen) else { return false };
         let held = self.held.get(&claim.uid).into_iter().flatten();
@@ -106,7 +107,7 @@ impl Binder {
         if !claim.deleting {
             return has.peek().is_some();
         }
-        // A finalizer cannot be added to what is being deleted.
+        // No finalizer can be added to an object that is being deleted.
         let wanted = self.is_wanted(key) && has.peek().is_some();
         claim.in_use && (wanted || has.any(|lb| self.users(lb).contains(&key.namespace)))
     }
@@ -122,7 +123,7 @@ impl Binder {
         let id = self.id();
         let Some(slot) = self.lbs.get_mut(name) else { return };
         let Some(kind) = kind else {
-            // It begins anew when it is needed again.
+            // Its retries begin anew when the job is needed again.
             slot.job_failed = None;
             (slot.job_failures, slot.job_retry_at) = (0, 0);
             return;
@@ -141,7 +142,7 @@ impl Binder {
         self.changes.jobs.push(Job { id, load_balancer, uid, claim, kind });
     }
 
-    /// Nobody knows how far a job got: it is begun anew where it is still needed.
+    /// It is unknown how far a job got: it begins anew if it is still needed.
     pub(super) fn abandoned(&mut self, id: Id) {
         let Some(name) = self.jobs.remove(&id) else { return };
         let Some(slot) = self.lbs.get_mut(&name) else { return };
@@ -168,7 +169,7 @@ impl Binder {
         self.dirty_lbs.insert(name);
     }
 
-    /// A job goes on. What it waits for is told as a failure would be; there is nothing to try again.
+    /// A job goes on. What it waits for is reported like a failure, but there is nothing to repeat.
     pub(super) fn waits(&mut self, id: Id, why: Arc<str>) {
         let Some(name) = self.jobs.get(&id).cloned() else { return };
         let Some(slot) = self.lbs.get_mut(&name) else { return };
@@ -213,8 +214,8 @@ impl Binder {
         }
     }
 
-    /// Nobody knows what became of a write. Where the watch has told of something else meanwhile, that is
-    /// thought over; those whom it was for are told.
+    /// The result of a write is unknown, or it was refused. If the watch delivered another version meanwhile, what
+    /// was wanted is decided again. The claims concerned are enqueued.
     fn failed(&mut self, name: &Arc<str>, base: Option<Version>) {
         self.amend(name, |slot| {
             if slot.seen.as_ref().map(|lb| &lb.version) != base.as_ref() {

@@ -1,5 +1,6 @@
-//! Names that can be looked up, from what users write, and the domains that limit them. What is no name
-//! is refused with the reason and what to write instead; nothing is guessed, no search list applied.
+//! Parses names that can be looked up, from what users write, and the domains that limit them. A
+//! text that is no name is refused with the reason and what to write instead; nothing is guessed,
+//! and no search list applies.
 //!
 //! Underscores are accepted although host names have none: the DNS has such names, the resolvers of
 //! glibc and Go look them up, and we only ask.
@@ -127,7 +128,8 @@ impl fmt::Display for Domain {
     }
 }
 
-/// Labels in lower case, without the dot at the end. What tells most about the mistake is said first.
+/// Parses labels into lower case, without the dot at the end. Of several mistakes the most telling
+/// one is reported.
 fn read(text: &str) -> Result<Arc<str>, Why> {
     let bare = text.trim();
     if bare.is_empty() {

@@ -1,6 +1,6 @@
-//! When each name is looked up: at once when it is wanted, then whenever its TTL ends, after failures
-//! later and later; never twice at a time, and never too many at a time. It neither asks nor waits: the
-//! runtime does what the effects say, and takes more at [`Schedule::next_wake`].
+//! Decides when each name is looked up: at once when it is wanted, then whenever its TTL ends, after failures with
+//! growing delays; never twice at a time, and never too many names at a time. It sends no query and does not wait:
+//! the runtime carries out the effects, and calls it again at [`Schedule::next_wake`].
 //!
 //! ```text
 //!           Want                     due               its turn              Answered: Report
@@ -29,18 +29,18 @@ use std::time::Duration;
 pub struct Config {
     min: Duration,
     max: Duration,
-    /// A name that does not resolve is looked up again after this time at most, where `max` is longer:
-    /// somebody may be waiting for its first record.
+    /// A name that does not resolve is looked up again after this time at most, even if `max` is longer: a user may
+    /// be waiting for its first record.
     pub longest_retry: Duration,
-    /// How many look-ups may be under way; those of one namespace are half of it at most.
+    /// How many look-ups may be in flight. One namespace has at most half of them.
     pub at_once: usize,
-    /// Look-ups are late by a share of a tenth of their delay, and by this at most.
+    /// A look-up is late by up to a tenth of its delay, and by this at most.
     pub most_late: Duration,
     /// Makes the lateness differ between processes.
     pub seed: u64,
 }
 
-/// TTL limits that cannot be.
+/// Invalid TTL limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the shortest time between look-ups must be 1s or more, and not more than the longest")]
 pub struct BadLimits;
@@ -67,7 +67,7 @@ impl Config {
         longest + self.lateness(longest)
     }
 
-    /// By how much a look-up after this time may be late.
+    /// How late a look-up with this delay may be.
     fn lateness(&self, delay: Duration) -> Duration {
         (delay / 10).min(self.most_late)
     }
@@ -86,19 +86,19 @@ impl Default for Config {
     }
 }
 
-/// What happens.
+/// An input of the schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// These families of the name are wanted from now on, and no others.
     Want {
         /// The name.
         name: Name,
-        /// All families that anybody wants.
+        /// All families that any user wants.
         families: Families,
         /// The namespaces that want the name, each once.
         namespaces: Arc<[Arc<str>]>,
     },
-    /// Nobody wants the name any more.
+    /// No user wants the name any more.
     Unwant {
         /// The name.
         name: Name,
@@ -126,12 +126,12 @@ pub enum Effect {
         /// What to ask for.
         families: Families,
     },
-    /// Stop that look-up: nobody wants its answer. Should it come all the same, it is ignored.
+    /// Stop that look-up: its answer is not wanted any more. If it comes all the same, it is ignored.
     Cancel {
         /// The id of the look-up.
         id: u64,
     },
-    /// Tell what was found.
+    /// Report what was found.
     Report {
         /// The name.
         name: Name,
@@ -147,9 +147,9 @@ pub struct Schedule {
     names: HashMap<Name, Entry>,
     /// Every name that is not due yet, by when it is.
     due: BTreeSet<(Uptime, Name)>,
-    /// Names that are due, and those that are looked up.
+    /// Names that are due, and those with a look-up in flight.
     turns: Turns<Name>,
-    /// What was decided and not taken yet.
+    /// Effects that were decided and not taken yet.
     effects: Vec<Effect>,
     last_id: u64,
     visited: u64,
@@ -160,7 +160,7 @@ struct Entry {
     wanted: Families,
     /// The namespaces that want it.
     namespaces: Arc<[Arc<str>]>,
-    /// What was reported of those that are wanted.
+    /// The wanted families that have been reported.
     known: Families,
     state: State,
     backoff: Backoff,
@@ -176,7 +176,7 @@ enum State {
     InLine {
         turn: Turn,
     },
-    /// It counts for that namespace.
+    /// Its look-up is in flight, and counts for that namespace.
     InFlight {
         id: u64,
         asked: Families,
@@ -185,7 +185,7 @@ enum State {
 }
 
 impl Schedule {
-    /// One without names.
+    /// A schedule without names.
     pub fn new(config: Config) -> Self {
         let turns = Turns::new(config.at_once);
         let (names, due) = (HashMap::new(), BTreeSet::new());
@@ -197,12 +197,12 @@ impl Schedule {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// How many names were looked at since the beginning: what the work follows.
+    /// How many names were visited since the beginning: the cost, for tests.
     pub fn visited(&self) -> u64 {
         self.visited
     }
 
-    /// An event at `now`.
+    /// Observes an event at `now`.
     pub fn handle(&mut self, event: Event, now: Uptime) {
         match event {
             Event::Want { name, families, namespaces }
@@ -218,7 +218,7 @@ impl Schedule {
         }
     }
 
-    /// What to do, now that all events up to `now` are known.
+    /// The effects to carry out, now that all events up to `now` are known.
     pub fn take(&mut self, now: Uptime) -> Vec<Effect> {
         self.start_due(now);
         std::mem::take(&mut self.effects)
@@ -283,7 +283,7 @@ impl Schedule {
         self.turns.done(namespace);
         entry.known = asked.and(entry.wanted);
         let answers = answers.only(entry.known);
-        // Whatever was added while we asked is asked for at once.
+        // A family that was added during the look-up is asked for at once.
         let delay = match entry.known.covers(entry.wanted) {
             true => entry.delay(&self.config, &name, &answers),
             false => Duration::ZERO,
@@ -320,8 +320,8 @@ impl Schedule {
 }
 
 impl Entry {
-    /// How long to wait after these answers. The DNS saying that a name lacks one family is no failure
-    /// while it has the other: both are asked for when that one's TTL ends.
+    /// How long to wait after these answers. If the DNS says that a name lacks one family, that is no failure while
+    /// the name has the other: both are asked for when the TTL of the other one ends.
     fn delay(&mut self, config: &Config, name: &Name, answers: &Answers) -> Duration {
         let (mut ttl, mut failed, mut unsure) = (None, false, false);
         for (_, answer) in answers.iter() {
@@ -348,7 +348,7 @@ impl Entry {
     }
 }
 
-/// From 0 up to 1: the same for the same look-up, and unlike that of other names and other look-ups.
+/// A number from 0 up to 1: the same for the same look-up, different for other names and other look-ups.
 fn share(seed: u64, name: &Name, look: u64) -> f64 {
     let mut hash = seed ^ look.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for byte in name.as_str().bytes() {

@@ -14,7 +14,7 @@ pub struct Wants {
     names: BTreeMap<Name, Wanted>,
 }
 
-/// Counts instead of a list to add up: a name may have very many users.
+/// A wanted name. It has counts instead of lists to add up, as a name may have very many users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Wanted {
     users: BTreeSet<ObjectKey>,
@@ -36,8 +36,8 @@ impl Wanted {
 }
 
 impl Wants {
-    /// From now on this user wants that name, or none. What changes for names is returned: a name that
-    /// the user leaves first.
+    /// Sets the name that a user wants, or none. Returns the events for the names that change:
+    /// first for a name that no user wants any more.
     pub fn set(&mut self, user: ObjectKey, wanted: Option<(Name, Families)>) -> Vec<Event> {
         let wanted = wanted.filter(|(_, families)| !families.is_empty());
         let old = match &wanted {
@@ -47,7 +47,7 @@ impl Wants {
         if old == wanted {
             return Vec::new();
         }
-        // One user is of one namespace, so the number of namespaces changes whenever their set does.
+        // A user has one namespace, so the number of namespaces changes whenever their set does.
         let known = |wants: &Self, name: &Name| wants.names.get(name).map(Wanted::known);
         let mut before = BTreeMap::new();
         for (name, _) in old.iter().chain(&wanted) {
@@ -76,7 +76,7 @@ impl Wants {
         events
     }
 
-    /// The Services that want this name, and so want to hear of it.
+    /// The users that want this name: they are told of its answers.
     pub fn users(&self, name: &Name) -> impl Iterator<Item = &ObjectKey> {
         self.names.get(name).into_iter().flat_map(|wanted| &wanted.users)
     }

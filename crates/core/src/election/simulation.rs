@@ -1,4 +1,5 @@
-//! Electors, a server and a bad network between them, under one true clock that none of them sees.
+//! Simulates electors, a server and a bad network between them, under one true clock that none of
+//! them sees.
 
 use super::*;
 use proptest::prelude::*;
@@ -8,11 +9,11 @@ fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// Xorshift: enough chance for a simulation, the same for the same seed.
+/// Random numbers by xorshift: good enough for a simulation, and the same for the same seed.
 struct Chance(u64);
 
 impl Chance {
-    /// From 0 to 1.
+    /// A number from 0 to 1.
     fn next(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -21,7 +22,7 @@ impl Chance {
     }
 }
 
-/// What a network does.
+/// How the network behaves.
 #[derive(Clone, Copy, Debug)]
 struct Network {
     slowest: Duration,
@@ -38,7 +39,7 @@ struct Process {
     skew: i64,
     alive: bool,
     stopped_until: Duration,
-    /// Whether it was told to lead and not to stop.
+    /// Whether it was told to lead, and not told to stop since.
     told: bool,
     wakes: u64,
 }
@@ -99,7 +100,7 @@ impl World {
         (0..self.processes.len()).filter(|i| leads(&self.processes[*i])).collect()
     }
 
-    /// Runs until somebody leads in a way that `enough` accepts, or until the given time.
+    /// Runs until `enough` accepts the world, or until the given time.
     fn run(&mut self, until: Duration, enough: impl Fn(&Self) -> bool) {
         while !enough(self) {
             match self.queue.first_entry() {
@@ -217,13 +218,13 @@ proptest! {
         let mut world = World::new(processes, seed, network);
         for (who, after, long) in stops {
             world.run(world.now + seconds(after), |_| false);
-            // Mostly the leader: stopping others is dull.
+            // Mostly the leader: a stopped follower tests little.
             let who = world.leaders().first().copied().unwrap_or(who % processes);
             world.processes[who].stopped_until = world.now + seconds(long);
         }
         world.run(world.now + seconds(60.0), |_| false);
-        // And when all is well again, somebody leads: at the latest after a request that was given
-        // up, a lease and a retry.
+        // When the network is calm again, a process leads: at the latest after a request that was
+        // given up, a lease and a retry.
         world.network = CALM;
         world.run(world.now + seconds(60.0 + 8.0 + 8.0), |_| false);
         world.run(world.now + seconds(5.0 + 15.0 + 2.4 + 1.0), World::led);

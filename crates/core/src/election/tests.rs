@@ -1,8 +1,8 @@
-//! Each step of an election, one by one.
+//! Tests of an election, step by step.
 
 use super::*;
 
-/// An event, and what follows from it at once.
+/// Handles an event, and takes the effects that follow at once.
 fn step(elector: &mut Elector, event: Event, now: Uptime, jitter: f64) -> Vec<Effect> {
     elector.handle(event, now, jitter);
     elector.take(now)
@@ -41,7 +41,7 @@ fn leader() -> Elector {
     elector
 }
 
-/// An elector that saw version 1 of somebody else's Lease at 0.
+/// An elector that saw version 1 of another process's Lease at 0.
 fn follower() -> Elector {
     let mut elector = Elector::new(Config::new("me"));
     assert_eq!(elector.take(at(0.0)), [Effect::Send(1, Request::Read)]);
@@ -73,7 +73,7 @@ fn a_leader_renews_under_the_version_it_knows() {
         step(&mut elector, Event::Answer(3, Answer::Lease(record("me", 2))), at(2.5), 0.0),
         []
     );
-    // From when it was sent, not from when it was answered.
+    // The time counts from when the renewal was sent, not from when it was answered.
     assert!(elector.leads(at(11.9)) && !elector.leads(at(12.0)));
     assert_eq!(elector.wake(), Some(at(4.0)));
 }

@@ -1,6 +1,6 @@
-//! Which Service has which port and which name where several ask for it: the one that has it in the last
-//! files, else the oldest. It is decided over all Services, also those without endpoints now, so that
-//! nothing passes to another meanwhile.
+//! Decides which Service gets a port or a name that several ask for: the one that has it in the last files, else the
+//! oldest. It considers all Services, also those without endpoints now, so that nothing passes to another Service
+//! meanwhile. Pure; [`super::view`] calls it.
 
 use super::held::Held;
 use super::text::ServerName;
@@ -14,32 +14,32 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// How many external names a namespace has at most at one address and port: templates that know no better have the
-/// proxy compare them one by one for every request, also of others.
+/// The most external names of a namespace at one address and port: with simple templates, the proxy compares all
+/// names one by one for every request, also for those to other namespaces.
 pub(super) const MOST_NAMES: usize = 256;
 
-/// Who asks for a port.
+/// A Service that asks for a port.
 pub(super) struct Asked {
     /// When its Service was created.
     pub(super) created: Timestamp,
-    /// Whether it is shown where it wins.
+    /// Whether it is served if it wins.
     pub(super) served: bool,
-    /// For what.
+    /// What it asks for.
     pub(super) entry: Entry,
 }
 
 const ALL_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 const ALL: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
-/// Whether whoever listens on one of them takes traffic for the other: an unspecified address stands for
-/// all of its family, that of version 6 for those of version 4 too.
+/// Whether a listener on one of them takes traffic for the other: an unspecified address stands for all of its
+/// family, and the one of IPv6 for IPv4, too.
 pub(super) fn overlap(a: IpAddr, b: IpAddr) -> bool {
     let (a, b) = (a.to_canonical(), b.to_canonical());
     let all = |all: IpAddr, one: IpAddr| all == ALL || all == ALL_V4 && one.is_ipv4();
     a == b || all(a, b) || all(b, a)
 }
 
-/// Who has the addresses of one port, and in which mode.
+/// The consumers that have the addresses of one port, each with its mode.
 #[derive(Default)]
 struct Holders(BTreeMap<IpAddr, (ConsumerRef, Arc<str>)>);
 
@@ -48,11 +48,11 @@ impl Holders {
         self.0.get(&ip.to_canonical())
     }
 
-    /// Who has another address that overlaps this one.
+    /// Another address that overlaps this one, and the consumer that has it.
     fn beside(&self, ip: IpAddr) -> Option<(IpAddr, &ConsumerRef)> {
         let ip = ip.to_canonical();
         let wide = [ALL, ALL_V4].into_iter().filter_map(|all| self.0.get_key_value(&all));
-        // Addresses of version 4 come first.
+        // IPv4 addresses sort first.
         let narrow = self.0.first_key_value();
         let mut others = wide.chain(narrow).filter(|(other, _)| **other != ip);
         let (other, (owner, _)) = others.find(|(other, _)| overlap(ip, **other))?;
@@ -67,7 +67,7 @@ impl Holders {
 
 type Place = (IpAddr, u16);
 
-/// Names that are taken at each place, written backwards: those under a domain are neighbours.
+/// Names that are taken at each place, written backwards, so that those under a domain are neighbours.
 #[derive(Default)]
 struct Names(BTreeMap<(Place, String), ConsumerRef>);
 
@@ -76,13 +76,13 @@ fn backwards(name: &str) -> String {
 }
 
 impl Names {
-    /// Who of another namespace has this name.
+    /// The consumer of another namespace that has this name.
     fn other(&self, place: Place, name: &str, consumer: &ConsumerRef) -> Option<&ConsumerRef> {
         let owner = self.0.get(&(place, backwards(name)))?;
         (owner.namespace != consumer.namespace).then_some(owner)
     }
 
-    /// Who of another namespace has a name that this wildcard covers, and which.
+    /// A name that this wildcard covers, and the consumer of another namespace that has it.
     fn covered(&self, place: Place, name: &str, consumer: &ConsumerRef) -> Option<Covered<'_>> {
         let domain = backwards(name.strip_prefix('*')?);
         let from = (place, domain.clone());
@@ -110,10 +110,10 @@ pub(super) struct Contended {
     pub(super) held: Held,
 }
 
-/// Decides which entries have their port, and which of their names. Names make room for many on a port; what
-/// takes all traffic of a port has it alone. A generated name that names its namespace belongs to the Service that
-/// it is made of, also where another has it as an external name: no other namespace can make it. One that does not
-/// could be made by any namespace, so the one that has it keeps it.
+/// Decides which entries get their port, and which of their names. Entries with names share a port; one that takes
+/// all traffic of a port has it alone. A generated name that contains its namespace belongs to the Service that it is
+/// generated for, even if another Service has it as an external name: no other namespace can generate it. A generated
+/// name without the namespace could come from any namespace, so the namespace that has it keeps it.
 pub(super) fn contend(
     asked: Vec<Asked>,
     held: &Held,
@@ -204,7 +204,7 @@ pub(super) fn contend(
         for name in &entry.external {
             let (text, consumer) = (name.as_str(), &entry.consumer);
             let covered = || match held.has_name(entry, text) {
-                // It was there before what it covers.
+                // The wildcard was there before the names that it covers.
                 true => None,
                 false => names.covered(place, text, consumer),
             };
@@ -253,8 +253,8 @@ pub(super) fn contend(
 
 type ByName<'a> = BTreeMap<(Place, String), (&'a str, &'a ConsumerRef)>;
 
-/// External names that stay with the namespace that has them, though other Services make the same: all but those that
-/// name the namespace of the Service that makes them.
+/// External names that stay with the namespace that has them, although other Services generate the same: all but
+/// those that contain the namespace of the Service that generates them.
 fn kept_external<'a>(
     asked: &'a [Asked],
     made: &[Vec<String>],
@@ -282,7 +282,7 @@ fn kept_external<'a>(
     kept
 }
 
-/// Whether a generated name would be another one if the Service were in another namespace.
+/// Whether a generated name would be different if the Service were in another namespace.
 fn names_namespace(entry: &Entry, name: &str, generated: impl Fn(&Entry) -> Vec<String>) -> bool {
     let mut elsewhere = entry.clone();
     let other = if *entry.consumer.namespace == *"a" { "b" } else { "a" };
@@ -290,7 +290,7 @@ fn names_namespace(entry: &Entry, name: &str, generated: impl Fn(&Entry) -> Vec<
     !generated(&elsewhere).iter().any(|it| it.eq_ignore_ascii_case(name))
 }
 
-/// How many external names each namespace may have yet at each place. Those that it has come first.
+/// How many more external names each namespace may have at each place. Names that it has already come first.
 struct Room(BTreeMap<(Arc<str>, Place), (usize, usize)>);
 
 impl Room {
@@ -311,7 +311,7 @@ impl Room {
         (entry.consumer.namespace.clone(), (entry.port.ip, entry.port.port))
     }
 
-    /// Whether there is room for a name, which it takes.
+    /// Takes room for a name. False: there is none left.
     fn take(&mut self, entry: &Entry, is_held: bool) -> bool {
         let Some((kept, fresh)) = self.0.get_mut(&Self::key(entry)) else { return false };
         let left = if is_held { kept } else { fresh };

@@ -1,6 +1,7 @@
-//! How many endpoints the ports of each namespace have in a view: a proxy of templates keeps a line of its
-//! configuration for each, and one Service with many endpoints and many ports is the product of both. Endpoints that a
-//! port had in the last view stay; what is beyond the bound is left out, and told. Pure: `view` asks.
+//! Bounds how many endpoints the ports of each namespace have in a view: a template's proxy has a line of
+//! configuration for each, and a Service with many endpoints and many ports needs the product of both. Endpoints that
+//! a port had in the last view stay; those beyond the bound are left out, and the Service is told. Pure;
+//! [`super::view`] calls it.
 
 use super::view::{Endpoint, Entry, PortSpec, Told};
 use crate::key::ConsumerRef;
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The endpoints of each port in the last view, as far as templates were given it.
+/// The endpoints that each port had in the last view.
 #[derive(Debug, Default)]
 pub(super) struct Crowds(BTreeMap<(ConsumerRef, PortSpec), Addresses>);
 
@@ -17,7 +18,7 @@ pub(super) struct Crowds(BTreeMap<(ConsumerRef, PortSpec), Addresses>);
 pub(super) type Addresses = BTreeSet<(IpAddr, u16)>;
 
 impl Crowds {
-    /// What a view has.
+    /// The endpoints of a view.
     pub(super) fn of(entries: &[Entry]) -> Self {
         let ports = entries.iter().map(|it| {
             let endpoints = it.endpoints.iter().map(|it| (it.ip, it.port));
@@ -45,7 +46,7 @@ impl Crowds {
         }
     }
 
-    /// The same for the entries of one namespace, which has more.
+    /// The same for the entries of one namespace, which has more endpoints than that.
     fn bound_one(&self, entries: &mut [&mut Entry], most: usize, told: &mut Vec<Told>) {
         let kept: Vec<_> = entries
             .iter()

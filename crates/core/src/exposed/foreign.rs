@@ -1,11 +1,12 @@
-//! Whose a port is on which somebody listens already: the load balancer's own, or a stranger's. Nobody tells which
-//! process is the load balancer, so configurations tell which ports are its own. Pure: texts and ports in, ports out.
+//! Tells the load balancer's own ports from ports on which other programs listen. Which process is the load balancer
+//! is not known, so configurations say which ports are its own. Pure: texts and ports in, ports out. The runtime's
+//! template role calls it.
 
 use super::view::Machine;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Where programs listen that may be the load balancer, or another.
+/// Places where programs listen: the load balancer, or others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listening(BTreeSet<(IpAddr, u16)>);
 
@@ -16,9 +17,9 @@ impl FromIterator<(IpAddr, u16)> for Listening {
 }
 
 impl Listening {
-    /// Those of strangers: the configuration in place does not name their ports. With nothing in place nothing is
-    /// known. Of the configuration that would be put in place, where it is known, those count whose ports it
-    /// names: where a template says nothing of ports, it may be the load balancer that listens.
+    /// The places of strangers: the configuration in place does not name their ports. Without a configuration in
+    /// place nothing is known. If the configuration that would be put in place is known, only ports that it names
+    /// count: if a template writes no ports, the load balancer may be the one that listens.
     pub fn strangers(&self, in_place: &[String], would_be: Option<&[String]>) -> Self {
         if in_place.is_empty() {
             return Self::default();
@@ -30,12 +31,12 @@ impl Listening {
         self.0.iter().copied().filter(is_strange).collect()
     }
 
-    /// Whether somebody listens there.
+    /// Whether a program listens there.
     pub fn contains(&self, place: (IpAddr, u16)) -> bool {
         self.0.contains(&place)
     }
 
-    /// A machine on which they listen, too.
+    /// The machine with these listeners added.
     pub fn on(&self, machine: &Machine) -> Machine {
         let listening = machine.listening.union(&self.0).copied().collect();
         Machine { listening, ..machine.clone() }

@@ -1,6 +1,6 @@
-//! What Services have in the files that templates made last: the memory of this mode, which has no Plans. A
-//! Service keeps a port and a namespace keeps a name while they ask for it, however old others are that ask
-//! for the same later. The caller keeps it beside the files, so that it outlives a restart.
+//! The ports and names that Services have in the files that templates made last: the memory of this mode, which has
+//! no Plans. A Service keeps a port and a namespace keeps a name while they ask for it, even if an older Service asks
+//! for the same later. It decides nothing; the caller stores it beside the files, so that it survives a restart.
 
 use super::view::{Entry, PortSpec};
 use crate::key::ConsumerRef;
@@ -15,8 +15,8 @@ use std::sync::Arc;
 pub struct Held {
     ports: BTreeSet<Port>,
     names: BTreeSet<Name>,
-    /// Those of the names that are regular expressions, in the order in which namespaces got them. Files of versions
-    /// that did not keep it have none.
+    /// The names that are regular expressions, in the order in which namespaces got them. Files of older versions do
+    /// not have it.
     #[serde(default)]
     expressions: Vec<Name>,
 }
@@ -48,7 +48,7 @@ impl Name {
 pub(super) struct Ranks<'a>(BTreeMap<&'a Name, usize>);
 
 impl Ranks<'_> {
-    /// The place of an expression of a namespace at a port; behind all others if it is not held.
+    /// The position of an expression of a namespace at a port; after all others if it is not held.
     pub(super) fn of(&self, namespace: &Arc<str>, port: &PortSpec, text: &str) -> usize {
         self.0.get(&name_at(namespace, port, text)).copied().unwrap_or(usize::MAX)
     }
@@ -60,13 +60,13 @@ impl Held {
         serde_json::from_str(text).ok()
     }
 
-    /// A text to be kept. Nothing in it can fail to be written.
+    /// The text to store. Serializing it cannot fail.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Whether the Service has the port of this entry. Another mode is another wish: what shares a port
-    /// must not get it for itself alone by changing it.
+    /// Whether the Service has the port of this entry. In another mode it does not: a Service that shares a port must
+    /// not get it alone by a change of its mode.
     pub(super) fn has_port(&self, entry: &Entry) -> bool {
         self.ports.contains(&port(entry))
     }
@@ -76,7 +76,7 @@ impl Held {
         self.names.contains(&name(entry, text))
     }
 
-    /// The Service has the port of this entry, and its namespace these names.
+    /// Adds the port of this entry for its Service, and these names for its namespace.
     pub(super) fn add<'a>(&mut self, entry: &Entry, names: impl IntoIterator<Item = &'a str>) {
         self.ports.insert(port(entry));
         for name in names.into_iter().map(|text| name(entry, text)) {
@@ -86,7 +86,7 @@ impl Held {
         }
     }
 
-    /// The same, with expressions that were held before in the order that they had, and new ones after them.
+    /// The same, with the expressions of `before` in the order that they had, and new ones after them.
     pub(super) fn after(mut self, before: &Self) -> Self {
         let unordered = before.names.iter().filter(|name| name.is_expression());
         let all = before.expressions.iter().chain(unordered).chain(&self.expressions);
@@ -96,7 +96,7 @@ impl Held {
         self
     }
 
-    /// The place of each expression in the order in which namespaces got them.
+    /// The position of each expression in the order in which namespaces got them.
     pub(super) fn ranks(&self) -> Ranks<'_> {
         Ranks(self.expressions.iter().zip(0..).collect())
     }

@@ -1,4 +1,4 @@
-//! Builders for the tests below, one file a subject.
+//! Builders for the tests in the modules below, one for each subject.
 
 mod endpoints;
 mod entries;
@@ -129,12 +129,12 @@ fn members(
     (endpoints.map(|it| it.ip.to_string()).collect(), told.collect())
 }
 
-/// What a template agent does: it looks, keeps who has what, and writes.
+/// What a template agent does: it takes a view, stores what Services have in it, and writes.
 fn publish(exposed: &mut Exposed) -> (Vec<String>, Vec<(String, Reason)>) {
     publish_with(exposed, generated)
 }
 
-/// The same where names are made in another way.
+/// The same with other rules for generated names.
 fn publish_with(
     exposed: &mut Exposed,
     generated: impl Fn(&Entry) -> Vec<String>,

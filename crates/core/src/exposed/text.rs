@@ -12,11 +12,11 @@ const LONGEST_REGEXP: usize = 512;
 /// The largest compiled size of one: more is refused, not tried.
 const REGEXP_SIZE: usize = 64 * 1024;
 
-/// A further name of a Service: a DNS name, one of its wildcards, or, after `~`, a regular expression.
+/// A further name of a Service: a DNS name, a wildcard such as `*.example.com`, or, after `~`, a regular expression.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerName(Arc<str>);
 
-/// Why a text is no name of a server.
+/// Why a text is no server name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
     /// Neither a name nor marked as a regular expression.
@@ -32,7 +32,7 @@ pub enum BadName {
     /// It cannot be compiled.
     #[error("is not a regular expression that can be used")]
     NotARegexp,
-    /// The proxy that it is for might take long to match it.
+    /// The proxy might take long to match it.
     #[error(transparent)]
     Slow(#[from] Slow),
 }
@@ -95,9 +95,9 @@ pub fn is_mode(text: &str) -> bool {
     (1..=32).contains(&text.len()) && text.bytes().all(plain) && !text.starts_with('-')
 }
 
-/// What every engine that a proxy may be built with takes for the same. A `$` is the end of something, never
-/// the beginning of a variable's name; a backslash makes a character literal or a class, never an escape
-/// that a configuration file knows; a `-` at the beginning would be an option.
+/// Whether every engine that a proxy may be built with reads the pattern alike. A `$` is the end of something, never
+/// the beginning of a variable's name; a backslash makes a character literal or a class, never an escape that a
+/// configuration file knows; a `-` at the beginning would be an option.
 fn is_plain_regexp(pattern: &str) -> bool {
     let bytes = pattern.as_bytes();
     let fits = (1..=LONGEST_REGEXP).contains(&bytes.len()) && !pattern.starts_with('-');
@@ -131,8 +131,8 @@ fn regexp(mut rest: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// What follows a class. In it are letters, digits, `_`, `.`, ranges of letters or digits, and `-` at its
-/// end: what else may stand there is read differently by different engines.
+/// The text behind a class. A class may have letters, digits, `_`, `.`, ranges of letters or digits, the escapes of a
+/// pattern, and `-` at its end: engines differ in how they read anything else.
 fn class(rest: &[u8]) -> Option<&[u8]> {
     let mut rest = rest.strip_prefix(b"^").unwrap_or(rest);
     let mut empty = true;

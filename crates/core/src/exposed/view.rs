@@ -1,5 +1,6 @@
-//! The schema that templates are given, as kube2lb has it, and who is left out of it. A view is a function
-//! of the objects and the settings: in whatever order they were told, it is the same, sorted.
+//! The data that templates get, in kube2lb's schema, and which Services are left out of it. A view is a function of
+//! the objects, the settings and what Services had in the last view. It is sorted, and the order of events does not
+//! matter.
 
 use super::contend::{Asked, Contended, contend, overlap};
 use super::crowd::{Addresses, Crowds};
@@ -17,17 +18,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// What the one who runs it says.
+/// The administrator's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The domain of the cluster.
     pub domain: Arc<str>,
-    /// The mode of ports whose Service says none.
+    /// The mode of ports that have none of their own.
     pub default_mode: Arc<str>,
     /// The address of Services that ask for none.
     pub default_address: IpAddr,
-    /// Whether the templates know of source ranges. Where they do not, a Service with some is left out
-    /// rather than opened to all.
+    /// Whether the templates use source ranges. If they do not, a Service with some is left out rather than opened to
+    /// all.
     pub source_ranges: bool,
     /// What is known of the machine that the load balancer runs on.
     pub machine: Machine,
@@ -35,7 +36,7 @@ pub struct Settings {
     pub members: MemberRules,
 }
 
-/// What a load balancer on this machine cannot bind.
+/// What is known of the load balancer's machine: which ports and addresses cannot be bound there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// Ports that the kernel gives to outgoing connections. None: not known.
@@ -44,7 +45,7 @@ pub struct Machine {
     pub addresses: Option<BTreeSet<IpAddr>>,
     /// Whether addresses of version 4 that it does not have can be bound too.
     pub nonlocal_v4: bool,
-    /// Whether those of version 6 can.
+    /// Whether such addresses of version 6 can.
     pub nonlocal_v6: bool,
     /// Where programs other than the load balancer listen, by TCP.
     pub listening: BTreeSet<(IpAddr, u16)>,
@@ -87,18 +88,18 @@ impl Machine {
 pub struct View {
     /// What a template is given.
     pub cluster: Cluster,
-    /// Who is left out, wholly or in part, and why; sorted.
+    /// What is left out of which Service, and why; sorted.
     pub told: Vec<Told>,
     /// What Services have in it; see [`Exposed::hold`].
     pub held: Held,
 }
 
-/// Something to tell about an object.
+/// A problem to tell the owner of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Told {
-    /// About which.
+    /// The object.
     pub consumer: ConsumerRef,
-    /// What.
+    /// The problem.
     pub problem: Problem,
 }
 
@@ -141,7 +142,7 @@ impl Expression {
 pub struct Entry {
     /// The Service that has it.
     pub consumer: ConsumerRef,
-    /// Where it is to be reached.
+    /// Where clients reach it.
     pub port: PortSpec,
     /// The Pods behind it that take traffic, sorted by address.
     pub endpoints: Vec<Endpoint>,
@@ -180,7 +181,7 @@ pub struct Endpoint {
 }
 
 impl Cluster {
-    /// The same without those who are not to be in it.
+    /// The same with only the consumers that `keep` accepts.
     pub fn only(&self, keep: impl Fn(&ConsumerRef) -> bool) -> Self {
         let services = self.services.iter().filter(|entry| keep(&entry.consumer)).cloned();
         let services: Vec<Entry> = services.collect();
@@ -251,8 +252,7 @@ impl fmt::Display for Endpoint {
 }
 
 impl Exposed {
-    /// What templates are given now. `generated` are the names that a Service has by the rules of the one
-    /// who runs it.
+    /// The view as of now. `generated` returns the names that a Service has by the administrator's rules.
     pub fn view(&mut self, settings: &Settings, generated: impl Fn(&Entry) -> Vec<String>) -> View {
         self.dirty = false;
         let mut told = Vec::new();
@@ -269,7 +269,7 @@ impl Exposed {
             }
             let unfit = unfit(service, settings);
             let slices: Vec<&Slice> = self.slices(&service.key).collect();
-            // As kube2lb: a Service without any Pod has no entry, one whose Pods are not ready has.
+            // As in kube2lb, a Service without any Pod has no entry; one with Pods that are not ready has.
             let served = unfit.is_none() && slices.iter().any(|slice| !slice.endpoints.is_empty());
             unfit.into_iter().for_each(&mut tell);
             for port in &service.ports {
@@ -317,7 +317,7 @@ fn consumer(service: &Service) -> ConsumerRef {
     }
 }
 
-/// What a Service must not ask for: it is as if it were not there.
+/// Why a Service must not be seen: it is treated as if it did not exist.
 fn unreadable(service: &Service, settings: &Settings) -> Option<Problem> {
     if service.refused.is_some() {
         return service.refused.clone();
@@ -336,7 +336,7 @@ fn unreadable(service: &Service, settings: &Settings) -> Option<Problem> {
     Some(Problem::new(Reason::BadValue, message))
 }
 
-/// Whether an address means this machine, or this link, whatever the machine.
+/// Whether an address means the machine itself, or its link, on any machine.
 fn is_own(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => {
@@ -346,7 +346,7 @@ fn is_own(ip: IpAddr) -> bool {
     }
 }
 
-/// What keeps a Service out although it may have what it asks for.
+/// Why a Service is left out although it may ask for what it asks for.
 fn unfit(service: &Service, settings: &Settings) -> Option<Problem> {
     if !service.source_ranges.is_empty() && !settings.source_ranges {
         return Some(Problem::new(
@@ -387,9 +387,9 @@ fn entry(service: &Service, port: &Port, consumer: &ConsumerRef, settings: &Sett
     }
 }
 
-/// Which endpoints are left out: those that the rules refuse, and addresses of the load balancer's machine at
-/// which a Service is to be reached, which would be a loop. Services may ask for any address: one that the
-/// machine does not have takes no endpoint from anybody.
+/// Decides which endpoints are left out: those that the rules refuse, and addresses of the load balancer's machine at
+/// which a Service is reached, which would be a loop. Services may ask for any address: one that the machine does not
+/// have leaves out no endpoint.
 struct Guard<'a> {
     rules: &'a MemberRules,
     addresses: BTreeSet<IpAddr>,
@@ -411,8 +411,8 @@ impl<'a> Guard<'a> {
     }
 }
 
-/// The endpoints of a port, and what keeps some out. Where nobody is ready, those that still serve take
-/// new traffic: better than nothing, as kube-proxy does. Of too many those stay that it had.
+/// The endpoints of a port, and why some are left out. If none is ready, terminating ones that still serve take new
+/// traffic, as in kube-proxy. Of too many, those stay that the port had before.
 fn endpoints(
     service: &Service,
     port: &Port,

@@ -1,4 +1,5 @@
-//! What is accepted is matched by a small engine that backtracks as PCRE does, which counts its steps.
+//! Accepted expressions are matched by a small engine that backtracks as PCRE does and counts its
+//! steps.
 
 use super::*;
 use crate::cases::cases;
@@ -51,10 +52,10 @@ fn what_takes_long_is_refused_with_the_reason() {
         ("[a-z]+\\.example", Slow::Unanchored),
         ("^a|b+", Slow::Unanchored),
         ("(a+)+b", Slow::Nested),
-        // Where case does not count.
+        // Expressions that are slow only where case does not count.
         ("^([a-z]+A)+$", Slow::Nested),
         ("^[a-z]+[A-Z]+$", Slow::Adjacent),
-        // What PCRE reads as characters.
+        // Class operations that PCRE reads as characters.
         ("^([a-z&&b-z]+a)+$", Slow::Unreadable),
         ("^([a-z[0-9]]+\\.)+$", Slow::Unreadable),
         ("(?i)a", Slow::Unreadable),
@@ -72,7 +73,7 @@ fn what_takes_long_is_refused_with_the_reason() {
     assert_eq!(is_linear(&"a".repeat(MOST_PLACES + 1)), Err(Slow::Unreadable));
 }
 
-/// Matches as PCRE does: branches in order, repetitions as long as they go and then shorter.
+/// Matches as PCRE does: branches in order, repetitions as long as possible first and then shorter.
 struct Engine<'a> {
     text: &'a [u8],
     steps: u64,
@@ -127,7 +128,8 @@ impl Engine<'_> {
     }
 }
 
-/// Steps until all is tried and nothing fits: behind it is a character that no text has.
+/// The steps until everything is tried and nothing matches: behind the pattern is a character that
+/// no text has.
 fn steps(pattern: &str, text: &[u8]) -> u64 {
     let ast = Parser::new().parse(pattern).unwrap();
     let node = read(pattern, &ast, &mut 0).unwrap();

@@ -1,6 +1,7 @@
-//! When an address may change hands, judged from what users and administrators did and from nothing of
-//! the machine: somebody who exists loses an address, or is given another one beside it, only for a
-//! cause that docs/addresses.md lists and that its leader can have known of.
+//! When an address may change hands, judged from what users and administrators did and not from the
+//! machine: a holder that exists loses an address, or is given another one beside it, only for a
+//! cause that docs/addresses.md lists and that its leader can have known of. [`super::cloud`] calls
+//! it for every write.
 
 use super::cloud::World;
 use crate::addresses::*;
@@ -10,17 +11,17 @@ use proptest::test_runner::TestCaseError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// What leaders have heard, one after another, and since when each has what it has.
+/// What leaders have heard, in order, and since when each holder has its addresses.
 #[derive(Default)]
 pub(super) struct Causes {
     views: Vec<Rc<World>>,
     holds: BTreeMap<(Arc<str>, IpAddr), Hold>,
-    /// What a status has shown since it was given. Nobody knows of anything else.
+    /// What a status has shown since it was given. No client knows of anything else.
     shown: BTreeSet<(Arc<str>, IpAddr)>,
-    /// What somebody ever had: it may be made again.
+    /// What a holder ever had: it may be created again.
     had: BTreeSet<(Arc<str>, IpAddr)>,
     tainted: BTreeSet<Arc<str>>,
-    /// What somebody deleted under its holder.
+    /// What a vandal deleted under its holder.
     vandalised: BTreeSet<(Arc<str>, IpAddr)>,
     across: bool,
     /// How many views there were when a leader was last killed.
@@ -28,11 +29,11 @@ pub(super) struct Causes {
 }
 
 struct Hold {
-    /// What had been heard when it was decided on.
+    /// What the leader had heard when it decided on this.
     view: Rc<World>,
     /// How many views there were then.
     since: usize,
-    /// Its place in what happened to Addresses.
+    /// Its position in the log of Addresses.
     at: usize,
     /// Other holders that have had it, too.
     partners: BTreeSet<Arc<str>>,
@@ -42,26 +43,27 @@ struct Hold {
 pub(super) struct Gain<'a> {
     pub(super) now: &'a World,
     pub(super) view: &'a Rc<World>,
-    /// What its leader had heard when somebody was first to have an address.
+    /// What its leader had heard when it first chose an address for a holder.
     pub(super) chosen: &'a BTreeMap<(Arc<str>, IpAddr), Chosen>,
     pub(super) heard: usize,
-    /// Addresses of which its leader believed nothing.
+    /// Addresses with writes in flight or due: its leader does not believe the watch about them.
     pub(super) in_flight: &'a [IpAddr],
     pub(super) at: usize,
     /// Whether there is no other leader.
     pub(super) alone: bool,
 }
 
-/// What a leader had heard when it chose an address for somebody, and its place among all views.
+/// What a leader had heard when it chose an address for a holder, and the position of that among
+/// all views.
 pub(super) type Chosen = (Rc<World>, usize);
 
 impl Causes {
-    /// Something is chosen now.
+    /// A leader chooses an address now.
     pub(super) fn choose(&self, view: &Rc<World>) -> Chosen {
         (view.clone(), self.views.len())
     }
 
-    /// Some leader has heard this.
+    /// A leader has heard this.
     pub(super) fn seen(&mut self, view: &Rc<World>) {
         self.across |= view.pools.values().any(|pool| pool.sharing_across_namespaces);
         self.views.push(view.clone());
@@ -77,7 +79,7 @@ impl Causes {
         self.across
     }
 
-    /// Somebody else wrote its status, or deleted its Address.
+    /// A vandal wrote its status, or deleted its Address.
     pub(super) fn taint(&mut self, uid: &Arc<str>) {
         self.tainted.insert(uid.clone());
     }
@@ -92,7 +94,7 @@ impl Causes {
         self.shown.extend(held.filter(|it| self.holds.contains_key(it)));
     }
 
-    /// Somebody deleted an Address.
+    /// A vandal deleted an Address.
     pub(super) fn vandalised(&mut self, record: &Record) {
         for Holder { holder, .. } in &record.content.holders {
             self.holds.remove(&(holder.uid.clone(), record.address));
@@ -118,11 +120,13 @@ impl Causes {
         for uid in before.difference(&after) {
             let hold = self.holds.remove(&(uid.clone(), address));
             let shown = self.shown.remove(&(uid.clone(), address));
-            // A spare one is no loss: beside one that was shown, of one leader, another such one.
+            // A spare address is no loss. With one leader, an address that was shown is spare only
+            // beside another one that was shown.
             let known =
                 |it: IpAddr| !shown || !gain.alone || self.shown.contains(&(uid.clone(), it));
             let spare = self.beside(uid, address).any(|(it, _)| known(it));
-            // One who has not heard of a deletion may think that it has another one.
+            // A leader that has not heard of a deletion may think that the holder has another
+            // address.
             let vandal = self.vandalised.iter().any(|(it, _)| it == uid);
             let cause =
                 spare || vandal || hold.is_none_or(|it| self.may_lose(uid, address, &it, gain));
@@ -132,7 +136,8 @@ impl Causes {
             let known = |(other, hold): &(IpAddr, &Hold)| {
                 hold.at < gain.heard && !gain.in_flight.contains(other)
             };
-            // What somebody else deleted, also another leader, is made again, if only for a grace.
+            // An Address that a vandal or another leader deleted is created again, if only for a
+            // grace.
             let hold = (uid.clone(), address);
             let again = draining
                 || self.vandalised.contains(&hold)
@@ -163,7 +168,7 @@ impl Causes {
         Ok(())
     }
 
-    /// What else somebody has of the family.
+    /// Other addresses of the family that a holder has.
     fn beside(&self, uid: &Arc<str>, address: IpAddr) -> impl Iterator<Item = (IpAddr, &Hold)> {
         let family = Family::of(address);
         let mine = self.holds.iter().filter(move |((it, _), _)| it == uid);
@@ -185,11 +190,11 @@ impl Causes {
             };
             sharing(view) != sharing(&hold.view)
         };
-        // Its own edit; where nobody knows whose edit it was, also that of one who has it, too.
+        // Its own edit, or an edit of a partner if it is not known which of them edited.
         let unknown = !gain.alone || self.forgotten >= hold.since;
         let others = hold.partners.iter().filter(|_| unknown);
         let editors = others.map(|it| &**it).chain([uid]);
-        // Also with one who was to have it, too, and whose write failed.
+        // Also with a partner that was chosen and had its write fail.
         let mut chosen = gain.chosen.keys();
         let shared = !hold.partners.is_empty()
             || chosen.any(|(other, at)| **other != *uid && *at == address);
@@ -197,7 +202,7 @@ impl Causes {
     }
 }
 
-/// Whether somebody who is told this of the world must do without an address that it has.
+/// Whether a holder must do without an address that it has, if the world is like this.
 fn lost(view: &World, uid: &str, address: IpAddr) -> bool {
     let Some(request) = view.request_of(uid) else { return false };
     let family = Family::of(address);

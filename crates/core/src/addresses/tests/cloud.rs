@@ -1,6 +1,6 @@
-//! A cloud for the properties: an API, users and administrators who edit what is in it, and leaders that
-//! hear of each kind when its watch tells it, write when they can, and are killed. Every write of a
-//! leader is judged as it is carried out: by [`super::causes`], against what that leader had heard.
+//! A cloud for the property tests: an API, users and administrators that edit its objects, and leaders that hear of
+//! each kind when its watch delivers it, write when they can, and are killed. Every write of a leader is judged as it
+//! is carried out: by [`super::causes`], against what that leader had heard.
 
 use super::causes::{Causes, Gain};
 use super::leader::{Decided, Leader, NODES, POOLS, RECORDS, REQUESTS};
@@ -64,7 +64,7 @@ pub(super) struct Cloud {
     pub(super) world: Rc<World>,
     logs: [Vec<Event>; WATCHES],
     pub(super) leaders: Vec<Leader>,
-    /// Load balancers with agents. With two leaders nobody is behind one: that is not promised.
+    /// Load balancers with agents. With two leaders no Service is on one: nothing is promised for that.
     places: Option<Places>,
     causes: Causes,
     uids: u64,
@@ -86,7 +86,7 @@ fn kind_of(kind: HolderKind) -> Kind {
     }
 }
 
-/// Everything that there is, as a list; answers behind those who ask.
+/// All objects as a list; answers come after the objects that ask for them.
 pub(super) fn list(world: &World, records: &BTreeMap<IpAddr, Record>) -> Vec<Event> {
     let mut events: Vec<Event> = Kind::ALL.map(Event::Begin).into();
     events.extend(world.pools.values().cloned().map(|it| apply(Object::Pool(it))));
@@ -149,7 +149,7 @@ impl Cloud {
 
     pub(super) fn put(&mut self, request: AddressRequest) {
         self.change(REQUESTS, apply(Object::Request(request)));
-        // As the part that looks names up would: it tells names again to those who newly ask.
+        // As the part that looks names up does: it sends answers again to new requesters.
         let answers = resolved(&self.world);
         self.logs[REQUESTS].extend(answers);
     }
@@ -172,7 +172,7 @@ impl Cloud {
             }
             Step::Remove(at) => self.remove(at),
             Step::Pools(variant) => {
-                // What is new comes first, as one does who renames or splits a pool in use.
+                // New pools come first, as an administrator renames or splits a pool in use.
                 let new = other_pools(variant);
                 let gone = self.world.pools.keys().filter(|name| ***name != *"one");
                 let gone = gone.filter(|name| new.iter().all(|it| it.name != **name));
@@ -303,14 +303,14 @@ impl Cloud {
         write: &Write,
         decided: &Decided,
     ) -> Result<(), TestCaseError> {
-        // What was sent before it is not under way any more.
+        // An older write of this address is no longer in flight.
         self.leaders[at].late.retain(|(late, _)| late.address != write.address);
         let result = self.perform(at, write, decided)?;
         self.leaders[at].answers.push((write.id, write.address, result));
         Ok(())
     }
 
-    /// A leader is told how a write ended, or that nobody knows.
+    /// A leader is told how a write ended, or that its result is unknown.
     fn answer(&mut self, at: usize, which: Index, fate: Fate) {
         let Leader { writes, answers, late, .. } = &mut self.leaders[at];
         let (id, result) = match fate {
@@ -394,7 +394,7 @@ impl Cloud {
         self.leaders[at].machine.handle(event, self.now);
     }
 
-    /// Everything is told, done and answered, as often as it takes.
+    /// Delivers, carries out and answers everything, as often as it takes.
     pub(super) fn settle(&mut self) -> Result<(), TestCaseError> {
         for round in 1..=400 {
             let mut idle = true;
@@ -403,7 +403,7 @@ impl Cloud {
             for at in 0..self.leaders.len() {
                 (0..WATCHES).for_each(|watch| self.hear(at, watch, usize::MAX));
                 idle &= self.take(at);
-                // Also what was left to do before.
+                // It is not idle either if there was something left to do before.
                 let Leader { writes, answers, decisions, late, .. } = &mut self.leaders[at];
                 idle &= writes.is_empty() && answers.is_empty() && decisions.is_empty();
                 idle &= late.is_empty();
@@ -439,7 +439,7 @@ impl Cloud {
         Err(TestCaseError::fail("it does not come to rest"))
     }
 
-    /// A status that is not as a leader says is written again, as its controller would.
+    /// Writes a status again that is not as a leader says, as its controller would.
     fn repair(&mut self, at: usize) -> bool {
         let wrong = self.world.requests.values().filter_map(|request| {
             let leader = &self.leaders[at];
@@ -454,8 +454,8 @@ impl Cloud {
         any
     }
 
-    /// No address is held by two who may not share it, and of one leader no status shows what is not
-    /// recorded.
+    /// No address is held by two holders that may not share it, and with one leader no status shows an address that
+    /// is not recorded.
     pub(super) fn check(&self) -> Result<(), TestCaseError> {
         for (address, record) in &self.records {
             let holders = &record.content.holders;
@@ -519,7 +519,7 @@ impl Cloud {
             for holder in &record.content.holders {
                 let request = self.world.request_of(&holder.holder.uid);
                 prop_assert!(request.is_some(), "{record:?}");
-                // One whose wish cannot be read stays where it was.
+                // A requester with a request that cannot be read stays where it was.
                 let place = request.filter(|it| it.ask.is_ok()).map(|it| &it.load_balancer);
                 let there = place.is_none_or(|place| *place == holder.load_balancer);
                 prop_assert!(there, "{request:?} is not where it is recorded: {record:?}");
@@ -528,7 +528,7 @@ impl Cloud {
         self.leaders.iter().try_for_each(|leader| self.check_uses(&leader.machine))
     }
 
-    /// What tenants use without a grant counts only where its pool would give it.
+    /// What tenants use without a grant counts only if its pool would grant it.
     fn check_uses(&self, machine: &Addresses) -> Result<(), TestCaseError> {
         for namespace in ["shop", "bank"] {
             let counted = machine.ledger.uses.of(namespace);

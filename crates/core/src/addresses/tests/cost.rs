@@ -1,10 +1,10 @@
-//! What an event costs: it follows what changes, not how much there is.
+//! What an event costs: its cost follows what changes, not how many objects there are.
 
 use super::make::*;
 use crate::addresses::*;
 
-/// That many Services with an address each, as many that wait for one of a full pool, and as many that
-/// share addresses in groups of ten.
+/// So many Services with an address each, as many that wait for one of a full pool, and as many
+/// that share addresses in groups of ten.
 fn crowd(services: usize) -> World {
     let last = IpAddr::from(std::net::Ipv4Addr::from_bits(0x0a00_0000 + services as u32 - 1));
     let full = Pool {

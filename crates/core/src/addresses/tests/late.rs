@@ -1,12 +1,12 @@
-//! Address objects again: what lists, watches and answers tell late or out of order, and what another leader
-//! wrote meanwhile.
+//! Address objects again: what lists, watches and answers deliver late or out of order, and what another leader wrote
+//! meanwhile.
 
 use super::make::*;
 use super::record::world;
 use crate::addresses::*;
 use crate::outcome::Reason;
 
-/// A Service that has an address, edited and edited back, with the write of the first edit under way.
+/// A Service that has an address, edited and edited back, with the write of the first edit in flight.
 fn edited_and_back() -> (World, Write) {
     let mut world = world();
     world.with([service("shop/web")]);
@@ -45,7 +45,7 @@ fn what_a_watch_tells_late_of_an_object_that_is_gone_does_not_count() {
     world.with([service("shop/web")]);
     let (address, record) = world.records.pop_first().unwrap();
     world.remove("shop/web");
-    // It was deleted, and the answer was lost.
+    // The Address was deleted, and the answer was lost.
     for result in [Written::Failed, Written::Conflict(None)] {
         let write = world.machine.take(world.now).writes.remove(0);
         world.tell(Event::Written { id: write.id, result });
@@ -124,7 +124,7 @@ fn what_was_in_the_way_and_is_gone_as_the_watch_has_told_is_not_believed() {
     let mut world = world();
     world.put(service("shop/web"));
     let create = world.machine.take(world.now).writes.remove(0);
-    // It is carried out, and nobody hears of it.
+    // The write is carried out, and its answer is lost.
     world.perform(&create);
     world.tell(Event::Written { id: create.id, result: Written::Failed });
     world.now += 1;
@@ -154,7 +154,7 @@ fn who_is_given_two_by_two_leaders_keeps_the_one_that_both_choose_though_a_write
     world.put(service("shop/web"));
     let create = world.machine.take(world.now).writes.remove(0);
     assert_eq!(create.address, ip("192.0.2.0"));
-    // The other leader has made another one. Which of the two stays depends on what becomes of ours.
+    // The other leader has created another Address. Which of the two stays depends on the result of our write.
     let holder = service("shop/web").holder;
     let theirs = recorded_for(&holder, "192.0.2.1", world.now, "7");
     world.records.insert(theirs.address, theirs.clone());
@@ -162,7 +162,7 @@ fn who_is_given_two_by_two_leaders_keeps_the_one_that_both_choose_though_a_write
     assert_eq!(world.machine.take(world.now).writes, []);
     let result = world.perform(&create);
     world.tell(Event::Written { id: create.id, result });
-    // As the other leader will: the lower of two of one age.
+    // Both leaders keep the same one: the lower of two of one age.
     world.run();
     assert_eq!(world.held(), [("192.0.2.0".into(), vec!["shop/web".into()])]);
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.0"]));
@@ -173,8 +173,8 @@ fn of_several_that_are_recorded_the_oldest_is_kept_whatever_the_status_shows() {
     let mut world = world();
     world.with([service("shop/web")]);
     let holder = service("shop/web").holder;
-    // Another leader gave it one a second earlier, and its status shows neither that nor one made by
-    // hand, which says no time.
+    // Another leader granted it one a second earlier. Its status shows neither that one nor one made by hand, which
+    // has no time.
     for (address, since, version) in [("192.0.2.1", world.now - 1, "7"), ("192.0.2.2", 0, "8")] {
         let other = recorded_for(&holder, address, since, version);
         world.records.insert(other.address, other);
@@ -196,7 +196,7 @@ fn what_somebody_gave_up_and_an_agent_still_serves_does_not_draw_it_back() {
     world.with([shared("edge", "shop/a", 80), shared("edge", "shop/b", 81)]);
     let a = service("shop/a").holder;
     world.tell(Event::Serving { holder: a.clone(), places: served("edge", "192.0.2.0") });
-    // It goes elsewhere, alone, while the agent there is away; then the one it shared with goes.
+    // It moves elsewhere, alone, while the agent there is away; then the Service that it shared with goes.
     world.pass(1);
     world.put(shared("core", "shop/a", 80));
     world.run();
@@ -256,7 +256,7 @@ fn one_who_is_gone_keeps_nobody_from_what_its_status_shows() {
     let mut world =
         World::new([Pool { per_namespace_quota: Some(1), ..pool("p", &["192.0.2.0/29"]) }]);
     world.with([service("shop/old")]);
-    // Told together: the one of whose namespace it is the only address, and two who come.
+    // Observed together: the Service with the only address of its namespace goes, and two come.
     world.remove("shop/old");
     world.put(AddressRequest { created: 1, ..service("shop/a") });
     world.put(AddressRequest { created: 2, status: ips(&["192.0.2.5"]), ..service("shop/z") });
@@ -272,7 +272,7 @@ fn a_leader_that_begins_counts_as_served_what_addresses_and_plans_say() {
     world.with([on_edge, service("shop/b")]);
     let [a, b] = ["shop/a", "shop/b"].map(|key| service(key).holder);
     let (edge, core) = (Arc::<str>::from("edge"), Arc::<str>::from("core"));
-    // Of what a Plan says only that counts which is recorded for the same Service.
+    // Of a Plan, only an address counts that is recorded for the same Service.
     let (some, none) = (ips(&["192.0.2.1", "192.0.2.9"]), ips(&["192.0.2.9"]));
     let plans = [(b.clone(), &core, some), (a.clone(), &core, none)];
     let mut serving = Serving::default();

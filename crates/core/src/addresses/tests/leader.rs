@@ -1,5 +1,5 @@
-//! A leader of the cloud: a machine, what its watches and lists have told it, and what it has begun. A
-//! write of it is sent, performed and answered at three different times, or not at all.
+//! A leader of the cloud: a machine, what its watches and lists have delivered, and what it has begun. A write of it
+//! is sent, performed and answered at three different times, or not at all.
 
 use super::causes::Chosen;
 use super::cloud::{World, node, resolved};
@@ -16,7 +16,7 @@ pub(super) const REQUESTS: usize = 1;
 pub(super) const RECORDS: usize = 2;
 pub(super) const NODES: usize = 3;
 
-/// The kinds that a watch tells of.
+/// The kinds that a watch delivers.
 const KINDS: [&[Kind]; WATCHES] = [
     &[Kind::Pool, Kind::Namespace],
     &[Kind::Service, Kind::LoadBalancer, Kind::ExternalIp],
@@ -24,28 +24,28 @@ const KINDS: [&[Kind]; WATCHES] = [
     &[Kind::Node],
 ];
 
-/// A leader, what its watches have told, and what it has not done yet.
+/// A leader, what its watches have delivered, and what it has not done yet.
 pub(super) struct Leader {
     pub(super) machine: Addresses,
     pub(super) view: Rc<World>,
     pub(super) heard: [usize; WATCHES],
     lists: [List; WATCHES],
-    /// How much of what happened to Addresses it has been told, by a list or the watch.
+    /// How much of the log of Addresses a list or the watch has delivered to it.
     records: usize,
     /// Sent, and not performed.
     pub(super) writes: Vec<(Write, Decided)>,
     /// Performed, and not answered.
     pub(super) answers: Vec<(WriteId, IpAddr, Written)>,
-    /// Given up, and yet under way.
+    /// Given up by the leader, but still in flight.
     pub(super) late: Vec<(Write, Decided)>,
-    /// What had been heard when somebody was first to have an address: writes are repeated.
+    /// What it had heard when it first chose an address for a holder: writes are repeated.
     pub(super) chosen: BTreeMap<(Arc<str>, IpAddr), Chosen>,
-    /// The newest decision of each whose status has not been written.
+    /// The newest decision of each holder with a status that has not been written.
     pub(super) decisions: BTreeMap<HolderRef, Option<Arc<Decision>>>,
     pub(super) planned: Planned,
 }
 
-/// A list that is being told, page by page: what was there when it began.
+/// A list that is delivered page by page: what was there when it began.
 #[derive(Default)]
 struct List {
     pages: VecDeque<Event>,
@@ -56,14 +56,14 @@ struct List {
 #[derive(Clone, Debug)]
 pub(super) struct Decided {
     pub(super) view: Rc<World>,
-    /// How much of what happened to Addresses it had heard.
+    /// How much of the log of Addresses it had heard.
     pub(super) records: usize,
-    /// Of these it believes nothing before its own writes are answered, also those that are yet to come.
+    /// Addresses about which it does not believe the watch before its own writes are answered, also those to come.
     pub(super) in_flight: Rc<[IpAddr]>,
 }
 
 impl Leader {
-    /// One that has been told of nothing.
+    /// A leader that has observed nothing.
     pub(super) fn new(world: Rc<World>) -> Self {
         Self {
             machine: Addresses::new(Config { grace: GRACE }),
@@ -80,7 +80,7 @@ impl Leader {
         }
     }
 
-    /// A watch starts over: all that there is now is told, and then what is behind it in the log.
+    /// A watch starts over: it delivers a list of all objects, and then the rest of the log.
     pub(super) fn list(
         &mut self,
         watch: usize,
@@ -104,7 +104,7 @@ impl Leader {
         self.heard[watch] = log;
     }
 
-    /// The next that a watch tells.
+    /// Delivers the next event of a watch.
     pub(super) fn hear(&mut self, watch: usize, log: &[Event], now: Timestamp) -> bool {
         let listed = self.lists[watch].pages.pop_front();
         let event = match &listed {
@@ -140,7 +140,7 @@ impl Leader {
         sent.chain(self.answers.iter().map(|(_, address, _)| *address))
     }
 
-    /// What somebody is recorded to have and is not to have: to be written as soon as that can be.
+    /// Addresses with a recorded holder that should no longer have them: to be written as soon as that is possible.
     fn given_up(&self) -> impl Iterator<Item = IpAddr> {
         let entries = self.machine.ledger.entries.iter();
         let left = entries.filter(|(_, entry)| {
@@ -151,16 +151,16 @@ impl Leader {
         left.map(|(address, _)| *address)
     }
 
-    /// What was known before something is decided.
+    /// What the leader knows before it decides.
     pub(super) fn decided(&self) -> Decided {
         let in_flight = self.unanswered().chain(self.given_up()).collect();
         Decided { view: self.view.clone(), records: self.records, in_flight }
     }
 
-    /// Everybody who is to have something, and what.
+    /// All holders, each with the addresses that it should have.
     pub(super) fn wanted(&self, changes: &Changes) -> Vec<(Arc<str>, IpAddr)> {
         let requests = self.view.requests.values().map(|it| it.holder.clone());
-        // What is chosen while another write of that address is under way is written after it.
+        // An address that is chosen while another write of it is in flight is written after that.
         let wanted = requests.flat_map(|it| {
             self.machine.addresses_of(&it).into_iter().map(move |at| (it.uid.clone(), at))
         });
@@ -174,7 +174,7 @@ impl Leader {
         wanted.chain(written).collect()
     }
 
-    /// What agents have done, as far as the machine is to know. True: there is news.
+    /// Tells the machine what agents have done, as far as it must know. True: there is news.
     pub(super) fn follow(&mut self, places: &Places, now: Timestamp) -> bool {
         let news = self.planned.follow(&self.machine, places);
         let any = !news.is_empty();
@@ -182,8 +182,7 @@ impl Leader {
         any
     }
 
-    /// Plans what was decided; and whose status is not as it should be by now is to be written. True:
-    /// something is planned otherwise.
+    /// Plans what was decided, and enqueues each status that is not as it should be. True: a plan changed.
     pub(super) fn plan(&mut self, places: &mut Places, now: Timestamp) -> bool {
         let served = self.view.requests.values().filter_map(|request| {
             let grant = self.machine.decision(&request.holder)?.grant();

@@ -1,4 +1,5 @@
-//! Small objects, and a world: a machine with an API behind it that does what it is told.
+//! Builders of small objects, and a world: a machine with an API behind it that carries out its
+//! changes.
 
 use crate::addresses::*;
 use crate::key::ObjectKey;
@@ -72,7 +73,7 @@ pub(super) fn ips(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|it| ip(it)).collect()
 }
 
-/// That a load balancer serves an address.
+/// The places of a load balancer that serves an address.
 pub(super) fn served(load_balancer: &str, address: &str) -> Vec<(IpAddr, Arc<str>)> {
     vec![(ip(address), load_balancer.into())]
 }
@@ -127,7 +128,7 @@ impl World {
         world
     }
 
-    /// Another machine reads everything from the API.
+    /// A new machine reads everything from the API.
     pub(super) fn restart(&mut self) {
         self.machine = Addresses::new(Config { grace: GRACE });
         self.decisions.clear();
@@ -215,7 +216,7 @@ impl World {
         self.run();
     }
 
-    /// Does what the machine says until it says nothing more.
+    /// Carries out changes until the machine returns no more.
     pub(super) fn run(&mut self) {
         for _ in 0..50 {
             let changes = self.machine.take(self.now);
@@ -226,7 +227,7 @@ impl World {
         panic!("the machine does not come to rest");
     }
 
-    /// Carries out changes. True: there were none that have to be answered.
+    /// Carries out changes. True: none of them needed an answer.
     pub(super) fn carry_out(&mut self, changes: Changes) -> bool {
         let quiet =
             changes.writes.is_empty() && changes.decisions.is_empty() && changes.confirm.is_empty();
@@ -257,7 +258,7 @@ impl World {
         quiet
     }
 
-    /// Writes a status and says so.
+    /// Writes a status and sends `Shown`.
     pub(super) fn show(&mut self, holder: HolderRef, decision: Option<Arc<Decision>>) {
         let shown: Vec<IpAddr> = decision.as_deref().map(shown_by).unwrap_or_default();
         match decision {
@@ -273,7 +274,7 @@ impl World {
         self.tell(Event::Shown { holder, addresses: shown });
     }
 
-    /// What the API does with a write.
+    /// The API carries out a write, or answers with a conflict.
     pub(super) fn perform(&mut self, write: &Write) -> Written {
         let address = write.address;
         let there = self.records.get(&address).cloned();
@@ -297,7 +298,7 @@ impl World {
         Written::Ok(version)
     }
 
-    /// The watch tells what there is of an address.
+    /// The watch delivers what the API has for an address.
     pub(super) fn echo(&mut self, address: IpAddr) {
         let version = Some(Version(self.version.to_string().into()));
         match self.records.get(&address).cloned() {
@@ -310,7 +311,7 @@ impl World {
         &self.decisions[&self.request(key).holder]
     }
 
-    /// The addresses that somebody has.
+    /// The addresses that a requester has, as decided.
     pub(super) fn has(&self, key: &str) -> Vec<IpAddr> {
         let decision = self.decisions.get(&self.request(key).holder);
         decision.iter().flat_map(|it| &it.addresses).map(|it| it.address).collect()
@@ -332,13 +333,13 @@ impl World {
         self.records.iter().map(|(address, it)| (address.to_string(), names(it))).collect()
     }
 
-    /// The notices since it was last asked.
+    /// The notices since the last call.
     pub(super) fn told(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
 }
 
-/// What a status shows: also what drains, as for an address alone.
+/// What a status shows if no load balancer serves it: draining addresses, too.
 pub(super) fn shown_by(decision: &Decision) -> Vec<IpAddr> {
     let granted = decision.addresses.iter().map(|it| it.address);
     granted.chain(decision.draining.iter().map(|it| it.address)).collect()

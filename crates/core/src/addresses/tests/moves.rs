@@ -1,4 +1,5 @@
-//! From one address to another: the old one goes when the new one is in its place. And who is where.
+//! Moves from one address to another: the old one goes when the new one is in its place. And on
+//! which load balancer a holder is recorded.
 
 use super::make::*;
 use crate::addresses::*;

@@ -1,4 +1,5 @@
-//! Addresses from DNS names: only what a pool allows and nobody has, and made before it breaks.
+//! Addresses from DNS names: only free addresses that a pool allows, and the new one is in place
+//! before the old one goes.
 
 use super::make::*;
 use crate::addresses::*;

@@ -1,5 +1,5 @@
-//! The load balancers of the cloud: the Plans that a leader writes for them, agents that apply those late
-//! or are gone, and what a leader concludes from their Leases, as the controller does.
+//! The load balancers of the cloud: the Plans that a leader writes for them, agents that apply those late or are
+//! gone, and what a leader concludes from their Leases, as the controller does.
 
 use crate::addresses::*;
 use crate::programmed::Pending;
@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const PLACES: [&str; 2] = ["edge", "core"];
 
-/// What a load balancer is to serve, or serves.
+/// What a load balancer serves, or should serve, by holder.
 type Plan = BTreeMap<HolderRef, Vec<IpAddr>>;
 
-/// Where somebody is served.
+/// The load balancer that serves a requester.
 pub(super) fn place_of(request: &AddressRequest) -> Option<usize> {
     let name = match request.holder.kind {
         HolderKind::LoadBalancer => Some(&request.holder.key.name),
@@ -27,7 +27,7 @@ struct Place {
     agent: Option<Plan>,
 }
 
-/// What the API has of load balancers.
+/// What the API has for load balancers.
 #[derive(Default)]
 pub(super) struct Places([Place; PLACES.len()]);
 
@@ -61,13 +61,13 @@ pub(super) struct Planned {
     change: u64,
     /// All plans, each with its last change.
     history: [Vec<(Plan, u64)>; PLACES.len()],
-    /// When somebody's plan last changed.
+    /// The change with which the plan of a holder last changed.
     changed: BTreeMap<HolderRef, u64>,
     inherited: bool,
 }
 
 impl Planned {
-    /// What is known to be served, or no longer to be, before anything is decided.
+    /// The `Serving` events that follow from Leases, before anything is decided.
     pub(super) fn follow(&mut self, machine: &Addresses, places: &Places) -> Vec<Event> {
         let mut news = BTreeSet::new();
         if !std::mem::replace(&mut self.inherited, true) {
@@ -124,7 +124,7 @@ impl Planned {
         told.map(|holder| Event::Serving { places: self.serving.of(&holder), holder }).collect()
     }
 
-    /// What the status of somebody on a load balancer should show.
+    /// What the status of a holder on a load balancer should show.
     pub(super) fn status(
         &self,
         at: usize,

@@ -1,4 +1,4 @@
-//! Pools: what is used, who may have how much, and what an edit does to those who have something.
+//! Pools: which are used, which requesters may have how much, and what an edit does to holders.
 
 use super::make::*;
 use crate::addresses::*;

@@ -1,5 +1,5 @@
-//! What holds whatever happens: users and administrators who edit, leaders that are killed between any
-//! two writes, watches that lag, answers that are lost, and two leaders at once.
+//! What holds whatever happens: users and administrators that edit, leaders that are killed between
+//! any two writes, watches that lag, answers that are lost, and two leaders at once.
 
 use super::cloud::{Cloud, World, list};
 use super::make::*;
@@ -9,7 +9,7 @@ use crate::cases::cases;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
-/// All steps, then rest, then nothing.
+/// Takes all steps, comes to rest, then deletes everything and checks that nothing is left.
 fn live(cloud: &mut Cloud, steps: Vec<Step>) -> Result<(), TestCaseError> {
     for step in steps {
         cloud.step(step)?;
@@ -77,10 +77,10 @@ fn shuffle(events: &mut [Event], seed: u64) {
     }
 }
 
-/// What a machine says of what is recorded, told in some order.
+/// The changes of a new machine that observes all objects in some order.
 fn answers(cloud: &Cloud, seed: u64) -> Changes {
     let mut events = list(&cloud.world, &cloud.records);
-    // A name is kept only once somebody asks for it: answers stay behind the objects.
+    // An answer is kept only once a requester asks for the name: answers stay behind the objects.
     let (first, last) = (Kind::ALL.len(), events.len() - Kind::ALL.len() - 2);
     shuffle(&mut events[first..last], seed);
     let mut machine = Addresses::new(Config { grace: GRACE });
@@ -88,7 +88,7 @@ fn answers(cloud: &Cloud, seed: u64) -> Changes {
     machine.take(cloud.now)
 }
 
-/// What has happened between two looks at the API, one event for each object.
+/// The events between two looks at the API, one for each object that differs.
 fn difference(before: (&World, &Records), after: (&World, &Records)) -> Vec<Event> {
     let mut events = Vec::new();
     let apply = |object| Event::Apply(Box::new(object));

@@ -66,7 +66,7 @@ fn an_address_is_released_only_when_the_status_no_longer_shows_it() {
     assert_eq!((changes.writes.as_slice(), shown(&changes)), (&[][..], vec![]));
     let (holder, decision) = changes.decisions[0].clone();
     assert_eq!(decision.unwrap().verdict.reason, Reason::Released);
-    // The status is written, but the watch has not told of it yet.
+    // The status is written, but the watch has not delivered it yet.
     world.tell(Event::Shown { holder, addresses: Vec::new() });
     assert_eq!(world.machine.take(world.now).writes, []);
     request.status = Vec::new();
@@ -111,7 +111,7 @@ fn a_conflict_is_decided_again_on_what_is_there() {
     let mut world = world();
     world.put(service("shop/web"));
     let changes = world.machine.take(world.now);
-    // Another leader gives the same address to somebody else meanwhile.
+    // Another leader grants the same address to another Service meanwhile.
     let mut other = World::new([pool("p", &["192.0.2.0/24"])]);
     other.with([AddressRequest { created: -1, ..service("bank/web") }]);
     world.records = other.records;
@@ -182,7 +182,7 @@ fn a_failed_write_is_not_repeated_over_what_the_watch_told_meanwhile() {
 fn of_two_addresses_the_one_is_kept_that_is_still_recorded() {
     let mut world = world();
     world.with([service("shop/web")]);
-    // Another leader gave it a second one, and gives up the first.
+    // Another leader granted it a second one, and gives up the first.
     let mut second = world.records[&ip("192.0.2.0")].clone();
     (second.address, second.version) = (ip("192.0.2.1"), Version("90".into()));
     world.records = [(second.address, second.clone())].into();

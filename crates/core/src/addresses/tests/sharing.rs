@@ -87,7 +87,7 @@ fn the_service_whose_own_edit_breaks_the_sharing_loses() {
         let mut world = world();
         world.with([sharer("shop/a", 0, &[80]), sharer("shop/b", 1, &[443])]);
         world.told();
-        // The older one edits: it is its edit all the same.
+        // The older one edits: it loses the address all the same.
         world.edit("shop/a", edit);
         assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
         assert_eq!(world.has("shop/a"), ips(&["192.0.2.1"]));
@@ -288,7 +288,7 @@ fn one_who_gave_a_shared_address_up_has_it_again_only_when_that_is_recorded() {
     };
     let shown = ask(&mut world, Ok(Ask::Nothing));
     shown.decisions.into_iter().for_each(|(holder, decision)| world.show(holder, decision));
-    // The write is under way when it asks again.
+    // The write is in flight when it asks again.
     let released = world.machine.take(world.now);
     assert_eq!(released.writes.len(), 1, "{released:?}");
     let again = ask(&mut world, addresses(&["192.0.2.0"]));
@@ -330,7 +330,7 @@ fn one_who_edits_its_key_keeps_the_address_though_another_would_have_joined() {
     world.with([AddressRequest { sharing: sharing("k", &[80]), ..service("shop/edits") }]);
     let edited =
         AddressRequest { sharing: sharing("l", &[80]), ..world.request("shop/edits").clone() };
-    // One whose status shows the address is decided for first.
+    // A Service that shows the address in its status is decided for first.
     let shows = AddressRequest {
         sharing: sharing("k", &[81]),
         status: ips(&["192.0.2.0"]),

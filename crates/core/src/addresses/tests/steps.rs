@@ -1,5 +1,5 @@
-//! What can happen in the cloud of the properties: who may ask for what, which pools there may be, and the
-//! steps that are drawn from it.
+//! What can happen in the cloud of the property tests: which holder may ask for what, which pools there may be, and
+//! the steps that are drawn from that.
 
 use super::leader::{RECORDS, REQUESTS};
 use super::make::*;
@@ -11,30 +11,30 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 pub(super) const NAMES: [&str; 2] = ["web.example.com", "api.example.com"];
-/// Services, and behind them a load balancer and an ExternalIP.
+/// Services, followed by a load balancer and an ExternalIP.
 const HOLDERS: usize = 8;
 const LOAD_BALANCER: usize = 6;
 const EXTERNAL_IP: usize = 7;
-/// A watch for each of these; names are told with those who ask for them.
+/// The number of watches. Answers for names come with the requesters that ask for them.
 pub(super) const WATCHES: usize = 4;
 
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// Somebody asks for something.
+    /// A user creates or edits a holder.
     Put(usize, Wish),
     Remove(usize),
-    /// The other pools are these, see [`other_pools`].
+    /// The other pools become these, see [`other_pools`].
     Pools(usize),
     Resolve(usize, Option<Vec<u8>>),
     /// A Node has this address, or none.
     Node(Option<u8>),
-    /// Somebody edits a status.
+    /// A vandal edits a status.
     Spoil(usize, u8),
-    /// Somebody deletes an Address.
+    /// A vandal deletes an Address.
     Vandal(Index),
-    /// A watch of a leader tells some of what it has not told.
+    /// A watch delivers to a leader some of what it has not delivered.
     Hear(usize, usize, usize),
-    /// A watch of a leader starts over: what it tells next are the pages of a list.
+    /// A watch of a leader starts over: it delivers the pages of a list next.
     Relist(usize, usize),
     Take(usize),
     /// A leader's write reaches the API.
@@ -54,9 +54,9 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
     Answered,
-    /// Carried out, and nobody hears of it.
+    /// Carried out, and the answer is lost.
     AnswerLost,
-    /// It comes to nothing.
+    /// Never carried out.
     Lost,
     /// It is given up, and carried out later, if ever.
     Late,
@@ -105,7 +105,7 @@ pub(super) fn request(at: usize, wish: &Wish) -> AddressRequest {
     }
     let namespace = if at < 3 { "shop" } else { "bank" };
     let mut request = service(&format!("{namespace}/s{at}"));
-    // Names and ages in different orders.
+    // Names and ages are in different orders.
     request.created = (LOAD_BALANCER - at) as i64 % 4;
     let addresses = |addresses: &[IpAddr], pool: Option<&str>| {
         Ok(Ask::Addresses { addresses: addresses.to_vec(), pool: pool.map(Into::into) })
@@ -150,7 +150,7 @@ pub(super) fn at_six(last: u8) -> IpAddr {
     std::net::Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, last.into()).into()
 }
 
-/// The pools beside the first one: edited, renamed, split, being deleted, in each other's way.
+/// The pools besides the first one: edited, renamed, split, being deleted, overlapping.
 pub(super) fn other_pools(variant: usize) -> Vec<Pool> {
     let two = |entries: &[&str]| Pool { created: 1, ..pool("two", entries) };
     let three = |entries: &[&str]| Pool { created: 2, ..pool("three", entries) };
@@ -218,7 +218,7 @@ pub(super) fn step(leaders: usize) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Some who ask for any address come and go, and two leaders see that at different times: each may give
+/// Some requesters that ask for any address come and go, and two leaders see that at different times: each may grant
 /// one of them another address.
 pub(super) fn contest() -> impl Strategy<Value = Step> {
     let watch = prop_oneof![Just(REQUESTS), Just(RECORDS)];
@@ -235,6 +235,6 @@ pub(super) fn contest() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is asked for where only the holder counts.
+/// A wish for a step in which only the holder matters.
 pub(super) const ANY: Wish =
     Wish { ask: 15, last: 0, families: 9, key: 9, port: 80, local: false, place: 9, uses: 0 };

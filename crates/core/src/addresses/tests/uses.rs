@@ -1,5 +1,4 @@
-//! What tenants use without having it from here makes an address taken as far as its pool would give it,
-//! and no further.
+//! What tenants use without a grant makes an address taken only if its pool would grant it to them.
 
 use super::make::*;
 use crate::addresses::uses::MOST_USES;
@@ -7,7 +6,7 @@ use crate::addresses::*;
 use crate::objects::{LabelSelector, Namespace, Operator, Requirement};
 use crate::outcome::Reason;
 
-/// A Service that wants nothing from here and has these addresses in `externalIPs`.
+/// A Service that asks for no address and has these in `externalIPs`.
 fn user(key: &str, uses: &[&str]) -> AddressRequest {
     AddressRequest { ask: Ok(Ask::Nothing), uses: ips(uses), ..service(key) }
 }
@@ -29,7 +28,7 @@ fn uses_beyond_the_quota_take_nothing_from_others() {
           it: pool \"p\": the namespace has 2 of the 2 addresses of its quota"
             .to_owned()
     ));
-    // What counts is part of the quota.
+    // Uses that count are part of the quota.
     world.with([service("evil/asks")]);
     assert_eq!(world.reason("evil/asks"), Reason::QuotaReached);
     world.remove("evil/all");
@@ -50,7 +49,7 @@ fn uses_of_a_pool_for_others_do_not_count() {
     world.with([user("bank/all", &FOUR[..2]), service("shop/a")]);
     assert_eq!(world.has("shop/a"), ips(&["192.0.2.0"]));
     assert_eq!(world.machine.ledger.uses.of("bank"), [].into());
-    // The namespace is let in by its labels, and out again.
+    // The labels of the namespace allow it, and then no longer.
     let label = |tier: &str| Namespace {
         name: "bank".into(),
         labels: [("tier".into(), tier.into())].into(),
@@ -90,7 +89,7 @@ fn a_use_of_what_another_namespace_has_is_ignored_until_that_one_lets_go() {
           \"p\": Service shop/a uses 192.0.2.0"
             .to_owned()
     ));
-    // Nobody is kept from sharing it.
+    // The use keeps no Service from sharing the address.
     world.with([shares("shop/b", 81)]);
     assert_eq!(world.has("shop/b"), ips(&["192.0.2.0"]));
     world.remove("shop/a");
@@ -111,12 +110,12 @@ fn of_a_freed_address_those_that_wait_come_before_uses_that_were_ignored() {
         assert_eq!(world.has("shop/c"), ips(&[]));
         world.remove("shop/a");
         world.run();
-        // A use that is new while the address rests is no better.
+        // A use that begins while the address rests does not count either.
         world.with([user("evil/new", &FOUR[..2])]);
         world.pass(reuse_after);
         assert_eq!(world.has("shop/c"), ips(&["192.0.2.0"]), "after {reuse_after} s");
         assert_eq!(world.machine.ledger.uses.of("evil"), [].into());
-        // Nobody waits any more: then they count.
+        // No Service waits any more: now the uses count.
         world.remove("shop/b");
         world.run();
         world.pass(reuse_after);
@@ -130,7 +129,7 @@ fn holders_come_before_uses_after_a_restart() {
     world.with([service("evil/a")]);
     world.with([user("evil/all", &FOUR)]);
     let counted = |world: &World| world.machine.ledger.uses.of("evil");
-    // What its namespace has anyway costs nothing more.
+    // An address that its namespace has anyway takes no more of the quota.
     assert_eq!(counted(&world), [ip("192.0.2.0")].into());
     world.restart();
     world.run();

@@ -1,11 +1,11 @@
-//! What people are told: which pool, why, and what to do; and what is worth an Event.
+//! What people are told: which pool, why, and what to do; and what becomes an Event.
 
 use super::make::*;
 use crate::addresses::*;
 use crate::objects::Family;
 use crate::outcome::Reason;
 
-/// All that is said of somebody who does not have what it asks for.
+/// The problem of a requester that does not have what it asks for.
 fn told(world: &World, key: &str) -> String {
     world.decision(key).problem().unwrap().message.to_string()
 }

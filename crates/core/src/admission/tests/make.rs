@@ -1,4 +1,4 @@
-//! Builders, and an API that carries out what the machine says.
+//! Builders, and an API that carries out the changes of the machine.
 
 use crate::admission::*;
 use crate::key::{ConsumerKind, ConsumerRef};
@@ -53,7 +53,7 @@ pub(super) struct Api {
     pub(super) machine: Admission,
     pub(super) lbs: BTreeMap<Arc<str>, LoadBalancer>,
     version: u64,
-    /// What reads say of who belongs on the load balancer: everybody else has left.
+    /// The consumers that belong on the load balancer, as reads say; every other one has left.
     pub(super) belongs: Vec<ConsumerRef>,
     pub(super) stays: BTreeMap<(ConsumerRef, Arc<str>), Amounts>,
 }
@@ -92,7 +92,7 @@ impl Api {
         wants.into_iter().for_each(|want| self.tell(Event::Wants(want)));
     }
 
-    /// Everything is carried out and answered until there is nothing to do.
+    /// Carries out and answers everything until there is nothing to do.
     pub(super) fn run(&mut self) -> BTreeMap<ConsumerRef, Option<Decision>> {
         Kind::ALL.into_iter().for_each(|kind| self.tell(Event::Done(kind)));
         let mut told = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What holds whatever happens: consumers that come, go and change their mind, administrators who edit,
+//! What holds whatever happens: consumers that come, go and change, administrators that edit,
 //! leaders that are killed between any two writes, watches that lag, answers that are lost, and two
 //! leaders at once.
 
@@ -19,16 +19,16 @@ const LBS: [&str; 2] = ["edge", "other"];
 enum Step {
     Want(usize, usize, u64, u64),
     Leave(usize),
-    /// An administrator sizes a load balancer, and makes it where it is not there.
+    /// An administrator sets the capacity of a load balancer, and creates it if it does not exist.
     Capacity(usize, Option<u64>),
     Delete(usize),
-    /// The watch of a kind tells a leader some of what it has not told.
+    /// The watch of a kind delivers to a leader some of what it has not delivered.
     Observe(usize, usize, usize),
     Take(usize),
     Write(usize, Index, Fate),
     Confirm(usize, Index),
     Kill(usize),
-    /// The watches of a leader begin anew, and tell everything.
+    /// The watches of a leader start over, and deliver everything.
     Relist(usize),
 }
 
@@ -62,7 +62,7 @@ struct Cloud {
     version: u64,
     lbs: BTreeMap<Arc<str>, LoadBalancer>,
     wants: BTreeMap<ConsumerRef, Want>,
-    /// What the watches of both kinds tell.
+    /// What the watches of both kinds deliver.
     logs: [Vec<Event>; 2],
     leaders: Vec<Leader>,
 }
@@ -81,7 +81,7 @@ impl Cloud {
         cloud
     }
 
-    /// What lists of both kinds tell.
+    /// What lists of both kinds deliver.
     fn everything(&self) -> Vec<Event> {
         let mut events: Vec<Event> = Kind::ALL.map(Event::Begin).into();
         events.extend(self.lbs.values().cloned().map(|lb| Event::LoadBalancer(Box::new(lb))));
@@ -124,7 +124,7 @@ impl Cloud {
                 let want = Want {
                     load_balancer: LBS[lb].into(),
                     requests: Ok(requests),
-                    // Names and ages in different orders.
+                    // Names and ages are in different orders.
                     ..want(&format!("c{who}"), (CONSUMERS - who) as i64 % 4, 0)
                 };
                 self.wants.insert(want.consumer.clone(), want.clone());
@@ -217,7 +217,8 @@ impl Cloud {
                 write
             );
         }
-        // The record is what a leader has seen, so whoever is in it and has not left keeps its seat.
+        // The record is what the leader has seen, so every consumer in it that has not left keeps
+        // its seat.
         for seat in &lb.seats {
             let stays = write.seats.iter().any(|it| it.consumer == seat.consumer);
             let there = self.wants.get(&seat.consumer);
@@ -228,7 +229,8 @@ impl Cloud {
         Ok(Written::Ok(version))
     }
 
-    /// Whether somebody was on a load balancer and left it: it may have let go and come back.
+    /// Whether a consumer was on a load balancer and left it: it may have lost its seat and come
+    /// back.
     fn has_left(&self, seat: &Seat, lb: &LoadBalancer) -> bool {
         let mut here = self.logs[1].iter().filter_map(|event| match event {
             Event::Wants(want) if want.consumer == seat.consumer => {
@@ -240,7 +242,7 @@ impl Cloud {
         here.any(|here| here) && here.any(|here| !here)
     }
 
-    /// Everything is told, done and answered, as often as it takes.
+    /// Delivers, carries out and answers everything, as often as it takes.
     fn settle(&mut self) -> Result<(), TestCaseError> {
         for _ in 0..300 {
             let mut idle = true;
@@ -266,7 +268,7 @@ impl Cloud {
         Err(TestCaseError::fail("it does not come to rest"))
     }
 
-    /// What older ones that wait on the same load balancer, and could be there, lack.
+    /// The resources that older consumers lack that wait on the same load balancer and could fit.
     fn kept(&self, of: &Want) -> Vec<Resource> {
         let lb = &self.lbs[&of.load_balancer];
         let age = |want: &Want| (want.created, want.consumer.clone());
@@ -284,7 +286,7 @@ impl Cloud {
             .collect()
     }
 
-    /// At rest everybody is where it belongs, or could not be there.
+    /// At rest every consumer has a seat where it belongs, or could not have one.
     fn check_rest(&self) -> Result<(), TestCaseError> {
         for lb in self.lbs.values() {
             for seat in &lb.seats {
@@ -327,7 +329,7 @@ impl Cloud {
     }
 }
 
-/// What there is too little of for one that has `old` to have `new`.
+/// The resources that a consumer lacks that has `old` and wants `new`.
 fn lacking(lb: &LoadBalancer, total: &Totals, new: &Amounts, old: &Amounts) -> Vec<Resource> {
     let lacks = |it: &Resource| {
         let (new, old) = (u128::from(new.amount(*it)), u128::from(old.amount(*it)));

@@ -1,4 +1,4 @@
-//! Who gets a seat, who keeps it, who waits.
+//! Which consumers get a seat, which keep it, and which wait.
 
 use super::make::*;
 use crate::admission::*;

@@ -64,7 +64,7 @@ fn a_controller_that_dies_after_any_write_is_replaced_by_one_that_ends_in_the_sa
         }
         let mut api = Api::new(store.lbs.into_values(), store.claims.into_values());
         api.run();
-        // Those of the claim and those of the load balancer do not wait for each other.
+        // Writes of the claim and of the load balancer do not wait for each other.
         let sorted = |names: &[&'static str]| names.iter().copied().collect::<BTreeSet<_>>();
         assert_eq!(sorted(&names(&api)), sorted(&names(&end)[writes..]), "after {writes}");
         assert_eq!(api.store.lbs["edge"].tie, end.store.lbs["edge"].tie);
@@ -97,7 +97,7 @@ fn a_write_that_lost_against_another_claim_is_followed_by_the_next_best() {
         [lb("a", amounts(5, 0)), lb("b", amounts(6, 0))],
         [claim("shop/web", amounts(5, 0))],
     );
-    // The other leader was quicker, and no watch has told of it.
+    // The other leader was quicker, and no watch has delivered it.
     let mut taken = api.store.lbs["a"].clone();
     let other = claim("bank/web", amounts(5, 0));
     taken.tie.claim = held_by(&other);
@@ -126,7 +126,7 @@ fn a_write_that_lost_against_another_claim_is_followed_by_the_next_best() {
 fn a_load_balancer_that_is_gone_leaves_its_claim_lost_until_it_is_back() {
     let mut api = Api::new([lb("edge", amounts(5, 0))], [claim("shop/web", amounts(5, 0))]);
     api.run();
-    // Somebody took the finalizers away.
+    // A person removed the finalizers.
     api.edit_lb("edge", |lb| (lb.deleting, lb.tie.in_use) = (true, false));
     api.run();
     let report = api.report("shop/web");
@@ -167,7 +167,7 @@ fn a_claim_ref_that_was_cleared_under_a_live_claim_is_written_again() {
     api.run();
     assert_eq!(api.home("shop/web").as_deref(), Some("edge"));
     assert!(api.store.lbs["edge"].tie.uid().is_some());
-    // It was given to somebody else instead: then it is lost.
+    // It was given to another claim instead: then the claim is Lost.
     let other = ClaimRef { key: key("bank/web"), uid: None };
     api.edit_lb("edge", |lb| lb.tie.claim = Some(other));
     api.run();
@@ -265,7 +265,7 @@ fn a_claim_is_held_from_before_anybody_can_use_it_and_let_go_when_nobody_does() 
 fn a_write_that_changes_nothing_is_repeated_ever_less_often() {
     let mut api = Api::new([lb("edge", amounts(5, 0))], [claim("shop/web", amounts(5, 0))]);
     api.run();
-    // An API that does not keep what is said of the load balancer.
+    // An API that does not store the status of the load balancer.
     api.edit_lb("edge", |lb| lb.report = None);
     let edge = api.store.lb("edge").unwrap();
     api.tell(Event::Apply(edge.clone()));
@@ -332,7 +332,7 @@ fn what_was_meant_for_a_claim_and_is_gone_does_not_count_as_its_own() {
     Kind::ALL.into_iter().for_each(|kind| api.tell(Event::Done(kind)));
     let writes = api.machine.take(NOW).writes;
     assert!(matches!(writes[..], [Write { op: Op::Report(..), .. }]), "{writes:?}");
-    // It is meant for a claim as soon as that write is answered: by its being gone.
+    // It is meant for a claim as soon as that write is answered: the answer says that it is gone.
     let web = claim("shop/web", amounts(5, 0));
     api.store.put_claim(web.clone());
     api.tell(Event::Apply(Box::new(Object::Claim(api.store.claims[&web.key].clone()))));
@@ -341,7 +341,7 @@ fn what_was_meant_for_a_claim_and_is_gone_does_not_count_as_its_own() {
     api.tell(Event::Written { id: writes[0].id, result: Written::Conflict(None) });
     api.run();
     assert_eq!(api.home("shop/web"), Some(provisioned_name(&web.uid)));
-    // Whoever seems to have two of them never idles.
+    // A claim that seemed to have two load balancers would never be idle.
     api.pass(120);
     assert_eq!(api.report("shop/web").reason, ClaimReason::Idle);
 }

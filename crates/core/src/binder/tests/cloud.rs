@@ -1,4 +1,4 @@
-//! An API, what serves load balancers, and leaders that hear of it late and write to it.
+//! An API, the objects that serve load balancers, and leaders that hear of changes late and write to the API.
 
 use super::make::*;
 use super::steps::{CLAIMS, LBS, NAMESPACES, Step, variant};
@@ -19,11 +19,11 @@ struct Leader {
     writes: Vec<Write>,
     jobs: Vec<Job>,
     asks: Vec<Subject>,
-    /// Load balancers as the watch told them.
+    /// Load balancers as the watch delivered them.
     seen: BTreeMap<Arc<str>, LoadBalancer>,
 }
 
-/// What is made for a load balancer.
+/// The parts that serve a load balancer.
 pub(super) const PARTS: [u8; 3] = [0, 1, 2];
 
 pub(super) struct Cloud {
@@ -31,12 +31,12 @@ pub(super) struct Cloud {
     pub(super) store: Store,
     pub(super) class: Option<Class>,
     pub(super) wanted: BTreeMap<ObjectKey, u32>,
-    /// What is told of classes and consumers.
+    /// Events of classes and consumers.
     pub(super) rest: Vec<Event>,
     leaders: Vec<Leader>,
-    /// Parts of what serves load balancers, by name, and the uid of the load balancer that each belongs to.
+    /// The parts that exist, by load balancer, with the uid of the load balancer that owns each.
     pub(super) parts: BTreeMap<(Arc<str>, u8), Arc<str>>,
-    /// Load balancers that a person deleted, changed or took away: those may be lost.
+    /// Load balancers that a person deleted, changed or took away: a claim may lose these.
     pub(super) meddled: BTreeSet<Arc<str>>,
 }
 
@@ -60,7 +60,7 @@ impl Cloud {
         cloud
     }
 
-    /// What lists of all kinds tell.
+    /// What lists of all kinds deliver.
     fn everything(&self) -> Vec<Event> {
         let mut events: Vec<Event> = Kind::ALL.map(Event::Begin).into();
         events.extend(self.store.lbs.values().cloned().map(|it| apply(Object::LoadBalancer(it))));
@@ -110,7 +110,7 @@ impl Cloud {
                     ask.load_balancer = wish.named.map(|at| LBS[at].into());
                     ask.class = if wish.never { ClassWish::Never } else { ClassWish::Default };
                 });
-                // Names and ages in different orders.
+                // Names and ages are in different orders.
                 claim.created = (CLAIMS.len() - at) as i64 % 3;
                 claim.uid = self.store.new_uid();
                 self.store.put_claim(claim);
@@ -230,13 +230,13 @@ impl Cloud {
         }
     }
 
-    /// Load balancers that a class made and that are to be served, as a leader knows them.
+    /// Provisioned load balancers that are to be served, as a leader knows them.
     fn made(&self, at: usize) -> Vec<LoadBalancer> {
         let seen = self.leaders[at].seen.values();
         seen.filter(|lb| lb.provisioned_for.is_some() && !lb.deleting).cloned().collect()
     }
 
-    /// Takes one step towards all parts of a load balancer or none. Whether there was one to take.
+    /// Takes one step towards all parts of a load balancer, or none. Returns whether there was one to take.
     fn provision(
         &mut self,
         lb: &LoadBalancer,
@@ -260,7 +260,7 @@ impl Cloud {
         }
     }
 
-    /// What names an owner that is not there any more goes.
+    /// Removes parts of owners that do not exist any more.
     fn collect(&mut self) {
         let live: BTreeSet<_> = self.store.lbs.values().map(|lb| lb.uid.clone()).collect();
         self.parts.retain(|_, owner| live.contains(owner));
@@ -294,14 +294,14 @@ impl Cloud {
         Ok(())
     }
 
-    /// The claim that has a load balancer and says so.
+    /// The claim that has a load balancer and names it in its status.
     fn holder(&self, lb: &LoadBalancer) -> Option<&Claim> {
         let claim = self.store.claims.get(&lb.tie.claim.as_ref()?.key)?;
         let home = claim.report.as_ref().and_then(ClaimReport::home);
         (Some(&claim.uid) == lb.tie.uid() && home == Some(&lb.name)).then_some(claim)
     }
 
-    /// What nobody may do to a load balancer that a claim has.
+    /// What no leader may do to a load balancer that a claim has.
     fn check_op(&self, op: &Op) -> Result<(), TestCaseError> {
         let (Op::Delete(target) | Op::Release(target, _)) = op else { return Ok(()) };
         let Some(lb) = self.store.lbs.get(&target.key.name) else { return Ok(()) };
@@ -310,7 +310,7 @@ impl Cloud {
         }
         match op {
             Op::Delete(_) => prop_assert!(self.holder(lb).is_none(), "{:?} of {:?}", op, lb),
-            // Where nobody uses it, it may become idle.
+            // Without consumers it may become idle.
             _ => prop_assert!(
                 self.holder(lb).is_none() || (lb.users.is_empty() && lb.provisioned_for.is_some()),
                 "{:?} of {:?}",
@@ -331,7 +331,7 @@ impl Cloud {
             prop_assert!(lb.deleting || job.kind == JobKind::Recycle);
             if job.kind == JobKind::Deprovision {
                 let lb = lb.clone();
-                // One that fails has done a part of it.
+                // A job that fails has done a part of it.
                 while self.provision(&lb, to_lose) && ok {}
             }
         }
@@ -340,9 +340,9 @@ impl Cloud {
         Ok(())
     }
 
-    /// Everything is told, done and answered, as often as it takes.
+    /// Delivers, carries out and answers everything, as often as it takes.
     pub(super) fn settle(&mut self) -> Result<(), TestCaseError> {
-        // Whether things change while time goes on: two leaders may wait for each other's writes.
+        // How often everything came to rest. Time goes on then, as two leaders may wait for each other's writes.
         let mut rests = 0;
         for round in 1..=400 {
             let mut idle = true;
@@ -372,7 +372,7 @@ impl Cloud {
             if idle && self.leaders.iter().all(|it| it.observed == told) {
                 let next = self.leaders.iter().filter_map(|it| it.machine.wake_at()).min();
                 rests += 1;
-                // What is asked for again and again comes to nothing new.
+                // Reads that are repeated bring nothing new.
                 let Some(next) = next.filter(|_| rests < 40) else { return Ok(()) };
                 self.now = self.now.max(next);
             }

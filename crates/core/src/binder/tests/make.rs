@@ -1,4 +1,4 @@
-//! Builders, and an API that carries out what the machine says as a real one would.
+//! Builders, and an API that carries out the changes of the machine as a real one would.
 
 use crate::addresses::Scope;
 use crate::binder::*;
@@ -89,7 +89,7 @@ pub(super) struct Store {
     pub(super) claims: BTreeMap<ObjectKey, Claim>,
     version: u64,
     uids: u64,
-    /// What the watches of load balancers and claims tell.
+    /// What the watches of load balancers and claims deliver.
     pub(super) logs: [Vec<Event>; 2],
 }
 
@@ -132,7 +132,7 @@ impl Store {
         self.lbs.get(name).cloned().map(|lb| Box::new(Object::LoadBalancer(lb)))
     }
 
-    /// Carries out a write, if it is under the present version. Some text: what no API would take.
+    /// Carries out a write, if it is under the present version. Err: no API would accept it.
     pub(super) fn perform(&mut self, op: &Op) -> Result<Written, String> {
         Ok(match op {
             Op::Bind(target, tie) | Op::Release(target, tie) | Op::Guard(target, tie) => {
@@ -230,9 +230,9 @@ pub(super) struct Api {
     /// All writes that were carried out.
     pub(super) ops: Vec<Op>,
     pub(super) jobs: Vec<(Arc<str>, JobKind)>,
-    /// What jobs answer.
+    /// Why jobs fail, if they do.
     pub(super) fails: Option<Arc<str>>,
-    /// What jobs wait for, and which do.
+    /// What jobs wait for, if they do; and the jobs that wait.
     pub(super) waits: Option<Arc<str>>,
     pub(super) under_way: Vec<Id>,
     /// Whether the next job is given up.
@@ -287,7 +287,7 @@ impl Api {
         }
     }
 
-    /// Everything is told, done and answered until there is nothing to do.
+    /// Delivers, carries out and answers everything until there is nothing to do.
     pub(super) fn run(&mut self) {
         for _ in 0..200 {
             self.hear();
@@ -323,7 +323,7 @@ impl Api {
         panic!("it does not come to rest");
     }
 
-    /// Time passes, and whatever has to be done meanwhile is.
+    /// Lets time pass, and does everything that becomes due.
     pub(super) fn pass(&mut self, seconds: Timestamp) {
         let until = self.now + seconds;
         self.run();
@@ -351,7 +351,7 @@ impl Api {
         self.store.claims[&key(claim)].report.clone().expect("a report")
     }
 
-    /// The load balancer that a claim says it has.
+    /// The load balancer that a claim's status names.
     pub(super) fn home(&self, claim: &str) -> Option<Arc<str>> {
         let report = self.report(claim);
         report.load_balancer.filter(|_| report.phase == Phase::Bound)

@@ -1,6 +1,6 @@
-//! What holds whatever happens: users and administrators who make, edit and delete, consumers that come
-//! and go, leaders that are killed between any two writes, watches that lag, answers that are lost, jobs
-//! that fail, and two leaders at once.
+//! What holds whatever happens: users and administrators that create, edit and delete, consumers that come and go,
+//! leaders that are killed between any two writes, watches that lag, answers that are lost, jobs that fail, and two
+//! leaders at once.
 
 use super::cloud::Cloud;
 use super::steps::{Step, step};

@@ -1,4 +1,4 @@
-//! What is made, for whom, and when it goes again.
+//! Which load balancers are created, for which claims, and when they are deleted again.
 
 use super::make::*;
 use crate::addresses::Scope;

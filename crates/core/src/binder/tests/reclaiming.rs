@@ -1,4 +1,4 @@
-//! What becomes of a load balancer whose claim is gone.
+//! What becomes of a load balancer after its claim is gone.
 
 use super::make::*;
 use crate::binder::*;
@@ -81,7 +81,7 @@ fn delete_removes_what_is_behind_it_before_the_object_goes() {
 #[test]
 fn nothing_is_wiped_or_deleted_before_a_read_says_that_the_claim_is_gone() {
     for reclaim in [Reclaim::Recycle, Reclaim::Delete] {
-        // The claim is not in what the watch has told.
+        // The watch has not delivered the claim.
         let web = claim("shop/web", amounts(5, 0));
         let mut edge = LoadBalancer { reclaim, ..lb("edge", amounts(5, 0)) };
         edge.tie = Tie { claim: held_by(&web), in_use: true, cleanup: true };
@@ -100,7 +100,7 @@ fn nothing_is_wiped_or_deleted_before_a_read_says_that_the_claim_is_gone() {
 fn consumers_that_are_left_hold_it() {
     let mut api = released(Reclaim::Delete);
     api.edit_lb("edge", |lb| lb.users = vec!["shop".into()]);
-    // Somebody takes the finalizer off that holds the claim for them.
+    // A person removes the finalizer that holds the claim for its consumers.
     api.edit_claim("shop/web", |claim| claim.in_use = false);
     api.run();
     let report = api.store.lbs["edge"].report.clone().unwrap();

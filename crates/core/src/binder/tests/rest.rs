@@ -24,7 +24,7 @@ impl Cloud {
         let mut left = self.parts.clone();
         left.retain(|_, owner| !lasting.contains(owner));
         prop_assert_eq!(left, expected, "parts and load balancers that classes made");
-        // Somebody who reads everything anew has nothing to do.
+        // A new leader that reads everything has nothing to do.
         let mut fresh = self.fresh();
         let changes = fresh.take(self.now);
         prop_assert_eq!(&changes.writes, &[], "a new leader writes");
@@ -58,7 +58,7 @@ impl Cloud {
             && lb.reclaim == Reclaim::Delete
         {
             let claim = self.store.claims.get(key).filter(|claim| claim.uid == *uid);
-            // One that was taken away and changed under its claim is left to a person.
+            // A load balancer that was taken from its claim and changed is left to a person.
             let home = |it: &Claim| it.report.as_ref().and_then(ClaimReport::home).cloned();
             let needed = owner.is_some()
                 || claim.is_some_and(|it| home(it).is_none_or(|home| home == lb.name));
@@ -104,7 +104,8 @@ impl Cloud {
                 if idle {
                     return Ok(());
                 }
-                // What a class made is nobody's once the class is gone, unless it is reserved.
+                // A provisioned load balancer fits no claim once its class is gone, unless it is
+                // reserved.
                 let class = self.class.as_ref().map(|it| &it.name);
                 let inherits = |lb: &&LoadBalancer| {
                     lb.provisioned_for.is_none()

@@ -22,20 +22,20 @@ pub(super) enum Step {
     Resize(Index, u64),
     Class(u8),
     Want(usize, bool),
-    /// Somebody of a namespace gets a seat or leaves it.
+    /// A consumer of a namespace gets a seat or leaves it.
     Use(Index, usize, bool),
-    /// The watch of a kind tells a leader some of what it has not told.
+    /// The watch of a kind delivers to a leader some of what it has not delivered.
     Observe(usize, usize, usize),
     Take(usize),
     Write(usize, Index, Fate),
     Work(usize, Index, bool),
     Confirm(usize, Index),
-    /// A leader makes so many parts of what serves a load balancer, and goes on to something else.
+    /// A leader makes this many parts that serve a load balancer, and then does something else.
     Provision(usize, Index, usize),
-    /// The API collects what belongs to nobody.
+    /// The API collects parts without an owner.
     Collect,
     Kill(usize),
-    /// The watches of a leader begin anew, and tell everything.
+    /// The watches of a leader start over, and deliver everything.
     Relist(usize),
     Pass(Timestamp),
 }
@@ -76,7 +76,7 @@ pub(super) fn step(leaders: usize) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The class that makes what nobody has, if any.
+/// The class that creates load balancers for claims that none fits, if any.
 pub(super) fn variant(variant: u8) -> Option<Class> {
     let made = Class { default: true, ..class("bronze") };
     match variant {

@@ -1,11 +1,11 @@
-//! Who of those who wait looks again, and what that costs.
+//! Which waiting claims are decided for again, and what that costs.
 
 use super::make::*;
 use crate::binder::*;
 use crate::objects::{LabelSelector, Namespace, Operator, Requirement};
 use crate::resources::Amounts;
 
-/// So many wait for a label that no load balancer has.
+/// This many claims wait for a label that no load balancer has.
 fn waiting(claims: usize) -> Api {
     let selector = LabelSelector {
         requirements: vec![Requirement { key: "gpu".into(), operator: Operator::Exists }],
@@ -17,7 +17,7 @@ fn waiting(claims: usize) -> Api {
     api
 }
 
-/// How many are looked at when this comes.
+/// How many claims and load balancers are visited when this load balancer comes.
 fn cost(api: &mut Api, lb: LoadBalancer) -> u64 {
     let before = api.machine.visited();
     api.store.put_lb(lb);

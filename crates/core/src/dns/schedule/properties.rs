@@ -1,4 +1,4 @@
-//! The schedule under any sequence of events, against what the effects say about themselves.
+//! Property tests: the schedule under any sequence of events, checked against its own effects.
 
 use super::tests::{failed, found, name, secs, step};
 use super::*;
@@ -12,12 +12,12 @@ const NAMESPACES: [&str; 3] = ["evil", "other", "shop"];
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// By the namespaces at these two places, which may be one.
+    /// For the namespaces at these two indexes, which may be equal.
     Want(u8, Families, [usize; 2]),
     Unwant(u8),
-    /// One of the look-ups that are under way is answered.
+    /// One of the look-ups in flight is answered.
     Answer(prop::sample::Index, Result<u64, FailureKind>, Result<u64, FailureKind>),
-    /// An answer that is not waited for.
+    /// An answer that no look-up waits for.
     Stale(u8, u64),
     /// Time passes, at most until the next wake when `true`.
     Pass(u64, bool),
@@ -42,7 +42,7 @@ fn acts() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What an outsider sees.
+/// The state of the schedule, as its events and effects show it.
 #[derive(Default)]
 struct Seen {
     now: Duration,
@@ -50,7 +50,7 @@ struct Seen {
     by: BTreeMap<Name, BTreeSet<Arc<str>>>,
     /// Name and families by id.
     flights: BTreeMap<u64, (Name, Families)>,
-    /// When each name was last answered, and how soon it said that it would be looked up again; none
+    /// When each name was last answered, and the reported delay until its next look-up. No entry
     /// after a family was added, which is looked up at once.
     answered: BTreeMap<Name, (Duration, Duration)>,
     ids: u64,
@@ -70,7 +70,8 @@ fn answer(family: Family, outcome: &Result<u64, FailureKind>) -> Answer {
 }
 
 impl Seen {
-    /// The event of an act, if it is one and not only time that passes. None: the act is none.
+    /// The event of an act. `Some(None)`: time passes without an event. None: the act does not
+    /// apply.
     fn event(&mut self, act: Act, wake: Option<Duration>) -> Option<Option<Event>> {
         Some(Some(match act {
             Act::Want(number, families, by) => {
@@ -111,7 +112,7 @@ impl Seen {
         }))
     }
 
-    /// `punctual`: whether time never jumped over a wake.
+    /// `punctual`: whether time did not jump over a wake.
     fn check(&mut self, effect: Effect, punctual: bool) -> Result<(), TestCaseError> {
         match effect {
             Effect::Look { id, name, families } => {
@@ -167,7 +168,7 @@ proptest! {
             for effect in step(&mut schedule, event, seen.now) {
                 seen.check(effect, punctual)?;
             }
-            // Whatever is wanted is in flight, waits for its time, or waits for its turn.
+            // Every wanted name is in flight, waits for its time, or waits for its turn.
             let in_line = |(name, entry): (&Name, &Entry)| match entry.state {
                 State::InLine { .. } => Some(name.clone()),
                 _ => None,
@@ -177,7 +178,8 @@ proptest! {
             prop_assert_eq!(schedule.due.len() + in_line.len(), waiting);
             prop_assert_eq!(schedule.turns.under_way(), seen.flights.len());
             prop_assert!(schedule.next_wake().is_none_or(|wake| wake > seen.now));
-            // A namespace waits only where it has its share: as many under way as are free.
+            // A namespace waits only if it has its share: at least as many look-ups in flight as
+            // there are free ones.
             let free = AT_ONCE - seen.flights.len();
             for namespace in in_line.iter().flat_map(|name| &seen.by[name]) {
                 let own = schedule.turns.under_way_of(namespace);

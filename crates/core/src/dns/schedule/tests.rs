@@ -1,4 +1,4 @@
-//! The schedule on exact times: lateness is off, except where it is what is tested.
+//! Tests of the schedule with exact times: lateness is off, except where it is tested.
 
 use super::*;
 use crate::dns::{Answer, Failure, FailureKind, Found};
@@ -8,7 +8,7 @@ pub(super) fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// An event, or none, and what follows from it at once.
+/// Handles an event, or none, and takes the effects that follow at once.
 pub(super) fn step(
     schedule: &mut Schedule,
     event: impl Into<Option<Event>>,
@@ -294,7 +294,7 @@ fn a_namespace_has_half_of_all_look_ups_and_the_name_that_was_due_first_comes_fi
 #[test]
 fn five_thousand_names_that_are_never_answered_delay_no_name_of_another_namespace() {
     let mut schedule = Schedule::new(punctual());
-    // The look-ups that never end before their timeout, by when that is.
+    // Look-ups that end only by their timeout, by when that is.
     let mut ends: BTreeSet<(Duration, u64, Name)> = BTreeSet::new();
     let silent = |effects: Vec<Effect>, now: Duration, ends: &mut BTreeSet<_>| {
         for effect in effects {
@@ -351,14 +351,14 @@ fn a_name_of_two_namespaces_is_looked_up_once_with_the_share_of_the_idle_one() {
         step(&mut schedule, want_by(&["evil"], text, Families::V4), secs(0));
     }
     assert_eq!(step(&mut schedule, want_by(&["evil"], "d.example", Families::V4), secs(0)), []);
-    // Another namespace wants a name that waits in the line of the first.
+    // Another namespace wants a name that waits in the first namespace's line.
     let effects =
         step(&mut schedule, want_by(&["evil", "shop"], "d.example", Families::V4), secs(0));
     assert_eq!(effects, [look(3, "d.example", Families::V4)]);
     // The name waits in no namespace's line any more.
     let effects = step(&mut schedule, answered(1, "a.example", ok(30)), secs(1));
     assert_eq!(effects, [report("a.example", ok(30), 30), look(4, "c.example", Families::V4)]);
-    // The namespace that it counts for lets go of it, and it goes on.
+    // The namespace that its look-up counts for does not want it any more, and the look-up goes on.
     assert_eq!(step(&mut schedule, want_by(&["evil"], "d.example", Families::V4), secs(1)), []);
     let effects = step(&mut schedule, answered(3, "d.example", ok(30)), secs(2));
     assert_eq!(effects, [report("d.example", ok(30), 30)]);

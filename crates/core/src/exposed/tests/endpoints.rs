@@ -6,7 +6,7 @@ use super::*;
 fn endpoints_that_may_be_no_members_are_left_out_and_told() {
     let mut web = service("a/web");
     web.address = Some("192.0.2.7".parse().unwrap());
-    // It asks for the address of a Pod, which is none of this machine's.
+    // It asks for the address of a Pod, which is not an address of this machine.
     let mut greedy = service("b/greedy");
     greedy.address = Some("10.0.0.1".parse().unwrap());
     let mut exposed = told([Object::Service(web), Object::Service(greedy)]);
@@ -56,7 +56,7 @@ fn a_port_that_comes_to_have_too_many_endpoints_keeps_those_that_it_had() {
     assert!(first.iter().all(|it| then.contains(it)));
 }
 
-/// How many endpoints each entry has, and who is told of too many.
+/// How many endpoints each entry has, and which Services are told that they have too many.
 fn crowd(exposed: &mut Exposed) -> (Vec<(String, usize)>, Vec<String>) {
     let View { cluster, told, .. } = view(exposed, &settings());
     let entries = cluster.services.iter().map(|it| {
@@ -87,7 +87,8 @@ fn the_ports_of_a_namespace_share_its_endpoints_and_keep_those_that_they_have() 
     let evil: Vec<_> = (8_000..8_010).map(|number| full("evil/web", number)).collect();
     let whole = [evil.clone(), vec![full("shop/web", 80)]].concat();
     assert_eq!(crowd(&mut exposed), (whole, vec![]));
-    // Further ones get what is left, also those that come first by name; another namespace has its own.
+    // Further ports get what is left, also those that come first by name; another namespace has its
+    // own bound.
     exposed.handle(Event::Apply(many("evil/early", 7_000..7_002)));
     exposed.handle(Event::Apply(Object::Slice(slice("evil/early", endpoints()))));
     let early =
@@ -99,7 +100,7 @@ fn the_ports_of_a_namespace_share_its_endpoints_and_keep_those_that_they_have() 
     };
     let then = [early(0), evil.clone(), vec![full("shop/web", 80)]].concat();
     assert_eq!(crowd(&mut exposed), (then, vec![message(4_000)]));
-    // What a port lets go of goes to those that wait.
+    // Endpoints that a port gives up go to ports that wait.
     exposed.handle(Event::Apply(many("evil/web", 8_000..8_009)));
     let then = [early(MOST_MEMBERS), evil[..9].to_vec(), vec![full("shop/web", 80)]].concat();
     assert_eq!(crowd(&mut exposed), (then, vec![message(2_000)]));

@@ -1,4 +1,4 @@
-//! What an owner has stays with it.
+//! Ports and names stay with the owner that has them.
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn an_older_service_that_asks_later_takes_neither_port_nor_name() {
         assert!(refused.iter().all(|it| reasons.contains(it)), "{told:?}");
     }
 
-    // A process that begins anew has what was kept beside the files.
+    // A process that restarts has what was stored beside the files.
     let mut again = told(
         [tcp("evil/db", 5432, 0), named("evil/web", &["shop.example", "a.old.example"], 0)]
             .iter()
@@ -60,7 +60,7 @@ fn an_older_service_that_asks_later_takes_neither_port_nor_name() {
     again.hold(exposed.held().clone());
     assert_eq!(publish(&mut again).0, expected);
 
-    // What the holder lets go of goes to the one that waits.
+    // What the holder gives up goes to the Service that waits.
     edit(&mut again, &tcp("shop/db", 5433, 5));
     edit(&mut again, &named("shop/web", &[], 6));
     let (entries, told) = publish(&mut again);

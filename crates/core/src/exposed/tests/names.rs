@@ -99,11 +99,11 @@ fn a_generated_name_that_any_namespace_can_make_takes_no_name_that_another_has()
         assert_eq!(told, [("evil".to_owned(), Reason::HostTaken)]);
     }
 
-    // A process that begins anew has what was kept beside the files.
+    // A process that restarts has what was stored beside the files.
     let mut again = told([service("evil/shop"), shop].iter().flat_map(with_pod));
     again.hold(exposed.held().clone());
     assert_eq!(publish_with(&mut again, by_name).0, ["shop/front Shop.example.com"]);
-    // What the holder lets go of goes to the one that waits.
+    // What the holder gives up goes to the Service that waits.
     edit(&mut again, &named("shop/front", 5, &[]));
     assert_eq!(publish_with(&mut again, by_name).0, ["evil/shop", "shop/front"]);
 }
@@ -129,7 +129,7 @@ fn an_expression_that_comes_later_is_tried_after_those_that_namespaces_have() {
         "the older Service is first where none has it yet"
     );
 
-    // One more of an entry that has one already comes last.
+    // A second expression of an entry comes last.
     let all = r"~^.*\.example$";
     edit(&mut exposed, &named("evil/web", 0, &[text(all), text("~^evil$")]));
     let [evil, shop] = before;
@@ -145,7 +145,7 @@ fn an_expression_that_comes_later_is_tried_after_those_that_namespaces_have() {
     );
     again.hold(exposed.held().clone());
     assert_eq!(expressions(&mut again), after, "also when the process begins anew");
-    // What is let go of and asked for again is new.
+    // An expression that is given up and asked for again is new.
     edit(&mut again, &named("evil/web", 0, &[text(all)]));
     expressions(&mut again);
     edit(&mut again, &named("evil/web", 0, &[text(all), text("~^evil$")]));

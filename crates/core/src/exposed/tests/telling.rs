@@ -1,4 +1,4 @@
-//! What is told, in whatever order and how often.
+//! What a view says does not depend on the order and number of events.
 
 use super::*;
 use proptest::prelude::*;
