@@ -1,9 +1,9 @@
-//! The structure of what one load balancer must do: listeners, sites with rules, pools. It is what the
-//! leader records in Plan objects and what agents read back; it never holds members or keys.
+//! The structure of what one load balancer must do: listeners, sites with rules, pools. The leader records it in Plan
+//! objects and agents read it back. It never holds members or private keys.
 //!
-//! The unit is the [`Fragment`]: all that one Service or Ingress wants on the load balancer. A fragment
-//! is written whole, so a rule never arrives without its pool. Fragments of several consumers meet
-//! only in sites: rules of the same host, merged by [`Rule::precedence`].
+//! The unit is the [`Fragment`]: all that one Service or Ingress wants on the load balancer. A fragment is written
+//! whole, so a rule never arrives without its pool. Fragments of several consumers meet only in sites: rules of the
+//! same host, merged by [`Rule::precedence`].
 
 mod host;
 mod names;
@@ -24,8 +24,8 @@ use std::sync::Arc;
 /// The entry that Ingresses of a load balancer share: its HTTP and HTTPS listeners.
 pub const ENTRY_WEB: &str = "web";
 
-/// Where a listener is of a load balancer that clients reach by a host name, at addresses that nobody knows here.
-/// No address of anything is this one; whoever listens in its place knows where.
+/// The address of listeners on a load balancer that clients reach by a host name, so that its addresses are not known.
+/// No object has this address; the process that opens such a listener knows where.
 pub const BY_NAME: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// What one consumer wants on one load balancer.
