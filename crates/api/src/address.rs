@@ -1,5 +1,5 @@
-//! `Address`: that one address is held, and by whom. Creating the object is the allocation, so its name
-//! is the address itself. Only the leader writes them.
+//! `Address`: one address is held, and by which objects. Creating the object is the allocation, so its name is the
+//! address itself. Only the leader writes Addresses; this file defines the kind and the name.
 
 use crate::schema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The name of the `Address` object of an address: an IPv4 address as it is, an IPv6 address as eight
-/// groups of four digits joined by `-`, because a colon may not stand in a name.
+/// The name of the `Address` object of an address: an IPv4 address as it is, an IPv6 address as eight groups of four
+/// digits joined by `-`, because a name may not contain a colon.
 pub fn address_name(address: IpAddr) -> String {
     match address {
         IpAddr::V4(v4) => v4.to_string(),
@@ -17,8 +17,7 @@ pub fn address_name(address: IpAddr) -> String {
     }
 }
 
-/// The address that an `Address` object of this name stands for; none for a name that
-/// [`address_name`] does not make.
+/// The address for which an `Address` object of this name stands. None: [`address_name`] does not make this name.
 pub fn address_of_name(name: &str) -> Option<IpAddr> {
     let address = if name.contains('-') {
         let mut groups = [0u16; 8];
@@ -30,7 +29,7 @@ pub fn address_of_name(name: &str) -> Option<IpAddr> {
     } else {
         IpAddr::V4(name.parse::<Ipv4Addr>().ok()?)
     };
-    // One address has one name: +0ab, 0AB0 or a ninth group are not it.
+    // An address has one name only: +0ab, 0AB0 or a ninth group is not part of it.
     (address_name(address) == name).then_some(address)
 }
 

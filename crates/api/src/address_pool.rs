@@ -1,5 +1,5 @@
-//! `AddressPool`: addresses that may be given out, and to whom. Administrators make them; the leader
-//! counts in the status. Who holds which address is not here but in [`crate::address`].
+//! `AddressPool`: addresses that may be granted, and to which objects. Administrators make AddressPools; the leader
+//! writes counts into the status. The holder of each address is not here but in [`crate::address`].
 
 use crate::condition::{Condition, conditions};
 use crate::duration::Duration;
@@ -144,7 +144,7 @@ fn domains(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Whether a range runs forwards, and whether ranges overlap, CEL cannot say: those are conditions.
+/// CEL cannot check whether a range runs forwards or whether ranges overlap: conditions report that.
 fn address_ranges(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

@@ -1,5 +1,5 @@
-//! `LoadBalancerClass`: what is made for a claim when no load balancer matches. Administrators make
-//! them; the leader reads them and reports on them.
+//! `LoadBalancerClass`: the template of load balancers for claims that no existing one matches. Administrators make
+//! classes; the leader reads them and reports on them. This file defines the kind; `core::binder` decides what is made.
 
 use crate::condition::{Condition, conditions};
 use crate::duration::Duration;

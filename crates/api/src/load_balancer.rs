@@ -1,5 +1,6 @@
-//! `LoadBalancer`: something that can carry traffic into the cluster, what it can carry, who has it.
-//! Administrators (or a class) make them; the leader writes `claimRef` and the status.
+//! `LoadBalancer`: a proxy, appliance or cloud load balancer that carries traffic into the cluster, with its capacity
+//! and its claim. Administrators or a class make LoadBalancers; the leader writes `claimRef` and the status. This file
+//! defines the kind.
 
 use crate::condition::{Condition, conditions};
 use crate::quantity::ResourceList;

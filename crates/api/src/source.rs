@@ -1,6 +1,5 @@
-//! Where a load balancer comes from: exactly one of six sources, for one load balancer
-//! ([`LoadBalancerSource`]) or as the pattern of a class ([`ClassSource`]). Drivers read these;
-//! nothing here knows a driver.
+//! The source of a load balancer: exactly one of six, for one load balancer ([`LoadBalancerSource`]) or in the template
+//! of a class ([`ClassSource`]). Drivers read sources; nothing here knows a driver.
 
 use crate::schema;
 use kube::KubeSchema;
@@ -160,7 +159,7 @@ pub struct ExternalDevice {
     pub credentials_secret_ref: Option<SecretRef>,
 }
 
-/// No user, password, query or fragment, no space: a place and a path.
+/// A host and a path, without user, password, query, fragment or space.
 fn device_url(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",

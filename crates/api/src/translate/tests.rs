@@ -25,7 +25,7 @@ fn ingress_with(load_balancer: Value, annotations: Value) -> Value {
     })
 }
 
-/// What such an Ingress is stored as.
+/// How such an Ingress is stored.
 fn stored(annotations: Value) -> Value {
     json!({
         "metadata": { "name": "web", "annotations": annotations },

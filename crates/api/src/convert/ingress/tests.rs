@@ -101,7 +101,7 @@ spec:
                 by: PersistenceKey::Cookie,
                 timeout_seconds: 3600,
             })),
-            // Members of an Ingress always see the proxy: the annotation is a Service's.
+            // Members of an Ingress always see the proxy: the annotation is for Services.
             snat: None,
             proxy_protocol: Some(true),
             health_check: Some(HealthCheck {

@@ -218,7 +218,7 @@ fn a_place_is_named_in_one_way() {
         let expected = Err(bad_value(&format!("{key}: {quoted} {why}")));
         assert_eq!(place(&[(key, value)]), expected);
     }
-    // Only an Ingress can have been written with a source.
+    // Only an Ingress can name a source.
     assert_eq!(place(&[("bowline.dev/load-balancer-source", "{")]), Ok(Placement::Default));
 }
 
