@@ -33,7 +33,7 @@ pub fn address_of_name(name: &str) -> Option<IpAddr> {
     (address_name(address) == name).then_some(address)
 }
 
-/// Who holds an address.
+/// The holders of an address.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "bowline.dev",
@@ -59,7 +59,7 @@ pub struct AddressSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object_name")]
     pub pool: Option<String>,
-    /// Who has it. Several share it under one key. None: it rests.
+    /// The objects that hold it. Several share it under one key. None: it rests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
     pub holders: Vec<Holder>,
@@ -144,8 +144,8 @@ pub enum Protocol {
 /// What Bowline reports about an address.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AddressStatus {
-    /// Active: in use. Draining: still served, but its holder is moving to another address. Resting:
-    /// nobody has it, and nobody gets it yet.
+    /// Active: in use. Draining: still served, but its holder is moving to another address. Resting: no
+    /// object holds it, and it is not granted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "AddressState", extend("default" = "Active"))]
     pub state: Option<AddressState>,
@@ -160,9 +160,9 @@ pub struct AddressStatus {
 pub enum AddressState {
     /// In use.
     Active,
-    /// About to be given up.
+    /// About to be released.
     Draining,
-    /// Given up, and not yet free.
+    /// Released, and not free yet.
     Resting,
 }
 

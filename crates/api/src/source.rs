@@ -130,7 +130,8 @@ pub struct ExternalSource {
     /// system's certificate authorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret_ref: Option<SecretRef>,
-    /// Whether to talk to devices without proof of who they are: any certificate, or plain http. Default: false.
+    /// Whether devices are trusted without a proof of their identity: any certificate, or plain http.
+    /// Default: false.
     #[serde(default)]
     pub insecure_skip_verify: bool,
     /// How a pair is used. Failover (the default): the backup is configured when the primary cannot be.
