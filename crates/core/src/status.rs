@@ -423,8 +423,8 @@ pub fn load_balancer<'a>(
         (None, Some((_, problem))) => Condition::no(&problem),
         (None, None) => Condition::current(),
     };
-    // A failure to wipe or remove objects is told first. Objects of a class that are not in place come before waiting,
-    // which nobody can change earlier.
+    // A failure to wipe or remove objects is told first. Objects of a class that are not in place come before the
+    // state of agents, which waits for them.
     let unmade = known.made.filter(|made| !made.holds).map(|made| made.message.to_string());
     let unassigned = known.assigned.filter(|it| !it.holds).map(|it| it.message.to_string());
     let (phase, message) = match (known.unreclaimed, waits) {

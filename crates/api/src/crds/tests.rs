@@ -1,3 +1,5 @@
+//! Tests of the CustomResourceDefinitions: what a server accepts and refuses, and what `deploy` holds.
+
 use super::check::Checker;
 use super::*;
 use crate::names::{CATEGORY, GROUP, VERSION};

@@ -1,3 +1,5 @@
+//! Tests of the translation of `type: IPPerPod` and of `spec.loadBalancer`.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;

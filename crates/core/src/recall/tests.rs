@@ -1,3 +1,5 @@
+//! Tests of when an agent saves its state, and when it serves kept state.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -50,7 +50,8 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
         }
     }
 
-    /// Assigns an item to a tenant until the item is neither wanted nor recorded; for items with a key that names no tenant.
+    /// Assigns an item to a tenant until the item is neither wanted nor recorded. It is for items with a key that names
+    /// no tenant.
     pub fn belongs(&mut self, key: &K, tenant: &Arc<str>) {
         let before = self.tenant(key);
         if before == *tenant {

@@ -1,3 +1,5 @@
+//! Tests of packing: which shard an item goes to, and the order of the writes.
+
 use super::*;
 use proptest::prelude::*;
 

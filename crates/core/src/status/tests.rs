@@ -1,3 +1,5 @@
+//! Tests of the status of consumers and load balancers.
+
 use super::*;
 use crate::outcome::{Origin, Reason};
 

@@ -1,3 +1,5 @@
+//! Tests of Services as the planner gets them.
+
 use super::*;
 use crate::convert::testing::{annotated, bad_tuning, bad_value, object};
 use bowline_core::ObjectKey;

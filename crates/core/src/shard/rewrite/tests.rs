@@ -1,3 +1,5 @@
+//! Tests of the order of writes: tenants take turns, and no item is lost on the way.
+
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
