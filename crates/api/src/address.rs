@@ -1,5 +1,5 @@
-//! `Address`: that one address is held, and by whom. Creating the object is the allocation, so its name
-//! is the address itself. Only the leader writes them.
+//! `Address`: one address is held, and by which objects. Creating the object is the allocation, so its name is the
+//! address itself. Only the leader writes Addresses; this file defines the kind and the name.
 
 use crate::schema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The name of the `Address` object of an address: an IPv4 address as it is, an IPv6 address as eight
-/// groups of four digits joined by `-`, because a colon may not stand in a name.
+/// The name of the `Address` object of an address: an IPv4 address as it is, an IPv6 address as eight groups of four
+/// digits joined by `-`, because a name may not contain a colon.
 pub fn address_name(address: IpAddr) -> String {
     match address {
         IpAddr::V4(v4) => v4.to_string(),
@@ -17,8 +17,7 @@ pub fn address_name(address: IpAddr) -> String {
     }
 }
 
-/// The address that an `Address` object of this name stands for; none for a name that
-/// [`address_name`] does not make.
+/// The address for which an `Address` object of this name stands. None: [`address_name`] does not make this name.
 pub fn address_of_name(name: &str) -> Option<IpAddr> {
     let address = if name.contains('-') {
         let mut groups = [0u16; 8];
@@ -30,11 +29,11 @@ pub fn address_of_name(name: &str) -> Option<IpAddr> {
     } else {
         IpAddr::V4(name.parse::<Ipv4Addr>().ok()?)
     };
-    // One address has one name: +0ab, 0AB0 or a ninth group are not it.
+    // An address has one name only: +0ab, 0AB0 or a ninth group is not part of it.
     (address_name(address) == name).then_some(address)
 }
 
-/// Who holds an address.
+/// The holders of an address.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "bowline.dev",
@@ -60,7 +59,7 @@ pub struct AddressSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object_name")]
     pub pool: Option<String>,
-    /// Who has it. Several share it under one key. None: it rests.
+    /// The objects that hold it. Several share it under one key. None: it rests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
     pub holders: Vec<Holder>,
@@ -145,8 +144,8 @@ pub enum Protocol {
 /// What Bowline reports about an address.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AddressStatus {
-    /// Active: in use. Draining: still served, but its holder is moving to another address. Resting:
-    /// nobody has it, and nobody gets it yet.
+    /// Active: in use. Draining: still served, but its holder is moving to another address. Resting: no
+    /// object holds it, and it is not granted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "AddressState", extend("default" = "Active"))]
     pub state: Option<AddressState>,
@@ -161,9 +160,9 @@ pub struct AddressStatus {
 pub enum AddressState {
     /// In use.
     Active,
-    /// About to be given up.
+    /// About to be released.
     Draining,
-    /// Given up, and not yet free.
+    /// Released, and not free yet.
     Resting,
 }
 

@@ -1,5 +1,5 @@
-//! `AddressPool`: addresses that may be given out, and to whom. Administrators make them; the leader
-//! counts in the status. Who holds which address is not here but in [`crate::address`].
+//! `AddressPool`: addresses that may be granted, and to which objects. Administrators make AddressPools; the leader
+//! writes counts into the status. The holder of each address is not here but in [`crate::address`].
 
 use crate::condition::{Condition, conditions};
 use crate::duration::Duration;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// exactly; a pool with more shows this many.
 pub const COUNT_MAX: i64 = (1 << 53) - 1;
 
-/// Which addresses there are and who may have them.
+/// The addresses, and the objects that may have them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -98,18 +98,18 @@ pub struct AddressPoolSpec {
     /// and IPv6. A network is written without host bits.
     #[schemars(schema_with = "address_ranges")]
     pub addresses: Vec<String>,
-    /// Who can reach these addresses: Internet or Intranet. Left out: they serve either.
+    /// The clients that can reach these addresses: Internet or Intranet. Left out: either.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Scope")]
     pub scope: Option<Scope>,
-    /// Whether those who ask for no particular pool may get an address of this one. Default: true.
+    /// Whether objects that name no pool may get an address of this one. Default: true.
     #[serde(default = "yes")]
     pub auto_assign: bool,
     /// Whether IPv4 addresses that end in .0 or .255 are left out, for the sake of old equipment. Default: false.
     #[serde(default, rename = "avoidBuggyIPs")]
     pub avoid_buggy_ips: bool,
-    /// Who may have addresses of this pool, and when it is tried. Left out: anybody, after the pools that
-    /// have a priority.
+    /// The namespaces and Services that may have addresses of this pool, and when it is tried. Left out: all,
+    /// after the pools that have a priority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocate_to: Option<AllocateTo>,
     /// How many addresses of this pool one namespace may hold. Left out: any number.
@@ -124,7 +124,7 @@ pub struct AddressPoolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "domains")]
     pub allowed_domains: Vec<String>,
-    /// How long an address rests after its last holder before somebody else gets it. Left out: not at all.
+    /// How long an address rests after its last holder before another object gets it. Left out: not at all.
     /// Example: 5m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Duration")]
@@ -144,7 +144,7 @@ fn domains(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Whether a range runs forwards, and whether ranges overlap, CEL cannot say: those are conditions.
+/// CEL cannot check whether a range runs forwards or whether ranges overlap: conditions report that.
 fn address_ranges(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -168,7 +168,7 @@ fn address_ranges(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Who may have addresses of a pool. What is left out does not restrict.
+/// The namespaces and Services that may have addresses of a pool. A field that is left out does not restrict.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AllocateTo {
@@ -218,14 +218,14 @@ pub struct AddressPoolStatus {
 /// shows this many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FamilyCounts {
-    /// Addresses that somebody holds.
+    /// Addresses that have a holder.
     #[schemars(range(min = 0))]
     pub assigned: i64,
-    /// Addresses that nobody holds and that rest until they may be given out again.
+    /// Addresses without a holder that rest until they may be granted again.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub resting: i64,
-    /// Addresses that can be given out now; at most 9007199254740991 is shown.
+    /// Addresses that can be granted now; at most 9007199254740991 is shown.
     #[schemars(range(min = 0))]
     pub available: i64,
 }

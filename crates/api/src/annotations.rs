@@ -1,23 +1,23 @@
-//! The annotation keys that users write, each with the older spellings it is also read by. Here is only
-//! which text counts; what it means is parsed where it is used.
+//! The annotation keys that users write, each with the older keys that are also read. This module finds the value that
+//! counts; the modules that use a value parse it.
 
 use std::collections::BTreeMap;
 
-/// An annotation: our key, then the other keys it is read by, in order.
+/// An annotation: our key, then the other keys that are read, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Our key.
     pub name: &'static str,
-    /// Other keys, the first that is there counts.
+    /// Other keys; the first one that is set counts.
     pub alternatives: &'static [&'static str],
 }
 
 /// An annotation that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found<'a> {
-    /// Under which key: some spellings have values of their own, and messages quote it.
+    /// The key that was found: some keys have values of their own, and messages quote the key.
     pub key: &'static str,
-    /// What is written there.
+    /// The value.
     pub value: &'a str,
 }
 
@@ -25,28 +25,28 @@ const fn key(name: &'static str) -> Key {
     Key { name, alternatives: &[] }
 }
 
-/// Which claim of its namespace a Service or Ingress uses.
+/// The claim of its namespace that a Service or Ingress uses.
 pub const LOAD_BALANCER_CLAIM: Key = key("bowline.dev/load-balancer-claim");
-/// Which load balancer a Service or Ingress uses.
+/// The load balancer that a Service or Ingress uses.
 pub const LOAD_BALANCER: Key = key("bowline.dev/load-balancer");
-/// Which load balancer an Ingress uses, by its source as JSON: written for `spec.loadBalancer` with an
-/// inline source, see [`crate::translate`].
+/// The load balancer that an Ingress uses, by its source as JSON. It is written for `spec.loadBalancer` with an inline
+/// source, see [`crate::translate`].
 pub const LOAD_BALANCER_SOURCE: Key = key("bowline.dev/load-balancer-source");
-/// This address; several: one per family. After these keys comes `spec.loadBalancerIP`.
+/// The requested address, or one of each family. After these keys comes `spec.loadBalancerIP`.
 pub const VIP: Key =
     Key { name: "bowline.dev/vip", alternatives: &["metallb.io/loadBalancerIPs", DEVICE_VIP] };
-/// elb-controller's spelling of [`VIP`]. It alone leads to the only external load balancer.
+/// elb-controller's key for [`VIP`]. Only this one leads to the only external load balancer.
 pub const DEVICE_VIP: &str = "lb.zcloud.cn/vip";
-/// The address that this name resolves to.
+/// The DNS name that resolves to the requested address.
 pub const ASSIGN_FROM_FQDN: Key =
     Key { name: "bowline.dev/assign-from-fqdn", alternatives: &["metallb.io/assign-from-fqdn"] };
-/// An address of this pool.
+/// The AddressPool of the requested address.
 pub const ADDRESS_POOL: Key =
     Key { name: "bowline.dev/address-pool", alternatives: &["metallb.io/address-pool"] };
-/// Share an address under this key.
+/// The key under which the address is shared.
 pub const ALLOW_SHARED_IP: Key =
     Key { name: "bowline.dev/allow-shared-ip", alternatives: &["metallb.io/allow-shared-ip"] };
-/// How connections are spread. The alternative has values of its own: `rr`, `lc`, `hash`.
+/// How connections are spread. The alternative key has its own values: `rr`, `lc`, `hash`.
 pub const ALGORITHM: Key =
     Key { name: "bowline.dev/algorithm", alternatives: &["lb.zcloud.cn/method"] };
 /// Whether members see the load balancer's address instead of the client's.
@@ -61,25 +61,24 @@ pub const PERSISTENCE_TIMEOUT: Key = key("bowline.dev/persistence-timeout");
 pub const HTTPS_REDIRECT: Key = key("bowline.dev/https-redirect");
 /// How members are checked beside their readiness.
 pub const HEALTH_CHECK: Key = key("bowline.dev/health-check");
-/// Clients that may use a Service, where `spec.loadBalancerSourceRanges` does not say so. Kubernetes'
-/// own key of old.
+/// Clients that may use a Service, where `spec.loadBalancerSourceRanges` is not set. This is Kubernetes' own older key.
 pub const SOURCE_RANGES: Key = key("service.beta.kubernetes.io/load-balancer-source-ranges");
-/// How many bits per second a consumer will use.
+/// How many bits per second a consumer requests.
 pub const NETWORK_BANDWIDTH: Key = key("bowline.dev/network-bandwidth");
-/// How many operations per second a consumer will use.
+/// How many operations per second a consumer requests.
 pub const NETWORK_IOPS: Key = key("bowline.dev/network-iops");
 /// One address per Pod, also on a headless Service.
 pub const IP_PER_POD: Key = key("bowline.dev/ip-per-pod");
-/// Where the provider has no external addresses: a load balancer per Pod.
+/// A load balancer per Pod, where the provider has no external addresses.
 pub const FALLBACK_LOADBALANCER_PER_POD: Key =
     key("service.beta.kubernetes.io/fallback-loadbalancer-per-pod");
-/// Port name to mode, as kube2lb.
+/// A map of port names to modes, as with kube2lb.
 pub const PORT_MODE: Key =
     Key { name: "bowline.dev/port-mode", alternatives: &["kube2lb/port-mode"] };
-/// Further names of a Service, as kube2lb.
+/// Further names of a Service, as with kube2lb.
 pub const EXTERNAL_DOMAINS: Key =
     Key { name: "bowline.dev/external-domains", alternatives: &["kube2lb/external-domains"] };
-/// Port name to milliseconds, as kube2lb.
+/// A map of port names to milliseconds, as with kube2lb.
 pub const BACKEND_TIMEOUT: Key =
     Key { name: "bowline.dev/backend-timeout", alternatives: &["kube2lb/backend-timeout"] };
 
@@ -109,8 +108,8 @@ pub const ALL: &[Key] = &[
     BACKEND_TIMEOUT,
 ];
 
-/// What is written under a key or, when it is not there, under its alternatives in order. An empty
-/// value counts: it is something a user wrote.
+/// The value of a key or, if it is not set, of its first alternative that is set. An empty value counts: a user wrote
+/// it.
 pub fn read<'a>(annotations: &'a BTreeMap<String, String>, key: &Key) -> Option<Found<'a>> {
     std::iter::once(key.name)
         .chain(key.alternatives.iter().copied())

@@ -1,5 +1,5 @@
-//! `LoadBalancerClaim`: a namespace's request for a load balancer, bound to the best match. Users make
-//! them; the leader writes the status.
+//! `LoadBalancerClaim`: a namespace's request for a load balancer, bound to the best match. Users make claims; the
+//! leader writes the status. This file defines the kind; `core::binder` binds.
 
 use crate::condition::{Condition, conditions};
 use crate::load_balancer::{IngressPoint, Scope};
@@ -10,7 +10,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is wanted of a load balancer.
+/// The requirements of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(

@@ -1,5 +1,5 @@
-//! `LoadBalancerClass`: what is made for a claim when no load balancer matches. Administrators make
-//! them; the leader reads them and reports on them.
+//! `LoadBalancerClass`: the template of load balancers for claims that no existing one matches. Administrators make
+//! classes; the leader reads them and reports on them. This file defines the kind; `core::binder` decides what is made.
 
 use crate::condition::{Condition, conditions};
 use crate::duration::Duration;
@@ -12,7 +12,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The pattern of load balancers.
+/// The template of load balancers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -100,12 +100,14 @@ pub struct LoadBalancerClassSpec {
     #[schemars(schema_with = "schema::label_name")]
     pub namespace: Option<String>,
     /// The AddressPool that load balancers get their addresses from. Left out: the Service of the proxies
-    /// gets one from whoever serves Services without a class in the cluster; in bowline up, one on loopback.
+    /// gets one from the controller that serves Services without a class in the cluster; in bowline up, one
+    /// on loopback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object_name")]
     pub address_pool: Option<String>,
-    /// Who can reach the load balancers made: Internet or Intranet. Claims of the other scope have none made.
-    /// Left out: with addressPool whom the claim says, within what the pool allows; without, the Internet.
+    /// The clients that can reach the load balancers made: Internet or Intranet. None is made for claims of
+    /// the other scope. Left out: with addressPool the scope of the claim, as far as the pool allows it;
+    /// without, the Internet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Scope")]
     pub scope: Option<Scope>,
@@ -113,7 +115,7 @@ pub struct LoadBalancerClassSpec {
     /// Recycle: its configuration is wiped and it can be claimed again. Retain: it waits for a person.
     #[serde(default = "delete")]
     pub reclaim_policy: ReclaimPolicy,
-    /// A load balancer that has had no consumers for so long is deprovisioned. Left out: never. Example: 1h30m.
+    /// A load balancer without consumers for this long is deprovisioned. Left out: never. Example: 1h30m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Duration")]
     pub idle_timeout: Option<Duration>,

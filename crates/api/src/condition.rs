@@ -1,11 +1,11 @@
-//! Conditions as Kubernetes has them: a list in which each type appears once. The types and reasons
-//! themselves are in [`crate::names`].
+//! Conditions as Kubernetes has them: a list in which each type occurs once. Several kinds use its
+//! schema. The types and reasons themselves are in [`crate::names`].
 
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-/// `metav1.Condition`, told apart by `type`, with the bounds that Kubernetes sets on them.
+/// A list of `metav1.Condition`, with `type` as the key and the bounds that Kubernetes sets.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

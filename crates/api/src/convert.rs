@@ -1,7 +1,7 @@
-//! Kubernetes objects, ours and its own, as the values that `bowline-core` decides with: one file a
-//! kind. What a user wrote is read here, once; what cannot be read becomes a [`Problem`] that quotes it
-//! and says what is accepted, never a guess and never a panic. The runtime calls these on every event
-//! and drops the object.
+//! Converts Kubernetes objects, ours and its own, into the values that `bowline-core` decides with: one file a kind.
+//! Texts that users write are parsed here, once. A text that cannot be parsed becomes a [`Problem`] that quotes it and
+//! says what is accepted, never a guess and never a panic. The runtime calls these functions on every event and drops
+//! the object.
 
 mod address;
 mod binding;

@@ -1,5 +1,5 @@
-//! The CustomResourceDefinitions of all our kinds, as `bowline crds` prints them, as `deploy/crds` holds
-//! them and as `bowline up` installs them. Made from the Rust types; nothing is written by hand twice.
+//! The CustomResourceDefinitions of all of Bowline's kinds. `bowline crds` prints them, `deploy/crds` holds them and
+//! `bowline up` installs them. They are made from the Rust types; nothing is written by hand twice.
 
 use crate::{
     Address, AddressPool, ExternalIP, LoadBalancer, LoadBalancerClaim, LoadBalancerClass, Plan,
@@ -36,8 +36,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     all
 }
 
-/// An object that nobody has written a status of has one all the same, of defaults: an Address is Active
-/// without a second write.
+/// Gives the status a default, so that an object has one before any is written: an Address is Active without a second
+/// write.
 fn always_with_status(schema: &mut JSONSchemaProps) {
     let properties = schema.properties.as_mut();
     if let Some(status) = properties.and_then(|it| it.get_mut("status")) {
@@ -59,7 +59,7 @@ pub fn files() -> Vec<(String, String)> {
 }
 
 fn to_yaml(crd: &CustomResourceDefinition) -> String {
-    // Writing plain maps, lists and texts into a String cannot fail.
+    // Bounds are floating point in the Rust type; servers write `minimum: 0`.
     let mut value = serde_json::to_value(crd).unwrap_or_default();
     whole_numbers(&mut value);
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
@@ -80,9 +80,9 @@ fn whole_numbers(value: &mut Value) {
     }
 }
 
-/// Makes of the derived schema what a person would have written: no null where absence says the same,
-/// no title that repeats the type's name, no format that Kubernetes does not know, no `oneOf` that a
-/// rule or a number of properties says as well, and descriptions as running text.
+/// Makes the derived schema look as if written by a person: no null where absence means the same, no title that repeats
+/// the type's name, no format that Kubernetes does not know, no `oneOf` that a rule or a number of properties expresses
+/// as well, and descriptions as running text.
 fn tidy(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.title = None;

@@ -1,5 +1,5 @@
-//! Lengths of time as people write them: `30s`, `5m`, `1h30m`. The schema accepts exactly what
-//! [`Duration`] can read, so an object that a server took never fails to decode.
+//! Durations as people write them: `30s`, `5m`, `1h30m`. The schema accepts exactly what
+//! [`Duration`] can read, so an object that a server accepted never fails to decode.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};

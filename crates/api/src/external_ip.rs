@@ -1,6 +1,6 @@
-//! `ExternalIP`: the address of one Pod of a Service that has one address per Pod. It belongs to the
-//! Service and outlives the Pod, so a Pod that comes back under its name finds its address. Only the
-//! leader writes them.
+//! `ExternalIP`: the address of one Pod of a Service that has one address per Pod. It belongs to the Service and
+//! outlives the Pod, so a Pod that comes back under its name finds its address. Only the leader writes ExternalIPs;
+//! this file defines the kind.
 
 use crate::condition::{Condition, conditions};
 use crate::schema;

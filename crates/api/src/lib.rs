@@ -1,19 +1,20 @@
-//! What Bowline adds to the Kubernetes API: its kinds, their names, the annotation keys it reads,
-//! and the translation of two spellings that Kubernetes itself does not know.
+//! Bowline's additions to the Kubernetes API: its kinds, their names, the annotation keys it reads, and the translation
+//! of two spellings that Kubernetes itself does not know.
 //!
 //! ```text
-//!  load_balancer, claim, class ──┐  one file a kind; the derive makes its schema
-//!  address_pool, address,        ├─▶ crds ─▶ deploy/crds, `bowline crds`, `bowline up`
-//!  external_ip, plan ────────────┘
-//!    └─ source, selector, quantity, duration, condition: what kinds have in common
-//!  names, annotations     every fixed string, once
-//!  translate              IPPerPod, Ingress spec.loadBalancer
-//!  metallb                pools of MetalLB ─▶ AddressPools
-//!  convert                objects, ours and Kubernetes' own ─▶ the values that `bowline-core` decides with
+//! load_balancer, claim, class ──┐  one file a kind; the derive makes its schema
+//! address_pool, address,        ├─▶ crds ─▶ deploy/crds, `bowline crds`, `bowline up`
+//! external_ip, plan ────────────┘
+//!   └─ source, selector, quantity, duration, condition: shared by several kinds
+//! names, annotations     every fixed string, once
+//! translate              IPPerPod, Ingress spec.loadBalancer
+//! metallb                pools of MetalLB ─▶ AddressPools
+//! proxies                the objects that serve a LoadBalancer which a class made
+//! convert                objects, ours and Kubernetes' own ─▶ the values that `bowline-core` decides with
 //! ```
 //!
-//! Nothing here talks to a server, keeps state or decides anything. The types say what a valid
-//! object looks like; whatever the schema accepts, they can read.
+//! Nothing here talks to a server, keeps state or decides anything. The types describe valid objects; they can read
+//! everything that the schema accepts.
 
 #![allow(
     unreachable_pub,

@@ -1,5 +1,6 @@
-//! `LoadBalancer`: something that can carry traffic into the cluster, what it can carry, who has it.
-//! Administrators (or a class) make them; the leader writes `claimRef` and the status.
+//! `LoadBalancer`: a proxy, appliance or cloud load balancer that carries traffic into the cluster, with its capacity
+//! and its claim. Administrators or a class make LoadBalancers; the leader writes `claimRef` and the status. This file
+//! defines the kind.
 
 use crate::condition::{Condition, conditions};
 use crate::quantity::ResourceList;
@@ -11,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// What a load balancer is.
+/// The properties of a load balancer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -131,7 +132,7 @@ pub struct LoadBalancerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::quantity::countable")]
     pub capacity: Option<ResourceList>,
-    /// Who can reach it: Internet (the default) or Intranet.
+    /// The clients that can reach it: Internet (the default) or Intranet.
     #[serde(default)]
     pub scope: Scope,
     /// The LoadBalancerClass it belongs to. A claim with a class matches only load balancers of that class.
@@ -162,14 +163,14 @@ pub struct LoadBalancerSpec {
     /// Which namespaces may use it by its name while no claim has it. Default: {from: None}.
     #[serde(default)]
     pub allowed_namespaces: AllowedNamespaces,
-    /// Whether rules on it may have regular expressions as hosts. Those of an Ingress cannot: the
-    /// Kubernetes API refuses such hosts. It is for kinds to come. Default: false.
+    /// Whether rules on it may have regular expressions as hosts. Those of an Ingress cannot: the Kubernetes
+    /// API refuses such hosts. It is for future kinds. Default: false.
     #[serde(default)]
     pub regex_hosts: bool,
-    /// Whether a consumer is refused that does not say how much it will use. Default: false.
+    /// Whether consumers without requests are refused. Default: false.
     #[serde(default)]
     pub require_requests: bool,
-    /// Whether traffic is held to what was requested, where the driver can. Default: false.
+    /// Whether traffic is limited to what was requested, where the driver can. Default: false.
     #[serde(default)]
     pub enforce_limits: bool,
     /// The claim that has it. Bowline writes this; an administrator may reserve it for a claim by
@@ -189,10 +190,10 @@ fn https() -> u16 {
     443
 }
 
-/// Who can reach a load balancer or an address.
+/// The clients that can reach a load balancer or an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Scope {
-    /// Everybody.
+    /// All clients.
     #[default]
     Internet,
     /// The organisation's own network.
@@ -251,11 +252,11 @@ pub struct LoadBalancerStatus {
     /// The same in percent of the capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<Used>,
-    /// Who uses it: at most 1,000, in the order of their admission.
+    /// The consumers on it: at most 1,000, in the order of their admission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
     pub consumers: Vec<Consumer>,
-    /// Who asked for it and was refused: 20, of every namespace its share.
+    /// The consumers that it refused: at most 20, with a share for every namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "atomic"))]
     pub refused: Vec<Refusal>,
@@ -317,7 +318,7 @@ pub struct Consumer {
     /// Its uid.
     #[schemars(schema_with = "schema::uid")]
     pub uid: String,
-    /// How much it was admitted with.
+    /// The amounts with which it was admitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<ResourceList>,
 }
@@ -333,7 +334,7 @@ pub enum ConsumerKind {
     Ingress,
 }
 
-/// A Service or Ingress that asked for a load balancer in vain.
+/// A Service or Ingress that a load balancer refused, in whole or in part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Refusal {
     /// Service or Ingress.

@@ -1,6 +1,6 @@
-//! MetalLB's pools, as far as taking them over needs: their shape, what they become here, and how to tell
-//! that MetalLB's own controller still runs. Reads values only; `bowline_runtime::metallb` does the asking
-//! and the writing. What MetalLB understands and we do not is a [`Loss`], never a guess.
+//! MetalLB's pools, as far as taking them over needs: their shape, the AddressPools made of them, and how to recognize
+//! that MetalLB's own controller still runs. It does no I/O; `bowline_runtime::metallb` reads and writes. Settings that
+//! Bowline does not have become a [`Loss`], never a guess.
 
 use crate::address_pool::{AddressPool, AddressPoolSpec, AllocateTo};
 use crate::names;
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 /// The namespace that MetalLB's own manifests use.
 pub const NAMESPACE: &str = "metallb-system";
 
-/// What a MetalLB pool says. Fields that we do not know are skipped: nothing is written back.
+/// The spec of a MetalLB pool. Unknown fields are skipped: nothing is written back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, CustomResource)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -30,22 +30,22 @@ pub const NAMESPACE: &str = "metallb-system";
 pub struct IPAddressPoolSpec {
     /// Networks, and ranges with a hyphen.
     pub addresses: Vec<String>,
-    /// Whether those who ask for nothing get an address of it. Left out: yes.
+    /// Whether a Service that names no pool may get an address of it. Left out: yes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_assign: Option<bool>,
     /// Whether addresses that end in .0 or .255 are left out.
     #[serde(default, rename = "avoidBuggyIPs")]
     pub avoid_buggy_ips: bool,
-    /// For whom it is.
+    /// The Services that may use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_allocation: Option<ServiceAllocation>,
 }
 
-/// For whom a MetalLB pool is.
+/// The Services that may use a MetalLB pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceAllocation {
-    /// The lowest number above 0 is tried first, 0 last: as here.
+    /// The lowest number above 0 is tried first, 0 last, as in an AddressPool.
     #[serde(default)]
     pub priority: i64,
     /// Namespaces by name.
@@ -59,10 +59,10 @@ pub struct ServiceAllocation {
     pub service_selectors: Vec<LabelSelector>,
 }
 
-/// Something of a MetalLB pool that could not be taken over.
+/// A part of a MetalLB pool that cannot be taken over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
-    /// An entry that cannot be read. MetalLB uses no pool at all while it has such an entry.
+    /// An entry that cannot be read. MetalLB itself uses no pool at all while there is such an entry.
     #[error("{pool}: {error}; this entry is left out")]
     Entry {
         /// The pool.
@@ -70,23 +70,23 @@ pub enum Loss {
         /// What is wrong with it.
         error: RangeError,
     },
-    /// Nothing is left of it.
+    /// No entry can be read.
     #[error("{pool}: none of its addresses can be read; there is no AddressPool of this name")]
     Whole {
         /// The pool.
         pool: String,
     },
-    /// A priority that we have no place for.
+    /// A priority that an AddressPool cannot have.
     #[error("{pool}: priority {priority} is not between 0 and 2147483647; 0 is used")]
     Priority {
         /// The pool.
         pool: String,
-        /// What it says.
+        /// MetalLB's priority.
         priority: i64,
     },
 }
 
-/// What becomes of a pool of MetalLB, and what is lost of it.
+/// The AddressPool for a pool of MetalLB, and what is lost.
 pub fn pool(theirs: &IPAddressPool) -> (Option<AddressPool>, Vec<Loss>) {
     let name = theirs.metadata.name.clone().unwrap_or_default();
     let namespace = theirs.metadata.namespace.as_deref().unwrap_or_default();
@@ -115,7 +115,7 @@ pub fn pool(theirs: &IPAddressPool) -> (Option<AddressPool>, Vec<Loss>) {
             avoid_buggy_ips: spec.avoid_buggy_ips,
             allocate_to,
             per_namespace_quota: None,
-            // MetalLB asks for the same key only. Less would take addresses from those who share now.
+            // MetalLB only asks for the same key. Without this, Services that share an address now would lose it.
             sharing_across_namespaces: true,
             allowed_domains: Vec::new(),
             reuse_after: None,
@@ -126,8 +126,8 @@ pub fn pool(theirs: &IPAddressPool) -> (Option<AddressPool>, Vec<Loss>) {
     (Some(pool), losses)
 }
 
-/// An entry as we write it. MetalLB takes the network of `192.0.2.5/24` and spaces around a hyphen, which
-/// our schema does not.
+/// An entry in our notation. MetalLB accepts `192.0.2.5/24` for its network, and spaces around a hyphen; our schema
+/// does not.
 fn address(entry: &str) -> Result<String, RangeError> {
     match Range::parse(entry) {
         Ok(range) if entry.contains('-') => Ok(range.to_string()),
@@ -151,7 +151,7 @@ fn allocate_to(to: &ServiceAllocation, pool: &str, losses: &mut Vec<Loss>) -> Al
         && to.namespace_selectors.is_empty()
         && to.service_selectors.is_empty()
     {
-        // For everybody, and yet before the pools that are for nobody in particular.
+        // The pool is for all Services, and still comes before pools without any selector.
         service_selectors.push(LabelSelector::default());
     }
     let mut seen = BTreeSet::new();
@@ -163,8 +163,8 @@ fn allocate_to(to: &ServiceAllocation, pool: &str, losses: &mut Vec<Loss>) -> Al
     }
 }
 
-/// Whether a Pod is MetalLB's controller and has not ended: by the labels of its manifests, by those of its
-/// chart, or by its image where somebody chose other labels.
+/// Whether a Pod is MetalLB's controller and has not ended: by the labels of MetalLB's manifests, by those of its
+/// chart, or by its image where an administrator chose other labels.
 pub fn is_running_controller(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if matches!(phase, Some("Succeeded" | "Failed")) {

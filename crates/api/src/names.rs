@@ -5,11 +5,11 @@
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 
-/// The API group of our kinds.
+/// The API group of Bowline's kinds.
 pub const GROUP: &str = "bowline.dev";
-/// The version of our kinds.
+/// The version of Bowline's kinds.
 pub const VERSION: &str = "v1alpha1";
-/// The category by which `kubectl get bowline` lists them all.
+/// The category by which `kubectl get bowline` lists all of them.
 pub const CATEGORY: &str = "bowline";
 
 /// Bowline's own namespace unless `--namespace` says otherwise.
@@ -17,62 +17,62 @@ pub const NAMESPACE: &str = "bowline-system";
 
 /// `spec.loadBalancerClass` of a Service that Bowline serves.
 pub const CLASS_LOAD_BALANCER: &str = "bowline.dev/lb";
-/// `spec.loadBalancerClass` of a Service each of whose Pods gets an address.
+/// `spec.loadBalancerClass` of a Service with an address for each of its Pods.
 pub const CLASS_IP_PER_POD: &str = "bowline.dev/ip-per-pod";
 /// `spec.controller` of an IngressClass that Bowline serves.
 pub const INGRESS_CONTROLLER: &str = "bowline.dev/ingress";
 
-/// On objects whose configuration elsewhere, or whose address, must be given up before they go.
+/// On objects whose configuration on a device, or whose address, must be released before they are deleted.
 pub const FINALIZER_CLEANUP: &str = "bowline.dev/cleanup";
 /// On claims and load balancers while consumers use them.
 pub const FINALIZER_IN_USE: &str = "bowline.dev/in-use";
 
-/// Condition of LoadBalancers and claims: whether they belong together.
+/// Condition of LoadBalancers and claims: whether they are bound to each other.
 pub const CONDITION_BOUND: &str = "Bound";
-/// Condition of LoadBalancers: False while what is behind one whose claim is gone cannot be wiped or removed.
+/// Condition of LoadBalancers: False while the objects behind one whose claim is deleted cannot be wiped or removed.
 pub const CONDITION_RECLAIMED: &str = "Reclaimed";
-/// Condition of LoadBalancers that a class made: since when nobody uses it.
+/// Condition of LoadBalancers that a class made: since when it has no consumers.
 pub const CONDITION_IDLE: &str = "Idle";
-/// Condition of LoadBalancers that a class made in a cluster: whether what serves it is there.
+/// Condition of LoadBalancers that a class made in a cluster: whether the objects that serve it are in place.
 pub const CONDITION_PROVISIONED: &str = "Provisioned";
-/// Condition of LoadBalancers: whether the present plan is in force there.
+/// Condition of LoadBalancers: whether the current plan is in force.
 pub const CONDITION_PROGRAMMED: &str = "Programmed";
-/// Condition of Services: whether a load balancer serves them. With our domain, because the conditions of
-/// a Service are everybody's.
+/// Condition of Services: whether a load balancer serves them. It has Bowline's domain, because all controllers share
+/// the conditions of a Service.
 pub const CONDITION_SERVICE_PROGRAMMED: &str = "bowline.dev/Programmed";
 /// Condition of Services whose address comes from a DNS name.
 pub const CONDITION_ADDRESS_FROM_DNS: &str = "AddressFromDNS";
 
-/// Condition of ExternalIPs, and of LoadBalancers with a pool: whether they have their addresses.
+/// Condition of ExternalIPs, and of LoadBalancers with an AddressPool: whether they have their addresses.
 pub const CONDITION_ASSIGNED: &str = "Assigned";
 
-/// Condition of AddressPools: whether new addresses are given from them.
+/// Condition of AddressPools: whether new addresses are granted from them.
 pub const CONDITION_USED: &str = "Used";
 /// Condition of AddressPools: whether all their entries can be read.
 pub const CONDITION_READABLE: &str = "Readable";
 
-/// Reason of Bound on a LoadBalancer: nobody has it.
+/// Reason of Bound on a LoadBalancer: no claim has it.
 pub const REASON_AVAILABLE: &str = "Available";
 /// Reason of Bound: a claim has it.
 pub const REASON_BOUND: &str = "Bound";
-/// Reason of Bound on a LoadBalancer: the claim that had it is gone.
+/// Reason of Bound on a LoadBalancer: its claim is deleted.
 pub const REASON_RELEASED: &str = "Released";
-/// Reason of Reclaimed: it did not work.
+/// Reason of Reclaimed: reclaiming failed.
 pub const REASON_FAILED: &str = "Failed";
-/// Reason of Idle: nobody uses it.
+/// Reason of Idle: no consumer uses it.
 pub const REASON_NO_CONSUMERS: &str = "NoConsumers";
-/// Reason of Programmed: the present plan is in force. Why it is not is said by `bowline_core::programmed`.
+/// Reason of Programmed: the current plan is in force. `bowline_core::programmed` has the reasons why it is not.
 pub const REASON_PROGRAMMED: &str = "Programmed";
 /// Reason of Programmed: this build has no driver for the source.
 pub const REASON_NO_DRIVER: &str = "NoDriver";
 
-/// The field manager of what the leader writes.
+/// The field manager of the leader's writes.
 pub const MANAGER_CONTROLLER: &str = "bowline-controller";
-/// The field manager of what an agent writes.
+/// The field manager of an agent's writes.
 pub const MANAGER_AGENT: &str = "bowline-agent";
-/// The field manager of what is taken over from another product.
+/// The field manager of objects that are taken over from another product.
 pub const MANAGER_IMPORT: &str = "bowline-import";
-/// The field manager of what the command line writes.
+/// The field manager of writes from the command line.
 pub const MANAGER_CLI: &str = "bowline";
 
 /// The Lease by which controllers choose their leader.
@@ -80,37 +80,36 @@ pub const LEASE_CONTROLLER: &str = "bowline-controller";
 
 /// Annotation of an agent's Lease: the hash of the plan that it has applied.
 pub const ANNOTATION_PLAN_HASH: &str = "bowline.dev/plan-hash";
-/// Annotation of an agent's Lease: why it cannot apply the plan. Not there: it can.
+/// Annotation of an agent's Lease: why it cannot apply the plan. Absent: it can.
 pub const ANNOTATION_ERROR: &str = "bowline.dev/error";
-/// Annotation of an agent's Lease: what it could not do and for whom, as a JSON list.
+/// Annotation of an agent's Lease: its refusals, as a JSON list.
 pub const ANNOTATION_REFUSED: &str = "bowline.dev/refused";
 /// Annotation of an agent's Lease: how many refusals the list has no room for.
 pub const ANNOTATION_REFUSED_UNLISTED: &str = "bowline.dev/refused-unlisted";
-/// Annotation of an agent's Lease: the addresses of a load balancer without fixed ones, with commas.
+/// Annotation of an agent's Lease: the addresses of a load balancer without fixed ones, separated by commas.
 pub const ANNOTATION_ADDRESSES: &str = "bowline.dev/addresses";
 
 /// Annotation of the controllers' Lease: `true` where Services without a class are served.
 pub const ANNOTATION_DEFAULT_CLASS: &str = "bowline.dev/default-class";
-/// Annotation of the controllers' Lease: where consumers go that ask for nothing in particular.
+/// Annotation of the controllers' Lease: the load balancer of consumers that ask for none in particular.
 pub const ANNOTATION_DEFAULT_LOAD_BALANCER: &str = "bowline.dev/default-load-balancer";
 
-/// Annotation of a LoadBalancer that a class made: the claim that it was made for, as namespace/name/uid.
+/// Annotation of a LoadBalancer that a class made: its claim, as namespace/name/uid.
 pub const ANNOTATION_PROVISIONED_FOR: &str = "bowline.dev/provisioned-for";
 
 /// Annotation of a LoadBalancer that a class made: the namespace in which its proxies run.
 pub const ANNOTATION_PROXY_NAMESPACE: &str = "bowline.dev/proxy-namespace";
 
-/// Annotation of what was taken over from another product: the object that it was there.
+/// Annotation of an object that was taken over from another product: the original object.
 pub const ANNOTATION_IMPORTED_FROM: &str = "bowline.dev/imported-from";
 
-/// Label of Plans and of our Secrets: the load balancer they are for, by
-/// [`load_balancer_label`].
+/// Label of Plans and of Bowline's own Secrets: their load balancer, by [`load_balancer_label`].
 pub const LABEL_LOAD_BALANCER: &str = "bowline.dev/load-balancer";
-/// On a Secret with certificates: which room each of them has (`core::vault`).
+/// On a Secret with certificates: the room of each certificate (`core::vault`).
 pub const ANNOTATION_ROOMS: &str = "bowline.dev/rooms";
-/// The type of our Secrets with certificates.
+/// The type of Bowline's own Secrets with certificates.
 pub const SECRET_TYPE_CERTIFICATES: &str = "bowline.dev/certificates";
-/// The type of our Secrets with what persistence cookies are signed with.
+/// The type of Bowline's own Secrets with the secret that signs persistence cookies.
 pub const SECRET_TYPE_COOKIES: &str = "bowline.dev/cookie-secret";
 
 /// The longest name of an object.
@@ -124,7 +123,7 @@ pub fn agent_lease(load_balancer: &str) -> String {
     format!("{PREFIX}{}", fitted(load_balancer, LONGEST_NAME - PREFIX.len()))
 }
 
-/// How the annotations of an agent's Lease begin that are entries of single agents.
+/// The prefix of annotations of an agent's Lease that are entries of single agents.
 pub const AGENT_ENTRY_PREFIX: &str = "agents.bowline.dev/";
 
 /// The annotation of an agent's Lease in which the agent of this identity reports.
@@ -133,7 +132,7 @@ pub fn agent_entry(identity: &str) -> String {
         |it: char| if it.is_ascii_alphanumeric() || "-_.".contains(it) { it } else { '-' };
     let name: String = identity.chars().map(allowed).collect();
     let name = name.trim_matches(|it: char| !it.is_ascii_alphanumeric());
-    // What had to be changed may be the name of another one, too.
+    // A changed identity may be the same as another agent's name.
     let name = if name == identity && !name.is_empty() {
         name.into()
     } else {
@@ -142,36 +141,37 @@ pub fn agent_entry(identity: &str) -> String {
     format!("{AGENT_ENTRY_PREFIX}{}", fitted(&name, LONGEST_LABEL))
 }
 
-/// The Role, and its binding, of the agents of a load balancer that a class made.
+/// The name of the Role and RoleBinding for the agents of a load balancer that a class made.
 pub fn proxy_rights(load_balancer: &str) -> String {
     const PREFIX: &str = "bowline-proxy-";
     format!("{PREFIX}{}", fitted(load_balancer, LONGEST_NAME - PREFIX.len()))
 }
 
-/// The n-th Plan of a load balancer. The number is always there, so that `edge-1` has no Plan of `edge`.
+/// The name of the n-th Plan of a load balancer. It always has the number, so that no Plan of `edge` has the name
+/// `edge-1`.
 pub fn plan_name(load_balancer: &str, index: u32) -> String {
     numbered("", load_balancer, index)
 }
 
-/// Which Plan of its load balancer one of this name is; none for names that [`plan_name`] does not make.
+/// The number in a Plan's name. None: [`plan_name`] does not make this name.
 pub fn plan_index(name: &str) -> Option<u32> {
     let (_, number) = name.rsplit_once('-')?;
     number.parse().ok().filter(|index: &u32| index.to_string() == number)
 }
 
-/// How the names of Secrets of ours with certificates begin.
+/// The prefix of the names of Bowline's own Secrets with certificates.
 pub const SECRET_PREFIX: &str = "bowline-tls-";
 
-/// The n-th Secret of ours with certificates of a load balancer. The number is always there, so that
-/// the agent of `edge-1` may read no Secret of `edge`.
+/// The name of the n-th of Bowline's own Secrets with certificates of a load balancer. It always has the number, so
+/// that the agent of `edge-1` may read no Secret of `edge`.
 pub fn certificates_secret(load_balancer: &str, index: u32) -> String {
     numbered(SECRET_PREFIX, load_balancer, index)
 }
 
-/// How the names of Secrets of ours begin that have what persistence cookies are signed with.
+/// The prefix of the names of Bowline's own Secrets with a cookie secret.
 pub const COOKIES_PREFIX: &str = "bowline-cookies-";
 
-/// The Secret of ours with what the persistence cookies of a load balancer are signed with.
+/// The name of Bowline's own Secret with the cookie secret of a load balancer.
 pub fn cookies_secret(load_balancer: &str) -> String {
     format!("{COOKIES_PREFIX}{}", fitted(load_balancer, LONGEST_NAME - COOKIES_PREFIX.len()))
 }
@@ -187,14 +187,14 @@ fn numbered(prefix: &str, load_balancer: &str, index: u32) -> String {
     format!("{prefix}{name}-{index}")
 }
 
-/// A name as it is or, where it is too long, its beginning and a hash of the whole.
+/// A name as it is or, if it is too long, its beginning and a hash of the whole name.
 fn fitted(name: &str, room: usize) -> Cow<'_, str> {
     if name.len() <= room {
         return name.into();
     }
     let hash = digest(name);
     let head: String = name.chars().take(room - hash.len() - 1).collect();
-    // A name part neither ends in a hyphen nor is empty.
+    // A part of a name must not end in a hyphen, and must not be empty.
     format!("{}-{hash}", head.trim_end_matches(['-', '.'])).into()
 }
 

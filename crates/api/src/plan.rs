@@ -1,6 +1,6 @@
-//! `Plan`: a part of what one load balancer must do. The leader writes them in our own namespace, the
-//! load balancer's agent reads them; they hold references to Services and hashes of certificates,
-//! never members or keys. What a fragment is belongs to `bowline-core`; here is its schema.
+//! `Plan`: a part of what one load balancer must do. The leader writes Plans in Bowline's own namespace, the load
+//! balancer's agents read them. They hold references to Services and hashes of certificates, never members or private
+//! keys. `bowline-core` defines fragments; this file has their schema.
 
 use crate::schema;
 use bowline_core::hash::PlanHash;
@@ -63,7 +63,7 @@ pub struct PlanSpec {
 pub struct Unread {
     /// The consumer and the part. None: not even these can be read.
     pub item: Option<(ConsumerRef, u32)>,
-    /// As it is written.
+    /// The JSON as it was written.
     pub raw: Value,
 }
 
@@ -74,8 +74,8 @@ impl Unread {
         Self { item: consumer.zip(part), raw }
     }
 
-    /// The listeners and hosts of it that can be read: what its consumer holds although the rest is
-    /// written in a way that this version does not know. None: its consumer cannot be read.
+    /// The listeners and hosts of the fragment that can be read: its consumer holds them, although the rest is written
+    /// in a way that this version does not know. None: its consumer cannot be read.
     pub fn holds(&self) -> Option<Fragment> {
         let (consumer, part) = self.item.clone()?;
         let all = |key: &str| self.raw.get(key).and_then(Value::as_array).into_iter().flatten();
@@ -100,7 +100,7 @@ impl Unread {
 }
 
 impl PlanSpec {
-    /// What consumers hold here: all fragments, and of those that cannot be read what can.
+    /// What consumers hold here: all fragments, and the readable parts of fragments that cannot be read.
     pub fn held(&self) -> Vec<Cow<'_, Fragment>> {
         let unread = self.unread.iter().filter_map(Unread::holds).map(Cow::Owned);
         self.fragments.iter().map(Cow::Borrowed).chain(unread).collect()
@@ -127,7 +127,7 @@ impl Serialize for PlanSpec {
     }
 }
 
-/// The spec as it is read: a fragment that this version does not understand costs nobody else.
+/// The spec as it is read. A fragment that this version cannot read does not affect other fragments.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Written {
@@ -162,14 +162,14 @@ fn hash(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "maxLength": 64, "pattern": "^[0-9a-f]{64}$" })
 }
 
-/// More than fits into an object, so that no plan fails for it.
+/// More items than fit into an object, so no plan fails for it.
 const MOST_ITEMS: u64 = 65_536;
 /// Longer than any text that is read into a fragment.
 const LONGEST_TEXT: u64 = 8192;
 
-/// What API servers check of texts that are types in core: the place in the schema of fragments, the pattern, and
-/// the greatest length. Patterns, because rules (CEL) over lists in lists cost more than a server allows; leaders
-/// and agents parse them anyway.
+/// What API servers check in texts that are types in core: the place in the schema of fragments, the pattern, and the
+/// greatest length. It uses patterns, because rules (CEL) over lists in lists cost more than a server allows. Leaders
+/// and agents parse the texts anyway.
 const TEXTS: [(&str, &str, u64); 3] = [
     (
         "/items/properties/listeners/items/properties/address",
@@ -188,11 +188,11 @@ const TEXTS: [(&str, &str, u64); 3] = [
     ),
 ];
 
-/// The schema that core derives, with patterns and bounds.
+/// The schema that core derives, with added patterns and bounds.
 fn fragments(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = <Vec<Fragment>>::json_schema(generator);
     for (place, pattern, longest) in TEXTS {
-        // A place that core has renamed is found by the tests.
+        // The tests find a place that core has renamed.
         if let Some(Value::Object(text)) = schema.pointer_mut(place) {
             text.insert("pattern".to_owned(), pattern.into());
             text.insert("maxLength".to_owned(), longest.into());
@@ -206,7 +206,7 @@ fn fragments(generator: &mut SchemaGenerator) -> Schema {
 }
 
 fn bound(node: &mut serde_json::Map<String, Value>) {
-    // What may be left out is derived as a list of its type and null.
+    // An optional field is derived as a list of its type and null.
     let type_ = node.get("type").map(|type_| type_.get(0).unwrap_or(type_));
     match type_.and_then(Value::as_str) {
         Some("string") if !node.contains_key("enum") && !node.contains_key("const") => {
@@ -287,7 +287,7 @@ mod tests {
             Unread { item: item(&bad_host), raw: bad_host.clone() },
         ];
         assert_eq!(found, PlanSpec { unread, ..readable });
-        // What cannot be read is written as it was.
+        // An unread fragment is written as it was.
         let written = serde_json::to_value(&found).unwrap();
         assert_eq!(written["fragments"], json!([one, two, nowhere, 7, bad_host]));
         assert_eq!(written.as_object().unwrap().len(), 3);
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!((spec.fragments.len(), &*consumer.name, part), (0, "a", 2));
     }
 
-    /// The pattern and greatest length of texts at a place in a fragment.
+    /// The pattern and greatest length of the texts at a place in a fragment.
     fn texts(path: &str) -> (Regex, usize) {
         static CRD: LazyLock<Value> = LazyLock::new(|| serde_json::to_value(Plan::crd()).unwrap());
         let fragment =

@@ -1,6 +1,6 @@
-//! The objects that serve a load balancer which a class made in a cluster: copies of a proxy with an agent
-//! beside each, a Service in front of them, and the rights of the agents. It renders them and compares what it
-//! rendered with what is there; it neither reads nor writes any. The leader's provisioner calls it.
+//! The objects that serve a load balancer which a class made in a cluster: copies of a proxy with an agent beside each,
+//! the door in front of them, and the rights of the agents. It renders them and compares the rendered objects with
+//! existing ones; it neither reads nor writes any. The leader's provisioner calls it.
 
 use crate::class::LoadBalancerClassSpec;
 use crate::source::{BareMetalType, LoadBalancerSource};
@@ -17,38 +17,38 @@ use std::collections::{BTreeMap, BTreeSet};
 const ADMIN: u16 = 9180;
 /// The folder that a proxy and its agent share.
 const FOLDER: &str = "/run/bowline";
-/// What has the agent's token, and where clients of the API look for it.
+/// The volume with the agent's token, and the folder in which clients of the API look for it.
 const TOKEN: &str = "token";
-/// Where the agent keeps what it serves. It is in memory: it holds private keys, and is for a container that
-/// restarts, not for a machine.
+/// The folder with the agent's kept state. It is in memory, because it holds private keys; it is for a container that
+/// restarts, not for a machine that does.
 const STATE: &str = "/var/lib/bowline";
 const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Ports of a Service; the API takes no more that are worth it.
+/// The most ports of the door.
 const MOST_PORTS: usize = 200;
 
-/// An object of a load balancer, in the order of making.
+/// An object that serves a load balancer, in the order in which they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// The Lease in which agents report. They make it; it goes with the rest.
+    /// The Lease in which agents report. Agents make it; it is deleted with the other parts.
     Lease,
     /// The ServiceAccount of the agents.
     Account,
-    /// The Role with what they may do in our own namespace.
+    /// The Role with the agents' rights in Bowline's own namespace.
     Rights,
-    /// The RoleBinding that gives it to them.
+    /// The RoleBinding of this Role.
     Grant,
     /// The PodDisruptionBudget.
     Budget,
-    /// The NetworkPolicy: everybody may reach the listeners, and Bowline's own namespace the agent's admin port.
+    /// The NetworkPolicy: all clients may reach the listeners, and Bowline's own namespace the agent's admin port.
     Fence,
     /// The Deployment with the proxies.
     Proxies,
-    /// The Service in front of them.
+    /// The door: the Service in front of the proxies.
     Door,
 }
 
 impl Part {
-    /// All of them, in the order of making.
+    /// All parts, in the order in which they are made.
     pub const ALL: [Self; 8] = [
         Self::Lease,
         Self::Account,
@@ -60,7 +60,7 @@ impl Part {
         Self::Door,
     ];
 
-    /// Group and version, kind, and plural of the kind.
+    /// Group and version, kind, and plural name of the kind.
     pub fn kind(self) -> (&'static str, &'static str, &'static str) {
         const RBAC: &str = "rbac.authorization.k8s.io/v1";
         match self {
@@ -76,7 +76,7 @@ impl Part {
     }
 }
 
-/// What proxies run from. Each image has Bowline's binary in it.
+/// The images of the proxies. Each image also contains Bowline's binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Images {
     /// Bowline alone.
@@ -101,7 +101,7 @@ impl Default for Images {
 /// A program that carries traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// The proxy that is built in.
+    /// The built-in proxy.
     Builtin,
     /// HAProxy.
     Haproxy,
@@ -109,27 +109,27 @@ pub enum Program {
     Nginx,
 }
 
-/// A load balancer that a class made in a cluster: what of it decides how it is served.
+/// A load balancer that a class made in a cluster, as far as its objects depend on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     /// Its name.
     pub name: String,
-    /// Its uid: what belongs to one of the same name is not its own.
+    /// Its uid: objects of an earlier load balancer of the same name are not its own.
     pub uid: String,
-    /// Where its proxies run.
+    /// The namespace of its proxies.
     pub namespace: String,
-    /// What its objects are called there.
+    /// The name of its objects there.
     pub service: String,
-    /// What carries its traffic.
+    /// The program that carries its traffic.
     pub program: Program,
-    /// The ports of its Ingresses.
+    /// The ports of its HTTP and HTTPS listeners.
     pub ports: (u16, u16),
     /// Whether it is being deleted.
     pub deleting: bool,
 }
 
 impl Made {
-    /// What a LoadBalancer says. None: no class made it in a cluster.
+    /// The load balancer of this object. None: no class made it in a cluster.
     pub fn of(load_balancer: &LoadBalancer) -> Option<Self> {
         let LoadBalancer { metadata, spec, .. } = load_balancer;
         let marks = metadata.annotations.as_ref()?;
@@ -169,34 +169,34 @@ impl Made {
         }
     }
 
-    /// Whether an object is this load balancer's.
+    /// Whether an object belongs to this load balancer.
     pub fn owns(&self, object: &Value) -> bool {
         let owners = object["metadata"]["ownerReferences"].as_array();
         owners.into_iter().flatten().any(|owner| owner["uid"] == self.uid.as_str())
     }
 }
 
-/// What all parts should be like.
+/// What all parts should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// Whose.
+    /// The load balancer.
     pub made: Made,
     /// Bowline's own namespace.
     pub own: String,
-    /// Copies of the proxy.
+    /// The number of copies of the proxy.
     pub replicas: i32,
-    /// The pool of the Service's address.
+    /// The AddressPool of the door's address.
     pub address_pool: Option<String>,
-    /// What listeners are open on it beside those of Ingresses.
+    /// Its listeners besides those of Ingresses.
     pub listeners: BTreeSet<(u16, Transport)>,
-    /// What proxies run from.
+    /// The images of the proxies.
     pub images: Images,
-    /// Networks in which their agents send traffic to no member.
+    /// Networks in which the agents send traffic to no member.
     pub deny_members: Vec<IpNet>,
 }
 
 impl Wish {
-    /// What a class says, for a load balancer with these listeners.
+    /// What a class asks for, for a load balancer with these listeners.
     pub fn new(
         made: Made,
         own: &str,
@@ -215,7 +215,7 @@ impl Wish {
         }
     }
 
-    /// A part as it should be. None: it is not ours to make.
+    /// A part as it should be. None: Bowline does not make this part.
     pub fn object(&self, part: Part) -> Option<Value> {
         let body = match part {
             Part::Lease => return None,
@@ -251,7 +251,7 @@ impl Wish {
         Some(object)
     }
 
-    /// The change that makes a part so that is there already. What can be said only once is left out.
+    /// The patch that makes an existing part as it should be. Fields that cannot be changed are left out.
     pub fn change(&self, part: Part) -> Option<Value> {
         let mut object = self.object(part)?;
         if let Some(spec) = object["spec"].as_object_mut() {
@@ -286,9 +286,9 @@ impl Wish {
         })
     }
 
-    /// What the agents may do in our own namespace: follow Plans, report in their own Lease, and read the
-    /// Secrets of this load balancer and of no other. That is why it is not a role that the installation
-    /// ships: such a one cannot name what does not exist yet. No server lets the leader give what it has not.
+    /// The agents' rights in Bowline's own namespace: to follow Plans, to report in their own Lease, and to read the
+    /// Secrets of this load balancer and of no other. The installation cannot ship this Role, because it names Secrets
+    /// of a load balancer that does not exist yet. No server lets the leader grant rights that it does not have.
     fn rights(&self) -> Value {
         let name = &self.made.name;
         let certificates = (0..SECRETS).map(|index| names::certificates_secret(name, index));
@@ -308,8 +308,8 @@ impl Wish {
         ]})
     }
 
-    /// Probes come from the node, which no NetworkPolicy is about. Who scrapes adds a policy of its own: what
-    /// one allows no other takes away.
+    /// Probes come from the node; no NetworkPolicy applies to them. To scrape metrics an administrator adds another
+    /// policy: policies only add to what is allowed.
     fn fence(&self) -> Value {
         let range = |protocol: &str, first: u16, last: u16| json!({"protocol": protocol, "port": first, "endPort": last});
         let own = json!({"matchLabels": {"kubernetes.io/metadata.name": self.own}});
@@ -340,10 +340,10 @@ impl Wish {
             "hostNetwork": false,
             "hostPID": false,
             "hostIPC": false,
-            // What reads what the Internet sends has no business with the API: the agent alone has a token.
+            // A program that reads data from the Internet must not reach the API: only the agent has a token.
             "automountServiceAccountToken": false,
             "volumes": [token(), state()],
-            // Not on one node where there are two; on one where there is one.
+            // Copies run on different nodes if there are several, and on one if there is only one.
             "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
                 "weight": 100,
                 "podAffinityTerm": {
@@ -359,7 +359,7 @@ impl Wish {
                  -S {FOLDER}/master.sock,mode,600,level,admin -f {FOLDER}/current/haproxy.cfg"
             )),
             Program::Nginx => {
-                // The agent tells nginx by a signal.
+                // The agent sends signals to nginx.
                 pod["shareProcessNamespace"] = json!(true);
                 self.beside(&mut pod, "nginx", &format!(
                     "until [ -e {FOLDER}/current/nginx.conf ]; do sleep 0.2; done; exec nginx \
@@ -382,7 +382,7 @@ impl Wish {
         }
     }
 
-    /// A proxy with the agent as its sidecar: a container that restarts and is started first. Both see one
+    /// Adds a proxy with the agent as its sidecar: an init container that restarts, so it starts first. Both share one
     /// folder.
     fn beside(&self, pod: &mut Value, program: &str, command: &str) {
         let shared = json!([{"name": "run", "mountPath": FOLDER}]);
@@ -444,8 +444,8 @@ impl Wish {
         })
     }
 
-    /// Clients reach the proxies by it, and are seen as who they are. What the agent says of itself is for the
-    /// cluster, whoever asks for its port.
+    /// Clients reach the proxies through it, with their own source addresses. The agent's admin port is not part of it,
+    /// even if a consumer asks for that port.
     fn door(&self) -> Value {
         let (http, https) = self.made.ports;
         let all = [(http, Transport::Tcp), (https, Transport::Tcp)];
@@ -473,12 +473,12 @@ impl Wish {
     }
 }
 
-/// A folder for what the agent keeps: two copies, as it is written beside the one before.
+/// A volume for kept state. It has room for two copies, because a new one is written before the old one is replaced.
 fn state() -> Value {
     json!({"name": "state", "emptyDir": {"medium": "Memory", "sizeLimit": "128Mi"}})
 }
 
-/// What a client of the API needs in a Pod, as it would be mounted into every container.
+/// The volume that a client of the API needs in a Pod, as Kubernetes would mount it into every container.
 fn token() -> Value {
     json!({"name": TOKEN, "projected": {"sources": [
         {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
@@ -491,7 +491,7 @@ fn token() -> Value {
     ]}})
 }
 
-/// Ports below 1024 need the capability, and only root gets one in a container.
+/// Ports below 1024 need the capability, and in a container only root gets it.
 fn security() -> Value {
     json!({
         "runAsUser": 0,
@@ -502,8 +502,8 @@ fn security() -> Value {
     })
 }
 
-/// Whether everything that should be so is so. What the API or others added stands, but for members of lists.
-/// What is false the API may leave out.
+/// Whether an existing object has everything that is wanted. Fields that the API or others added are accepted, but no
+/// list members. The API may leave out a field that is false.
 pub fn covers(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => wanted
@@ -518,13 +518,13 @@ pub fn covers(found: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// How far the proxies are, by their Deployment.
+/// The progress of the proxies, from their Deployment.
 pub fn rollout(deployment: &Value) -> Rollout {
     let number = |value: &Value| value.as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or(0);
     let (spec, status) = (&deployment["spec"], &deployment["status"]);
     let wanted = spec["replicas"].as_u64().map_or(1, |_| number(&spec["replicas"]));
     let current = status["observedGeneration"] == deployment["metadata"]["generation"];
-    // Those of a template from before are not what is wanted.
+    // Copies of an earlier template do not count.
     let ready = number(&status["readyReplicas"]).min(number(&status["updatedReplicas"]));
     let conditions = status["conditions"].as_array();
     let bad = |it: &&Value| match it["type"].as_str() {

@@ -33,8 +33,8 @@ fn quantity(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// What somebody writes: by resource, and none that nobody counts. A field of another name would be dropped
-/// in silence.
+/// The schema of amounts that users write, by resource; unknown resources are refused. A field of another name would be
+/// dropped silently.
 pub(crate) fn countable(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -56,7 +56,7 @@ pub enum QuantityError {
     /// It has a fraction that its suffix does not make whole.
     #[error("{0:?} is not a whole amount")]
     Fraction(String),
-    /// It is more than can be counted.
+    /// It is larger than the largest amount.
     #[error("{0:?} is too large")]
     TooLarge(String),
 }
@@ -102,14 +102,14 @@ pub fn whole(quantity: &Quantity) -> Result<u64, QuantityError> {
         return Err(QuantityError::Fraction(text.to_owned()));
     }
     let amount = u128::from(integer) * unit + parts / decimals;
-    // What cannot be said again would be recorded as something else.
+    // An amount that cannot be written exactly would be recorded as another one.
     if exact(amount).is_none() {
         return Err(too_large());
     }
     u64::try_from(amount).map_err(|_| too_large())
 }
 
-/// Suffixes, the largest amount that the schema takes with each, and what one is worth.
+/// Suffixes, each with the largest amount that the schema accepts and with the value of the unit.
 const UNITS: [(&str, u128, u128); 11] = [
     ("P", 999, 1_000_000_000_000_000),
     ("T", 999_999, 1_000_000_000_000),
@@ -124,14 +124,14 @@ const UNITS: [(&str, u128, u128); 11] = [
     ("", 999_999_999_999_999_999, 1),
 ];
 
-/// An amount as a quantity that the schema takes, in the largest decimal unit that it is a multiple of. One
-/// that no quantity can say, and no single quantity is, is told as the next that can be.
+/// An amount as a quantity that the schema accepts, in the largest decimal unit of which it is a multiple. A sum that
+/// no quantity can express becomes the next larger one that can.
 pub fn written(amount: u128) -> Quantity {
     let (suffix, most, unit) = exact(amount).unwrap_or(("Ti", 999_999, 1 << 40));
     Quantity(format!("{}{suffix}", amount.div_ceil(unit).min(most)))
 }
 
-/// The unit in which a quantity says an amount, if one can.
+/// The unit in which a quantity expresses an amount exactly, if there is one.
 fn exact(amount: u128) -> Option<(&'static str, u128, u128)> {
     let says = |(_, most, unit): &&(&str, u128, u128)| {
         amount.is_multiple_of(*unit) && amount / unit <= *most && (amount != 0 || *unit == 1)

@@ -1,5 +1,5 @@
-//! Label selectors inside our kinds, and who may use what: `allowedNamespaces`. Matching is done by
-//! those who hold the labels; here is only the shape.
+//! Label selectors inside Bowline's kinds, and the namespaces that may use an object:
+//! `allowedNamespaces`. Only the shape is here; `bowline-core` matches labels.
 
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 

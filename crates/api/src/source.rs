@@ -1,6 +1,5 @@
-//! Where a load balancer comes from: exactly one of six sources, for one load balancer
-//! ([`LoadBalancerSource`]) or as the pattern of a class ([`ClassSource`]). Drivers read these;
-//! nothing here knows a driver.
+//! The source of a load balancer: exactly one of six, for one load balancer ([`LoadBalancerSource`]) or in the template
+//! of a class ([`ClassSource`]). Drivers read sources; nothing here knows a driver.
 
 use crate::schema;
 use kube::KubeSchema;
@@ -131,7 +130,8 @@ pub struct ExternalSource {
     /// system's certificate authorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret_ref: Option<SecretRef>,
-    /// Whether to talk to devices without proof of who they are: any certificate, or plain http. Default: false.
+    /// Whether devices are trusted without a proof of their identity: any certificate, or plain http.
+    /// Default: false.
     #[serde(default)]
     pub insecure_skip_verify: bool,
     /// How a pair is used. Failover (the default): the backup is configured when the primary cannot be.
@@ -160,7 +160,7 @@ pub struct ExternalDevice {
     pub credentials_secret_ref: Option<SecretRef>,
 }
 
-/// No user, password, query or fragment, no space: a place and a path.
+/// A host and a path, without user, password, query, fragment or space.
 fn device_url(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",

@@ -1,6 +1,6 @@
-//! Two spellings that Kubernetes itself does not know, turned into ones it does: `type: IPPerPod` on a
-//! Service and `spec.loadBalancer` on an Ingress. The embedded API calls [`translate`] on every write,
-//! before it looks at the object otherwise. A translation is complete or an error; it never guesses.
+//! Translates two spellings that Kubernetes itself does not know into ones it does: `type: IPPerPod` on a Service and
+//! `spec.loadBalancer` on an Ingress. The embedded API calls [`translate`] on every write, before any other check. A
+//! translation is complete or an error; it never guesses.
 //!
 //! | written | stored |
 //! |---|---|
@@ -72,8 +72,8 @@ fn ingress(object: &mut Value) -> Result<(), String> {
     };
     let found = place(wanted)?;
     if found.is_some() {
-        // The two keys below may be left from an earlier translation of this very field, so that the
-        // field prevails over them. Nothing but a person writes this one.
+        // The two keys below may come from an earlier translation of this same field, so the field wins over them. Only
+        // a person writes this key.
         if annotation(object, LOAD_BALANCER.name).is_some() {
             return Err(format!(
                 "spec.loadBalancer: contradicts the annotation {}; write one of them",
@@ -89,7 +89,7 @@ fn ingress(object: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Which annotation says the same as `spec.loadBalancer`; none when it says nothing.
+/// The annotation that stands for `spec.loadBalancer`. None: the field is not set.
 fn place(wanted: &Value) -> Result<Option<(&'static str, String)>, String> {
     let members = match wanted {
         Value::Null => return Ok(None),
@@ -105,7 +105,7 @@ fn place(wanted: &Value) -> Result<Option<(&'static str, String)>, String> {
             KNOWN.join(", ")
         ));
     }
-    // Clients that know the field write an empty object, or null, where nothing is set.
+    // Clients that know the field write an empty object or null if it is not set.
     let set: Vec<_> = members.iter().filter(|(_, value)| !value.is_null()).collect();
     let (name, value) = match set[..] {
         [] => return Ok(None),
@@ -165,7 +165,7 @@ fn claim_name(field: &str, value: &Value) -> Result<String, String> {
     }
 }
 
-/// Reads a source that has no field but its own.
+/// Reads a source, and refuses fields that it does not have.
 fn exactly<T: DeserializeOwned + Serialize>(
     field: &str,
     value: &Value,
@@ -193,7 +193,7 @@ fn member<'a>(object: &'a mut Value, name: &str) -> Result<&'a mut Map<String, V
     as_object(slot, name)
 }
 
-/// An object for writing; null counts as an empty one.
+/// An object that can be written; null becomes an empty one.
 fn as_object<'a>(slot: &'a mut Value, name: &str) -> Result<&'a mut Map<String, Value>, String> {
     if slot.is_null() {
         *slot = Value::Object(Map::new());
@@ -201,7 +201,7 @@ fn as_object<'a>(slot: &'a mut Value, name: &str) -> Result<&'a mut Map<String, 
     slot.as_object_mut().ok_or_else(|| format!("{name}: must be an object"))
 }
 
-/// What a value is, for a message: never the whole of something large.
+/// The type of a value, for a message; a value may be too large to quote.
 fn short(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

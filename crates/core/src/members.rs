@@ -1,52 +1,53 @@
-//! Which members an agent sends traffic to. Tenants write EndpointSlices, so an address in one is a wish: it may
-//! be the agent's own, a metadata service on the link, or a load balancer of ours, which would be a loop. The
-//! rules here are pure; the resolver and the view of kube2lb's templates apply them.
+//! Decides which addresses may be members, so that an agent sends traffic to them. Tenants write EndpointSlices, so an
+//! address in one may be the agent's own, a metadata service on the link, or one of our load balancers, which would be
+//! a loop. It does no I/O; the resolver and the view of kube2lb's templates apply its rules.
 
 use ipnet::{IpNet, Ipv4Net};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The most members of one pool. A pool with more keeps those that it has, and its consumer is told.
+/// The most members of one pool. A larger pool keeps the members that it has, and its consumer is told.
 pub const MOST_MEMBERS: usize = 2_000;
-/// The most members of all pools of one namespace on one load balancer: one Service behind many Ingresses or
-/// ports is as many members as endpoints times pools.
+/// The most members of all pools of one namespace on one load balancer. One Service behind many Ingresses or ports
+/// counts its endpoints once for each pool.
 pub const MOST_OF_NAMESPACE: usize = 20_000;
 /// Members that one message names.
 const MOST_NAMED: usize = 3;
 
-/// What an administrator and an agent say of members. The default allows no loopback and denies nothing else.
+/// The rules of an administrator and of an agent for members. The default allows no loopback and denies nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberRules {
-    /// Whether a member may be on loopback, as it may on a machine that is all there is.
+    /// Whether a member may be on loopback, as on a cluster of one machine.
     pub loopback: bool,
     /// Networks in which no member may be.
     pub denied: Vec<IpNet>,
-    /// Where this process listens for itself, such as its admin endpoint. An unspecified address stands for
-    /// all of `machine`.
+    /// Sockets on which this process itself listens, such as its admin endpoint. An unspecified address stands for all
+    /// of `machine`.
     pub listening: Vec<SocketAddr>,
     /// The addresses of this machine.
     pub machine: BTreeSet<IpAddr>,
-    /// Where the listeners of the plan are opened instead of at the plan's addresses. Empty: at those.
+    /// The addresses at which the listeners are opened in place of the plan's addresses. Empty: at the plan's
+    /// addresses.
     pub here: Vec<IpAddr>,
 }
 
 /// Why a member gets no traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unfit {
-    /// It means no machine at all, or this one.
+    /// It stands for no machine, or for this one.
     Unspecified,
-    /// It means this machine.
+    /// It stands for this machine.
     Loopback,
-    /// It means something on the agent's link, such as a metadata service.
+    /// It may reach something on the agent's link, such as a metadata service.
     LinkLocal,
-    /// It means many machines.
+    /// It stands for several machines.
     Multicast,
-    /// It means all machines.
+    /// It stands for all machines.
     Broadcast,
     /// It is in a network that an administrator denies.
     Denied(IpNet),
-    /// It is an address of a load balancer of ours.
+    /// It is an address of one of our load balancers.
     LoadBalancer,
     /// The agent itself listens there.
     Agent,
@@ -68,7 +69,7 @@ impl fmt::Display for Unfit {
 }
 
 impl MemberRules {
-    /// Why a member gets no traffic, whatever is planned. None: it may.
+    /// Why an address gets no traffic, whatever the plan says. None: it may be a member.
     pub fn refuse(&self, at: SocketAddr) -> Option<Unfit> {
         let ip = at.ip().to_canonical();
         self.kind(ip)
@@ -77,7 +78,7 @@ impl MemberRules {
             .or_else(|| spellings(ip).any(|ip| self.is_own(ip, at.port())).then_some(Unfit::Agent))
     }
 
-    /// Why no member may have such an address.
+    /// Why no member may have an address of this kind.
     fn kind(&self, ip: IpAddr) -> Option<Unfit> {
         let loopback = (!self.loopback).then_some(Unfit::Loopback);
         match ip {
@@ -109,7 +110,7 @@ impl MemberRules {
     }
 }
 
-/// The addresses that a member's address leads to: itself, and the one behind a translator.
+/// The addresses to which a member's address leads: itself, and the IPv4 address behind a translator.
 pub(crate) fn spellings(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
     let ip = ip.to_canonical();
     [Some(ip), translated(ip)].into_iter().flatten()
@@ -125,8 +126,8 @@ fn translated(ip: IpAddr) -> Option<IpAddr> {
     (ip[..6] == PREFIX).then_some(inner.into())
 }
 
-/// A network as `--deny-members` says it: a CIDR, or an address alone. One of IPv4-mapped addresses means
-/// those of IPv4.
+/// Reads a value of `--deny-members`: a CIDR, or a single address. A network of IPv4-mapped addresses denies the IPv4
+/// addresses.
 ///
 /// # Errors
 ///
@@ -145,21 +146,21 @@ pub fn network(text: &str) -> Result<IpNet, String> {
     })
 }
 
-/// What of a pool is left out, in as many words as one message has.
+/// The endpoints of a pool that are left out, as far as one message can list them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The first of those that may not be members, sorted.
+    /// The first unfit endpoints, sorted.
     named: Vec<(SocketAddr, Unfit)>,
-    /// How many of those there are.
+    /// The number of unfit endpoints.
     unfit: usize,
-    /// How many are more than a pool may have.
+    /// The number of endpoints beyond the limit of a pool.
     over: usize,
-    /// How many find no room in what their namespace may have.
+    /// The number of endpoints beyond the limit of their namespace.
     crowded: usize,
 }
 
 impl LeftOut {
-    /// Notes a member that may be none. Members come sorted.
+    /// Notes an endpoint that may not be a member. Endpoints come sorted.
     pub fn note(&mut self, at: SocketAddr, why: Unfit) {
         self.unfit += 1;
         if self.named.len() < MOST_NAMED {
@@ -167,12 +168,12 @@ impl LeftOut {
         }
     }
 
-    /// Notes that so many are more than a pool may have.
+    /// Notes the number of endpoints beyond the limit of a pool.
     pub fn note_over(&mut self, over: usize) {
         self.over = over;
     }
 
-    /// Notes that so many find no room in what their namespace may have.
+    /// Notes the number of endpoints beyond the limit of their namespace.
     pub fn note_crowded(&mut self, crowded: usize) {
         self.crowded = crowded;
     }
@@ -182,7 +183,7 @@ impl LeftOut {
         self.unfit == 0 && self.over == 0 && self.crowded == 0
     }
 
-    /// What is said of members that may be none; `service` is the Service that has them.
+    /// The message about unfit endpoints of this Service.
     pub fn unfit(&self, service: &str) -> Option<String> {
         let named: Vec<_> = self.named.iter().map(|(at, why)| format!("{at} ({why})")).collect();
         let more = match self.unfit - named.len() {
@@ -194,7 +195,7 @@ impl LeftOut {
             .then(|| format!("members of Service {service} get no traffic: {named}{more}"))
     }
 
-    /// What is said of members that are too many.
+    /// The message about endpoints of this Service that are too many.
     pub fn over(&self, service: &str) -> Option<String> {
         let (number, why) = match (self.over, self.crowded) {
             (0, 0) => return None,

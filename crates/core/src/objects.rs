@@ -1,6 +1,6 @@
-//! What the planner and the resolver know of cluster objects: small values, already read into types.
-//! Text that could not be read arrives as a [`Problem`] in place of the value. `bowline-api` makes
-//! them; nothing here knows how Kubernetes spells anything.
+//! The values that the planner and the resolver get for cluster objects: small and already parsed. A text that cannot
+//! be parsed is a [`Problem`] in place of the value. `bowline-api` makes them; nothing here knows how Kubernetes writes
+//! them.
 
 use crate::addresses::{Scope, Wish};
 use crate::key::ObjectKey;
@@ -19,8 +19,8 @@ pub use crate::clock::Timestamp;
 pub struct Version(pub Arc<str>);
 
 impl Version {
-    /// Whether it is surely older than another. Since Kubernetes 1.35 versions of a kind can be
-    /// compared as numbers; where they are none, a watch is believed to tell news.
+    /// Whether this version is certainly older than another. Since Kubernetes 1.35, versions of a kind can be compared
+    /// as numbers. A version that is no number is never older, so that an event of a watch counts as news.
     pub fn is_older_than(&self, other: &Self) -> bool {
         match (self.0.parse::<u128>(), other.0.parse::<u128>()) {
             (Ok(this), Ok(other)) => this < other,
@@ -29,19 +29,19 @@ impl Version {
     }
 }
 
-/// Which load balancer a Service or Ingress asks for.
+/// The load balancer that a Service or Ingress asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// None in particular.
+    /// No particular one.
     #[default]
     Default,
-    /// The one of this name.
+    /// The load balancer of this name.
     LoadBalancer(Arc<str>),
-    /// None: it says that it stands in front of the load balancer of this uid.
+    /// None: the Service says that it is the door of the load balancer with this uid.
     Door(Arc<str>),
-    /// The one that this claim of its namespace is bound to.
+    /// The load balancer to which this claim of its namespace is bound.
     Claim(Arc<str>),
-    /// The one with this source, as JSON (the older spelling of an Ingress).
+    /// The load balancer with this source, as JSON (the older spelling in an Ingress).
     Source(Arc<str>),
 }
 
@@ -61,13 +61,13 @@ pub enum Exposure {
 /// The class of a Service of type LoadBalancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceClass {
-    /// None is set.
+    /// No class is set.
     Unset,
     /// `bowline.dev/lb`.
     LoadBalancer,
     /// `bowline.dev/ip-per-pod`.
     IpPerPod,
-    /// Somebody else's.
+    /// A class of another controller.
     Foreign,
 }
 
@@ -94,13 +94,13 @@ pub struct Service {
     pub key: ObjectKey,
     /// Its uid.
     pub uid: Arc<str>,
-    /// When it was created: the older of two wins.
+    /// When it was created. Of two contenders the older one wins.
     pub created: Timestamp,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// How it is exposed.
     pub exposure: Exposure,
-    /// Whose it is.
+    /// Its class.
     pub class: ServiceClass,
     /// Its ports.
     pub ports: Vec<ServicePort>,
@@ -108,23 +108,23 @@ pub struct Service {
     pub families: Vec<Family>,
     /// `externalTrafficPolicy: Local`.
     pub local_only: bool,
-    /// Clients that may use it; empty: all.
+    /// Clients that may use it. Empty: all clients.
     pub source_ranges: Result<Vec<IpNet>, Problem>,
-    /// Where it asks to be.
+    /// The load balancer that it asks for.
     pub placement: Result<Placement, Problem>,
-    /// The addresses it asks for; empty: any.
+    /// The addresses that it asks for. Empty: any address.
     pub vips: Result<Vec<IpAddr>, Problem>,
-    /// What else it says of addresses.
+    /// What else it says about addresses.
     pub address: Wish,
-    /// How its traffic is to be treated.
+    /// How its traffic is treated.
     pub tuning: Tuning,
-    /// How clients stay with members where `tuning` asks for what its own ports cannot have.
+    /// How clients stay with members on ports that cannot have the persistence of `tuning`, such as a cookie.
     pub affinity: Option<Persistence>,
     /// Timeouts by port name, from `backend-timeout`.
     pub timeouts: BTreeMap<Arc<str>, Timeouts>,
-    /// How much of its load balancer it will use, or why that cannot be read.
+    /// The amounts that it requests of its load balancer, or why they cannot be read.
     pub requests: Result<Amounts, Problem>,
-    /// Tuning that could not be read.
+    /// Tuning values that cannot be read.
     pub problems: Vec<Problem>,
 }
 
@@ -143,14 +143,14 @@ pub struct ServicePort {
     pub h2c: bool,
 }
 
-/// How traffic is to be treated, as far as somebody said so.
+/// How traffic is treated. A field without a value leaves the choice to the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
-    /// How it is spread.
+    /// How connections or requests are spread.
     pub algorithm: Option<Algorithm>,
     /// How clients stay with members. `Some(None)`: explicitly not at all.
     pub persistence: Option<Option<Persistence>>,
-    /// Whether members see the load balancer's address.
+    /// Whether members see the load balancer's address instead of the client's.
     pub snat: Option<bool>,
     /// Whether members get a PROXY protocol v2 header.
     pub proxy_protocol: Option<bool>,
@@ -165,27 +165,27 @@ pub struct Ingress {
     pub key: ObjectKey,
     /// Its uid.
     pub uid: Arc<str>,
-    /// When it was created: the older of two wins.
+    /// When it was created. Of two contenders the older one wins.
     pub created: Timestamp,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Its IngressClass.
     pub class: Option<Arc<str>>,
-    /// Where it asks to be.
+    /// The load balancer that it asks for.
     pub placement: Result<Placement, Problem>,
-    /// How its traffic is to be treated; what it does not say, the Service behind it does.
+    /// How its traffic is treated. For what it leaves out, the tuning of the Service behind it counts.
     pub tuning: Tuning,
     /// Whether clear-text requests for hosts with TLS are sent to HTTPS.
     pub redirect: bool,
-    /// Where requests go that match no rule of any Ingress.
+    /// The backend of requests that match no rule of any Ingress.
     pub default_backend: Option<Backend>,
-    /// Its rules. A host that cannot be read is left out here and is in `problems`.
+    /// Its rules. A host that cannot be read is left out and has a problem in `problems`.
     pub rules: Vec<IngressRule>,
     /// Its certificates.
     pub tls: Vec<IngressTls>,
-    /// How much of its load balancer it will use, or why that cannot be read.
+    /// The amounts that it requests of its load balancer, or why they cannot be read.
     pub requests: Result<Amounts, Problem>,
-    /// What could not be read.
+    /// Values that cannot be read.
     pub problems: Vec<Problem>,
 }
 
@@ -194,23 +194,23 @@ pub struct Ingress {
 pub struct IngressRule {
     /// The host.
     pub host: Host,
-    /// Paths, as written. A rule without paths sends everything to the default backend.
+    /// The paths, as written. A rule without paths sends everything to the default backend.
     pub paths: Vec<IngressPath>,
 }
 
 /// A path of an Ingress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngressPath {
-    /// Which paths.
+    /// The paths that match.
     pub path: PathMatch,
-    /// Where they go.
+    /// The backend of requests for these paths.
     pub backend: Backend,
 }
 
 /// A Service port that an Ingress names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Backend {
-    /// The Service, in the Ingress's namespace. None: a resource backend, which Bowline does not have.
+    /// The Service, in the Ingress's namespace. None: a resource backend, which Bowline does not support.
     pub service: Option<Arc<str>>,
     /// The port.
     pub port: BackendPort,
@@ -230,7 +230,7 @@ pub enum BackendPort {
 pub struct IngressTls {
     /// For these hosts; empty: all hosts of the Ingress.
     pub hosts: Vec<Host>,
-    /// In this Secret of its namespace. None: TLS without a certificate of one's own.
+    /// The Secret with the certificate, in the Ingress's namespace. None: TLS without a certificate of its own.
     pub secret: Option<Arc<str>>,
 }
 
@@ -239,13 +239,13 @@ pub struct IngressTls {
 pub struct IngressClass {
     /// Its name.
     pub name: Arc<str>,
-    /// Whether its controller is ours.
+    /// Whether its controller is Bowline.
     pub ours: bool,
     /// The load balancer that its parameters name.
     pub parameters: Result<ClassParameters, Problem>,
 }
 
-/// What the parameters of an IngressClass name.
+/// The object that the parameters of an IngressClass name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClassParameters {
     /// Nothing.
@@ -253,25 +253,25 @@ pub enum ClassParameters {
     None,
     /// A load balancer.
     LoadBalancer(Arc<str>),
-    /// A claim; its namespace only may use the class.
+    /// A claim. Only its namespace may use the class.
     Claim(ObjectKey),
 }
 
-/// A Secret of type `kubernetes.io/tls`. The planner knows its hash, never its key.
+/// A Secret of type `kubernetes.io/tls`. The planner knows its hash, never its private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSecret {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// Its chain and key, or why they cannot be used.
+    /// Its chain and private key, or why they cannot be used.
     pub certificate: Result<TlsContent, Problem>,
 }
 
-/// What the planner knows of a chain and its key.
+/// What the planner knows of a chain and its private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsContent {
     /// The hash of both.
     pub hash: Arc<str>,
-    /// The bytes of both as PEM.
+    /// The size of both as PEM, in bytes.
     pub size: usize,
 }
 
@@ -284,19 +284,19 @@ pub struct Namespace {
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
 }
 
-/// Who may use a load balancer that nobody has claimed.
+/// The namespaces that may use an unclaimed load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AllowedNamespaces {
-    /// Nobody.
+    /// None.
     #[default]
     None,
-    /// Everybody.
+    /// All.
     All,
     /// Namespaces with these labels.
     Selector(LabelSelector),
 }
 
-/// A label selector. All of it must hold; an empty one matches everything.
+/// A label selector. All requirements must hold; an empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     /// Conditions on single labels.
@@ -304,7 +304,7 @@ pub struct LabelSelector {
 }
 
 impl LabelSelector {
-    /// Whether these labels fulfil it.
+    /// Whether these labels match the selector.
     pub fn matches(&self, labels: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
         self.requirements.iter().all(|requirement| {
             let value = labels.get(&requirement.key);
@@ -323,20 +323,20 @@ impl LabelSelector {
 pub struct Requirement {
     /// The label's key.
     pub key: Arc<str>,
-    /// What must hold.
+    /// The condition.
     pub operator: Operator,
 }
 
-/// What must hold of a label.
+/// The condition of a requirement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// It has one of these values.
+    /// The label has one of these values.
     In(Vec<Arc<str>>),
-    /// It has none of these values, or is not there.
+    /// The label has none of these values, or is absent.
     NotIn(Vec<Arc<str>>),
-    /// It is there.
+    /// The label is present.
     Exists,
-    /// It is not there.
+    /// The label is absent.
     DoesNotExist,
 }
 
@@ -353,42 +353,42 @@ pub struct LoadBalancer {
     pub deleting: bool,
     /// Its fixed addresses.
     pub addresses: Vec<IpAddr>,
-    /// The pool that it has its addresses from where it has no fixed ones.
+    /// The AddressPool of its addresses, where it has no fixed ones.
     pub address_pool: Option<Arc<str>>,
-    /// Who must be able to reach it.
+    /// The clients that must be able to reach it.
     pub scope: Option<Scope>,
     /// The port of its HTTP listeners.
     pub http_port: u16,
     /// The port of its HTTPS listeners.
     pub https_port: u16,
-    /// Who may use it while it is unclaimed.
+    /// The namespaces that may use it while it is unclaimed.
     pub allowed: AllowedNamespaces,
-    /// The claim that has it: namespace, name and, once bound, uid.
+    /// The claim that holds it: namespace, name and, once bound, uid.
     pub claim: Option<(ObjectKey, Option<Arc<str>>)>,
-    /// Whether it counts seats: it has a capacity, or wants to be told what consumers will use.
+    /// Whether it counts seats: it has a capacity, or requires that consumers request amounts.
     pub counted: bool,
     /// Whether rules may have regular expressions as hosts.
     pub regex_hosts: bool,
-    /// Whether consumers are held to what they requested.
+    /// Whether traffic of consumers is limited to what they requested.
     pub enforce_limits: bool,
     /// Whether its members are nodes instead of Pods.
     pub nodes: bool,
-    /// Whether it is an `external` one: `lb.zcloud.cn/vip` goes to the only one.
+    /// Whether its source is `external`. `lb.zcloud.cn/vip` goes to the only such load balancer.
     pub external: bool,
     /// Its source as canonical JSON, for [`Placement::Source`].
     pub source: Arc<str>,
-    /// The Service in front of it, where a class made it in a cluster: it is reached there and nowhere else.
+    /// Its door, where a class made one in a cluster. Clients reach the load balancer only through it.
     pub door: Option<ObjectKey>,
 }
 
-/// A LoadBalancerClaim, as far as those go to its load balancer who name it.
+/// A LoadBalancerClaim, as far as the planner needs it: to find the load balancer of consumers that name the claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadBalancerClaim {
     /// Namespace and name.
     pub key: ObjectKey,
     /// Its uid.
     pub uid: Arc<str>,
-    /// The load balancer that its status says it has.
+    /// The load balancer that its status names.
     pub load_balancer: Option<Arc<str>>,
 }
 
@@ -397,11 +397,11 @@ pub struct LoadBalancerClaim {
 pub struct Slice {
     /// Namespace and name of the slice.
     pub key: ObjectKey,
-    /// The Service it belongs to, by its label. None: nobody's.
+    /// The Service of the slice, by its label. None: the slice belongs to no Service.
     pub service: Option<Arc<str>>,
-    /// Its ports. A port without a number stands for all ports and is left out.
+    /// Its ports. A port without a number means all ports and is left out.
     pub ports: Vec<SlicePort>,
-    /// Its endpoints. Slices with host names instead of addresses have none.
+    /// Its endpoints. A slice with host names instead of addresses has none.
     pub endpoints: Vec<Endpoint>,
 }
 
@@ -423,7 +423,7 @@ pub struct Endpoint {
     pub address: IpAddr,
     /// Whether it takes new traffic (absent counts as true).
     pub ready: bool,
-    /// Whether it still answers, ready or not (absent: as `ready`).
+    /// Whether it still answers, ready or not (absent: the same as `ready`).
     pub serving: bool,
     /// Whether it is going away.
     pub terminating: bool,

@@ -1,5 +1,6 @@
-//! What became of a Service or Ingress: placed, refused, or none of ours; and what its owner should be
-//! told. Reasons are one word for programs, messages a sentence for people.
+//! The result of planning for a Service or Ingress: placed or refused, with the problems that its owner is told about.
+//! Reasons are one word for programs, messages are a sentence for people. The planner makes outcomes, `status` and the
+//! leader's shell read them; nothing here decides one.
 
 use crate::key::ConsumerRef;
 use serde::{Deserialize, Serialize};
@@ -11,17 +12,17 @@ use std::sync::Arc;
 /// condition, an Event or an entry of `LoadBalancer.status.refused`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Reason {
-    /// The load balancer that was named does not exist.
+    /// The named load balancer does not exist.
     LoadBalancerNotFound,
-    /// The claim that was named is not bound to a load balancer.
+    /// The named claim is not bound to a load balancer.
     ClaimNotBound,
     /// The load balancer may not be used from this namespace.
     NotAllowed,
     /// The load balancer has no address yet, or none of the Service's families.
     NoAddress,
-    /// The address that was asked for is not one of the load balancer's.
+    /// The requested address is not one of the load balancer's.
     AddressNotAvailable,
-    /// Somebody older has the address, protocol and port.
+    /// An older consumer has the address, protocol and port.
     PortTaken,
     /// The host belongs to another namespace on this load balancer.
     HostTaken,
@@ -43,39 +44,39 @@ pub enum Reason {
     NotSupported,
     /// The agent could not bind the address and port.
     BindFailed,
-    /// Nodes are to be members, and the Service has no node port.
+    /// The members are to be nodes, and the Service has no node port.
     NoNodePort,
-    /// The port is one that this machine gives to connections of its own.
+    /// The port is in the range that this machine uses for its own outgoing connections.
     EphemeralPort,
-    /// The proxy's own check refuses a configuration with it.
+    /// The proxy's own check refuses a configuration with this consumer.
     RefusedByCheck,
-    /// A template cannot be filled with it.
+    /// A template fails with this consumer.
     TemplateFailed,
-    /// What it requests does not fit into what is left of the load balancer.
+    /// The requested amounts are more than the load balancer has left.
     NoCapacity,
-    /// The load balancer wants to be told what a consumer will use.
+    /// The load balancer requires that a consumer requests amounts.
     RequestsRequired,
-    /// As many consumers as can be recorded have a seat.
+    /// No more seats can be recorded.
     TooManyConsumers,
-    /// Its seat is being recorded: a moment, and nothing that anybody has to be told of.
+    /// Its seat is being recorded. This takes a moment, and nobody has to be told.
     SeatPending,
-    /// Its address is being recorded: likewise.
+    /// Its address is being recorded. This takes a moment, too.
     Recording,
-    /// Its DNS name is being looked up: likewise.
+    /// Its DNS name is being looked up. This takes a moment, too.
     NamePending,
-    /// The AddressPool that it names does not exist.
+    /// The named AddressPool does not exist.
     PoolNotFound,
     /// The AddressPool overlaps an older one, or is being deleted.
     PoolNotUsed,
-    /// Its namespace has as many addresses of the AddressPool as it may have.
+    /// Its namespace has as many addresses of the AddressPool as a namespace may have.
     QuotaReached,
-    /// The address that it asks for is in no AddressPool, or not in the one that it names.
+    /// The requested address is in no AddressPool, or not in the one that is named.
     NotInPool,
-    /// Somebody else has the address that it asks for.
+    /// Another holder has the requested address.
     AddressTaken,
-    /// It asks for an address of a family that it does not have.
+    /// It requests an address of a family that it does not have.
     WrongFamily,
-    /// There is no AddressPool for those who name none.
+    /// No AddressPool allows automatic assignment.
     NoPool,
     /// No AddressPool that it may use has a free address.
     PoolsExhausted,
@@ -83,35 +84,35 @@ pub enum Reason {
     NameFailed,
     /// Its DNS name resolves to no address that it may have.
     NameUnusable,
-    /// Members that no agent sends traffic to, such as loopback addresses.
+    /// Some members get no traffic from any agent, such as loopback addresses.
     MemberRefused,
-    /// More members than a pool may have.
+    /// It has more members than a pool may have.
     TooManyMembers,
-    /// A listener for which its namespace has no room at the agent.
+    /// Its namespace has no room for the listener at the agent.
     TooManyListeners,
-    /// A certificate for which its namespace has no room on the load balancer.
+    /// Its namespace has no room for the certificate on the load balancer.
     TooManyCertificates,
-    /// More external names than its namespace may have at one port.
+    /// It has more external names than its namespace may have at one port.
     TooManyNames,
-    /// The proxy may open too few files for it.
+    /// The proxy may not open enough files for it.
     NoDescriptors,
-    /// What is planned for it cannot be read by an agent of another version.
+    /// An agent of another version cannot read its plan.
     PlanUnread,
-    /// The requester has every address that it asks for. No problem: the reason of a condition that is true.
+    /// The requester has every address that it requests. No problem: the reason of a condition that is true.
     Assigned,
-    /// The requester no longer asks for an address, and what it had is being released. No problem, likewise.
+    /// The requester no longer requests an address, and the one that it had is being released. No problem either.
     Released,
     /// A reason of a newer agent that this version does not know.
     Unknown,
 }
 
 impl Reason {
-    /// Whether it is about tuning only: what it concerns is served all the same, with the default.
+    /// Whether it concerns tuning only: the consumer is served all the same, with the default.
     pub fn is_warning(self) -> bool {
         matches!(self, Self::BadTuning)
     }
 
-    /// Whether it is over in a moment: nobody is told of it by an Event, nor is it counted.
+    /// Whether it passes in a moment: it is neither told in an Event nor counted.
     pub fn is_passing(self) -> bool {
         matches!(self, Self::SeatPending | Self::Recording | Self::NamePending)
     }
@@ -123,7 +124,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A reason and a sentence that quotes what it is about.
+/// A reason, and a sentence that quotes what the problem is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Problem {
     /// For programs.
@@ -133,14 +134,13 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem; the message should quote foreign text by [`quote`].
+    /// A problem. The message should quote foreign text with [`quote`].
     pub fn new(reason: Reason, message: impl Into<Arc<str>>) -> Self {
         Self { reason, message: message.into() }
     }
 }
 
-/// What a user wrote, as it may stand in a message: in quotation marks, control characters escaped,
-/// cut after 100 characters.
+/// User text, fit for a message: in quotation marks, control characters escaped, cut after 100 characters.
 pub fn quote(text: &str) -> String {
     const LONGEST: usize = 100;
     let mut chars = text.chars();
@@ -149,23 +149,23 @@ pub fn quote(text: &str) -> String {
     format!("{head:?}{more}")
 }
 
-/// What became of a consumer.
+/// The result of planning for a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Whose.
+    /// The consumer.
     pub consumer: ConsumerRef,
-    /// Where it is, or why not.
+    /// Where it is placed, or why not.
     pub state: State,
-    /// What is not done as written although it is placed: refused hosts and paths, unreadable tuning.
+    /// What is not served as written although it is placed: refused hosts and paths, unreadable tuning.
     pub problems: Vec<Problem>,
-    /// Why it stays where it is and does not go where it asks to be. It is among its problems, too.
+    /// Why it stays where it is and does not move to where it asks to be. It is in `problems`, too.
     pub unmet: Option<Unmet>,
 }
 
-/// A wish that changes nothing for as long as it is not met.
+/// A request for another load balancer that changes nothing as long as it is not met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unmet {
-    /// The load balancer that refused it, when it got that far.
+    /// The load balancer that refused it, if one did.
     pub load_balancer: Option<Arc<str>>,
     /// Why.
     pub problem: Problem,
@@ -180,7 +180,7 @@ impl Outcome {
         }
     }
 
-    /// All that it was refused, in whole or in part.
+    /// All refusals of the consumer, in whole or in part.
     pub fn refusals(&self) -> impl Iterator<Item = &Problem> {
         let whole = match &self.state {
             State::Refused { problem, .. } => Some(problem),
@@ -190,8 +190,8 @@ impl Outcome {
         whole.into_iter().chain(parts)
     }
 
-    /// What a load balancer refused it: where it is, all but what keeps it from going elsewhere; where it
-    /// would go, that alone.
+    /// The refusals by one load balancer. The one that the consumer is on: all but the problem that keeps it from
+    /// moving. The one to which it asks to move: that problem alone.
     pub fn refusals_by(&self, lb: &str) -> impl Iterator<Item = &Problem> {
         let named = |name: Option<&Arc<str>>| name.is_some_and(|it| **it == *lb);
         let unmet = self.unmet.as_ref();
@@ -202,8 +202,8 @@ impl Outcome {
         own.chain(there)
     }
 
-    /// Whether it waits for nothing but an address that is about to be recorded: its status is written
-    /// when it is. Where that takes long, whoever records addresses has said so.
+    /// Whether it waits only for an address that is about to be recorded. Its status is written when the address is.
+    /// `said`: the address allocator has said that this takes long.
     pub fn is_in_passing(&self, said: bool) -> bool {
         match &self.state {
             State::Refused { problem, .. } => problem.reason == Reason::Recording && !said,
@@ -212,35 +212,35 @@ impl Outcome {
     }
 }
 
-/// Where a consumer is.
+/// Where a consumer is placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// On a load balancer.
     Planned {
-        /// Which.
+        /// Its name.
         load_balancer: Arc<str>,
-        /// Where it can be reached once the load balancer has applied it; sorted.
+        /// The addresses at which it can be reached once the load balancer has applied its plan; sorted.
         addresses: Vec<IpAddr>,
-        /// Where it can still be reached for a while, and is not told of anew; sorted.
+        /// The addresses at which it can still be reached for a while, and which are not announced anew; sorted.
         draining: Vec<IpAddr>,
-        /// Those from which it moves, and which serve it until it has arrived; by name.
+        /// The load balancers from which it moves. They serve it until it has arrived; by name.
         before: Vec<Origin>,
     },
     /// Nowhere.
     Refused {
-        /// The load balancer that refused it, when it got that far.
+        /// The load balancer that refused it, if one did.
         load_balancer: Option<Arc<str>>,
         /// Why.
         problem: Problem,
     },
 }
 
-/// A load balancer from which somebody moves.
+/// A load balancer from which a consumer moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Which.
+    /// Its name.
     pub load_balancer: Arc<str>,
-    /// Where it serves it; sorted.
+    /// The addresses at which it serves the consumer; sorted.
     pub addresses: Vec<IpAddr>,
 }
 

@@ -1,9 +1,9 @@
-//! The structure of what one load balancer must do: listeners, sites with rules, pools. It is what the
-//! leader records in Plan objects and what agents read back; it never holds members or keys.
+//! The structure of what one load balancer must do: listeners, sites with rules, pools. The leader records it in Plan
+//! objects and agents read it back. It never holds members or private keys.
 //!
-//! The unit is the [`Fragment`]: all that one Service or Ingress wants on the load balancer. A fragment
-//! is written whole, so a rule never arrives without its pool. Fragments of several consumers meet
-//! only in sites: rules of the same host, merged by [`Rule::precedence`].
+//! The unit is the [`Fragment`]: all that one Service or Ingress wants on the load balancer. A fragment is written
+//! whole, so a rule never arrives without its pool. Fragments of several consumers meet only in sites: rules of the
+//! same host, merged by [`Rule::precedence`].
 
 mod host;
 mod names;
@@ -24,8 +24,8 @@ use std::sync::Arc;
 /// The entry that Ingresses of a load balancer share: its HTTP and HTTPS listeners.
 pub const ENTRY_WEB: &str = "web";
 
-/// Where a listener is of a load balancer that clients reach by a host name, at addresses that nobody knows here.
-/// No address of anything is this one; whoever listens in its place knows where.
+/// The address of listeners on a load balancer that clients reach by a host name, so that its addresses are not known.
+/// No object has this address; the process that opens such a listener knows where.
 pub const BY_NAME: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// What one consumer wants on one load balancer.
@@ -33,7 +33,7 @@ pub const BY_NAME: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Fragment {
-    /// For whom.
+    /// The consumer.
     pub consumer: ConsumerRef,
     /// A consumer with very many rules has several parts, each with the pools that its rules need.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -47,7 +47,7 @@ pub struct Fragment {
     /// Rules for requests, by host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<Site>,
-    /// Where traffic goes.
+    /// The destinations of traffic.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<Pool>,
 }
@@ -66,9 +66,9 @@ pub struct Listener {
     /// The port.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 65535)))]
     pub port: u16,
-    /// What is spoken there.
+    /// The protocol that is spoken there.
     pub protocol: ListenerProtocol,
-    /// What traffic there meets.
+    /// The destination of traffic there.
     pub serves: Serves,
 }
 
@@ -90,7 +90,7 @@ pub enum ListenerProtocol {
 }
 
 impl ListenerProtocol {
-    /// The protocol whose port it takes.
+    /// The protocol of its port.
     pub fn transport(self) -> Transport {
         match self {
             Self::Tcp | Self::Http | Self::Https => Transport::Tcp,
@@ -113,7 +113,7 @@ pub enum Transport {
     Sctp,
 }
 
-/// What traffic at a listener meets.
+/// The destination of traffic at a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -128,9 +128,9 @@ pub enum Serves {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Site {
-    /// At which listeners: those that serve this entry.
+    /// The entry. Listeners that serve it use these rules.
     pub entry: Arc<str>,
-    /// For which host.
+    /// The host.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub host: Host,
     /// How the host is served over TLS. Left out: not at all.
@@ -144,7 +144,7 @@ pub struct Site {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SiteTls {
-    /// Which certificate. Left out: there is none that can be used, and handshakes for the host fail.
+    /// The certificate. Left out: none can be used, and handshakes for the host fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateRef>,
     /// Whether requests in clear text are sent to HTTPS instead of being served.
@@ -174,7 +174,7 @@ pub struct Rule {
     /// Query parameters that must be there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub query: Vec<ValueMatch>,
-    /// What happens.
+    /// What happens to these requests.
     pub action: Action,
 }
 
@@ -184,7 +184,7 @@ pub struct Rule {
 pub struct PathMatch {
     /// How it is compared.
     pub kind: PathKind,
-    /// With what.
+    /// The value to compare with.
     pub value: Arc<str>,
 }
 
@@ -208,7 +208,7 @@ pub struct ValueMatch {
     pub name: Arc<str>,
     /// How it is compared.
     pub kind: ValueKind,
-    /// With what.
+    /// The value to compare with.
     pub value: Arc<str>,
 }
 
@@ -229,7 +229,7 @@ pub enum ValueKind {
 pub enum Action {
     /// It goes to one of these pools, by weight.
     Forward(Vec<WeightedPool>),
-    /// The client is sent elsewhere.
+    /// The client is redirected.
     Redirect(Redirect),
     /// It is answered with this status.
     Respond(u16),
@@ -265,14 +265,14 @@ pub struct Redirect {
     pub status: u16,
 }
 
-/// A Service port as a destination, and how its members are to be treated.
+/// A Service port as a destination, and how its members are treated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Pool {
     /// Its name, unique on the load balancer.
     pub name: Arc<str>,
-    /// Whose members.
+    /// The Service port that has the members.
     pub service: ServicePortRef,
     /// Pods, or the nodes they run on.
     pub backends: Backends,
@@ -295,11 +295,11 @@ pub struct Pool {
     /// How long things may take.
     #[serde(default, skip_serializing_if = "Timeouts::is_default")]
     pub timeouts: Timeouts,
-    /// Whether members are checked beside their readiness. Left out: only those that failed, until
-    /// they answer again.
+    /// How members are checked in addition to their readiness. Left out: only members that failed are
+    /// checked, until they answer again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
-    /// What its traffic is held to. Left out: to nothing.
+    /// The limits of its traffic. Left out: no limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
@@ -324,14 +324,14 @@ impl Pool {
     }
 }
 
-/// What a consumer is held to, over all the pools that say so together.
+/// The limits of a consumer, over all pools with these limits together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
-    /// Who.
+    /// The consumer.
     pub consumer: ConsumerRef,
-    /// Requests, or connections that nobody looks into, per second.
+    /// Requests per second, or connections where requests are not parsed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_second: Option<u64>,
     /// Bits per second towards clients.
@@ -427,13 +427,13 @@ pub enum Algorithm {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Persistence {
-    /// What a client is known by.
+    /// What identifies a client.
     pub by: PersistenceKey,
     /// For how many seconds after its last connection or request.
     pub timeout_seconds: u32,
 }
 
-/// What a client is known by.
+/// What identifies a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum PersistenceKey {

@@ -1,10 +1,10 @@
-//! The leader's index: which consumer is on which load balancer, and what it wants there. It is told
-//! of objects one by one and plans again only what an object touches.
+//! The leader's machine that places consumers on load balancers and makes their fragments. It gets objects one by one
+//! and plans only what an object touches. It does no I/O; the controller's shell calls it.
 //!
 //! ```text
 //!  handle: store ── equal? nothing ── different ─▶ reverse edges ─▶ dirty
 //!
-//!  take:   dirty ─▶ seat: ours? placement, may it? ─▶ wanted ports, hosts, paths
+//!  take:   dirty ─▶ seat: ours? placement, usable? ─▶ wanted ports, hosts, paths
 //!                                                        │ recorded holders keep them, else the
 //!                                                        │ oldest; a holder changed: its contenders
 //!                ─▶ build: objects + won ports and hosts ─▶ fragment, outcome
@@ -60,16 +60,16 @@ use crate::update::Extent;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What the planner is set to.
+/// The settings of the planner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Whether Services without a class are ours.
+    /// Whether Services without a class belong to Bowline.
     pub default_class: bool,
-    /// Where consumers go that ask for nothing in particular.
+    /// The load balancer of consumers that ask for none in particular.
     pub default_load_balancer: Option<Arc<str>>,
 }
 
-/// Kinds that the planner is told of.
+/// The kinds of objects that the planner gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Service.
@@ -88,7 +88,7 @@ pub enum Kind {
     Claim,
 }
 
-/// An object that the planner is told of.
+/// An object that the planner gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
     /// A Service.
@@ -107,63 +107,63 @@ pub enum Object {
     Claim(LoadBalancerClaim),
 }
 
-/// What the planner is told.
+/// An event for the planner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// All objects of a kind follow; those that do not are gone.
+    /// A list of all objects of a kind begins. Objects that it does not deliver are deleted.
     Begin(Kind),
     /// An object as it is now.
     Apply(Box<Object>),
-    /// An object is gone.
+    /// An object is deleted.
     Delete(Kind, ObjectKey),
-    /// All objects of a kind have been told.
+    /// The list of all objects of a kind has ended.
     Done(Kind),
-    /// The addresses that the agent of a load balancer without fixed ones reports.
+    /// The addresses that the agents of a load balancer without fixed addresses report.
     Reported(Arc<str>, Vec<IpAddr>),
-    /// The addresses that a Service or load balancer has from pools.
+    /// The addresses that a Service or load balancer has from AddressPools.
     Granted(ConsumerKind, ObjectKey, Grant),
-    /// What a Plan object holds, as the API has it: told for every Plan that is seen, and with nothing
-    /// in it for one that is gone. A consumer keeps the ports and hosts that it has there, and where a
-    /// placement or address cannot be read, what is recorded stays.
+    /// The content of a Plan object in the API: sent for every Plan that is observed, and without content for a deleted
+    /// one. A consumer keeps the ports and hosts that are recorded for it. Where its placement or address cannot be
+    /// read, the recorded one stays.
     Recorded(Record),
-    /// A Plan object is being written with this: until it is seen, what it held counts as well.
+    /// A Plan object is being written with this content. Until it is observed, its old content counts as well.
     Writing(Record),
-    /// A write of the Plan with this number was refused, so nothing of it is there.
+    /// The API refused a write of the Plan with this number, so none of it is recorded.
     WriteFailed(Arc<str>, u32),
-    /// No write of a Plan is under way any more: only what was seen counts.
+    /// No write of a Plan is under way any more: only observed content counts.
     WritesAbandoned,
-    /// All that the agents of a load balancer do not serve for a consumer because they serve it for another.
+    /// All that the agents of a load balancer do not serve for one consumer because they serve it for another.
     Unserved(Arc<str>, Vec<(ConsumerRef, Extent)>),
-    /// Whether a consumer has a seat on a load balancer that counts them. None: it wants none any more.
+    /// Whether a consumer has a seat on a load balancer that counts seats. None: it wants no seat any more.
     Admitted(ConsumerRef, Option<Decision>),
-    /// With how much a consumer that belongs elsewhere stays on a load balancer that counts seats. None: it
-    /// does not any more.
+    /// The amounts with which a consumer that belongs elsewhere stays on a load balancer that counts seats. None: it
+    /// does not stay any more.
     Stays(ConsumerRef, Arc<str>, Option<Amounts>),
-    /// The load balancer that has served a consumer for long enough: those before it may let go. None:
-    /// it is on its way, or nobody knows.
+    /// The load balancer that has served a consumer for long enough, so that earlier ones may release it. None: the
+    /// consumer is still moving, or it is not known.
     Arrived(ConsumerRef, Option<Arc<str>>),
 }
 
-/// What is different since the planner was last asked.
+/// The changes since the planner was last asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Fragments by load balancer; sorted.
+    /// Changed fragments, by load balancer; sorted.
     pub fragments: Vec<FragmentChange>,
-    /// What became of consumers; sorted. None: it is gone, or is no longer ours.
+    /// Changed outcomes of consumers; sorted. None: the consumer is gone, or no longer belongs to Bowline.
     pub outcomes: Vec<(ConsumerRef, Option<Outcome>)>,
-    /// Claims that others ask for than before, and how many do now; sorted.
+    /// Claims for which the set of asking consumers changed, with the number of consumers; sorted.
     pub wanted: Vec<(ObjectKey, u32)>,
-    /// Load balancers that other namespaces use than before, and which do now; sorted.
+    /// Load balancers for which the set of using namespaces changed, with the namespaces; sorted.
     pub users: Vec<(Arc<str>, Vec<Arc<str>>)>,
 }
 
-/// A fragment that is different.
+/// A changed fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FragmentChange {
-    /// On which load balancer.
+    /// The load balancer that it is on.
     pub load_balancer: Arc<str>,
-    /// Whose.
+    /// Its consumer.
     pub consumer: ConsumerRef,
-    /// Its parts now; empty: it is gone.
+    /// Its parts now. Empty: the fragment is gone.
     pub parts: Vec<Arc<Fragment>>,
 }

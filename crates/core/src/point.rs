@@ -1,5 +1,6 @@
-//! Where clients reach something: at an address, or by a host name where nobody here knows the
-//! addresses. Plans have [`BY_NAME`] in a name's place; whatever people read has the name.
+//! Where clients reach a consumer or load balancer: at an address, or by a host name where the
+//! addresses are not known. Plans have [`BY_NAME`] in place of a name; statuses and everything else
+//! that people read have the name. It looks up no name.
 
 use crate::objects::Family;
 use crate::plan::BY_NAME;
@@ -8,17 +9,18 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// An address, or a host name in its place. Names come first, as [`BY_NAME`] comes before addresses.
+/// An address, or a host name in its place. Names sort first, as [`BY_NAME`] sorts before
+/// addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Point {
-    /// By this name.
+    /// By this host name.
     Named(Arc<str>),
     /// At this address.
     At(IpAddr),
 }
 
 impl Point {
-    /// Where these listeners are reached on a load balancer that has these names; sorted.
+    /// Where these listeners are reached on a load balancer with these host names; sorted.
     pub fn all(listeners: &[IpAddr], names: &[Arc<str>]) -> Vec<Self> {
         let each = listeners.iter().flat_map(|address| match *address == BY_NAME {
             true => names.iter().cloned().map(Self::Named).collect(),
@@ -30,7 +32,7 @@ impl Point {
         all
     }
 
-    /// Where a listener for it is.
+    /// The address of its listeners in a plan.
     pub fn listener(&self) -> IpAddr {
         match self {
             Self::Named(_) => BY_NAME,
@@ -38,7 +40,7 @@ impl Point {
         }
     }
 
-    /// Whether clients of another one can come here instead. A name is for all families.
+    /// Whether clients of another point can come here instead. A name counts for all families.
     pub(crate) fn replaces(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::At(this), Self::At(other)) => Family::of(*this) == Family::of(*other),
@@ -56,7 +58,7 @@ impl fmt::Display for Point {
     }
 }
 
-/// As people write it.
+/// The name or address as text.
 impl Serialize for Point {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

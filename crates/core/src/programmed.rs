@@ -1,6 +1,6 @@
-//! What the agents of a load balancer prove: whether all that live run the plan of now, and which
-//! consumers are in force at all of them. The leader keeps the last hashes of each plan, so that a Lease that is a little behind
-//! still counts for those that did not change since.
+//! Proof from lease reports: whether all live agents of a load balancer run the current plan, and which consumers are
+//! in force at all of them. The leader keeps the last hashes of each plan, so that a Lease that is slightly behind
+//! still proves the consumers that did not change since. It reads no Lease and no clock.
 
 use crate::hash::PlanHash;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -8,28 +8,28 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Hashes that are remembered per load balancer: so many changes an agent may be behind in a burst and
-/// still prove what it has done.
+/// The number of hashes that are remembered per load balancer. An agent may be this many changes behind in a burst and
+/// still prove what it has applied.
 const REMEMBERED: usize = 1024;
-/// The same for what was written. Writes are fewer than changes, and only what is written can be
-/// reported: changes, however many, do not push these out.
+/// The same for written plans. Writes are fewer than changes, and agents can report only what is written. Many changes
+/// cannot push these hashes out.
 const REMEMBERED_WRITTEN: usize = 4096;
 
 /// The last hashes of each plan, each with the number of the change that led to it.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     plans: BTreeMap<Arc<str>, Past>,
-    /// Those that were written.
+    /// The hashes of the plans that were written.
     written: BTreeMap<Arc<str>, Past>,
 }
 
-/// The last hashes of one load balancer, and where each was last seen: an agent that is away is judged in
-/// one look, however much has changed since.
+/// The last hashes of one load balancer, and the newest change of each hash: a report is judged by one look-up, however
+/// much has changed since.
 #[derive(Clone, Debug, Default)]
 struct Past {
     hashes: VecDeque<(PlanHash, u64)>,
     newest: HashMap<PlanHash, u64>,
-    /// How many have been forgotten.
+    /// How many hashes have been forgotten.
     forgotten: u64,
 }
 
@@ -51,13 +51,14 @@ impl Past {
         }
     }
 
-    /// How many there have been.
+    /// How many hashes there have been.
     fn count(&self) -> u64 {
         self.forgotten.saturating_add(self.hashes.len() as u64)
     }
 
-    /// Where another hash came before this one's last turn, or after it: what a report of this one proves that came
-    /// after so many. None: the report came after its last turn, and there is no doubt.
+    /// The doubt about a report of this hash that came after `count` hashes. There is one where another hash was
+    /// written before the last time that this hash was, and the report may be from before that. None: the report came
+    /// after the last time.
     fn doubt(&self, hash: PlanHash, count: u64) -> Option<Doubt> {
         let other = self.hashes.iter().rposition(|(it, _)| *it != hash)?;
         let turn = self.forgotten.saturating_add(other as u64).saturating_add(1);
@@ -71,7 +72,7 @@ impl Past {
         Some(Doubt { limit, quick: count == turn })
     }
 
-    /// The newest change that led to this hash, of those up to `limit`.
+    /// The newest change with this hash, up to `limit`.
     fn newest(&self, hash: PlanHash, limit: Option<u64>) -> Option<u64> {
         let newest = self.newest.get(&hash).copied()?;
         let within = |change: u64| limit.is_none_or(|limit| change <= limit);
@@ -87,30 +88,30 @@ impl Past {
     }
 }
 
-/// Why a report does not prove the last turn of its plan.
+/// Why a report does not prove the last occurrence of its plan.
 struct Doubt {
-    /// It proves nothing after this change.
+    /// The report proves nothing after this change.
     limit: u64,
-    /// It may be of a new plan, and be ahead of the answer to our own write.
+    /// The report may be of the newest plan, and have come before the answer to our own write.
     quick: bool,
 }
 
-/// What one agent reports in the Lease of its load balancer.
+/// The report of one agent in the Lease of its load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseReport {
-    /// Which agent.
+    /// The agent.
     pub agent: Arc<str>,
-    /// The plan that is applied.
+    /// The plan that it has applied.
     pub hash: Option<PlanHash>,
-    /// Why the plan after it could not be.
+    /// Why it could not apply the plan after that.
     pub error: Option<Arc<str>>,
-    /// How long we have seen it unrenewed, on our own clock.
+    /// How long its Lease entry has not been renewed, on our own clock.
     pub age: Duration,
     /// How long a renewal counts.
     pub lasts: Duration,
-    /// How many writes of the plan were known ([`History::writes`]) when it said so.
+    /// How many writes of the plan were known ([`History::writes`]) when it reported this.
     pub after: u64,
-    /// Whether it has ended with its proxy, so that it serves nothing.
+    /// Whether the agent has ended together with its proxy, so that it serves nothing.
     pub ended: bool,
 }
 
@@ -120,18 +121,18 @@ impl LeaseReport {
     }
 }
 
-/// What follows from what all agents of a load balancer say.
+/// The conclusion from the reports of all agents of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Whether the load balancer runs.
     pub phase: Phase,
-    /// Up to which change the plan is applied by all of them, as far as it is known.
+    /// Up to which change all of them have applied the plan, as far as is known.
     pub applied: Option<u64>,
 }
 
 impl Verdict {
-    /// Whether a consumer that last changed with this change is in force. A silent agent takes nothing
-    /// back: what it applied goes on, and the phase says that nobody watches over it.
+    /// Whether a consumer that last changed with this change is in force. A silent agent revokes nothing: what it
+    /// applied stays in force, and the phase says that the agent is silent.
     pub fn covers(&self, changed: u64) -> bool {
         self.applied.is_some_and(|applied| changed <= applied)
     }
@@ -140,9 +141,9 @@ impl Verdict {
 /// Whether a load balancer runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// At least one agent is live, and each live one has applied the plan of now.
+    /// At least one agent is live, and each live one has applied the current plan.
     Running,
-    /// It does not, or it is not known.
+    /// An agent has not, or it is not known.
     Pending(Pending),
 }
 
@@ -151,13 +152,13 @@ pub enum Phase {
 pub enum Pending {
     /// There is no plan yet.
     NoPlan,
-    /// No agent has ever said anything.
+    /// No agent has ever reported.
     NoAgent,
     /// The agent has not renewed its Lease in time.
     AgentSilent,
     /// The agent could not apply the plan.
     AgentFailed(Arc<str>),
-    /// The agent has not applied the plan of now yet.
+    /// The agent has not applied the current plan yet.
     AgentBehind,
 }
 
@@ -193,18 +194,18 @@ impl History {
         plans.push(hash, change, REMEMBERED);
     }
 
-    /// Notes the hash of what is written while the plan of now is not, or not wholly: all changes up to
-    /// `change` are in it. An agent that reports it proves those.
+    /// Notes the hash of a written plan that is not, or not wholly, the current one. It contains all changes up to
+    /// `change`. An agent that reports the hash proves those.
     pub fn record_written(&mut self, load_balancer: &str, hash: PlanHash, change: u64) {
         let Some((name, plans)) = self.plans.get_key_value(load_balancer) else { return };
-        // The plan of now is written wholly.
+        // The current plan is written wholly.
         let change = plans.last().filter(|(now, _)| *now == hash).map_or(change, |(_, last)| last);
         let written = self.written.entry(Arc::clone(name)).or_default();
         written.push(hash, change, REMEMBERED_WRITTEN);
     }
 
-    /// Notes the plan that the API shows, also where another leader wrote it. Only the plan of now is known by its
-    /// hash; which changes are in any other plan is not known.
+    /// Notes the plan that the API shows, also where another leader wrote it. Only the current plan is recognized by
+    /// its hash; which changes are in any other plan is not known.
     pub fn record_shown(&mut self, load_balancer: &str, hash: PlanHash) {
         let now = self.plans.get(load_balancer).and_then(Past::last);
         if let Some((_, change)) = now.filter(|(now, _)| *now == hash) {
@@ -223,9 +224,9 @@ impl History {
         self.written.remove(load_balancer);
     }
 
-    /// Whether a load balancer may still serve what a change takes away, given what its agents say, silent
-    /// ones included. One without an agent, or that no agent can drive, serves nothing. One that is gone
-    /// (`driven` is None) serves on until its agents have applied that, or have left.
+    /// Whether a load balancer may still serve what a change removes, by the reports of its agents, silent ones
+    /// included. A load balancer without agents, or without a driver, serves nothing. A deleted load balancer (`driven`
+    /// is None) serves on until its agents have applied an empty plan, or have left.
     pub fn may_serve(
         &self,
         load_balancer: &str,
@@ -240,7 +241,7 @@ impl History {
                 self.applied(load_balancer, report).is_none_or(|applied| applied < change)
             }
             None => {
-                // One that has yet to say what it has found may drive a proxy that outlived it.
+                // An agent without a hash may drive a proxy that outlived an earlier agent.
                 let applied = report.hash == Some(PlanHash::default());
                 !applied && report.is_live()
             }
@@ -248,10 +249,10 @@ impl History {
         reports.iter().any(may)
     }
 
-    /// Up to which change an agent has applied the plan. Of equal plans the newest counts: what is in force
-    /// does not depend on how it came about. But where a plan was written, then another, and then the first
-    /// again, only a report from after that proves the last: an earlier one may be from before the other plan,
-    /// which the agent may have applied and not said so, or have died before it could.
+    /// Up to which change an agent has applied the plan. Of changes with an equal plan the newest counts, since they
+    /// put the same in force. But where a plan was written, then another, and then the first again, only a report from
+    /// after that proves the last: an earlier report may be from before the other plan, which the agent may have
+    /// applied without a report since.
     fn applied(&self, load_balancer: &str, report: &LeaseReport) -> Option<u64> {
         let hash = report.hash?;
         let (plans, written) = (self.plans.get(load_balancer), self.written.get(load_balancer));
@@ -267,10 +268,10 @@ impl History {
         }
     }
 
-    /// What the agents of a load balancer prove together. What is served is what every live one serves,
-    /// since a client may reach any of them. One that has nothing in force yet is not ready and gets no
-    /// clients: it holds nobody else back, but the load balancer does not run before it does. Where none is
-    /// live, what all of them have applied goes on.
+    /// What the agents of a load balancer prove together. A consumer is in force if every live agent serves it, since a
+    /// client may reach any of them. An agent that has nothing in force yet is not ready and gets no clients: it delays
+    /// no consumer, but the load balancer does not run before it has. Where no agent is live, what all of them have
+    /// applied stays in force.
     pub fn judge(&self, load_balancer: &str, reports: &[LeaseReport]) -> Verdict {
         let live: Vec<_> = reports.iter().filter(|report| report.is_live()).collect();
         let counted = if live.is_empty() { reports.iter().collect() } else { live.clone() };
@@ -448,7 +449,7 @@ mod tests {
         let expected = pending(Pending::AgentBehind, Some(1));
         assert_eq!(history.judge("lb", std::slice::from_ref(&early)), expected);
         assert!(history.may_serve("lb", Some(true), std::slice::from_ref(&early), 3));
-        // Agents that have not seen the other plan when it is replaced may say so at any time until then.
+        // Until the other plan is replaced, an agent that has not seen it may report the first one at any time.
         let between = LeaseReport { after: history.writes("lb") - 1, ..early.clone() };
         assert_eq!(history.judge("lb", &[between]), expected);
         let later = LeaseReport { after: history.writes("lb"), ..early };

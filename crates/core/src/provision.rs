@@ -1,14 +1,13 @@
-//! What stands behind a load balancer that a class made, and what comes next: of its parts, in the order in
-//! which they are made, and of how each was found, one step. It does no I/O and knows no kind of part; whoever
-//! makes them (`drivers::provision`) observes, takes the step and observes again. So it does not matter where
-//! somebody before was killed.
+//! The next step of provisioning a load balancer: from its parts, in the order in which they are made, and the state in
+//! which each was found. It does no I/O and knows no kind of part. The shell (`drivers::provision`) observes, takes the
+//! step and observes again, so it does not matter where a leader was killed before.
 
 use crate::objects::Version;
 use crate::plan::BY_NAME;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Which one of its name a part is.
+/// Identifies one object among those that had the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Its uid.
@@ -17,39 +16,39 @@ pub struct Mark {
     pub version: Version,
 }
 
-/// How a part was found.
+/// The state in which a part was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// There is none.
+    /// It does not exist.
     Missing,
     /// It is as it should be.
     Same(Mark),
-    /// It is ours, and somebody made it different, or it should be different now.
+    /// It is ours, and differs from what it should be.
     Different(Mark),
-    /// It is being removed.
+    /// It is being deleted.
     Leaving,
-    /// Something of this name is not ours.
+    /// An object of this name is not ours.
     Foreign,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<P> {
-    /// Make this; that there is one means that somebody else was faster.
+    /// Create this part. If it exists by now, another writer was faster.
     Create(P),
-    /// Change this one to what it should be.
+    /// Change this part to what it should be.
     Update(P, Mark),
-    /// Remove this one.
+    /// Delete this part.
     Delete(P, Mark),
-    /// Until this is gone nothing can be done.
+    /// Wait until this part is gone; nothing can be done before.
     Wait(P),
-    /// Something that is not ours has the name of this.
+    /// An object that is not ours has the name of this part.
     Blocked(P),
-    /// Nothing: all is as it should be.
+    /// Nothing: every part is as it should be.
     Done,
 }
 
-/// The next step towards all parts, given in the order of making.
+/// The next step towards having all parts, given in the order in which they are made.
 pub fn to_have<P: Copy>(found: &[(P, Found)]) -> Step<P> {
     let step = |(part, found): &(P, Found)| match found {
         Found::Missing => Some(Step::Create(*part)),
@@ -61,7 +60,7 @@ pub fn to_have<P: Copy>(found: &[(P, Found)]) -> Step<P> {
     found.iter().find_map(step).unwrap_or(Step::Done)
 }
 
-/// The next step towards none of them: the last that was made goes first. What is not ours stays.
+/// The next step towards having none of them: the last one made goes first. An object that is not ours stays.
 pub fn to_lose<P: Copy>(found: &[(P, Found)]) -> Step<P> {
     let step = |(part, found): &(P, Found)| match found {
         Found::Same(mark) | Found::Different(mark) => Some(Step::Delete(*part, mark.clone())),
@@ -71,47 +70,47 @@ pub fn to_lose<P: Copy>(found: &[(P, Found)]) -> Step<P> {
     found.iter().rev().find_map(step).unwrap_or(Step::Done)
 }
 
-/// How far the copies of a proxy are.
+/// The progress of the copies of a proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rollout {
-    /// How many there should be.
+    /// How many copies there should be.
     pub wanted: u32,
-    /// How many of them, as they should be, take traffic.
+    /// How many up-to-date copies take traffic.
     pub ready: u32,
-    /// Why no more will be, as far as is known.
+    /// Why no more copies become ready, as far as is known.
     pub stuck: Option<Arc<str>>,
 }
 
-/// Where clients reach what stands in front of a load balancer.
+/// Where clients reach the door of a load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
     /// At these addresses.
     pub addresses: Vec<IpAddr>,
-    /// Under these names, whose addresses are their owner's business.
+    /// By these host names; another party manages their addresses.
     pub hostnames: Vec<Arc<str>>,
 }
 
 impl Reach {
-    /// Where listeners are planned.
+    /// The addresses of listeners in the plan.
     pub fn listeners(&self) -> Vec<IpAddr> {
         let named = (!self.hostnames.is_empty()).then_some(BY_NAME);
         named.into_iter().chain(self.addresses.iter().copied()).collect()
     }
 }
 
-/// Whether what was made for a load balancer is there.
+/// Whether the parts of a load balancer are in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is.
+    /// They are.
     Ready,
-    /// It is on its way.
+    /// They will be.
     Coming(Arc<str>),
-    /// It is not, and somebody has to do something.
+    /// They are not, and an administrator has to act.
     Failed(Arc<str>),
 }
 
 impl Standing {
-    /// What a rollout says, once every part is as it should be.
+    /// What a rollout means, once every part is as it should be.
     pub fn of(rollout: &Rollout) -> Self {
         let Rollout { wanted, ready, stuck } = rollout;
         let count = format!("{ready} of {wanted} proxies are ready");

@@ -1,24 +1,24 @@
-//! How namespaces share what is bounded: the listeners that an agent can open, and the bytes of certificates that its
-//! Secrets hold. Pure: `vault` and `resolver::shares` say what each namespace has, and ask whether it may have more.
-//! Which of those that wait comes first is theirs to decide.
+//! How namespaces share a bounded quantity: the listeners that an agent can open, and the bytes of certificates in its
+//! Secrets. It does no I/O. `vault` and `resolver::shares` count what each namespace has, and ask whether it may have
+//! more. They also decide which waiting item comes first.
 //!
 //! ```text
-//!  all that there is ─┬─ half: every namespace has some of it to itself
-//!                     └─ half: what namespaces have beyond that, each a quarter of all at most
+//! all that there is ─┬─ half: every namespace has a part of it to itself
+//!                    └─ half: what namespaces have beyond that, at most a quarter of all for each
 //! ```
 //!
-//! A namespace that is alone, because it has claimed the load balancer, may have everything.
+//! A namespace that has claimed the load balancer, and so is alone on it, may have everything.
 
-/// How much each may have.
+/// The limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// All that there is.
     pub most: usize,
     /// What every namespace has to itself.
     pub own: usize,
-    /// What one namespace may have.
+    /// The most that one namespace may have.
     pub each: usize,
-    /// What all namespaces together may have beyond their own.
+    /// The most that all namespaces together may have beyond their own.
     pub common: usize,
 }
 
@@ -29,10 +29,10 @@ impl Default for Quota {
     }
 }
 
-/// What is in use.
+/// The amounts in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// By all, also what belongs to no namespace.
+    /// By all, including what belongs to no namespace.
     all: usize,
     /// By namespaces, beyond their own.
     common: usize,
@@ -41,27 +41,27 @@ pub struct Taken {
 /// Why a namespace may not have more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// All of it is in use: so much.
+    /// All of it is in use: this much.
     All(usize),
-    /// The namespace has as much as one may have: so much.
+    /// The namespace has the most that one may have: this much.
     Namespace(usize),
-    /// The namespace has what is its own, which is so much, and what all share beyond that is used up.
+    /// The namespace has its own part, which is this much, and the common part is used up.
     Common(usize),
 }
 
 impl Quota {
-    /// Shares of `most`, of which every namespace has `own` to itself.
+    /// Limits for a quantity of `most`, of which every namespace has `own` to itself.
     pub const fn of(most: usize, own: usize) -> Self {
         let each = if most < 4 { 1 } else { most / 4 };
         Self { most, own, each, common: most / 2 }
     }
 
-    /// What a namespace that has so much has beyond its own.
+    /// The part of an amount of one namespace that is beyond its own.
     const fn beyond(&self, has: usize) -> usize {
         has.saturating_sub(self.own)
     }
 
-    /// Why a namespace that has so much may not have so much more. `alone`: no other namespace may come.
+    /// Why a namespace that has `has` may not have `more` on top. `alone`: no other namespace may come.
     pub fn refuse(&self, taken: &Taken, has: usize, more: usize, alone: bool) -> Option<Full> {
         let then = has + more;
         if taken.all + more > self.most {
@@ -78,18 +78,18 @@ impl Quota {
 }
 
 impl Taken {
-    /// What is in use by all.
+    /// The amount in use by all.
     pub fn all(&self) -> usize {
         self.all
     }
 
-    /// A namespace had so much, and now has so much.
+    /// The amount of a namespace changes.
     pub fn change(&mut self, quota: &Quota, before: usize, now: usize) {
         self.change_of_none(before, now);
         self.common = self.common + quota.beyond(now) - quota.beyond(before);
     }
 
-    /// What belongs to no namespace was so much, and now is so much.
+    /// The amount that belongs to no namespace changes.
     pub fn change_of_none(&mut self, before: usize, now: usize) {
         self.all = self.all + now - before;
     }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What is in use when namespaces have so much each.
+    /// The amounts in use when namespaces have these.
     fn taken(quota: &Quota, all: &[usize]) -> Taken {
         let mut taken = Taken::default();
         all.iter().for_each(|has| taken.change(quota, 0, *has));
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(with(&[25, 25], 0, 15), None);
         assert_eq!(with(&[25, 25], 0, 16), Some(Full::Common(5)));
         assert_eq!(with(&[25, 25, 15], 0, 5), None);
-        // Where there are more namespaces than there is for each, what is left is for the first to come.
+        // Where all is too little for the own part of every namespace, the first to come gets the rest.
         assert_eq!(with(&[5; 20], 0, 1), Some(Full::All(100)));
     }
 
@@ -139,8 +139,8 @@ mod tests {
     }
 
     proptest! {
-        /// Namespaces take and let go as they like; one that has nothing always finds its own, as long as there are
-        /// no more namespaces than half of it is for.
+        /// Namespaces take and release amounts at random. A namespace that has nothing always gets its own part, as
+        /// long as there are no more namespaces than half of the quantity is enough for.
         #[test]
         fn every_namespace_finds_its_own_whatever_others_have(
             steps in prop::collection::vec((0..9usize, 0..40usize, prop::bool::ANY), 0..60),

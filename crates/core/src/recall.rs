@@ -1,7 +1,8 @@
-//! When an agent keeps what it serves, and when it serves what it kept before a restart. After a start the API has
-//! a moment to tell everything, and more while it answers; then kept state is served until the API has told all.
-//! It refuses state that is too old or of another load balancer, and withdraws it where that shows later. It reads no file and no clock: the runtime's agent
-//! feeds it, with the time since the machine was started, and does what [`Recall::take`] says.
+//! Decides when an agent saves what it serves, and when it serves kept state after a restart. After a start the API has
+//! a moment to deliver everything, and more time while it answers; then kept state is served until the API has
+//! delivered everything. Kept state that is too old or of another load balancer is refused, and withdrawn where that
+//! shows later. It reads no file and no clock: the runtime's agent feeds it events with the time since boot, and
+//! carries out the effects of [`Recall::take`].
 
 use crate::clock::Uptime;
 use crate::resolver::{self, Kind};
@@ -10,41 +11,42 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-/// The API has this long after a start, and after each answer. A kept member may be another tenant's Pod by now, so
-/// kept state is not served where the API can tell. Longer than an agent waits for Secrets.
+/// How long the agent waits for the API after a start, and after each answer. A kept member may be another tenant's Pod
+/// by now, so kept state is not served where the API can deliver. Longer than an agent waits for Secrets.
 pub const PATIENCE: Duration = Duration::from_secs(4);
-/// The longest wait for an API that answers and does not tell everything.
+/// The longest wait for an API that answers but does not deliver everything.
 pub const LONGEST: Duration = Duration::from_secs(60);
 /// Older state is refused: after so long most of its members are other Pods.
 pub const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// The least time between two writes,
+/// The least time between the end of one write and the next.
 pub const GAP: Duration = Duration::from_secs(1);
-/// and so many times as long as a write took: a large state costs no more than a twentieth of the time.
+/// At least this many times as long as a write took passes before the next: a large state costs at most a twentieth of
+/// the time.
 const SHARE: u32 = 20;
-/// When a write that failed is tried again.
+/// When a failed write is tried again.
 const AGAIN: Duration = Duration::from_secs(30);
-/// How often it is noted that kept state is still true.
+/// How often kept state is confirmed as still true.
 const CONFIRM: Duration = Duration::from_secs(60);
-/// The API is there if it answered within this.
+/// The API is reachable if it answered within this time.
 const RECENT: Duration = Duration::from_secs(15);
 
-/// The load balancer that state is of.
+/// The load balancer to which kept state belongs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
     /// Its name.
     pub load_balancer: String,
-    /// Bowline's namespace there.
+    /// Bowline's namespace in that cluster.
     pub namespace: String,
     /// Marks of the cluster that the agent is configured for: one for each CA of its API, or one of its URL where there
-    /// is no CA. None: the agent is part of it.
+    /// is no CA. Empty: the agent runs inside the cluster.
     pub cluster: BTreeSet<String>,
     /// The uid of the LoadBalancer object. None: not known yet.
     pub uid: Option<String>,
 }
 
 impl Origin {
-    /// Why the agent of this load balancer does not use state of that one.
+    /// Why the agent of this load balancer does not use the kept state of `kept`.
     fn refuse(&self, kept: &Self) -> Option<Unusable> {
         if (&kept.load_balancer, &kept.namespace) != (&self.load_balancer, &self.namespace) {
             let (name, namespace) = (kept.load_balancer.clone(), kept.namespace.clone());
@@ -57,8 +59,8 @@ impl Origin {
         uids.is_some_and(|(kept, now)| kept != now).then_some(Unusable::Uid)
     }
 
-    /// Whether these are marks of the same cluster. A CA is rotated by way of both, the old one and the new one, so one
-    /// mark in common is enough.
+    /// Whether these are marks of the same cluster. During a CA rotation both the old and the new CA are configured, so
+    /// one common mark is enough.
     fn is_same_cluster(&self, marks: &BTreeSet<String>) -> bool {
         let none = self.cluster.is_empty() && marks.is_empty();
         none || !self.cluster.is_disjoint(marks)
@@ -68,13 +70,13 @@ impl Origin {
 /// Why kept state is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// It is of a load balancer with this name and namespace.
+    /// It belongs to a load balancer with this name and namespace.
     Name(String, String),
-    /// It is of another cluster.
+    /// It belongs to another cluster.
     Cluster,
-    /// It is of an earlier load balancer of this name.
+    /// It belongs to an earlier load balancer of this name.
     Uid,
-    /// It was last known to be true this long ago.
+    /// It was last confirmed this long ago.
     Age(Duration),
 }
 
@@ -100,52 +102,52 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// What happens to an agent.
+/// An event of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The agent has a folder, and no usable state in it.
+    /// The agent has a folder, without usable state in it.
     Opened,
-    /// The agent has a folder with state in it, which was known to be true this long ago.
+    /// The agent has a folder with state in it, which was last confirmed this long ago.
     Found(Origin, Duration),
-    /// The API told an object, all objects of a kind, or accepted a report.
+    /// The API delivered an object, all objects of a kind, or accepted a report.
     Answered,
     /// A Plan belongs to the LoadBalancer object with this uid.
     Owner(String),
-    /// The agent's configuration has these marks of the cluster now.
+    /// The agent's configuration now has these marks of the cluster.
     Configured(BTreeSet<String>),
     /// Whether all watches work.
     Watching(bool),
     /// The driver serves kept state.
     Serves,
-    /// The driver could not serve kept state: not before this long from now again.
+    /// The driver could not serve kept state. It is tried again after this long.
     ServeFailed(Duration),
-    /// The driver serves nothing instead of kept state.
+    /// The driver serves nothing in place of kept state.
     Withdrawn,
-    /// The driver could not be told to serve nothing: not before this long from now again.
+    /// The driver could not be made to serve nothing. It is tried again after this long.
     WithdrawFailed(Duration),
-    /// The driver serves what the API told.
+    /// The driver serves what the API delivered.
     Followed,
     /// A write ended: whether it worked, and how long it took.
     Written(bool, Duration),
 }
 
-/// What the agent is to do.
+/// An action for the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Forget kept state, and tell why.
+    /// Forget kept state, and say why.
     Forget(Unusable),
     /// Serve kept state.
     Serve,
-    /// Serve nothing: kept state is of a load balancer that is gone.
+    /// Serve nothing: kept state belongs to a load balancer that is gone.
     Withdraw,
-    /// Keep what is served.
+    /// Save what is served.
     Save,
-    /// Note that kept state is true now.
+    /// Confirm kept state as true now.
     Confirm,
 }
 
-/// Whether the API must have answered for an event to come about. A listing begins before it does, and that of
-/// certificates ends without it.
+/// Whether an event proves that the API answered. A list begins before the API answers, and the list of certificates
+/// ends without an answer.
 pub fn is_answer(event: &resolver::Event) -> bool {
     match event {
         resolver::Event::Apply(_) | resolver::Event::Delete(..) => true,
@@ -154,25 +156,25 @@ pub fn is_answer(event: &resolver::Event) -> bool {
     }
 }
 
-/// When one agent keeps, and serves what it kept.
+/// Whether and when one agent saves and serves state.
 #[derive(Debug, Default)]
 pub struct Recall {
     origin: Origin,
     /// Whether there is a folder.
     keeps: bool,
-    /// State was kept, and the driver does not follow the API yet: of which load balancer.
+    /// The load balancer of the state that was found. None: none was found, or the driver follows the API.
     kept: Option<Origin>,
     refused: Option<Unusable>,
     opened: Duration,
     serve_at: Option<Duration>,
     serving: bool,
     withdraw_at: Option<Duration>,
-    /// The marks of the cluster with which the agent has started.
+    /// The marks of the cluster at the agent's start.
     started: BTreeSet<String>,
     save_at: Option<Duration>,
     next_save: Duration,
     writing: bool,
-    /// This process has written what is in the folder.
+    /// Whether this process has written what is in the folder.
     written: bool,
     confirm_at: Option<Duration>,
     answered: Option<Duration>,
@@ -180,7 +182,7 @@ pub struct Recall {
 }
 
 impl Recall {
-    /// For the agent of this load balancer, without a folder so far.
+    /// Begins for the agent of this load balancer, without a folder.
     pub fn new(origin: Origin) -> Self {
         Self { started: origin.cluster.clone(), origin, watching: true, ..Self::default() }
     }
@@ -190,7 +192,7 @@ impl Recall {
         &self.origin
     }
 
-    /// Whether there is kept state that is of this load balancer, as far as is known, and is not replaced yet.
+    /// Whether there is kept state that belongs to this load balancer, as far as is known, and is not replaced yet.
     pub fn keeps_some(&self) -> bool {
         self.kept.is_some()
     }
@@ -200,7 +202,7 @@ impl Recall {
         self.serving
     }
 
-    /// Takes in what happens.
+    /// Takes an event.
     pub fn handle(&mut self, event: Event, now: Uptime) {
         match event {
             Event::Opened => self.open(now),
@@ -230,14 +232,14 @@ impl Recall {
                 self.next_save = now + GAP.max(took * SHARE);
                 self.save_at = match self.save_at {
                     _ if !worked => Some(now + AGAIN),
-                    // It changed while it was written.
+                    // The state changed during the write.
                     at => at.map(|at| at.max(self.next_save)),
                 };
             }
         }
     }
 
-    /// What is due. A write is under way from then on until [`Event::Written`] comes.
+    /// The effects that are due. After [`Effect::Save`] a write is under way until [`Event::Written`].
     pub fn take(&mut self, now: Uptime) -> Vec<Effect> {
         let mut effects: Vec<_> = self.refused.take().map(Effect::Forget).into_iter().collect();
         let due = |at: &mut Option<Duration>| at.take_if(|at| *at <= now).is_some();
@@ -262,7 +264,7 @@ impl Recall {
         effects
     }
 
-    /// When something is due. None: not before something happens.
+    /// When the next effect is due. None: not before another event.
     pub fn wake(&self) -> Option<Uptime> {
         if self.refused.is_some() {
             return Some(Duration::ZERO);
@@ -271,7 +273,7 @@ impl Recall {
         disk.into_iter().chain([self.serve_at, self.withdraw_at]).flatten().min()
     }
 
-    /// The agent ends: whether what is served has to be kept before, whenever that was due.
+    /// The agent ends. True: it has to save what it serves before, even if the save is not due yet.
     pub fn end(&mut self) -> bool {
         self.save_at.take().is_some()
     }
@@ -292,7 +294,7 @@ impl Recall {
         }
     }
 
-    /// An API that answers slowly is not away. One that never ends is not waited for.
+    /// An API that answers slowly is reachable, so the wait goes on. It ends after [`LONGEST`].
     fn answer(&mut self, now: Uptime) {
         self.answered = Some(now);
         if let Some(at) = &mut self.serve_at
@@ -311,22 +313,22 @@ impl Recall {
         }
     }
 
-    /// A mark beside a known one in one configuration is of the same cluster. Others are not taken in: the configuration
-    /// may be meant for another cluster from the next start on.
+    /// A new mark beside a known one, in one configuration, is a mark of the same cluster. Marks without a known one
+    /// are ignored: the configuration may be meant for another cluster from the next start on.
     fn configure(&mut self, marks: &BTreeSet<String>, now: Uptime) {
         if !self.origin.is_same_cluster(marks) {
             return;
         }
         let known = self.started.union(marks).cloned().collect();
         let before = std::mem::replace(&mut self.origin.cluster, known);
-        // Before this process writes anything, the first write takes the marks along.
+        // Before this process has written anything, the first write includes the marks.
         let wrote = self.written || self.writing;
         if before != self.origin.cluster && wrote && self.save_at.is_none() {
             self.save_at = Some(self.next_save.max(now));
         }
     }
 
-    /// Whether the folder has what the API says now.
+    /// Whether the folder holds what the API delivers now.
     fn is_current(&self, now: Uptime) -> bool {
         let recent = |at: Duration| now.saturating_sub(at) <= RECENT;
         let followed = self.kept.is_none() && self.save_at.is_none() && self.written;

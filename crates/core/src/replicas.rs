@@ -1,10 +1,10 @@
-//! The agents of one load balancer, as its Lease shows them: which are alive, what they say together, and
-//! which entries may be removed. Every agent speaks for itself alone: what is served is what every live one
-//! serves. The leader keeps one [`Replicas`] per Lease; time is an argument.
+//! The agents of one load balancer, as its Lease shows them: which are live, what they report together, and which
+//! entries may be removed. Each agent reports for itself alone: a consumer is served if every live agent serves it. The
+//! leader keeps one [`Replicas`] per Lease; time is an argument.
 //!
-//! A silent agent may be cut off and serve on, alone or beside others, for as long as nothing shows that it has
-//! ended: no time proves that. So its entry stays, and holds back the addresses that it may serve, until it
-//! is known to be gone ([`Replicas::dead`]) or an administrator removes it.
+//! A silent agent may be cut off and serve on, alone or beside others, as long as nothing shows that it has ended: no
+//! time proves that. So its entry stays, and the addresses that it may serve are not released, until it is known to be
+//! gone ([`Replicas::dead`]) or an administrator removes the entry.
 
 use crate::clock::Uptime;
 use crate::hash::PlanHash;
@@ -17,88 +17,87 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What one agent says of itself.
+/// What one agent reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// The plan in force; None: none yet.
+    /// The plan in force. None: no plan yet.
     pub hash: Option<PlanHash>,
     /// What is wrong with the agent as a whole.
     pub error: Option<String>,
-    /// What it could not do for whom.
+    /// What it cannot do, for each consumer.
     pub refused: Vec<Refusal>,
-    /// The refusals that its report has no room for. An agent knows all of its own.
+    /// The refusals that its report has no room for. The agent itself knows all of them.
     pub unlisted: Unlisted,
-    /// Where it can be reached, for a load balancer without fixed addresses.
+    /// Its addresses, for a load balancer without fixed addresses.
     pub addresses: Vec<IpAddr>,
-    /// While it serves what it kept from before a restart: since when that is out of date, in seconds of
-    /// the Unix epoch.
+    /// Set while it serves kept state after a restart: since when that is out of date, in seconds of the Unix epoch.
     pub kept_since: Option<i64>,
 }
 
-/// What an agent that has ended says of its proxy.
+/// What an agent that has ended says about its proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// Nothing, as agents of the version before.
+    /// Nothing, as agents of the previous version do.
     Unsaid,
-    /// It may go on, or be started again as it was.
+    /// The proxy may go on, or be started again as it was.
     ProxyRuns,
-    /// It has ended, and nothing starts it as it was.
+    /// The proxy has ended, and nothing starts it again as it was.
     ProxyEnded,
 }
 
-/// How long ago an agent was heard of.
+/// How long ago an agent renewed its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// It is live.
+    /// A renewal still counts.
     Live,
-    /// It has been silent for longer than a renewal counts, or has left.
+    /// No renewal counts any more, or the agent has left.
     Silent,
-    /// It has been silent for twice as long.
+    /// It has been silent for twice as long as a renewal counts.
     Lost,
 }
 
-/// Entries of so many silent agents are kept: they share the room of the Lease with those that live.
+/// The most entries of silent agents that are kept: they share the room of the Lease with those of live agents.
 const MOST_SILENT: usize = 16;
 
 /// The report of one agent in a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Which agent.
+    /// The agent.
     pub agent: Arc<str>,
-    /// Another text with every renewal. What it says is never compared with a clock.
+    /// A text that changes with every renewal. It is never compared with a clock.
     pub renewed: Arc<str>,
     /// How long a renewal counts.
     pub lasts: Duration,
     /// Whether the agent says that it has ended, and what becomes of its proxy.
     pub left: Option<Left>,
-    /// Whether it is the whole Lease: that of an agent from before agents had entries of their own, of
-    /// which a Lease shows the one that wrote last.
+    /// Whether the entry is the whole Lease. Older agents have no entries of their own; their Lease shows the one that
+    /// wrote last.
     pub whole: bool,
-    /// What it says.
+    /// Its report.
     pub said: Said,
 }
 
-/// What all agents that count say together.
+/// What all agents that count report together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Joint {
-    /// What at least one of them could not do.
+    /// What at least one of them cannot do.
     pub refused: Vec<Refusal>,
-    /// What they could not name.
+    /// The refusals that they do not name.
     pub unlisted: Unlisted,
-    /// Where the load balancer can be reached.
+    /// The addresses of the load balancer.
     pub addresses: Vec<IpAddr>,
 }
 
 #[derive(Clone, Debug)]
 struct Replica {
     entry: Entry,
-    /// When this renewal was first seen.
+    /// When the leader first observed this renewal.
     since: Uptime,
     /// How many writes of the plan were known then.
     after: u64,
-    /// Whether it was renewed while the leader watched: only then it is known to live.
+    /// Whether the agent renewed while the leader watched. Only then it is known to be live.
     alive: bool,
-    /// How long it has been silent, as far as that has been noticed.
+    /// How long the agent has been silent, as of the last tick.
     heard: Heard,
 }
 
@@ -123,14 +122,14 @@ impl Replica {
         self.entry.left.is_none() && self.heard == Heard::Live
     }
 
-    /// The machine that an agent is on: its name is that of the machine, and a random part.
+    /// The machine of an agent, from its name: the machine's name, `_` and a random part.
     fn machine(&self) -> Option<&str> {
         let (machine, _) = self.entry.agent.rsplit_once('_')?;
         Some(machine).filter(|it| !["", "bowline", "localhost"].contains(it))
     }
 }
 
-/// See the module.
+/// All agents of one load balancer.
 #[derive(Clone, Debug, Default)]
 pub struct Replicas {
     all: BTreeMap<Arc<str>, Replica>,
@@ -138,8 +137,8 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// Takes in what a Lease shows; true: it is news. `watched` says that an entry that was not there before
-    /// is new, rather than met in a first list; `writes` how many writes of the plan are known.
+    /// Takes the entries of a Lease. True: something changed. `watched`: an unknown entry is new, and not from a first
+    /// list. `writes`: how many writes of the plan are known.
     pub fn show(&mut self, entries: Vec<Entry>, watched: bool, writes: u64, now: Uptime) -> bool {
         let before: Vec<_> = self.all.values().map(facts).collect();
         let mut old = std::mem::take(&mut self.all);
@@ -152,7 +151,7 @@ impl Replicas {
             let agent = Arc::clone(&entry.agent);
             self.all.insert(agent, Replica { entry, since, after, alive, heard });
         }
-        // The Lease shows one agent from before entries at a time: another one is there until its time is up.
+        // A Lease of older agents shows one of them at a time. The others stay until their renewal expires.
         let others = old.into_iter().filter(|(_, it)| it.entry.whole && it.is_live(now));
         self.all.extend(others);
         let news = before != self.all.values().map(facts).collect::<Vec<_>>();
@@ -176,7 +175,7 @@ impl Replicas {
         news
     }
 
-    /// What they say together: the live ones, or where none is, all.
+    /// What they report together: the live agents, or where none is live, all.
     pub fn joint(&self) -> &Joint {
         &self.joint
     }
@@ -187,32 +186,31 @@ impl Replicas {
             agent: Arc::clone(&it.entry.agent),
             hash: it.entry.said.hash,
             error: it.entry.said.error.as_deref().map(Into::into),
-            // An agent that has left is as one that is silent: what it applied goes on.
+            // An agent that has left counts as silent: what it applied stays in force.
             age: match it.entry.left {
                 Some(_) => Duration::MAX,
                 None => it.age(now),
             },
             lasts: it.entry.lasts,
-            // An agent that has left says nothing else any more.
+            // An agent that has left reports nothing else any more.
             after: if it.entry.left.is_some() { u64::MAX } else { it.after },
             ended: it.entry.left == Some(Left::ProxyEnded),
         };
         self.all.values().map(report).collect()
     }
 
-    /// Agents that say that they are there, though none has been heard of while the leader watched: they
-    /// may have died before that. Their end, or their next renewal, shows.
+    /// Whether there are agents that count, but none has renewed while the leader watched: they may have died before.
+    /// Their next renewal shows that they live, or its absence that they do not.
     pub fn are_unsure(&self) -> bool {
         let mut counted = self.all.values().filter(|it| it.counts()).peekable();
         counted.peek().is_some() && counted.all(|it| !it.alive)
     }
 
-    /// Entries of agents that are known to be gone, so that nothing has to wait for them: an agent that has ended
-    /// with its proxy, and an agent that another agent has replaced on its machine. `fronted` says that clients reach the
-    /// agents by a Service, as they do where a class made them: that sends nothing to a Pod whose node is
-    /// silent, so such an agent counts as gone after a minute, whatever it may still do. Of silent agents that
-    /// may serve on the last [`MOST_SILENT`] stay. The last entry stays whatever it is: it is what is known of the
-    /// load balancer.
+    /// The entries of agents that are known to be gone, so that nothing has to wait for them: an agent that has ended
+    /// together with its proxy, and an agent that another agent has replaced on its machine. `fronted`: clients reach
+    /// the agents through a Service, as where a class made them. A Service sends nothing to a Pod on a silent node, so
+    /// such an agent counts as gone after a minute, whatever it still does. Of silent agents that may serve on, the
+    /// last [`MOST_SILENT`] stay. Without a live agent every entry stays: it is all that is known of the load balancer.
     pub fn dead(&self, fronted: bool, now: Uptime) -> Vec<Arc<str>> {
         let live = || self.all.values().filter(|it| it.is_live(now));
         if live().next().is_none() {
@@ -228,18 +226,18 @@ impl Replicas {
             let minute = it.age(now) > it.entry.lasts.saturating_mul(4);
             ended || replaced(it) || fronted && minute
         });
-        // The one that was silent first goes first; a leader that has just begun goes by what they said.
+        // The agent that fell silent first goes first. A leader that has just begun sorts by the agents' own texts.
         doubtful.sort_by_key(|it| (it.since, Arc::clone(&it.entry.renewed)));
         dead.extend(&doubtful[..doubtful.len().saturating_sub(MOST_SILENT)]);
         dead.into_iter().map(|it| Arc::clone(&it.entry.agent)).collect()
     }
 
-    /// The writes of the plan are counted anew, as for another load balancer of the name.
+    /// Counts the writes of the plan from zero again, as for a new load balancer of the name.
     pub fn count_anew(&mut self) {
         self.all.values_mut().for_each(|replica| replica.after = 0);
     }
 
-    /// Entries were removed. True: that is news.
+    /// Forgets removed entries. True: there were some.
     pub fn forget(&mut self, agents: &[Arc<str>]) -> bool {
         let before = self.all.len();
         self.all.retain(|agent, _| !agents.contains(agent));
@@ -256,7 +254,7 @@ impl Replicas {
 }
 
 impl Joint {
-    /// What the live agents say together; where none is known to live, what all of them say.
+    /// What the live agents report together. Where none is known to be live, all count.
     pub fn of<'a>(entries: impl Iterator<Item = (&'a Entry, Heard)>) -> Self {
         let all: Vec<_> = entries.collect();
         let live = |(it, heard): &(&Entry, Heard)| it.left.is_none() && *heard == Heard::Live;
@@ -265,7 +263,7 @@ impl Joint {
             all.iter().filter(|it| live(it) || !some).map(|(it, _)| &it.said).collect();
         let mut refused: Vec<Refusal> = Vec::new();
         for one in &said {
-            // Where agents report addresses, each serves its own: nobody else can open them.
+            // Where agents report addresses, each serves only its own: another agent cannot open them.
             let others = |it: &Refusal| match &it.extent {
                 Extent::Listener(key) => {
                     !one.addresses.contains(&key.address)
@@ -279,8 +277,7 @@ impl Joint {
             let mut seen = BTreeSet::new();
             refused.retain(|it| seen.insert(it.clone()));
         }
-        // An agent that is silent for a moment takes no address back. One that is lost, or left, does, unless
-        // no other is there.
+        // A silent agent's addresses stay. A lost or left agent's addresses do not, unless there is no other agent.
         let shown =
             |(it, heard): &&(&Entry, Heard)| it.left.is_none() && (*heard != Heard::Lost || !some);
         let stays = all.iter().any(|it| shown(&it));
@@ -296,7 +293,7 @@ impl Joint {
     }
 }
 
-/// What makes a report news: all but when it was renewed, unless the plan was written since.
+/// The parts of a report whose change is news. A renewal alone is none, unless the plan was written since.
 fn facts(replica: &Replica) -> (Arc<str>, Said, u64, Option<Left>, bool, Heard) {
     let Replica { entry, after, alive, heard, .. } = replica;
     (Arc::clone(&entry.agent), entry.said.clone(), *after, entry.left, *alive, *heard)

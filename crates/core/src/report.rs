@@ -1,6 +1,6 @@
-//! Which refusals the report of an agent names where there is no room for all, what it says of the rest, and
-//! how much room it has. Agents choose by it, leaders read what it says; the text of a report is
-//! `bowline_runtime::lease`'s.
+//! Which refusals an agent's report names where there is no room for all, what it says about the others, and how much
+//! room it has. Agents choose refusals with it, leaders read the rest with it. It writes no report: the text is made by
+//! `bowline_runtime::lease`.
 
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::shard::json_size;
@@ -8,18 +8,18 @@ use crate::update::{Extent, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Refusals that a report does not name. Only those count that keep something from being served.
+/// The refusals that a report does not name. Only refusals count that keep something from being served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unlisted {
-    /// How many.
+    /// The number of refusals.
     pub count: usize,
-    /// The namespaces of their consumers, "" for the load balancer's own listeners. None: the report does not
-    /// say, as that of an older agent, or of one that has no room for the names. Then they may be of any.
+    /// The namespaces of their consumers, "" for the load balancer's own listeners. None: the report does not say,
+    /// because its agent is older or has no room for the names. Then they may be of any namespace.
     pub namespaces: Option<BTreeSet<Arc<str>>>,
 }
 
 impl Unlisted {
-    /// One more that is not named; None: nothing of it can be read.
+    /// Adds a refusal that is not named. None: its namespace cannot be read.
     pub fn add(&mut self, namespace: Option<Arc<str>>) {
         let known = self.count == 0 || self.namespaces.is_some();
         self.count = self.count.saturating_add(1);
@@ -29,8 +29,8 @@ impl Unlisted {
         }
     }
 
-    /// How many there may be of a consumer; 0: none is. What keeps the load balancer's own listeners from
-    /// being opened concerns every Ingress.
+    /// How many of the refusals may be a consumer's; 0: none. A refusal of the load balancer's own listeners concerns
+    /// every Ingress.
     pub fn may_concern(&self, consumer: &ConsumerRef) -> usize {
         let concerned = self.namespaces.as_ref().is_none_or(|all| {
             all.contains(&consumer.namespace)
@@ -39,7 +39,7 @@ impl Unlisted {
         if concerned { self.count } else { 0 }
     }
 
-    /// What two agents do not name.
+    /// What two agents together do not name.
     pub fn with(self, other: &Self) -> Self {
         let namespaces = match (self.count, other.count) {
             (_, 0) => self.namespaces,
@@ -53,19 +53,19 @@ impl Unlisted {
     }
 }
 
-/// The refusals that a report names in so many bytes, and what it says of the rest.
+/// The refusals that a report names in `room` bytes, and what it says about the others.
 ///
-/// Those of the load balancer's own listeners come first, mere parts last. The others are listed in
-/// order of the bytes that their namespace has used so far, so each namespace gets an equal share, and one that
-/// needs no more than that is listed whole. Of one namespace those come first that
-/// say what is served for another consumer, since by these the leader settles it; then consumers with few. A
-/// consumer is named with all of its refusals of one such kind or with none.
+/// Refusals of the load balancer's own listeners come first, mere parts last. The others are listed in order of the
+/// bytes that their namespace has used so far, so each namespace gets an equal share, and a namespace that needs no
+/// more than its share is listed whole. Within a namespace, refusals come first that say what is served for another
+/// consumer, since by these the leader settles the conflict; then consumers with few bytes. A consumer is named with
+/// all of its refusals of one such kind or with none.
 pub fn choose(refused: &[Refusal], room: usize) -> (Vec<&Refusal>, Unlisted) {
     let all = fill(refused, room);
     if all.1.count == 0 {
         return all;
     }
-    // The names of namespaces have a quarter of the room.
+    // A quarter of the room is for names of namespaces.
     let for_names = room / 4;
     let (listed, mut unlisted) = fill(refused, room - for_names);
     let names = unlisted.namespaces.iter().flatten();
@@ -75,7 +75,7 @@ pub fn choose(refused: &[Refusal], room: usize) -> (Vec<&Refusal>, Unlisted) {
     (listed, unlisted)
 }
 
-/// What comes before what in a report, whoever it is of.
+/// The first sort key of a report, across all namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Tier {
     Shared,
@@ -91,7 +91,7 @@ fn tier(refusal: &Refusal) -> Tier {
     }
 }
 
-/// Whether every listener is open all the same.
+/// Whether every listener of the consumer is open all the same.
 fn is_part(refusal: &Refusal) -> bool {
     matches!(refusal.extent, Extent::Part | Extent::Host(_))
 }
@@ -107,7 +107,7 @@ fn fill(refused: &[Refusal], room: usize) -> (Vec<&Refusal>, Unlisted) {
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups
         .sort_by_key(|((tier, settled, consumer), (size, _))| (*tier, *settled, *size, *consumer));
-    // How much a namespace has used when a consumer of it is named, this one included.
+    // How much a namespace has used up to and including this consumer.
     let mut used = BTreeMap::<(Tier, &Arc<str>), usize>::new();
     let mut queue: Vec<_> = groups
         .into_iter()
@@ -132,34 +132,34 @@ fn fill(refused: &[Refusal], room: usize) -> (Vec<&Refusal>, Unlisted) {
     (listed, unlisted)
 }
 
-/// How many bytes an agent gives to its refusals, which it learns from what the API says of its writes: all
-/// agents of a load balancer share one object of bounded size.
+/// How many bytes an agent spends on its refusals. It learns this from the API's answers to its writes: all agents of a
+/// load balancer share one object of bounded size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// For all agents together.
+    /// The bytes for all agents together.
     all: usize,
-    /// Among so many.
+    /// The number of agents.
     agents: usize,
-    /// How often it was halved because the object was too large.
+    /// How often the bytes were halved because the object was too large.
     halved: u32,
-    /// How many writes have gone well since.
+    /// How many writes have succeeded since.
     good: u32,
 }
 
-/// For so many agents there is room from the beginning.
+/// Up to this many agents there is room from the beginning.
 const FEW: usize = 4;
-/// Halved so often, any room is nothing.
+/// Halved this often, any room is zero.
 const NOTHING: u32 = 24;
-/// After so many writes an agent tries whether there is more room again.
+/// After this many writes an agent tries whether there is more room again.
 const AGAIN: u32 = 12;
 
 impl Room {
-    /// So many bytes are for the refusals of all agents.
+    /// Room for all agents together, in bytes.
     pub fn of(all: usize) -> Self {
         Self { all, agents: 1, halved: 0, good: 0 }
     }
 
-    /// The object was written, and has the reports of so many agents.
+    /// The object was written, with the reports of this many agents.
     pub fn written(&mut self, agents: usize) {
         self.agents = agents;
         if self.halved > 0 {
@@ -170,19 +170,20 @@ impl Room {
         }
     }
 
-    /// The object would be too large. False: there is no room left to give up, so the next report is no smaller.
+    /// The API refused the object as too large. False: the room is zero already, so the next report will not be
+    /// smaller.
     pub fn refused(&mut self) -> bool {
         let shrinks = self.cut(self.all) > 0;
         (self.halved, self.good) = ((self.halved + 1).min(NOTHING), 0);
         shrinks
     }
 
-    /// The bytes for the refusals of this agent alone.
+    /// The bytes for the refusals of this agent.
     pub fn own(self) -> usize {
         self.cut(self.all / self.agents.max(FEW))
     }
 
-    /// So many bytes, or fewer where there is less room than there should be.
+    /// This many bytes, or fewer after the object was too large.
     pub fn cut(self, bytes: usize) -> usize {
         bytes.checked_shr(self.halved).unwrap_or_default()
     }

@@ -1,8 +1,8 @@
-//! The agent's index: joins the plan of one load balancer with EndpointSlices, Nodes and certificates
-//! into what a driver applies. It touches only pools whose members an event may have changed.
+//! The agent's machine that joins the plan of one load balancer with EndpointSlices, Nodes and certificates into
+//! updates for a driver. It visits only pools whose members an event may have changed.
 //!
-//! Events only mark what they may change; [`Resolver::take`] looks at what is marked, so a burst of
-//! events is one update. The runtime's agent feeds it; it does no I/O.
+//! Events only mark what they may change; [`Resolver::take`] resolves what is marked, so a burst of events is one
+//! update. The runtime's agent feeds it; it does no I/O.
 
 mod endpoints;
 mod guard;
@@ -41,7 +41,7 @@ use sites::Sites;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Kinds that the resolver is told of.
+/// The kinds of objects that the resolver gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Plan objects of the load balancer.
@@ -50,54 +50,54 @@ pub enum Kind {
     Slice,
     /// Node.
     Node,
-    /// Secrets of our own with certificates of the load balancer, and the one with its cookie secret.
+    /// Bowline's own Secrets with the certificates of the load balancer, and the one with its cookie secret.
     Certificates,
-    /// Plan objects of other load balancers: of these only where they listen.
+    /// Plan objects of other load balancers; only the addresses of their listeners count.
     Elsewhere,
 }
 
-/// An object that the resolver is told of.
+/// An object that the resolver gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
-    /// A Plan object: its name, its number among those of the load balancer, and its fragments. A
-    /// fragment in two of them counts once, from the one with the lower number. For a consumer with a fragment that
-    /// cannot be read the one before goes on.
+    /// A Plan object: its name, its number among the Plans of the load balancer, and its fragments. A fragment in two
+    /// Plans counts once, from the Plan with the lower number. If a fragment cannot be read, the previous fragment of
+    /// its consumer stays.
     Shard(Arc<str>, u32, Written),
     /// An EndpointSlice.
     Slice(Slice),
     /// A Node.
     Node(Node),
-    /// A Secret of ours: its name, and certificates by hash.
+    /// One of Bowline's Secrets: its name, and certificates by hash.
     Certificates(Arc<str>, Vec<(Arc<str>, Arc<Certificate>)>),
-    /// What persistence cookies are signed with. It stays until there is another: that its Secret is gone
-    /// says nothing against the cookies that clients have.
+    /// The secret that signs persistence cookies. It stays until another one comes: clients still have its cookies when
+    /// its Secret is gone.
     CookieSecret(CookieSecret),
     /// A Plan object of another load balancer: its name, and the addresses of its listeners.
     Elsewhere(Arc<str>, Vec<IpAddr>),
 }
 
-/// What the resolver is told.
+/// An event for the resolver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// All objects of a kind follow; those that do not are gone.
+    /// A list of all objects of a kind begins. Objects that it does not deliver are deleted.
     Begin(Kind),
     /// An object as it is now.
     Apply(Object),
-    /// An object is gone. Of Plans and Secrets only the name counts.
+    /// An object is deleted. For Plans and Secrets only the name counts.
     Delete(Kind, ObjectKey),
-    /// All objects of a kind have been told.
+    /// The list of all objects of a kind has ended.
     Done(Kind),
 }
 
-/// What the plan has for two consumers, of which one is served.
+/// A part that the plan has for two consumers, with the one for which it is served.
 enum Contested<'a> {
-    /// A listener, and the consumer that it is open for.
+    /// A listener, and the consumer for which it is open.
     Port(ListenerKey, &'a ConsumerRef),
-    /// A host, and the namespace that it is served for.
+    /// A host, and the namespace for which it is served.
     Host(&'a Host, &'a Arc<str>),
 }
 
-/// What the plan has for a consumer and is served for another.
+/// A part that the plan has for one consumer and the agent serves for another.
 struct Unserved<'a> {
     consumer: &'a ConsumerRef,
     extent: Extent,
@@ -123,8 +123,8 @@ impl Unserved<'_> {
     }
 }
 
-/// Takes out of a complete update, which an agent may have kept under other rules, the members that these rules
-/// and the listeners in it refuse. How many they were.
+/// Removes from a complete update the members that these rules and the update's own listeners refuse; the agent may
+/// have kept it under other rules. Returns their number.
 pub fn leave_out(update: &mut Update, rules: &MemberRules) -> usize {
     let mut guard = Guard::new(rules.clone());
     for change in &update.listeners {
@@ -143,7 +143,7 @@ pub fn leave_out(update: &mut Update, rules: &MemberRules) -> usize {
     refused
 }
 
-/// Joins what it is told, and says what is different.
+/// Joins the objects that it gets, and returns the changes.
 #[derive(Debug, Default)]
 pub struct Resolver {
     shards: Shards,
@@ -154,36 +154,35 @@ pub struct Resolver {
     listeners: Listeners,
     guard: Guard,
     cookie_secret: Option<CookieSecret>,
-    /// Whether the driver has not been given the cookie secret that there is.
+    /// Whether the driver lacks the current cookie secret.
     new_cookie_secret: bool,
     /// The lists of each kind.
     relists: [Relist; 5],
-    /// The hash that the driver was given last. None: it was given nothing yet.
+    /// The hash of the last update. None: there was no update yet.
     given: Option<PlanHash>,
     visited: u64,
 }
 
 impl Resolver {
-    /// One that has been told nothing.
+    /// A resolver without objects.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, with these rules about members.
+    /// A resolver with these rules for members.
     pub fn with(rules: MemberRules) -> Self {
         Self { guard: Guard::new(rules), ..Self::default() }
     }
 
-    /// The same, for a driver that can open so many listeners. Namespaces share them ([`shares`]). None: there is no bound.
+    /// Sets how many listeners the driver can open. Namespaces share them ([`shares`]). None: there is no bound.
     pub fn bounded(mut self, listeners: Option<usize>) -> Self {
         self.listeners.shares.bound(listeners);
         self
     }
 
-    /// What an agent served before it was restarted. Listeners that were open come before others at the first
-    /// [`Self::take`], and for no namespace other than the one that they were open for. Where the plan has a
-    /// listener or a host for two consumers, as two leaders may record it for a moment, it stays with the one that
-    /// had it.
+    /// Takes what the agent served before a restart. At the first [`Self::take`], listeners that were open come before
+    /// others, and only for the namespace for which they were open. Where the plan has a listener or a host for two
+    /// consumers, as two leaders may record it for a moment, it stays with the one that had it.
     pub fn recall(&mut self, served: &Update) {
         for change in &served.listeners {
             if let Change::Put(key, it) = change {
@@ -198,7 +197,7 @@ impl Resolver {
         }
     }
 
-    /// Takes in what is told. Nothing is resolved before [`Self::take`].
+    /// Takes an event. Nothing is resolved before [`Self::take`].
     pub fn handle(&mut self, event: Event) {
         match event {
             Event::Begin(kind) => self.relists[kind as usize].begin(),
@@ -295,8 +294,8 @@ impl Resolver {
         }
     }
 
-    /// Whether every kind that matters has been told completely once: nodes matter only while a pool
-    /// has them as members. Before that an update may lack what is already running.
+    /// Whether every needed kind has been listed once. Nodes are needed only while a pool has them as members. Before
+    /// that an update may lack something that is served already.
     pub fn synced(&self) -> bool {
         let synced = |kind: Kind| self.relists[kind as usize].is_listed();
         synced(Kind::Shard)
@@ -310,8 +309,7 @@ impl Resolver {
         self.pools.with_nodes()
     }
 
-    /// The difference since it was asked before; on the first call, everything. None: the driver has
-    /// all of it already.
+    /// The changes since the last call; on the first call, everything. None: the driver has everything already.
     pub fn take(&mut self) -> Option<Update> {
         let mut update = Update { hash: self.shards.hash(), ..Update::default() };
         if std::mem::take(&mut self.new_cookie_secret) {
@@ -332,27 +330,26 @@ impl Resolver {
         (before != Some(update.hash) || !update.is_empty()).then_some(update)
     }
 
-    /// Whether [`Self::take`] has more to give, though nothing happens: members of a namespace that changes very
-    /// many of them.
+    /// Whether [`Self::take`] has more to return without another event: members of a namespace that changes very many
+    /// of them.
     pub fn is_behind(&self) -> bool {
         self.pools.behind.is_some()
     }
 
-    /// Certificates that sites given so far name, and that have not come: handshakes for those hosts
-    /// fail, or go on with the certificate before. Plan and Secrets are watched apart, so this is
-    /// common for a moment and a fault after that.
+    /// Certificates that sites name and that have not come: handshakes for those hosts fail, or get the previous
+    /// certificate. Plans and Secrets are watched separately, so this is common for a moment and a fault after that.
     pub fn missing_certificates(&self) -> impl Iterator<Item = &Arc<str>> {
         self.sites.missing_certificates()
     }
 
-    /// The hosts whose certificate has not come, each with those who have rules on it. See
+    /// The hosts whose certificate has not come, each with the consumers that have rules on it. See
     /// [`Self::missing_certificates`].
     pub fn uncertified(&self) -> impl Iterator<Item = (&Host, &ConsumerRef)> {
         self.sites.uncertified()
     }
 
-    /// What is left out of what [`Self::take`] has given so far, each on the consumer that it concerns: members,
-    /// listeners for which there is no room, and fragments that cannot be read.
+    /// What updates have left out so far, for each consumer that it concerns: members, listeners without room, and
+    /// fragments that cannot be read.
     pub fn left_out(&self) -> impl Iterator<Item = Refusal> {
         let unread = self.shards.unread().map(|(consumer, served)| {
             let (then, extent) = match served {
@@ -369,20 +366,20 @@ impl Resolver {
         self.pools.left_out().chain(self.listeners.left_out()).chain(unread)
     }
 
-    /// Whether something else is left out than when it was last asked. Nothing else need have changed.
+    /// Whether [`Self::left_out`] changed since the last call. It may change without an update.
     pub fn take_left_out_changed(&mut self) -> bool {
         self.pools.take_left_out_changed()
             | self.listeners.shares.take_changed()
             | self.shards.take_unread_changed()
     }
 
-    /// What the plan has for two consumers and is served for the other one, as two leaders may record it for
-    /// a moment. The leader takes it out of the plan of the one that is refused here.
+    /// What the plan has for one consumer and the agent serves for another, as two leaders may record it for a moment.
+    /// The leader removes it from the plan of the consumer that is refused here.
     pub fn unserved(&self) -> impl Iterator<Item = Refusal> {
         self.listeners.unserved().chain(self.sites.unserved()).map(Unserved::refusal)
     }
 
-    /// Everything that [`Self::take`] has given so far, for a driver that has to start over.
+    /// Everything that updates have contained so far, for a driver that has to start over.
     pub fn snapshot(&self) -> Update {
         let hash = self.given.unwrap_or_default();
         let mut update = Update { hash, complete: true, ..Update::default() };
@@ -393,12 +390,12 @@ impl Resolver {
         update
     }
 
-    /// How many pools have been looked at since the beginning: the work that events caused.
+    /// How many times pools were visited so far: the cost of events.
     pub fn visited(&self) -> u64 {
         self.visited
     }
 
-    /// Whether nothing is kept of anything.
+    /// Whether nothing is stored any more.
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         self.pools.is_empty()

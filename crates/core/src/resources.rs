@@ -1,5 +1,5 @@
-//! Amounts of network resources, exact: what a load balancer can carry, what is requested of it, and how
-//! much of it a request would fill. The binder and the admission reckon with these; nothing is rounded.
+//! Exact amounts of network resources: the capacity of a load balancer, the requests on it, and how much of the
+//! capacity a request fills. The binder and the admission calculate with them; nothing is rounded.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -27,7 +27,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// An amount of each resource, or nothing said of it.
+/// An amount of each resource. None: not given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Amounts {
     /// Bits per second.
@@ -37,7 +37,7 @@ pub struct Amounts {
 }
 
 impl Amounts {
-    /// What is said of a resource.
+    /// The amount of a resource, if given.
     pub fn of(&self, resource: Resource) -> Option<u64> {
         match resource {
             Resource::Bandwidth => self.bandwidth,
@@ -45,22 +45,22 @@ impl Amounts {
         }
     }
 
-    /// The amount of a resource; nothing said is nothing.
+    /// The amount of a resource; 0 if not given.
     pub fn amount(&self, resource: Resource) -> u64 {
         self.of(resource).unwrap_or(0)
     }
 
-    /// Whether nothing is said of any resource.
+    /// Whether no amount is given.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Of each resource the larger amount.
+    /// The larger amount of each resource.
     pub fn at_least(&self, other: &Self) -> Self {
         Self { bandwidth: self.bandwidth.max(other.bandwidth), iops: self.iops.max(other.iops) }
     }
 
-    /// The first resource of which there is less than another amount, which is said to be too much.
+    /// The first resource of which another amount is larger. A resource that is missing on one side is skipped.
     pub fn exceeded_by(&self, other: &Self) -> Option<Resource> {
         let less = |it: &Resource| {
             self.of(*it).zip(other.of(*it)).is_some_and(|(this, other)| other > this)
@@ -79,7 +79,7 @@ impl fmt::Display for Amounts {
     }
 }
 
-/// Sums of amounts, which may be more than any single amount.
+/// Sums of amounts. A sum may be larger than any single amount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Bits per second.
@@ -89,7 +89,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// How much of a capacity is taken, in whole percent; a little is 1. None: there is no limit.
+    /// How much of a capacity is taken, in whole percent, at least 1 if anything is. None: there is no limit.
     pub fn percent(&self, resource: Resource, capacity: &Amounts) -> Option<u128> {
         let (taken, most) = (self.of(resource), u128::from(capacity.of(resource)?));
         match taken {
@@ -112,7 +112,7 @@ impl Totals {
         self.iops += u128::from(amounts.amount(Resource::Iops));
     }
 
-    /// Takes away amounts that were added.
+    /// Subtracts amounts that were added.
     pub fn remove(&mut self, amounts: &Amounts) {
         let less = |total: u128, amount: u64| total.saturating_sub(u128::from(amount));
         self.bandwidth = less(self.bandwidth, amounts.amount(Resource::Bandwidth));
@@ -120,8 +120,8 @@ impl Totals {
     }
 }
 
-/// How full a request would make a load balancer: the sum over the requested resources of request /
-/// capacity. Of two load balancers the fuller one has less to spare, by exactly the difference.
+/// How full a request would make a load balancer: the sum of request / capacity over the requested resources. Of two
+/// load balancers the fuller one has less to spare, by exactly the difference.
 #[derive(Clone, Copy, Debug)]
 pub struct Fill {
     whole: u8,
@@ -133,12 +133,12 @@ impl Fill {
     /// Nothing is filled: there is no limit.
     pub const NONE: Self = Self { whole: 0, part: 0, of: 1 };
 
-    /// Of one resource. More than the capacity fills no more than it.
+    /// Of one resource. A request beyond the capacity counts as the capacity.
     pub fn one(request: u64, capacity: u64) -> Self {
         Self::reduced(false, request.min(capacity).into(), u128::from(capacity))
     }
 
-    /// Of two resources. More than the capacity fills no more than it.
+    /// Of two resources. A request beyond the capacity counts as the capacity.
     pub fn two(first: (u64, u64), second: (u64, u64)) -> Self {
         let ((a, b), (c, d)) = (first, second);
         let [a, b, c, d] = [a.min(b), b, c.min(d), d].map(u128::from);
@@ -146,7 +146,7 @@ impl Fill {
         Self::reduced(carried, part, b * d)
     }
 
-    /// The sum is at most two: what is whole of it is counted, so that the rest always fits.
+    /// The sum is at most two. Its whole part is counted apart, so that the rest always fits.
     fn reduced(carried: bool, part: u128, of: u128) -> Self {
         let mut fill = Self { whole: 0, part, of: of.max(1) };
         let mut carried = carried;
@@ -180,7 +180,7 @@ impl PartialEq for Fill {
 
 impl Eq for Fill {}
 
-/// The product of two numbers as its high and its low half.
+/// The product of two numbers, as its high and its low half.
 fn product(one: u128, other: u128) -> (u128, u128) {
     const HALF: u32 = 64;
     const LOW: u128 = (1 << HALF) - 1;
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(more.exceeded_by(&Amounts { iops: Some(6), ..some }), Some(Resource::Iops));
     }
 
-    /// By the school's way, digit by digit.
+    /// Long multiplication, bit by bit.
     fn slow(one: u128, other: u128) -> (u128, u128) {
         let (mut high, mut low) = (0u128, 0u128);
         for bit in (0..128).rev() {

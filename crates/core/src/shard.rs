@@ -1,7 +1,6 @@
-//! Packs items into few objects of bounded size, "shards": fragments into Plan objects, certificates
-//! into Secrets. It decides which object is written with what, and in which order; it writes nothing
-//! itself. The leader tells it what it reads in the API, so a crash between two writes is repaired by
-//! the next one.
+//! Packs items into few objects of bounded size, "shards": fragments into Plan objects, certificates into Secrets. It
+//! decides the content and order of writes and writes nothing itself. The leader passes on what it reads from the API,
+//! so the next write repairs a crash between two writes.
 
 mod pack;
 mod rewrite;
@@ -18,41 +17,41 @@ use std::io;
 /// An item of a shard without its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp<H> {
-    /// Which content.
+    /// The hash of the content.
     pub hash: H,
-    /// The bytes that it takes in a shard.
+    /// The bytes that the item takes in a shard.
     pub size: usize,
 }
 
 /// The items of one shard.
 pub type Items<K, H> = BTreeMap<K, Stamp<H>>;
 
-/// A write that brings the shards nearer to what they should hold.
+/// A write that brings a shard nearer to its wanted content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write<K, H> {
-    /// The shard of this number is to hold exactly these items. It may be a new one.
+    /// The shard of this number gets exactly these items. The shard may be new.
     Put {
-        /// Which shard.
+        /// The number of the shard.
         index: u32,
         /// All its items.
         items: Items<K, H>,
     },
-    /// The shard of this number holds nothing any more.
+    /// The shard of this number is deleted.
     Delete {
-        /// Which shard.
+        /// The number of the shard.
         index: u32,
     },
 }
 
 impl<K, H> Write<K, H> {
-    /// Which shard.
+    /// The number of the shard.
     pub fn index(&self) -> u32 {
         match self {
             Self::Put { index, .. } | Self::Delete { index } => *index,
         }
     }
 
-    /// All items that the shard has afterwards; None: there is no such shard then.
+    /// All items of the shard after the write. None: the shard is deleted.
     pub fn items(&self) -> Option<&Items<K, H>> {
         match self {
             Self::Put { items, .. } => Some(items),
@@ -61,15 +60,15 @@ impl<K, H> Write<K, H> {
     }
 }
 
-/// What is to change: items as they should be, or None for those that should not be there.
+/// Wanted changes: items as they should be, or None for items that should be deleted.
 pub type Wanted<K, H> = BTreeMap<K, Option<Stamp<H>>>;
 
-/// The shards of one load balancer, as they were last seen.
+/// The shards of one load balancer, as last observed.
 #[derive(Clone, Debug)]
 pub struct Shards<K, H> {
-    /// A shard with so many bytes takes in no further item.
+    /// A shard takes another item only up to this many bytes.
     limit: usize,
-    /// A shard with more bytes than this is left by items that grow.
+    /// Items that grow leave a shard with more bytes than this.
     most: usize,
     shards: BTreeMap<u32, Items<K, H>>,
     sizes: BTreeMap<u32, usize>,
@@ -81,7 +80,7 @@ pub struct Shards<K, H> {
 }
 
 impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
-    /// No shards yet; each may hold items of `limit` bytes together.
+    /// No shards yet; new items go into a shard up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -94,14 +93,14 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
         }
     }
 
-    /// The same, where items that grow stay in their shard until it has more than `most` bytes. While nothing moves,
-    /// each change is one write, which needs no other before it.
+    /// Items that grow stay in their shard until it has more than `most` bytes. While no item moves, each change is one
+    /// write, which does not depend on another.
     pub fn growing_to(mut self, most: usize) -> Self {
         self.most = most.max(self.limit);
         self
     }
 
-    /// A shard was read, or has been written.
+    /// A shard was read or written.
     pub fn observe(&mut self, index: u32, items: Items<K, H>) {
         self.forget(index);
         for key in items.keys() {
@@ -118,7 +117,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
         self.shards.insert(index, items);
     }
 
-    /// A shard is gone.
+    /// A shard is deleted.
     pub fn forget(&mut self, index: u32) {
         self.sizes.remove(&index);
         self.empty.remove(&index);
@@ -142,7 +141,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
         }
     }
 
-    /// What an item was last seen as; of several the one that counts, in the lowest shard.
+    /// An item as last observed. If several shards have it, the lowest one counts.
     pub fn get(&self, key: &K) -> Option<&Stamp<H>> {
         let index = self.places.get(key)?.first()?;
         self.shards.get(index)?.get(key)
@@ -158,7 +157,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
         self.shards.get(&index)
     }
 
-    /// All items, in whatever shard.
+    /// All items, in any shard.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.places.keys()
     }
@@ -168,7 +167,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
         self.shards.keys().copied()
     }
 
-    /// What has to change for the shards to hold exactly these items.
+    /// The changes after which the shards hold exactly these items.
     pub fn difference(&self, all: &Items<K, H>) -> Wanted<K, H> {
         let different = all.iter().filter(|(key, stamp)| self.get(key) != Some(stamp));
         let mut wanted: Wanted<K, H> =
@@ -178,11 +177,11 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
         wanted
     }
 
-    /// The writes that bring a change about, in order.
+    /// The writes for a change, in order.
     ///
-    /// An item stays where it is while its shard may grow; else, and when it is new, it goes to the first shard
-    /// with room. After every single write each item that was there and is still wanted is in some
-    /// shard. An item in two shards is taken out of the higher one. A shard without items is deleted.
+    /// An item stays in its shard while that may grow; otherwise, and when it is new, it goes to the first shard with
+    /// room. After every single write, each item that existed and is still wanted is in some shard. An item in two
+    /// shards is removed from the higher one. A shard without items is deleted.
     pub fn pack(&self, wanted: &Wanted<K, H>) -> Vec<Write<K, H>> {
         pack::Packing::new(self).run(wanted).0
     }
@@ -191,7 +190,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Shards<K, H> {
 /// How many bytes a value takes as JSON.
 pub fn json_size<T: Serialize + ?Sized>(value: &T) -> usize {
     let mut counter = Counter(0);
-    // Counting cannot fail, and what is measured here has no map with other keys than strings.
+    // Counting cannot fail, and no measured value has a map with keys other than strings.
     let written = serde_json::to_writer(&mut counter, value);
     debug_assert!(written.is_ok());
     counter.0

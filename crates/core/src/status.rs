@@ -1,6 +1,6 @@
-//! What status should say: folds what the planner decided, what the agent's Lease proves and what is
-//! already written into the status of consumers and load balancers. The leader's writer compares it
-//! with what is there; nothing here is written or timed.
+//! What status should say. It combines the planner's outcomes, the proof of the agents' Leases and the current status
+//! of consumers and load balancers into their next status. The leader's shell compares that with the current one and
+//! writes; nothing here writes or measures time.
 
 use crate::fair;
 use crate::key::{ConsumerKind, ConsumerRef};
@@ -13,25 +13,25 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Consumers that a load balancer's status lists.
+/// The most consumers in a load balancer's status.
 pub const MOST_CONSUMERS: usize = 1000;
-/// Refusals that a load balancer's status lists.
+/// The most refusals in a load balancer's status.
 pub const MOST_REFUSED: usize = 20;
-/// Addresses that a load balancer's status lists.
+/// The most addresses in a load balancer's status.
 pub const MOST_ADDRESSES: usize = 16;
-/// So long agents may be behind a plan before a status says so: a change on its way is not worth two writes.
+/// Agents may be this long behind a plan before a status says so: a change on its way is not worth two writes.
 pub const BEHIND: Duration = Duration::from_secs(2);
-/// Problems that one message names.
+/// The most problems in one message.
 const MOST_NAMED: usize = 3;
 
-/// Whether something is in force, as a condition says it.
+/// A condition of a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Whether it is.
+    /// Whether it is true.
     pub holds: bool,
-    /// Why, for programs.
+    /// The reason, for programs.
     pub reason: Arc<str>,
-    /// Why, for people.
+    /// The message, for people.
     pub message: Arc<str>,
 }
 
@@ -56,45 +56,45 @@ impl Condition {
 /// What the status of a Service or Ingress should say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerStatus {
-    /// Where it can be reached. What a load balancer serves is sorted.
+    /// The points at which it can be reached. Those that a load balancer serves are sorted.
     pub points: Vec<Point>,
     /// Whether it is in force.
     pub programmed: Condition,
 }
 
-/// What a consumer's status says now.
+/// The current status of a consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Before<'a> {
-    /// Where it says that the consumer is reached.
+    /// The points at which the status says that the consumer is reached.
     pub points: &'a [Point],
     /// Whether its condition says that it is in force.
     pub programmed: bool,
 }
 
-/// How far the load balancer of a consumer is with it.
+/// How far the load balancer of a consumer has applied what the consumer wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It has applied what the consumer wants, but for this.
+    /// It has applied it, except for this.
     Applied(Undone),
-    /// Not yet, as far as is known.
+    /// It has not, as far as is known.
     Waiting(Waiting),
 }
 
-/// What a load balancer does not do of what a consumer wants.
+/// The part of what a consumer wants that a load balancer does not do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Undone {
-    /// Nothing at all is done.
+    /// Nothing is done.
     all: bool,
-    /// Addresses at which none of its listeners is open.
+    /// Addresses at which no listener of the consumer is open.
     closed: BTreeSet<IpAddr>,
     /// Why listeners are not open.
     problems: Vec<Problem>,
-    /// What leaves every listener open: a host, a rule, a setting.
+    /// Problems that leave every listener open: a host, a rule, a setting.
     parts: Vec<Problem>,
 }
 
 impl Undone {
-    /// What these refusals take from a consumer that is to be reached at these listeners.
+    /// What these refusals take from a consumer with these listeners.
     pub fn of<'a>(
         refusals: impl IntoIterator<Item = &'a Refusal>,
         listeners: impl IntoIterator<Item = ListenerKey>,
@@ -134,14 +134,14 @@ impl Undone {
     }
 }
 
-/// Why a load balancer does not yet do what is planned.
+/// Why a load balancer has not applied its plan yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// This build has no driver for its source.
     NoDriver,
-    /// Its agent.
+    /// Its agent is the reason.
     Agent(Pending),
-    /// Its agent could not serve so many that it cannot name all of them: this one may be among them.
+    /// Its agent refuses more than it can name. This consumer may be among the refusals that are not named.
     Unlisted(usize),
 }
 
@@ -173,8 +173,8 @@ impl Waiting {
     }
 }
 
-/// How far a load balancer is with a consumer that last changed with `changed`. No verdict: it has no
-/// driver. `unlisted` refusals are beyond those that its agent names.
+/// How far a load balancer is with a consumer that last changed with `changed`. No verdict: it has no driver.
+/// `unlisted`: how many refusals its agent does not name.
 pub fn progress(
     verdict: Option<&Verdict>,
     changed: u64,
@@ -195,11 +195,11 @@ pub fn progress(
     Progress::Applied(undone)
 }
 
-/// Where somebody is reached: as planned, and where it is still served meanwhile.
+/// The points of a consumer: as planned, and where it is still served meanwhile.
 struct Reached {
     planned: Vec<Point>,
     draining: Vec<Point>,
-    /// On load balancers from which it moves.
+    /// On load balancers from which the consumer moves.
     before: Vec<Point>,
 }
 
@@ -210,10 +210,9 @@ impl Reached {
     }
 }
 
-/// What the status of a consumer should say, where load balancers are reached by these names. An address or
-/// name is shown once the load balancer serves it, and stays while it is planned: an agent that is behind or
-/// silent for a moment takes nothing back. One that drains, or is of a load balancer from which it moves,
-/// stays until its successor is served.
+/// The next status of a consumer, where `names` has the host names of load balancers. A point is shown once the load
+/// balancer serves it, and stays while it is planned: an agent that is behind or silent for a moment revokes nothing. A
+/// point that drains, or is on a load balancer from which the consumer moves, stays until its successor is served.
 pub fn consumer<'n>(
     outcome: &Outcome,
     progress: &Progress,
@@ -248,7 +247,7 @@ pub fn consumer<'n>(
         }
         Progress::Waiting(why) => {
             let kept = still_served(why, &reached, written.points);
-            // A change that is on its way is not worth two writes, one to take back and one to restore.
+            // A change on its way is not worth two writes, one to revoke the status and one to restore it.
             let moment = matches!(
                 why,
                 Waiting::Agent(Pending::AgentBehind | Pending::AgentSilent) | Waiting::Unlisted(_)
@@ -267,8 +266,8 @@ pub fn consumer<'n>(
     }
 }
 
-/// The addresses of a load balancer that may be shown: those that it serves, and until its agent has
-/// applied them what is shown already and is still served.
+/// The addresses of a load balancer that may be shown: those that it serves. Until its agent has applied them, those
+/// that are shown already and still served.
 pub fn in_force(
     progress: &Progress,
     planned: &[IpAddr],
@@ -283,8 +282,8 @@ pub fn in_force(
     points.iter().map(Point::listener).collect()
 }
 
-/// What an agent serves of what it has applied. Where it could not open an address, the one before it
-/// stays: a move ends when its successor is served.
+/// The points that an agent serves, of those in the plan that it has applied. Where it could not open an address, the
+/// previous one stays: a move ends when its successor is served.
 fn served(undone: &Undone, reached: &Reached, shown: &[Point]) -> Vec<Point> {
     let Reached { planned, draining, before } = reached;
     let mut open: Vec<_> = planned.iter().filter(|it| undone.serves(it)).cloned().collect();
@@ -299,8 +298,8 @@ fn served(undone: &Undone, reached: &Reached, shown: &[Point]) -> Vec<Point> {
     open
 }
 
-/// What is shown of what is planned or drains, or is served where the consumer comes from. Nothing drains
-/// where there is no agent: who deletes a Lease says that its agent is dead.
+/// The shown points that are planned, drain, or belong to a load balancer from which the consumer moves. Without an
+/// agent nothing drains: an administrator who deletes a Lease says that its agent is dead.
 fn still_served(why: &Waiting, reached: &Reached, shown: &[Point]) -> Vec<Point> {
     let dead = *why == Waiting::Agent(Pending::NoAgent);
     let draining = if dead { &[][..] } else { &reached.draining };
@@ -311,7 +310,7 @@ fn still_served(why: &Waiting, reached: &Reached, shown: &[Point]) -> Vec<Point>
     kept
 }
 
-/// Not in force, or not all of it.
+/// The condition of a consumer that is not in force, or not wholly.
 fn not_all(problems: &[Problem], rest: bool) -> Condition {
     let named: Vec<_> = problems.iter().take(MOST_NAMED).map(|it| &*it.message).collect();
     let mut message = named.join("; ");
@@ -325,7 +324,7 @@ fn not_all(problems: &[Problem], rest: bool) -> Condition {
     Condition { holds: false, reason: reason.into(), message: message.into() }
 }
 
-/// In force; problems that do not keep it from being served are told along.
+/// The condition of a consumer in force. It lists problems that do not keep the consumer from being served.
 fn served_by<'a>(
     load_balancer: &str,
     problems: impl IntoIterator<Item = &'a Problem>,
@@ -338,55 +337,55 @@ fn served_by<'a>(
     Condition { holds: true, reason: "Programmed".into(), message: message.into() }
 }
 
-/// How a load balancer is, in one word.
+/// The phase of a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadBalancerPhase {
-    /// It does not do what is planned.
+    /// It has not applied its plan.
     Pending,
-    /// It does.
+    /// It has.
     Running,
-    /// What was behind it could not be wiped or removed.
+    /// The objects behind it could not be wiped or removed.
     Failed,
 }
 
 /// What the status of a load balancer should say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadBalancerStatus {
-    /// How it is.
+    /// Its phase.
     pub phase: LoadBalancerPhase,
-    /// Why it does not run, or nothing.
+    /// Why it does not run, or which addresses it lacks. None: neither.
     pub message: Option<String>,
     /// Its addresses, at most [`MOST_ADDRESSES`].
     pub addresses: Vec<IpAddr>,
-    /// Who uses it, at most [`MOST_CONSUMERS`].
+    /// The consumers on it, at most [`MOST_CONSUMERS`].
     pub consumers: Vec<ConsumerRef>,
-    /// Which consumers were refused and why, at most [`MOST_REFUSED`]: of every namespace its share.
+    /// The refused consumers and why, at most [`MOST_REFUSED`], with a share for every namespace.
     pub refused: Vec<(ConsumerRef, Problem)>,
     /// Whether the plan is in force.
     pub programmed: Condition,
 }
 
-/// What is known of a load balancer.
+/// The facts from which the status of a load balancer follows.
 pub struct Known<'a, C, R> {
     /// Its name.
     pub name: &'a str,
-    /// What its agent's Lease proves. None: it has no driver.
+    /// The proof of its agents' Leases. None: it has no driver.
     pub verdict: Option<&'a Verdict>,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// Who is planned on it.
+    /// The consumers planned on it.
     pub consumers: C,
-    /// What became of those whom it refused, in whole or in part.
+    /// The outcomes of the consumers that it refused, in whole or in part.
     pub refused: R,
-    /// What its agent could not do.
+    /// What its agents could not do.
     pub undone: &'a [Refusal],
-    /// Whether its agent is a moment behind, and is taken to have caught up.
+    /// Whether its agents are only a moment behind, and count as up to date.
     pub catching_up: bool,
-    /// Why what was behind it could not be wiped or removed.
+    /// Why the objects behind it could not be wiped or removed.
     pub unreclaimed: Option<&'a str>,
-    /// Whether what a class makes for it is there. None: no class makes anything.
+    /// Whether the objects that a class makes for it are in place. None: it has no class.
     pub made: Option<&'a Condition>,
-    /// Whether it has the addresses of its pool. None: it asks for none.
+    /// Whether it has the addresses of its AddressPool. None: it requests none.
     pub assigned: Option<&'a Condition>,
 }
 
@@ -406,7 +405,7 @@ pub fn load_balancer<'a>(
     let waiting = waiting(known.verdict).filter(|_| !known.catching_up);
     let undone =
         known.undone.iter().map(|undone| (undone.consumer.clone(), undone.problem.clone()));
-    // A namespace with many refusals hides those of no other.
+    // Each namespace has a share, so many refusals of one do not hide those of another.
     let refused = known
         .refused
         .flat_map(|it| refusals_by(it, known.name))
@@ -424,8 +423,8 @@ pub fn load_balancer<'a>(
         (None, Some((_, problem))) => Condition::no(&problem),
         (None, None) => Condition::current(),
     };
-    // What could not be wiped or removed is told before all else; before what a class makes is there,
-    // nothing else can be done about it.
+    // A failure to wipe or remove objects is told first. Objects of a class that are not in place come before the
+    // state of agents, which waits for them.
     let unmade = known.made.filter(|made| !made.holds).map(|made| made.message.to_string());
     let unassigned = known.assigned.filter(|it| !it.holds).map(|it| it.message.to_string());
     let (phase, message) = match (known.unreclaimed, waits) {
@@ -443,12 +442,12 @@ pub fn load_balancer<'a>(
     }
 }
 
-/// All that a consumer was refused, but for what is over in a moment.
+/// The refusals of a consumer, except those that pass in a moment.
 pub fn refusals(outcome: &Outcome) -> impl Iterator<Item = (ConsumerRef, Problem)> {
     lasting_problems(outcome, outcome.refusals())
 }
 
-/// What one load balancer refused a consumer, likewise.
+/// The refusals of a consumer by one load balancer, except those that pass in a moment.
 pub fn refusals_by(outcome: &Outcome, lb: &str) -> impl Iterator<Item = (ConsumerRef, Problem)> {
     lasting_problems(outcome, outcome.refusals_by(lb))
 }

@@ -1,40 +1,40 @@
-//! Which namespace begins the next of several long jobs, such as a health check or a look-up of a DNS name. It decides
-//! with values alone and knows no time: the schedules of the proxy's checks and of DNS names tell it what is due.
+//! Which namespace begins the next of several long jobs, such as a health check or a look-up of a DNS name. It does no
+//! I/O and knows no time: the schedules of the proxy's checks and of DNS names tell it what is due.
 //!
-//! Only so many jobs are under way at once. A namespace may begin another while fewer of its own are under
-//! way than places are free. So a namespace with nothing under way begins at once as long as any place is free,
-//! and many namespaces that want all end up with equal parts and as many places left. Where several may,
-//! the one with the fewest under way is first, then the one whose first job waits longest. So however many
-//! namespaces come, one with nothing under way waits only for jobs that waited before.
+//! Only a limited number of jobs runs at once. A namespace may begin another job while it runs fewer than there are
+//! free places. So a namespace without a running job begins at once as long as a place is free, and many namespaces
+//! that want all places end up with equal parts and as many places free. Where several may begin, the one with the
+//! fewest running jobs is first, then the one whose first job waits longest. So however many namespaces come, one
+//! without a running job waits only for jobs that waited before.
 //!
-//! A job may be wanted by several namespaces. It waits in the line of each, and uses the share of the one
-//! that begins it.
+//! Several namespaces may want the same job. It waits in the line of each, and uses the share of the one that begins
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Says since when a job waits, and tells jobs that wait apart.
+/// The place of a waiting job in the order of arrival; it also identifies the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Turn(u64);
 
 /// A job that begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun<J> {
-    /// The namespace that it counts for until [`Turns::done`].
+    /// The namespace for which it counts until [`Turns::done`].
     pub namespace: Arc<str>,
-    /// The turn that it had. It still waits in the lines of other namespaces: see [`Turns::leave`].
+    /// Its turn. It still waits in the lines of other namespaces: see [`Turns::leave`].
     pub turn: Turn,
     /// The job.
     pub job: J,
 }
 
-/// Jobs that wait for their turn, and how many are under way.
+/// The jobs that wait for their turn, and the number of running jobs.
 #[derive(Debug)]
 pub struct Turns<J> {
     most: usize,
     next: u64,
     tenants: HashMap<Arc<str>, Standing<J>>,
-    /// Namespaces with jobs that wait, by how many of theirs are under way and since when the first waits.
+    /// Namespaces with waiting jobs, by the number of their running jobs and the turn of the first waiting one.
     wanting: BTreeSet<(usize, Turn, Arc<str>)>,
     under_way: usize,
 }
@@ -42,12 +42,12 @@ pub struct Turns<J> {
 #[derive(Debug)]
 struct Standing<J> {
     under_way: usize,
-    /// Those that wait, the first first.
+    /// The waiting jobs, in order.
     waits: BTreeMap<Turn, J>,
 }
 
 impl<J> Standing<J> {
-    /// Where the namespace stands among those that want; None if no job of it waits.
+    /// The position of the namespace among those with waiting jobs. None: it has none.
     fn wants(&self, namespace: &Arc<str>) -> Option<(usize, Turn, Arc<str>)> {
         let (since, _) = self.waits.first_key_value()?;
         Some((self.under_way, *since, namespace.clone()))
@@ -55,7 +55,7 @@ impl<J> Standing<J> {
 }
 
 impl<J> Turns<J> {
-    /// No job yet; at most so many are under way at once.
+    /// Without jobs; at most `most` run at once.
     pub fn new(most: usize) -> Self {
         Self {
             most: most.max(1),
@@ -77,7 +77,7 @@ impl<J> Turns<J> {
         turn
     }
 
-    /// A job that waits does so for this namespace, too.
+    /// A waiting job waits for this namespace, too.
     pub fn join(&mut self, namespace: &Arc<str>, turn: Turn, job: J) {
         self.change(namespace, |standing| _ = standing.waits.insert(turn, job));
     }
@@ -87,7 +87,7 @@ impl<J> Turns<J> {
         self.change(namespace, |standing| _ = standing.waits.remove(&turn));
     }
 
-    /// The next job to begin. None: each namespace with jobs that wait has its share under way.
+    /// The next job to begin. None: no job waits, or each namespace with waiting jobs runs its share.
     pub fn begin(&mut self) -> Option<Begun<J>> {
         let (under_way, turn, namespace) = self.wanting.first()?.clone();
         if under_way >= self.most - self.under_way {
@@ -108,23 +108,23 @@ impl<J> Turns<J> {
         self.change(namespace, |standing| standing.under_way -= 1);
     }
 
-    /// Jobs that are under way.
+    /// The number of running jobs.
     pub fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Jobs of a namespace that are under way.
+    /// The number of running jobs of a namespace.
     pub fn under_way_of(&self, namespace: &str) -> usize {
         self.tenants.get(namespace).map_or(0, |standing| standing.under_way)
     }
 
-    /// Namespaces with jobs that wait for their turn, and how many.
+    /// The namespaces with waiting jobs, each with the number of these jobs.
     pub fn waiting(&self) -> impl Iterator<Item = (&Arc<str>, usize)> {
         let waits = |namespace| self.tenants.get(namespace).map_or(0, |it| it.waits.len());
         self.wanting.iter().map(move |(_, _, namespace)| (namespace, waits(namespace)))
     }
 
-    /// Whether nothing waits and nothing is under way.
+    /// Whether no job waits or runs.
     pub fn is_empty(&self) -> bool {
         self.tenants.is_empty()
     }

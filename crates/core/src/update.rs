@@ -1,9 +1,9 @@
-//! What a driver is given: the difference between what it has applied and what the plan and the
-//! endpoints say now, and what it answers.
+//! What a driver gets and what it answers: the difference between what it has applied and what the plan and the
+//! endpoints say now. The resolver makes updates; nothing here applies one.
 //!
-//! A driver applies an [`Update`] so that traffic never meets something half there: first what is
-//! added or changed, in the order certificates, cookie secret, pools, members, sites, listeners; then what is removed,
-//! in the reverse order. An update whose hash is all that changed means "this is now applied".
+//! A driver applies an [`Update`] so that traffic never meets a half-applied state: first additions and changes, in the
+//! order certificates, cookie secret, pools, members, sites, listeners; then removals, in the reverse order. An update
+//! that changes only the hash means "this plan is now applied".
 
 use crate::hash::PlanHash;
 use crate::key::ConsumerRef;
@@ -14,26 +14,26 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Something that is now so, or is no more.
+/// A change of one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<K, V> {
-    /// It is added or changed.
+    /// The item is added or changed.
     Put(K, V),
-    /// It is removed.
+    /// The item is removed.
     Remove(K),
 }
 
-/// The difference since the update before; on the first one, everything.
+/// The difference since the previous update; the first update holds everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Update {
-    /// Whether this is everything: what is not in it is gone, whatever the driver was given before.
+    /// Whether it holds everything: an item that is not in it is removed, whatever the driver was given before.
     pub complete: bool,
     /// Certificates, by hash.
     pub certificates: Vec<Change<Arc<str>, Arc<Certificate>>>,
-    /// What persistence cookies are signed with from now on. None: as before, or where nothing was given
-    /// yet, as the driver likes.
+    /// The secret that signs persistence cookies from now on. None: the one before stays; without one before, the
+    /// driver chooses.
     pub cookie_secret: Option<CookieSecret>,
-    /// Pools, by name. A pool is given members in `members` in the same update, or has none.
+    /// Pools, by name. The members of a new pool are in `members` of the same update; otherwise it has none.
     pub pools: Vec<Change<Arc<str>, Arc<Pool>>>,
     /// Members of pools that exist after this update.
     pub members: Vec<MemberChange>,
@@ -41,7 +41,7 @@ pub struct Update {
     pub sites: Vec<Change<SiteKey, Arc<ResolvedSite>>>,
     /// Listeners, by address, port and transport.
     pub listeners: Vec<Change<ListenerKey, Arc<ResolvedListener>>>,
-    /// The hash of the plan that is in force once this is applied.
+    /// The hash of the plan that is in force once this update is applied.
     pub hash: crate::hash::PlanHash,
 }
 
@@ -57,10 +57,10 @@ impl Update {
     }
 }
 
-/// A certificate with its key. Its key is never printed.
+/// A certificate with its private key, which is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// The chain, the host's own first, as PEM.
+    /// The chain as PEM, the host's own certificate first.
     pub chain: Arc<str>,
     /// The private key, as PEM.
     pub key: Arc<str>,
@@ -72,8 +72,8 @@ impl fmt::Debug for Certificate {
     }
 }
 
-/// What the persistence cookies of a load balancer are signed with, by all its agents and over all their
-/// restarts. It is never printed.
+/// The secret with which all agents of a load balancer sign persistence cookies, also after restarts. It is never
+/// printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CookieSecret(pub [u8; 32]);
 
@@ -90,18 +90,18 @@ pub struct MemberChange {
     pub pool: Arc<str>,
     /// All its members, sorted by address.
     pub members: Arc<[Member]>,
-    /// Those that are new.
+    /// The new members.
     pub added: Vec<Member>,
-    /// Those that were there with another weight or state.
+    /// The members with a new weight or state.
     pub changed: Vec<Member>,
-    /// Those that are gone. Their connections drain for the pool's drain time.
+    /// The removed members. Their connections drain for the pool's drain time.
     pub removed: Vec<Member>,
 }
 
-/// Where traffic of a pool goes.
+/// A destination of a pool's traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
-    /// Where it listens: what it is known by.
+    /// Its address and port, which identify it.
     pub address: SocketAddr,
     /// Its share, relative to the others'.
     pub weight: u16,
@@ -114,12 +114,11 @@ pub struct Member {
 pub enum MemberState {
     /// It does.
     Ready,
-    /// It is going away: what it has goes on, and nothing new comes, except for clients that
-    /// persistence ties to it.
+    /// It is going away: its connections go on, and no new ones come, except from clients that persistence ties to it.
     Draining,
 }
 
-/// What a listener is known by.
+/// Identifies a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ListenerKey {
     /// Its address.
@@ -146,10 +145,10 @@ impl ListenerKey {
     }
 }
 
-/// A listener and whom it is for.
+/// A listener and its consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedListener {
-    /// Whom to tell when it cannot be bound.
+    /// The consumer to tell when the listener cannot be bound.
     pub consumer: ConsumerRef,
     /// The listener.
     pub listener: Listener,
@@ -162,7 +161,7 @@ impl ResolvedListener {
     }
 }
 
-/// What a site is known by.
+/// Identifies a site.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteKey {
     /// Its entry.
@@ -171,55 +170,54 @@ pub struct SiteKey {
     pub host: Host,
 }
 
-/// The rules of one host from all who have some, in the order in which they are tried.
+/// The rules of all consumers for one host, in the order in which they are tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedSite {
-    /// The namespace that the host belongs to. A request that no rule here matches may go on to less
-    /// specific sites of the same owner, and to no others.
+    /// The namespace that owns the host. A request that no rule here matches may go on to less specific sites of the
+    /// same owner, and to no others.
     pub owner: Arc<str>,
-    /// How it is served over TLS.
+    /// How the host is served over TLS.
     pub tls: Option<SiteTls>,
-    /// Rules, each with whom it is for; the first that matches counts.
+    /// Rules, each with its consumer. The first rule that matches counts.
     pub rules: Vec<(Rule, ConsumerRef)>,
 }
 
-/// What a driver answers: all that it could not do, each on the object that it concerns. An empty
-/// report means that everything given so far is in force.
+/// A driver's answer: all that it cannot do, for each object that it concerns. An empty report means that everything
+/// given so far is in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Refusals that stand after this update, not only those of this update.
     pub refused: Vec<Refusal>,
-    /// Whether some of what was given is not in force yet though nothing is wrong with it, as while a
-    /// reload waits its turn. The driver says by itself when it is.
+    /// Whether a part of the update is not in force yet without an error, such as while a reload waits for its turn.
+    /// The driver reports again when it is in force.
     pub waiting: bool,
-    /// Why it has been in vain so far to bring it into force; the driver tries again by itself.
+    /// Why the driver has failed so far to bring the update into force. It tries again by itself.
     pub trouble: Option<String>,
 }
 
 impl Report {
-    /// The plan that is in force when a driver says this of one that it was given: while it waits, the
-    /// one before.
+    /// The plan in force, given a driver's report on the plan `given`: while the report waits, it is the plan before.
     pub fn in_force(&self, before: Option<PlanHash>, given: PlanHash) -> Option<PlanHash> {
         if self.waiting { before } else { Some(given) }
     }
 }
 
-/// That a driver cannot do something for somebody.
+/// A driver or resolver cannot do something for a consumer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Refusal {
-    /// For whom.
+    /// The consumer.
     #[serde(flatten)]
     pub consumer: ConsumerRef,
     /// Why.
     #[serde(flatten)]
     pub problem: Problem,
-    /// How much of what it wants is not served.
+    /// How much of what the consumer wants is not served.
     #[serde(default, skip_serializing_if = "Extent::is_all")]
     pub extent: Extent,
 }
 
 impl Refusal {
-    /// What an agent does not serve for the consumer because it serves it for another; see
+    /// The listener or host that an agent does not serve for the consumer because it serves it for another; see
     /// [`crate::resolver::Resolver::unserved`].
     pub fn unserved(&self) -> Option<(ConsumerRef, Extent)> {
         let contested = matches!(
@@ -229,8 +227,9 @@ impl Refusal {
         contested.then(|| (self.consumer.clone(), self.extent.clone()))
     }
 
-    /// The consumer of which an agent serves nothing because it cannot read what is planned for it. A leader that cannot
-    /// read that either plans the consumer anew; while agents serve what they could read last, or can read it, it stays.
+    /// The consumer of which an agent serves nothing because it cannot read its fragment. A leader that cannot read the
+    /// fragment either plans the consumer anew. While an agent serves what it could read last, or can read the
+    /// fragment, the fragment stays.
     pub fn unread(&self) -> Option<&ConsumerRef> {
         let unread = self.problem.reason == Reason::PlanUnread && self.extent.is_all();
         unread.then_some(&self.consumer)
@@ -241,12 +240,12 @@ impl Refusal {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Extent {
-    /// All of it. What does not say counts as this.
+    /// All of it. This is the default.
     #[default]
     All,
     /// This listener; the others are served.
     Listener(ListenerKey),
-    /// No listener: a rule or a setting. The rest is served.
+    /// A rule or a setting; every listener is open.
     Part,
     /// This host: the agent serves it for another namespace. The rest is served.
     Host(Host),

@@ -1,12 +1,12 @@
-//! Which certificates a load balancer's agents are handed. Secrets that an agent may read are limited in number
-//! and size, so each namespace has a share of them. A certificate that is handed out stays, and so does its
-//! successor: the room of a user's Secret is reserved for its next certificate. A certificate that waits is handed out
-//! as soon as there is room, that of the oldest Ingress first. Sizes come with the watch of users' Secrets, so a
-//! decision waits for no reading. The room is recorded beside each certificate, so a new leader knows which certificate
-//! succeeds which. Pure: the leader's writer says which certificates are needed.
+//! Which certificates a load balancer's agents are handed. Secrets that an agent may read are limited in number and
+//! size, so each namespace has a share of them. A certificate that is handed out stays, and so does its successor: the
+//! room of a user's Secret is reserved for its next certificate. A waiting certificate is handed out as soon as there
+//! is room, that of the oldest Ingress first. Sizes come with the watch of users' Secrets, so a decision waits for no
+//! read. The room is recorded beside each certificate, so a new leader knows which certificate succeeds which. It does
+//! no I/O: the leader's writer says which certificates are needed.
 //!
-//! How much a namespace may have is [`crate::quota`]'s to say, of all that may be needed at once. A quarter of the room
-//! is kept free for successors.
+//! [`crate::quota`] limits the share of a namespace in all that may be needed at once. A quarter of the room is kept
+//! free for successors.
 
 mod room;
 mod turns;
@@ -28,22 +28,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// The Secrets of one load balancer: as many as a Role should list by name.
+/// The most Secrets of one load balancer: as many as a Role should list by name.
 pub const SECRETS: u32 = 64;
-/// The most bytes of certificates in one Secret: base64 makes more of them, and 1 MiB is the limit.
+/// The most bytes of certificates in one Secret: base64 adds a third, and 1 MiB is the limit.
 pub const SECRET: usize = 600 * 1024;
 /// The most bytes of one certificate: its chain and its key as PEM.
 pub const LARGEST: usize = 40 * 1024;
-/// What fits for sure: while there is less than this, some Secret has room for the largest.
+/// The bytes that always fit: while less than this is used, some Secret has room for the largest certificate.
 pub const ROOM: usize = SECRETS as usize * (SECRET - LARGEST);
-/// All that may be needed at once. The rest is for certificates that replace others, which stay until no Plan
-/// names them.
+/// The most bytes needed at once. The rest is for certificates that replace others, which stay until no Plan names
+/// them.
 const MOST: usize = ROOM / 4 * 3;
-/// What every namespace has to itself: about twenty certificates.
+/// The bytes that every namespace has to itself: about twenty certificates.
 const SHARE: usize = 128 * 1024;
-/// What each may have of that.
+/// The limits of namespaces.
 const QUOTA: Quota = Quota::of(MOST, SHARE);
-/// The most bytes of a successor that takes the place of one of this size: names and signatures vary.
+/// The largest successor that takes the room of a certificate of this size: names and signatures vary in length.
 const fn alike(size: usize) -> usize {
     size + size / 8
 }
@@ -59,20 +59,20 @@ pub struct Need<'a> {
     pub places: &'a [ObjectKey],
     /// Whether agents have it already.
     pub held: bool,
-    /// The room that is recorded with it, where agents have it.
+    /// The room that is recorded beside it, where agents have it.
     pub room: Option<Room>,
-    /// When the oldest object was created that needs it.
+    /// When the oldest object that needs it was created.
     pub since: Timestamp,
 }
 
 /// Why a certificate is not handed out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Withheld {
-    /// It is larger than one may be.
+    /// It is larger than a certificate may be.
     TooLarge(usize),
-    /// Its namespace has as many bytes as it may have.
+    /// Its namespace has the most bytes that a namespace may have.
     NamespaceFull(Arc<str>),
-    /// What namespaces share beyond their own is used up.
+    /// The namespace has its own bytes, and those that all namespaces share are used up.
     CommonFull(Arc<str>),
     /// There is no room at all.
     Full,
@@ -120,14 +120,14 @@ impl fmt::Display for Withheld {
     }
 }
 
-/// Which certificates have room.
+/// The certificates with room.
 #[derive(Clone, Debug, Default)]
 pub struct Vault {
     rooms: Rooms,
     withheld: BTreeMap<Arc<str>, Withheld>,
 }
 
-/// The bytes that namespaces have.
+/// The bytes in use by namespaces.
 #[derive(Debug, Default)]
 struct Used {
     by: BTreeMap<Arc<str>, usize>,
@@ -147,7 +147,7 @@ impl Used {
         *used -= size;
     }
 
-    /// Why a namespace may not have so much more. `alone`: no other namespace may come.
+    /// Why a namespace may not have `size` more bytes. `alone`: no other namespace may come.
     fn refuse(&self, namespace: &Arc<str>, size: usize, alone: bool) -> Option<Withheld> {
         let used = self.by.get(namespace).copied().unwrap_or(0);
         let full = QUOTA.refuse(&self.taken, used, size, alone)?;
@@ -159,28 +159,28 @@ impl Used {
     }
 }
 
-/// A certificate that follows another one in the same user's Secret.
+/// The successor of another certificate in the same user's Secret.
 #[derive(Debug)]
 struct Heir<'a> {
     need: Need<'a>,
     place: &'a ObjectKey,
-    /// The bytes that the Secret has room for.
+    /// The bytes that are reserved for the Secret.
     reserved: usize,
 }
 
 impl Heir<'_> {
-    /// Whether it is larger than what its Secret has room for.
+    /// Whether it is larger than its Secret's reserved bytes allow.
     fn grows(&self) -> bool {
         self.need.size > alike(self.reserved)
     }
 }
 
 impl Vault {
-    /// Decides anew which of these are handed out. `leaving`: certificates that agents have and nothing needs any more,
-    /// with the room that is recorded with each. `alone`: the load balancer is for one namespace only.
+    /// Decides anew which certificates are handed out. `leaving`: certificates that agents have and no object needs any
+    /// more, with the room that is recorded beside each. `alone`: the load balancer is for one namespace only.
     ///
-    /// What is held stays. A successor has the room of the certificate before it, and keeps that room while it does not
-    /// fit. Only then what waits is looked at.
+    /// A held certificate stays. A successor gets the room of the certificate before it, which stays reserved while the
+    /// successor does not fit. Waiting certificates come last.
     pub fn admit<'a>(
         &mut self,
         needs: impl IntoIterator<Item = Need<'a>>,
@@ -207,7 +207,7 @@ impl Vault {
                 None => waiting.push(need),
             }
         }
-        // What another one holds by now is not reserved a second time.
+        // A room that another certificate holds by now is not reserved a second time.
         let heirs = heirs.into_iter().filter_map(|(need, place)| {
             let at = Place::of(place);
             if self.rooms.at(at).is_some() {
@@ -225,20 +225,20 @@ impl Vault {
         self.serve(waiting, used, alone);
     }
 
-    /// What agents have, or are about to have, keeps its room: the one that is recorded, or that was given.
+    /// A certificate that agents have, or are about to have, keeps its room: the recorded one, or the one it was given.
     fn hold(&mut self, need: &Need<'_>, own: Option<Room>, used: &mut Used) {
         let is = |room: Room| need.places.iter().find(|place| Place::of(place) == room.place);
         let recorded = need.room.and_then(|room| is(room).zip(Some(room)));
         let given = recorded.or_else(|| own.and_then(|room| is(room).zip(Some(room))));
         let Some(place) = given.map(|(place, _)| place).or(need.places.first()) else { return };
         used.add(&place.namespace, need.size);
-        // The size with which it came in: sizes do not creep up.
+        // The size that was first recorded: sizes do not creep up.
         let came = need.room.or(own).map(|room| room.size);
         let came = came.filter(|came| need.size <= alike(*came)).unwrap_or(need.size);
         self.rooms.put(Place::of(place), Arc::clone(need.hash), came);
     }
 
-    /// Successors that fit into what their Secret has, then those that need more, the oldest first.
+    /// Gives room to successors: first those that fit into their Secret's room, then larger ones; the oldest first.
     fn inherit(&mut self, mut heirs: Vec<Heir<'_>>, used: &mut Used, alone: bool) {
         heirs.sort_by_key(|heir| (heir.grows(), heir.need.since, Arc::clone(heir.need.hash)));
         for heir in heirs {
@@ -264,7 +264,7 @@ impl Vault {
         }
     }
 
-    /// What waits gets what is left, the oldest first.
+    /// Gives the remaining room to waiting certificates, the oldest first.
     fn serve(&mut self, mut waiting: Vec<Need<'_>>, mut used: Used, alone: bool) {
         waiting.sort_by(|a, b| (a.since, a.places, a.hash).cmp(&(b.since, b.places, b.hash)));
         for need in waiting {
@@ -278,7 +278,7 @@ impl Vault {
         }
     }
 
-    /// The first of its Secrets in a namespace that may have it.
+    /// The first of the certificate's Secrets in a namespace that has room for it.
     fn first<'a>(need: &Need<'a>, used: &Used, alone: bool) -> Result<&'a ObjectKey, Withheld> {
         if need.size > LARGEST {
             return Err(Withheld::TooLarge(need.size));
@@ -310,12 +310,12 @@ impl Vault {
         holder.is_some_and(|holder| *holder.hash == *hash || !held(&holder.hash))
     }
 
-    /// Why a certificate is not handed out. None: it is, or nobody needs it.
+    /// Why a certificate is not handed out. None: it is, or no object needs it.
     pub fn withholds(&self, hash: &str) -> Option<&Withheld> {
         self.withheld.get(hash)
     }
 
-    /// All that are not handed out, by hash.
+    /// All certificates that are not handed out, by hash.
     pub fn withheld(&self) -> &BTreeMap<Arc<str>, Withheld> {
         &self.withheld
     }

@@ -1,5 +1,6 @@
-//! Addresses: what a Service says of them, pools, and Address objects both ways. A pool's entry that
-//! cannot be read is left out and told; an Address that is not one of ours is none.
+//! Addresses: the address annotations of a Service, AddressPools, and Address objects in both directions. An entry of
+//! an AddressPool that cannot be read is left out and reported; an Address object without an address as its name is
+//! ignored.
 
 use super::load_balancer::{label_selector, scope};
 use super::read::{Annotations, NOT_A_NAME, bad_value, created, deleting, name};
@@ -25,12 +26,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The key by which external-dns is told which name to write.
+/// The annotation with the names that external-dns writes.
 const EXTERNAL_DNS_HOSTNAME: &str = "external-dns.alpha.kubernetes.io/hostname";
 /// The longest key under which addresses are shared.
 const LONGEST_KEY: usize = 1024;
 
-/// What a Service says of addresses beside the ones it asks for.
+/// What a Service says about addresses, besides the addresses that it requests.
 pub(super) fn wish(meta: &ObjectMeta, spec: &ServiceSpec, all: &Annotations) -> Wish {
     let mut problem = None;
     let mut read = |read: Result<Option<Arc<str>>, Problem>| {
@@ -81,8 +82,8 @@ fn sharing_key(all: &Annotations) -> Result<Option<Arc<str>>, Problem> {
     }
 }
 
-/// The name that an address is to be taken from. One that the Service itself has written by external-dns
-/// would feed itself.
+/// The DNS name from which an address is to be taken. A name that external-dns writes for the Service itself would
+/// resolve to its own address.
 fn dns_name(spec: &ServiceSpec, all: &Annotations) -> Result<Option<Arc<str>>, Problem> {
     let Some(found) = annotations::read(all, &ASSIGN_FROM_FQDN) else { return Ok(None) };
     let name: Name =
@@ -110,13 +111,13 @@ fn bad_name(key: &str, bad: &bowline_core::dns::BadName) -> Problem {
     Problem::new(bowline_core::outcome::Reason::BadValue, format!("{key}: {bad}"))
 }
 
-/// What is known of an AddressPool.
+/// An AddressPool as the address allocator gets it.
 pub fn pool(pool: &AddressPool) -> Pool {
     let AddressPool { metadata, spec, .. } = pool;
     let (ranges, refused) = Range::parse_all(&spec.addresses);
     let to = spec.allocate_to.clone().unwrap_or_default();
     let all = |texts: &[String]| texts.iter().map(|text| text.as_str().into()).collect();
-    // A selector that no server would have accepted selects nobody.
+    // A selector that no server would have accepted matches nothing.
     let nobody = || {
         let requirement = Requirement { key: "".into(), operator: Operator::In(Vec::new()) };
         LabelSelector { requirements: vec![requirement] }
@@ -153,14 +154,14 @@ pub fn pool(pool: &AddressPool) -> Pool {
     }
 }
 
-/// Every address that a Node has: nobody else may have it.
+/// All addresses of a Node: they are granted to no other object.
 pub fn node_addresses(node: &Node) -> Vec<IpAddr> {
     let status = node.status.as_ref();
     let addresses = status.and_then(|status| status.addresses.as_ref()).into_iter().flatten();
     addresses.filter_map(|address| address.address.parse().ok()).collect()
 }
 
-/// What an Address object says. None: its name is no address, so it stands for none.
+/// The content of an Address object. None: its name is not an address.
 pub fn record(address: &Address) -> Option<Record> {
     let Address { metadata, spec, status } = address;
     let ip = address_of_name(metadata.name.as_deref().unwrap_or_default())?;
@@ -207,7 +208,7 @@ fn holder(held: &address::Holder) -> Holder {
     }
 }
 
-/// The Address object that says this, under this version of it.
+/// The Address object with this content, with the version that a write replaces.
 pub fn address_object(address: IpAddr, version: Option<&Version>, content: &Content) -> Address {
     let time = |seconds: Timestamp| jiff::Timestamp::from_second(seconds).ok().map(Time);
     let (state, until) = match content.state {

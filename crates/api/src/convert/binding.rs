@@ -1,6 +1,5 @@
-//! LoadBalancers, claims and classes as those who bind them know them, and what is recorded of a binding:
-//! read back from the objects, and made into them. What a status says is read into the same values that
-//! were written.
+//! LoadBalancers, claims and classes as the binder and the admission get them, and the records of a binding: read from
+//! objects, and written into them. A status is read back as the same values that were written.
 
 use super::load_balancer::{allowed, label_selector, scope};
 use super::read::{bad_value, created, deleting, key, name, uid};
@@ -26,7 +25,7 @@ use bowline_core::resources::Amounts;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::sync::Arc;
 
-/// What the binder knows of a LoadBalancer.
+/// A LoadBalancer as the binder gets it.
 pub fn bindable(load_balancer: &LoadBalancer) -> binder::LoadBalancer {
     let LoadBalancer { metadata, spec, status } = load_balancer;
     let consumers = status.iter().flat_map(|status| &status.consumers);
@@ -61,7 +60,7 @@ pub fn bindable(load_balancer: &LoadBalancer) -> binder::LoadBalancer {
     }
 }
 
-/// What those who give seats know of a LoadBalancer. None: it counts none.
+/// A LoadBalancer as the admission gets it. None: it counts no seats.
 pub fn seating(load_balancer: &LoadBalancer) -> Option<admission::LoadBalancer> {
     let LoadBalancer { metadata, spec, status } = load_balancer;
     if spec.capacity.is_none() && !spec.require_requests {
@@ -90,7 +89,7 @@ pub fn seating(load_balancer: &LoadBalancer) -> Option<admission::LoadBalancer> 
     })
 }
 
-/// The consumers of a load balancer, and what they take together, as its status says it.
+/// The consumers of a load balancer and their total amounts, as its status shows them.
 pub fn seats(write: &admission::Write) -> (Vec<Consumer>, Option<ResourceList>) {
     let consumer = |seat: &Seat| {
         let kind = match seat.consumer.kind {
@@ -113,7 +112,7 @@ pub fn seats(write: &admission::Write) -> (Vec<Consumer>, Option<ResourceList>) 
     (write.seats.iter().filter_map(consumer).collect(), any.then_some(allocated))
 }
 
-/// What the binder knows of a LoadBalancerClaim.
+/// A LoadBalancerClaim as the binder gets it.
 pub fn claim(claim: &LoadBalancerClaim) -> Claim {
     let LoadBalancerClaim { metadata, status, .. } = claim;
     Claim {
@@ -128,7 +127,7 @@ pub fn claim(claim: &LoadBalancerClaim) -> Claim {
     }
 }
 
-/// What the planner knows of a LoadBalancerClaim: where those who name it go.
+/// A LoadBalancerClaim as the planner gets it: with the load balancer of the consumers that name it.
 pub fn claimed(claim: &LoadBalancerClaim) -> objects::LoadBalancerClaim {
     let status = claim.status.as_ref().filter(|it| it.phase == Some(ClaimPhase::Bound));
     let load_balancer = status.and_then(|status| status.load_balancer_name.as_deref());
@@ -139,7 +138,7 @@ pub fn claimed(claim: &LoadBalancerClaim) -> objects::LoadBalancerClaim {
     }
 }
 
-/// What the binder knows of a LoadBalancerClass.
+/// A LoadBalancerClass as the binder gets it.
 pub fn class(class: &LoadBalancerClass) -> Class {
     let LoadBalancerClass { metadata, spec, .. } = class;
     Class {
@@ -152,7 +151,7 @@ pub fn class(class: &LoadBalancerClass) -> Class {
         idle_timeout: spec
             .idle_timeout
             .map(|it| i64::try_from(std::time::Duration::from(it).as_secs()).unwrap_or(i64::MAX)),
-        // Whoever gives addresses to Services without a class may well give those of the Internet.
+        // The controller that gives addresses to Services without a class may give public ones.
         scope: match (spec.scope, &spec.address_pool) {
             (None, None) => Some(Scope::Internet),
             (said, _) => said.map(scope),
@@ -162,7 +161,7 @@ pub fn class(class: &LoadBalancerClass) -> Class {
     }
 }
 
-/// Why nothing is made of a source. None: something is.
+/// Why nothing can be made from a source. None: it can.
 fn unmakable(source: &ClassSource) -> Option<&'static str> {
     match source {
         ClassSource::Builtin(_) | ClassSource::BareMetalLoadBalancer(_) => None,
@@ -175,12 +174,12 @@ fn unmakable(source: &ClassSource) -> Option<&'static str> {
     }
 }
 
-/// Where load balancers that classes make are served.
+/// Where the load balancers that classes make are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ground {
     /// In a cluster, by proxies behind a Service.
     Cluster {
-        /// Where proxies run if the class does not say.
+        /// The namespace of the proxies, if the class names none.
         namespace: String,
     },
     /// On this machine, where Ingresses are served at these ports.
@@ -210,7 +209,7 @@ pub fn provisioned(
         }
         Ground::Machine { http_port, https_port } => (*http_port, *https_port, None),
     };
-    // Behind a Service it is the Service that has the address.
+    // Behind a door, the door has the address.
     let address_pool = class.address_pool.clone().filter(|_| namespace.is_none());
     let tie = new.tie();
     let (claim, claim_uid) = &new.claim;
@@ -252,7 +251,7 @@ pub fn provisioned(
     }
 }
 
-/// The finalizers of a load balancer with this tie; those of others stay.
+/// The finalizers of a load balancer with this tie. Finalizers of other controllers stay.
 pub fn finalizers(present: &[String], tie: &Tie) -> Vec<String> {
     let ours = [names::FINALIZER_IN_USE, names::FINALIZER_CLEANUP];
     let others = present.iter().filter(|it| !ours.contains(&it.as_str())).cloned();
@@ -260,7 +259,7 @@ pub fn finalizers(present: &[String], tie: &Tie) -> Vec<String> {
     others.chain(wanted.map(|(it, _)| it.to_owned())).collect()
 }
 
-/// A claim, as a LoadBalancer names it.
+/// A claim, as a LoadBalancer refers to it.
 pub fn claim_ref(claim: &ClaimRef) -> crate::load_balancer::ClaimRef {
     crate::load_balancer::ClaimRef {
         namespace: claim.key.namespace.to_string(),
@@ -269,7 +268,7 @@ pub fn claim_ref(claim: &ClaimRef) -> crate::load_balancer::ClaimRef {
     }
 }
 
-/// Amounts as quantities. None: nothing is said of any.
+/// Amounts as quantities. None: no amount is given.
 pub fn resource_list(amounts: &Amounts) -> Option<ResourceList> {
     (!amounts.is_empty()).then(|| ResourceList {
         network_bandwidth: amounts.bandwidth.map(|it| quantity::written(it.into())),
@@ -277,7 +276,7 @@ pub fn resource_list(amounts: &Amounts) -> Option<ResourceList> {
     })
 }
 
-/// A phase, as a claim's status says it.
+/// A phase as a claim's status shows it.
 pub fn claim_phase(phase: Phase) -> ClaimPhase {
     match phase {
         Phase::Pending => ClaimPhase::Pending,
@@ -318,7 +317,7 @@ fn amounts(list: Option<&ResourceList>) -> Result<Amounts, quantity::QuantityErr
     })
 }
 
-/// No server takes an amount that cannot be read: nothing can be had of it.
+/// The capacity. A server accepts no amount that cannot be read; such a one counts as no capacity.
 fn capacity(spec: &LoadBalancerSpec) -> Amounts {
     let none = Amounts { bandwidth: Some(0), iops: Some(0) };
     amounts(spec.capacity.as_ref()).unwrap_or(none)
@@ -357,7 +356,7 @@ fn condition<'a>(all: &[&'a Condition], type_: &str) -> Option<&'a Condition> {
     all.iter().find(|condition| condition.type_ == type_).copied()
 }
 
-/// What the conditions of a load balancer say of its binding.
+/// The binding in the conditions of a load balancer.
 fn report(conditions: Vec<&Condition>) -> Option<Report> {
     let bound = condition(&conditions, names::CONDITION_BOUND)?;
     let binding = match bound.reason.as_str() {
@@ -377,7 +376,7 @@ fn report(conditions: Vec<&Condition>) -> Option<Report> {
     })
 }
 
-/// What the status of a claim says.
+/// The report in the status of a claim.
 fn claim_report(status: &LoadBalancerClaimStatus) -> Option<ClaimReport> {
     let bound = status.conditions.iter().find(|it| it.type_ == names::CONDITION_BOUND)?;
     Some(ClaimReport {
@@ -393,7 +392,7 @@ fn claim_report(status: &LoadBalancerClaimStatus) -> Option<ClaimReport> {
     })
 }
 
-/// What is called after the load balancer is called by its name.
+/// The source of one load balancer. Where a class leaves a name open, it is the load balancer's name.
 fn source(class: &ClassSource, name: &str) -> LoadBalancerSource {
     match class {
         ClassSource::Builtin(it) => LoadBalancerSource::Builtin(*it),

@@ -1,5 +1,5 @@
-//! What persistence cookies are signed with, into and out of the Secret of our own that keeps it for all
-//! agents of a load balancer. Nothing of it is ever part of a message.
+//! The secret that signs persistence cookies, into and out of Bowline's own Secret that keeps it for all agents of a
+//! load balancer. No part of it ever occurs in a message.
 
 use crate::names;
 use bowline_core::update::CookieSecret;
@@ -7,10 +7,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use std::collections::BTreeMap;
 
-/// The entry that has it.
+/// The key of the entry in the Secret's data.
 const ENTRY: &str = "secret";
 
-/// What a Secret of our own has; none where somebody made or edited it who should not have.
+/// The cookie secret in one of Bowline's own Secrets. None: an unauthorized writer made or changed the Secret.
 pub fn cookie_secret(secret: &Secret) -> Option<CookieSecret> {
     if secret.type_.as_deref() != Some(names::SECRET_TYPE_COOKIES) {
         return None;
@@ -19,7 +19,7 @@ pub fn cookie_secret(secret: &Secret) -> Option<CookieSecret> {
     bytes.as_slice().try_into().ok().map(CookieSecret)
 }
 
-/// The data of a Secret of our own with this.
+/// The data of Bowline's own Secret with this cookie secret.
 pub fn cookie_secret_data(secret: &CookieSecret) -> BTreeMap<String, ByteString> {
     [(ENTRY.to_owned(), ByteString(secret.0.to_vec()))].into()
 }

@@ -1,5 +1,5 @@
-//! Services as kube2lb sees them: all of type LoadBalancer and NodePort, with kube2lb's annotations. What
-//! a template must not see keeps the Service out, with a [`Problem`] that says so.
+//! Services as kube2lb sees them: all of type LoadBalancer and NodePort, with kube2lb's annotations. A value that a
+//! template must not get keeps the Service out, with a [`Problem`] that says so.
 
 use super::read::{Annotations, bad_tuning, bad_value, created, key, tuned, uid};
 use super::service::{exposure, families, service_port, source_ranges, timeouts, vips};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The most further names of a Service.
 const MOST_NAMES: usize = 1000;
 
-/// What a template may see of a Service. None: it is not exposed.
+/// A Service as a template gets it. None: it is not exposed.
 pub fn exposed(service: &v1::Service) -> Option<Service> {
     let spec = service.spec.as_ref()?;
     let meta = &service.metadata;
@@ -74,7 +74,7 @@ pub fn exposed(service: &v1::Service) -> Option<Service> {
     })
 }
 
-/// A map that is none counts as none, as with kube2lb; a mode that is no word keeps the Service out.
+/// A text that is not a map counts as no map, as with kube2lb. A mode that is not a word keeps the Service out.
 fn modes(
     all: &Annotations,
     ports: &[objects::ServicePort],

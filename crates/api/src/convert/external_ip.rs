@@ -1,4 +1,4 @@
-//! ExternalIPs, as far as they ask for addresses.
+//! ExternalIPs, as the address allocator gets them: only their address requests.
 
 use super::read::{created, deleting, key};
 use crate::external_ip::ExternalIP;
@@ -6,9 +6,9 @@ use crate::names;
 use bowline_core::addresses::{AddressRequest, Ask, Families, HolderKind, HolderRef};
 use bowline_core::objects::Family;
 
-/// What an ExternalIP asks of the pools: one address of each family that its pool has; without a pool of
-/// each family that can be had. It asks for nothing before its finalizer is on, so that it never goes
-/// with an address that nobody releases, and nothing any more when it is being deleted.
+/// The address request of an ExternalIP: one address of each family that its AddressPool has; without an AddressPool,
+/// of each family that is available. It requests nothing before it has its finalizer, so that it is never deleted while
+/// its address stays held, and nothing any more while it is being deleted.
 pub fn external_ip(object: &ExternalIP) -> AddressRequest {
     let ExternalIP { metadata, spec, status } = object;
     let finalizers = metadata.finalizers.iter().flatten();

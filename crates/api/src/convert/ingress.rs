@@ -1,4 +1,5 @@
-//! Ingresses. A host or path that cannot be read is left out and reported; the others are served.
+//! Ingresses, as the planner gets them. A host or path that cannot be read is left out and reported; the others are
+//! served.
 
 use super::read::{
     Annotations, INGRESS_PLACEMENT, NOT_A_NAME, bad_value, created, deleting, key, placement, port,
@@ -17,7 +18,7 @@ use k8s_openapi::api::networking::v1::{
 /// The longest host, in bytes. Only a regular expression can reach it.
 const LONGEST_HOST: usize = 1024;
 
-/// What the planner knows of an Ingress.
+/// An Ingress as the planner gets it.
 pub fn ingress(ingress: &Ingress) -> objects::Ingress {
     let (no_spec, no_annotations) = (IngressSpec::default(), Annotations::new());
     let spec = ingress.spec.as_ref().unwrap_or(&no_spec);
@@ -93,8 +94,8 @@ fn is_path(text: &str) -> bool {
     text.starts_with('/') && !text.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 
-/// What cannot be read is left without a Service, or with a number that no port has: its path is then
-/// answered with an error, instead of being left to the next shorter one.
+/// A backend that cannot be read has no Service, or a port number that no port has. Its path is then answered with an
+/// error, and not served by the next shorter path.
 fn backend(written: &IngressBackend, problems: &mut Vec<Problem>) -> Backend {
     const NO_PORT: BackendPort = BackendPort::Number(0);
     let Some(service) = &written.service else { return Backend { service: None, port: NO_PORT } };
@@ -128,7 +129,7 @@ fn backend(written: &IngressBackend, problems: &mut Vec<Problem>) -> Backend {
     Backend { service: Some(service.name.as_str().into()), port }
 }
 
-/// An entry none of whose hosts can be read stands for no host, where one without hosts stands for all.
+/// An entry with hosts of which none can be read is left out: without hosts it would stand for all.
 fn ingress_tls(written: &IngressTLS, problems: &mut Vec<Problem>) -> Option<objects::IngressTls> {
     let texts = written.hosts.as_deref().unwrap_or_default();
     let hosts: Vec<Host> =

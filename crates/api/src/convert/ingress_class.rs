@@ -1,4 +1,5 @@
-//! IngressClasses: whether one is ours, and the load balancer or claim that its parameters name.
+//! IngressClasses: whether the controller is Bowline, and the load balancer or claim that the
+//! parameters name. Called by the runtime on every event.
 
 use super::read::{bad_value, name};
 use crate::names::{GROUP, INGRESS_CONTROLLER};
@@ -7,7 +8,7 @@ use bowline_core::objects::{self, ClassParameters};
 use bowline_core::outcome::{Problem, Reason, quote};
 use k8s_openapi::api::networking::v1::{IngressClass, IngressClassParametersReference};
 
-/// What the planner knows of an IngressClass. Parameters of somebody else's are not looked at.
+/// An IngressClass as the planner gets it. The parameters of other controllers are not read.
 pub fn ingress_class(class: &IngressClass) -> objects::IngressClass {
     let spec = class.spec.as_ref();
     let ours = spec.and_then(|spec| spec.controller.as_deref()) == Some(INGRESS_CONTROLLER);

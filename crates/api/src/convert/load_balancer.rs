@@ -1,4 +1,5 @@
-//! LoadBalancers. A selector that no server would have accepted allows nobody.
+//! LoadBalancers, as the planner gets them. A selector that no server would have accepted allows no
+//! namespace.
 
 use super::read::{canonical, created, deleting, name, uid};
 use crate::provisioned_objects::Made;
@@ -12,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::Resource as _;
 use std::sync::Arc;
 
-/// What the planner knows of a LoadBalancer.
+/// A LoadBalancer as the planner gets it.
 pub fn load_balancer(load_balancer: &LoadBalancer) -> objects::LoadBalancer {
     let LoadBalancer { metadata, spec, .. } = load_balancer;
     let claim = spec.claim_ref.as_ref().map(|claim| {
@@ -41,7 +42,7 @@ pub fn load_balancer(load_balancer: &LoadBalancer) -> objects::LoadBalancer {
     }
 }
 
-/// Who can reach something.
+/// A scope as core has it.
 pub(super) fn scope(scope: crate::load_balancer::Scope) -> Scope {
     match scope {
         crate::load_balancer::Scope::Internet => Scope::Internet,
@@ -82,8 +83,8 @@ pub(super) fn label_selector(selector: &LabelSelector) -> Option<objects::LabelS
     Some(objects::LabelSelector { requirements })
 }
 
-/// The uid of the load balancer of this name that an object says it belongs to; None where its label
-/// says otherwise.
+/// The uid of the load balancer of this name that an object names as its owner. None: it names no
+/// such owner, or its label names another load balancer.
 pub fn owner_uid(meta: &ObjectMeta, load_balancer: &str) -> Option<String> {
     let label = meta.labels.as_ref()?.get(names::LABEL_LOAD_BALANCER)?;
     let owners = meta.owner_references.as_ref()?;

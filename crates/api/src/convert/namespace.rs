@@ -1,10 +1,10 @@
-//! Namespaces: their labels, by which load balancers say who may use them.
+//! Namespaces: their labels, by which load balancers select the namespaces that may use them.
 
 use super::read::name;
 use bowline_core::objects;
 use k8s_openapi::api::core::v1::Namespace;
 
-/// What the planner knows of a Namespace.
+/// A Namespace as the planner gets it.
 pub fn namespace(namespace: &Namespace) -> objects::Namespace {
     let labels = namespace.metadata.labels.iter().flatten();
     objects::Namespace {

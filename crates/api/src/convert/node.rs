@@ -1,15 +1,15 @@
-//! Nodes: where their node ports are, and whether traffic may be sent there.
+//! Nodes: the addresses of their node ports, and whether traffic may be sent there.
 
 use super::read::{deleting, name};
 use bowline_core::objects;
 use k8s_openapi::api::core::v1::Node;
 
-/// The label of nodes that load balancers leave alone.
+/// The label of nodes that load balancers must not use.
 const LABEL_EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
-/// The taint of nodes that are about to be taken away.
+/// The taint of nodes that the autoscaler is about to remove.
 const TAINT_LEAVING: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// What the resolver knows of a Node.
+/// A Node as the resolver gets it.
 pub fn node(node: &Node) -> objects::Node {
     let status = node.status.as_ref();
     let addresses = status.and_then(|status| status.addresses.as_ref()).into_iter().flatten();

@@ -1,5 +1,4 @@
-//! Whatever is written, the readers answer: with a value or with a problem that is short, on one line
-//! and says under which key.
+//! For any input the readers answer: with a value, or with a problem that is short, on one line and names its key.
 
 use super::testing::{HOSTILE, annotated};
 use super::*;

@@ -1,5 +1,5 @@
-//! What all kinds have in common: metadata, ports, protocols, placement, and how a problem is worded.
-//! Called by the other files of this module only.
+//! The parts that all kinds have in common: metadata, ports, protocols, placement, and the wording of problems. Only
+//! the other files of this module call it.
 
 use crate::annotations::{
     self, Found, Key, LOAD_BALANCER, LOAD_BALANCER_CLAIM, LOAD_BALANCER_SOURCE, NETWORK_BANDWIDTH,
@@ -32,7 +32,7 @@ pub(super) fn uid(meta: &ObjectMeta) -> Arc<str> {
     meta.uid.as_deref().unwrap_or_default().into()
 }
 
-/// An object that no server has stored yet is younger than all that one has.
+/// The creation time. An object that no server has stored yet counts as the youngest.
 pub(super) fn created(meta: &ObjectMeta) -> Timestamp {
     meta.creation_timestamp.as_ref().map_or(Timestamp::MAX, |time| time.0.as_second())
 }
@@ -41,12 +41,12 @@ pub(super) fn deleting(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some()
 }
 
-/// A port number; none for 0 and for numbers that no port has.
+/// A port number. None: 0, and numbers that no port has.
 pub(super) fn port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port != 0)
 }
 
-/// A protocol; left out it is TCP.
+/// A protocol. Left out: TCP.
 pub(super) fn transport(protocol: Option<&str>) -> Option<Transport> {
     match protocol {
         None | Some("TCP") => Some(Transport::Tcp),
@@ -56,22 +56,22 @@ pub(super) fn transport(protocol: Option<&str>) -> Option<Transport> {
     }
 }
 
-/// What is wrong with a text that names no object.
+/// Why a text is not the name of an object.
 pub(super) const NOT_A_NAME: &str =
     "is not the name of an object: at most 253 lower-case letters, digits, '-' and '.'";
 
-/// A placement, address or host that cannot be read: nothing new is given.
+/// The problem of a placement, address or host that cannot be read: nothing new is granted.
 pub(super) fn bad_value(field: &str, value: &str, why: &str) -> Problem {
     Problem::new(Reason::BadValue, format!("{field}: {} {why}", quote(value)))
 }
 
-/// Tuning that cannot be read: the default is used.
+/// The problem of a tuning value that cannot be read: the default is used.
 pub(super) fn bad_tuning(found: Found<'_>, why: &str) -> Problem {
     let Found { key, value } = found;
     Problem::new(Reason::BadTuning, format!("{key}: {} {why}; the default is used", quote(value)))
 }
 
-/// Reads an annotation; none when it is not there or cannot be read, which is then a problem.
+/// Reads an annotation. None: it is not set, or cannot be read, which adds a problem.
 pub(super) fn tuned<T>(
     all: &Annotations,
     key: &Key,
@@ -97,7 +97,7 @@ pub(super) fn flag(found: Found<'_>) -> Result<bool, String> {
     }
 }
 
-/// How much of its load balancer an object will use.
+/// The amounts that an object requests of its load balancer.
 pub(super) fn requests(all: &Annotations) -> Result<Amounts, Problem> {
     let amount = |key: &Key| {
         let Some(Found { key, value }) = annotations::read(all, key) else { return Ok(None) };
@@ -108,7 +108,7 @@ pub(super) fn requests(all: &Annotations) -> Result<Amounts, Problem> {
     Ok(Amounts { bandwidth: amount(&NETWORK_BANDWIDTH)?, iops: amount(&NETWORK_IOPS)? })
 }
 
-/// Where an object asks to be. `keys` are those that its kind has.
+/// The load balancer that an object asks for. `keys`: the annotations that its kind has.
 pub(super) fn placement(all: &Annotations, keys: &[Key]) -> Result<Placement, Problem> {
     let found: Vec<Found<'_>> = keys.iter().filter_map(|key| annotations::read(all, key)).collect();
     let one = match found[..] {
@@ -141,13 +141,13 @@ pub(super) fn placement(all: &Annotations, keys: &[Key]) -> Result<Placement, Pr
     })
 }
 
-/// The keys by which a Service says where it wants to be.
+/// The annotations by which a Service names its load balancer.
 pub(super) const SERVICE_PLACEMENT: &[Key] = &[LOAD_BALANCER, LOAD_BALANCER_CLAIM];
-/// The keys by which an Ingress says where it wants to be.
+/// The annotations by which an Ingress names its load balancer.
 pub(super) const INGRESS_PLACEMENT: &[Key] =
     &[LOAD_BALANCER, LOAD_BALANCER_CLAIM, LOAD_BALANCER_SOURCE];
 
-/// A source in the one spelling by which sources are compared.
+/// A source as canonical JSON, the form in which sources are compared.
 fn source(json: &str) -> Option<Arc<str>> {
     serde_json::from_str::<LoadBalancerSource>(json).ok().as_ref().map(canonical)
 }

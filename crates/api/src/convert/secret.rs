@@ -1,7 +1,6 @@
-//! Certificates: from users' Secrets of type `kubernetes.io/tls`, and into and out of the Secrets of our
-//! own by which agents get them. What leaves here is written anew from what was read, so that equal
-//! hashes mean equal bytes and nothing but a chain and a key ever reaches a proxy. No key is ever
-//! part of a message.
+//! Certificates: from users' Secrets of type `kubernetes.io/tls`, and into and out of Bowline's own Secrets by which
+//! agents get them. Chain and key are encoded again from what was parsed, so that equal hashes mean equal bytes and
+//! nothing but a chain and a key ever reaches a proxy. No key ever occurs in a message.
 
 use super::read::key;
 use crate::names;
@@ -28,10 +27,10 @@ pub const TYPE_TLS: &str = "kubernetes.io/tls";
 
 /// The longest chain. Real ones have two to five certificates.
 const MOST_CERTIFICATES: usize = 20;
-/// The most bytes of a chain, without PEM around them. Certificates of many tenants share a Secret.
+/// The most bytes of a chain, without its PEM encoding. Certificates of many tenants share a Secret.
 const LONGEST_CHAIN: usize = 64 * 1024;
 
-/// What the planner knows of a TLS Secret, and the certificate itself for those who pass it on.
+/// A TLS Secret as the planner gets it, and the certificate itself for Bowline's own Secrets.
 pub fn tls_secret(secret: &Secret) -> (objects::TlsSecret, Option<Arc<Certificate>>) {
     let read = read(secret);
     let (certificate, whole) = match read {
@@ -44,7 +43,7 @@ pub fn tls_secret(secret: &Secret) -> (objects::TlsSecret, Option<Arc<Certificat
     (objects::TlsSecret { key: key(&secret.metadata), certificate }, whole)
 }
 
-/// The certificates in a Secret of our own, by hash. An entry that is not what its hash says is left out.
+/// The certificates in one of Bowline's own Secrets, by hash. An entry whose content has another hash is left out.
 pub fn certificates(secret: &Secret) -> Vec<(Arc<str>, Arc<Certificate>)> {
     let entries = secret.data.iter().flatten();
     entries
@@ -55,7 +54,7 @@ pub fn certificates(secret: &Secret) -> Vec<(Arc<str>, Arc<Certificate>)> {
         .collect()
 }
 
-/// The data of a Secret of our own with these certificates: an entry for each hash, chain before key.
+/// The data of one of Bowline's own Secrets with these certificates: an entry for each hash, chain before key.
 pub fn certificates_data<'a>(
     certificates: impl IntoIterator<Item = (&'a Arc<str>, &'a Arc<Certificate>)>,
 ) -> BTreeMap<String, ByteString> {
@@ -68,7 +67,7 @@ pub fn certificates_data<'a>(
         .collect()
 }
 
-/// The rooms that are recorded on a Secret of our own, by hash. An entry that cannot be read is left out.
+/// The rooms that are recorded on one of Bowline's own Secrets, by hash. An entry that cannot be read is left out.
 pub fn rooms(secret: &Secret) -> BTreeMap<Arc<str>, Room> {
     let annotations = secret.metadata.annotations.as_ref();
     let text = annotations.and_then(|all| all.get(names::ANNOTATION_ROOMS));
@@ -81,7 +80,7 @@ pub fn rooms(secret: &Secret) -> BTreeMap<Arc<str>, Room> {
         .collect()
 }
 
-/// What `rooms` reads: `HASH=PLACE:SIZE` for each certificate, separated by spaces.
+/// The text that `rooms` reads: `HASH=PLACE:SIZE` for each certificate, separated by spaces.
 pub fn rooms_text<'a>(rooms: impl IntoIterator<Item = (&'a Arc<str>, Room)>) -> String {
     let entries: Vec<_> = rooms.into_iter().map(|(hash, room)| format!("{hash}={room}")).collect();
     entries.join(" ")
@@ -121,11 +120,11 @@ impl Pair {
         Ok(Self { chain, key })
     }
 
-    /// Whether a server could show the first certificate: its key is of a known kind and belongs to it, and the rest of the
-    /// chain can be read. HAProxy and nginx refuse all of their files for one that cannot.
+    /// Checks that a server can present the first certificate: its key is of a known kind and belongs to it, and the
+    /// rest of the chain can be read. HAProxy and nginx refuse all of their files for a single bad certificate.
     fn check(&self) -> Result<(), String> {
         for (n, certificate) in self.chain.iter().enumerate().skip(1) {
-            // Kinds that rustls does not know, such as version 1, are for clients to judge.
+            // Kinds that rustls does not know, such as version 1, are left to clients to judge.
             let read = ParsedCertificate::try_from(certificate);
             if let Err(rustls::Error::InvalidCertificate(CertificateError::BadEncoding)) = read {
                 return Err(format!("certificate {} of tls.crt cannot be read as X.509", n + 1));
@@ -142,7 +141,7 @@ impl Pair {
         }
     }
 
-    /// The hash, and the PEM written anew.
+    /// The hash, and the certificate encoded as PEM again.
     fn written(&self) -> (Arc<str>, Certificate) {
         let mut digest = Sha256::new();
         let mut count = |bytes: &[u8]| {

@@ -1,5 +1,5 @@
-//! Services. Annotations come before the fields that say the same; source ranges that cannot be read
-//! close the Service, they never open it.
+//! Services, as the planner gets them. Annotations come before the fields that say the same. Source ranges that cannot
+//! be read close the Service; they never open it.
 
 use super::address::wish;
 use super::read::{
@@ -21,10 +21,10 @@ use std::sync::Arc;
 
 /// The most milliseconds that a member may be silent: a day.
 const LONGEST_TIMEOUT_MS: u32 = 24 * 3600 * 1000;
-/// The most source ranges of a Service: each of its pools has them all.
+/// The most source ranges of a Service: each of its pools has all of them.
 const MOST_RANGES: usize = 1000;
 
-/// What the planner knows of a Service.
+/// A Service as the planner gets it.
 pub fn service(service: &Service) -> objects::Service {
     let (no_spec, no_annotations) = (ServiceSpec::default(), Annotations::new());
     let spec = service.spec.as_ref().unwrap_or(&no_spec);
@@ -62,7 +62,8 @@ pub fn service(service: &Service) -> objects::Service {
     }
 }
 
-/// The uid of the load balancer that it says it stands in front of: it goes behind no other.
+/// The uid of the load balancer of which the Service says that it is the door. Such a Service is placed on no load
+/// balancer.
 fn door_of(meta: &ObjectMeta) -> Option<Arc<str>> {
     let ours = format!("{GROUP}/{VERSION}");
     let mut owners = meta.owner_references.iter().flatten();
@@ -79,8 +80,8 @@ pub(super) fn exposure(spec: &ServiceSpec) -> Exposure {
     }
 }
 
-/// The class, and what keeps the Service from being placed: whether somebody wants an address per Pod
-/// must be known before anything is given.
+/// The class, or the problem that keeps the Service from being placed: whether a user wants an address per Pod must be
+/// known before any address is granted.
 fn class(spec: &ServiceSpec, all: &Annotations) -> (ServiceClass, Option<Problem>) {
     let class = match spec.load_balancer_class.as_deref() {
         None | Some("") => ServiceClass::Unset,
@@ -120,7 +121,7 @@ pub(super) fn service_port(
     })
 }
 
-/// Servers fill in `ipFamilies` where a Service has an address; before that its own addresses tell.
+/// The families. Servers set `ipFamilies` where a Service has a cluster IP; before that its own addresses decide.
 pub(super) fn families(spec: &ServiceSpec) -> Vec<Family> {
     let named = spec.ip_families.iter().flatten().filter_map(|family| match family.as_str() {
         "IPv4" => Some(Family::V4),
@@ -160,7 +161,7 @@ fn affinity(spec: &ServiceSpec) -> Option<u32> {
     })
 }
 
-/// The field before the annotation, as Kubernetes itself has it. An annotation of spaces says nothing.
+/// The source ranges. The field comes before the annotation, as in Kubernetes. A blank annotation counts as not set.
 pub(super) fn source_ranges(spec: &ServiceSpec, all: &Annotations) -> Result<Vec<IpNet>, Problem> {
     let written = spec.load_balancer_source_ranges.as_deref().unwrap_or_default();
     let ranges: Result<Vec<IpNet>, Problem> = if !written.is_empty() {
@@ -187,7 +188,7 @@ fn range(field: &str, text: &str) -> Result<IpNet, Problem> {
     read.map_err(|_| bad_value(field, text, "is not a network such as 203.0.113.0/24"))
 }
 
-/// Any spelling will do; where there are several, the later ones name no others.
+/// The requested addresses. Every spelling counts; if several are used, they must not contradict the first.
 pub(super) fn vips(spec: &ServiceSpec, all: &Annotations) -> Result<Vec<IpAddr>, Problem> {
     let keys = std::iter::once(VIP.name).chain(VIP.alternatives.iter().copied());
     let annotations = keys.filter_map(|key| Some((key, all.get(key)?.as_str())));
@@ -204,7 +205,7 @@ pub(super) fn vips(spec: &ServiceSpec, all: &Annotations) -> Result<Vec<IpAddr>,
     Ok(asked)
 }
 
-/// Addresses with commas, at most one of each family.
+/// Addresses separated by commas, at most one of each family.
 fn addresses(key: &str, value: &str) -> Result<Vec<IpAddr>, Problem> {
     let mut vips: Vec<IpAddr> = Vec::new();
     for text in value.split(',') {
@@ -224,7 +225,7 @@ fn addresses(key: &str, value: &str) -> Result<Vec<IpAddr>, Problem> {
     Ok(vips)
 }
 
-/// kube2lb's map of port name to milliseconds. A name that no port has is reported, and the others count.
+/// kube2lb's map of port names to milliseconds. A name that no port has is reported; the others count.
 pub(super) fn timeouts(
     all: &Annotations,
     ports: &[objects::ServicePort],

@@ -1,14 +1,15 @@
-//! EndpointSlices: where the Pods of a Service are, and in which state.
+//! EndpointSlices, as the resolver gets them: the addresses of a Service's Pods, and their state.
 
 use super::read::{key, port, transport};
 use bowline_core::objects;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 
-/// The label by which a slice says whose it is.
+/// The label with the name of the Service to which a slice belongs.
 pub const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// What the resolver knows of an EndpointSlice. Only the first address of an endpoint counts, as
-/// Kubernetes says; host names instead of addresses are nothing that traffic can be sent to.
+/// An EndpointSlice as the resolver gets it. Only the first address of an endpoint counts, as
+/// Kubernetes specifies. Host names in place of addresses cannot be destinations of traffic and are
+/// left out.
 pub fn slice(slice: &EndpointSlice) -> objects::Slice {
     let labels = slice.metadata.labels.as_ref();
     let service = labels.and_then(|labels| labels.get(LABEL_SERVICE_NAME));

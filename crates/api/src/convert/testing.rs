@@ -1,4 +1,5 @@
-//! Objects for the tests of this module, from YAML as users write it, and the problems they expect.
+//! Objects for the tests of this module, from YAML as users write it, and the problems that the
+//! tests expect.
 
 use bowline_core::outcome::{Problem, Reason};
 use kube::Resource;
@@ -27,7 +28,7 @@ pub(super) fn bad_tuning(message: &str) -> Problem {
     Problem::new(Reason::BadTuning, format!("{message}; the default is used"))
 }
 
-/// Texts that have hurt readers and renderers before.
+/// Texts that are often read or rendered wrongly.
 pub(super) const HOSTILE: &[&str] = &[
     "",
     " ",

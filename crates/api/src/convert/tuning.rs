@@ -1,5 +1,5 @@
-//! Annotations that say how traffic is treated, on Services and Ingresses alike. What cannot be read is
-//! left at its default and reported; it never keeps a consumer from being served.
+//! Annotations about the treatment of traffic, on Services and Ingresses alike. A value that cannot be read leaves the
+//! default and is reported; it never keeps a consumer from being served.
 //!
 //! | annotation | read as |
 //! |---|---|
@@ -21,26 +21,26 @@ use bowline_core::objects::Tuning;
 use bowline_core::outcome::Problem;
 use bowline_core::plan::{Algorithm, HealthCheck, Persistence, PersistenceKey};
 
-/// How long a client known by its address stays: what Kubernetes has for `sessionAffinity`.
+/// How long a client known by its address stays: Kubernetes' default for `sessionAffinity`.
 pub(super) const SOURCE_IP_SECONDS: u32 = 3 * 3600;
 /// How long a client with a cookie stays.
 const COOKIE_SECONDS: u32 = 3600;
-/// The longest that a client may stay: what is remembered must be forgotten some day.
+/// The longest time that a client may stay: what a proxy remembers must be forgotten some day.
 const LONGEST_SECONDS: u64 = 30 * 24 * 3600;
 
 /// Milliseconds between health checks.
 const CHECK_INTERVAL_MS: u32 = 5000;
-/// Failures in a row until a member is out.
+/// Failures in a row after which a member gets no traffic.
 const CHECK_FALL: u8 = 3;
-/// Successes in a row until it is in again.
+/// Successes in a row after which it gets traffic again.
 const CHECK_RISE: u8 = 2;
 /// The longest path of a health check.
 const CHECK_PATH: usize = 1024;
 
-/// Whom the annotations are on.
+/// The object that has the annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum On {
-    /// A Service. With the seconds of its `sessionAffinity`, if it has one.
+    /// A Service, with the seconds of its `sessionAffinity`, if it has one.
     Service(Option<u32>),
     /// An Ingress.
     Ingress,
@@ -55,7 +55,7 @@ impl On {
     }
 }
 
-/// How traffic is to be treated, as far as the annotations say.
+/// How traffic is treated, as far as annotations say so.
 pub(super) fn tuning(all: &Annotations, on: On, problems: &mut Vec<Problem>) -> Tuning {
     Tuning {
         algorithm: tuned(all, &ALGORITHM, problems, algorithm),
@@ -95,7 +95,7 @@ fn algorithm(found: Found<'_>) -> Result<Algorithm, String> {
         .ok_or_else(|| format!("is not one of {}", known.map(|(name, _)| name).join(", ")))
 }
 
-/// The annotation counts before `sessionAffinity`; `None` when neither says anything.
+/// The annotation comes before `sessionAffinity`. `None`: neither is set.
 fn persistence(
     all: &Annotations,
     on: On,
@@ -155,7 +155,7 @@ fn health_check(found: Found<'_>) -> Result<HealthCheck, String> {
     })
 }
 
-/// A path, perhaps with a query, as it may stand in a request.
+/// Whether a text is a path, perhaps with a query, that may stand in a request.
 fn is_request_path(text: &str) -> bool {
     text.starts_with('/')
         && text.len() <= CHECK_PATH

@@ -1,5 +1,6 @@
-//! What a server would say to an object: the value validations of a schema that our kinds use, and
-//! their rules through kube-cel. For tests; servers have their own, complete one.
+//! What a server would report about an object: the value validations of a schema that Bowline's
+//! kinds use, and their rules through kube-cel. For tests only; servers have their own, complete
+//! validation.
 
 use kube_cel::{CompiledSchema, Validator, apply_defaults, compile_schema};
 use regex::Regex;
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Checker(BTreeMap<String, (Value, CompiledSchema)>);
 
 impl Checker {
-    /// Of kinds and their schemas.
+    /// A checker for kinds and their schemas.
     pub(super) fn new(schemas: impl Iterator<Item = (String, Value)>) -> Self {
         let compiled = schemas.map(|(kind, schema)| {
             let rules = compile_schema(&schema);
@@ -24,7 +25,7 @@ impl Checker {
         apply_defaults(&self.0[object["kind"].as_str().unwrap()].0, object)
     }
 
-    /// What is wrong with `object` (changed from `old`, if given): field and message.
+    /// The errors of `object` (changed from `old`, if given): field and message.
     pub(super) fn check(&self, object: &Value, old: Option<&Value>) -> Vec<(String, String)> {
         let (schema, rules) = &self.0[object["kind"].as_str().unwrap()];
         let object = self.defaulted(object);
@@ -116,7 +117,7 @@ fn values(schema: &Value, value: &Value, at: &str, wrong: &mut Vec<(String, Stri
                     Value::Null => &schema["additionalProperties"],
                     inner => inner,
                 };
-                // Above spec and status are fields that every object has.
+                // Every object has fields besides spec and status.
                 match inner {
                     Value::Null if at.contains('.') => wrong.push((at, "unknown field".into())),
                     Value::Null => {}
@@ -132,7 +133,7 @@ fn join(at: &str, name: &str) -> String {
     if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") }
 }
 
-/// What must not be in a list twice.
+/// The key that must be unique in a list.
 fn key_of(schema: &Value, item: &Value) -> Option<String> {
     match schema["x-kubernetes-list-type"].as_str() {
         Some("set") => Some(item.to_string()),

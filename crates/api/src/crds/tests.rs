@@ -1,3 +1,5 @@
+//! Tests of the CustomResourceDefinitions: what a server accepts and refuses, and what `deploy` holds.
+
 use super::check::Checker;
 use super::*;
 use crate::names::{CATEGORY, GROUP, VERSION};
@@ -114,7 +116,7 @@ fn all_kinds_are_of_our_group_and_category() {
         assert_eq!(crd.spec.group, GROUP);
         assert_eq!(crd.spec.versions[0].name, VERSION);
         assert_eq!(crd.spec.names.categories, Some(vec![CATEGORY.to_owned()]));
-        // What became of a Plan is said on the load balancer.
+        // The state of a Plan is reported on its load balancer.
         let status = crd.spec.versions[0].subresources.as_ref().and_then(|s| s.status.as_ref());
         assert_eq!(status.is_some(), crd.spec.names.kind != "Plan");
     }
@@ -254,7 +256,7 @@ fn what_the_page_on_kinds_shows_is_valid() {
     assert_eq!(kinds, all().into_iter().map(|crd| crd.spec.names.kind).collect::<Vec<_>>());
 }
 
-/// The kinds of ours in a manifest, each object of which is valid.
+/// Bowline's kinds in a manifest. Every object of them is valid.
 fn valid_kinds(manifest: &str) -> Vec<String> {
     let checker = checker();
     let ours = serde_saphyr::from_multiple::<Value>(manifest)

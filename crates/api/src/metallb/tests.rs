@@ -1,4 +1,4 @@
-//! What becomes of MetalLB's pools, as whole values.
+//! Tests of the AddressPools made from MetalLB's pools, as whole values.
 
 use super::*;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn theirs(spec: &str) -> IPAddressPool {
     serde_saphyr::from_str(&text).unwrap()
 }
 
-/// The spec that a pool of MetalLB becomes, and what is lost.
+/// The spec of the AddressPool for a pool of MetalLB, and what is lost.
 fn becomes(spec: &str) -> (Option<Value>, Vec<String>) {
     let (pool, losses) = pool(&theirs(spec));
     let spec = pool.map(|it| serde_json::to_value(it.spec).unwrap());

@@ -1,4 +1,5 @@
-//! What is rendered for a load balancer, and how what is there is compared with it.
+//! Tests of the objects that are rendered for a load balancer, and of their comparison with
+//! existing ones.
 
 use super::*;
 use crate::LoadBalancerClass;
@@ -156,7 +157,7 @@ fn what_somebody_opens_to_the_node_is_a_difference_and_what_is_closed_anyway_is_
     let wanted = builtin().object(Part::Proxies).unwrap();
     let mut found = wanted.clone();
     let pod = found["spec"]["template"]["spec"].as_object_mut().unwrap();
-    // As the API has it: what is false is left out.
+    // As the API stores it: fields that are false are left out.
     pod.retain(|_, value| *value != json!(false));
     pod["containers"][0]["securityContext"].as_object_mut().unwrap().remove("privileged");
     assert!(covers(&found, &wanted));

@@ -1,3 +1,5 @@
+//! Tests of the translation of `type: IPPerPod` and of `spec.loadBalancer`.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
@@ -25,7 +27,7 @@ fn ingress_with(load_balancer: Value, annotations: Value) -> Value {
     })
 }
 
-/// What such an Ingress is stored as.
+/// How such an Ingress is stored.
 fn stored(annotations: Value) -> Value {
     json!({
         "metadata": { "name": "web", "annotations": annotations },

@@ -1,4 +1,6 @@
 //! The host of a site: any, one name, the names one label below a domain, or a regular expression.
+//! It parses and prints hosts and matches no request; the API conversion and everything that reads
+//! Plans use it.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -6,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Which hosts a site answers for. The order is the order in which sites are tried.
+/// The hosts of a site. The order is the order in which sites are tried.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
     /// This name, in lower case.
@@ -19,7 +21,7 @@ pub enum Host {
     Any,
 }
 
-/// Why a text is no host.
+/// Why a text is not a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadHost {
     /// Neither a DNS name nor a wildcard.
@@ -30,7 +32,7 @@ pub enum BadHost {
     NotARegex,
 }
 
-/// The largest compiled size of a regular expression from a user; more is refused, not tried.
+/// The largest compiled size of a user's regular expression; a larger one is refused.
 const REGEX_SIZE: usize = 64 * 1024;
 
 impl FromStr for Host {

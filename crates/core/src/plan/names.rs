@@ -1,5 +1,5 @@
-//! Names of pools. They are unique on a load balancer because a namespace, a Service's name and an
-//! Ingress's name contain no `/`, and a port's name contains no `/` either.
+//! The names of pools, as the planner gives them. They are unique on a load balancer because a
+//! namespace, a Service's name, an Ingress's name and a port's name contain no `/`.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! In which order rules of one host are tried: as Ingress and Gateway API both say, the more specific
-//! path first, then the rule with more conditions.
+//! The order in which the rules of one host are tried, as Ingress and Gateway API both define it: the more specific
+//! path first, then the rule with more conditions. It sorts nothing itself; the planner and the resolver sort by it.
 
 use super::{PathKind, PathMatch, Rule};
 use std::cmp::Reverse;
 
-/// What rules are sorted by; the smallest is tried first.
+/// The sort key of a rule; the smallest is tried first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Precedence {
     kind: u8,
@@ -16,7 +16,7 @@ pub struct Precedence {
 }
 
 impl Rule {
-    /// When the rule is tried among those of its host.
+    /// The position of the rule among the rules of its host.
     pub fn precedence(&self) -> Precedence {
         Precedence {
             kind: match self.path.kind {

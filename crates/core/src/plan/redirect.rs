@@ -1,19 +1,18 @@
-//! Where clients are sent that ask in clear text for what is served over TLS. Every driver asks here and
-//! decides nothing about it itself.
+//! The redirect of clear-text requests for a host that is served over TLS. Every driver calls it and decides nothing
+//! about redirects itself.
 
 use super::{Listener, ListenerProtocol, Redirect, Serves};
 
-/// The port of HTTPS where no listener says another.
+/// The port of the redirect where no listener serves HTTPS.
 const HTTPS: u16 = 443;
-/// For good, and with the same method and body.
+/// Permanent, with the same method and body.
 const PERMANENT: u16 = 308;
 
 impl Redirect {
-    /// What a client is told that asks an entry in clear text for a site with [`super::SiteTls::redirect`]: the
-    /// same on the port where one of these listeners serves the entry over TLS. Those that are to come
-    /// count before those that are there, some of which may be about to go; of several it is the one with
-    /// the lowest address and port. Where none does, it is the usual port: such a site is not served in
-    /// clear text all the same.
+    /// The redirect of clear-text requests in an entry for a site with [`super::SiteTls::redirect`]: to the same host
+    /// and path, at the port of a listener that serves the entry over TLS. Listeners of the new configuration
+    /// (`coming`) count before those in place (`there`), some of which may be about to close; of several, the one with
+    /// the lowest address and port counts. Without one it is port 443: such a site is never served in clear text.
     pub fn to_https<'a>(
         entry: &str,
         coming: impl IntoIterator<Item = &'a Listener>,

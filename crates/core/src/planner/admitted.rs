@@ -1,5 +1,5 @@
-//! Seats on load balancers that count them. The planner says who belongs there and with how much, and plans
-//! those who have a seat; who has one is decided by [`crate::admission`].
+//! Seats on load balancers that count them. The planner says which consumers belong on a load balancer and with which
+//! amounts, and places consumers that have a seat. [`crate::admission`] decides which consumers get one.
 
 use super::consumer::ConsumerKey;
 use super::placement::{
@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use std::mem::take;
 use std::sync::Arc;
 
-/// What reads of the API say of somebody who seems to have left a load balancer.
+/// The answers of the API about a consumer that seems to have left a load balancer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Read {
     /// The Service or Ingress.
@@ -28,18 +28,18 @@ pub struct Read {
     pub claim: Option<LoadBalancerClaim>,
 }
 
-/// What was told of seats, and by whom.
+/// The seats that consumers want, and the admission's decisions on them.
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
     wants: FxHashMap<ConsumerKey, Want>,
     decisions: FxHashMap<ConsumerKey, (Arc<str>, Decision)>,
-    /// What those have who stay on a load balancer and belong elsewhere.
+    /// The amounts of consumers that stay on a load balancer and belong elsewhere.
     stays: FxHashMap<(ConsumerRef, Arc<str>), Amounts>,
 }
 
 impl Planner {
-    /// Where consumers belong, as far as that is different: a load balancer that counts seats, or none. Asked
-    /// before [`Planner::take`], which plans by what is decided then.
+    /// The seats that consumers want, as far as that changed: one on a load balancer that counts seats, or none. Called
+    /// before [`Planner::take`], which plans by the decisions on them.
     pub fn wants(&mut self) -> Vec<(ConsumerRef, Option<Want>)> {
         let mut told = Vec::new();
         let decided = take(&mut self.decided);
@@ -91,14 +91,14 @@ impl Planner {
                 on.push(lb);
             }
         }
-        // First where it goes, else where it stays.
+        // First the load balancer to which the consumer goes, then those on which it stays.
         let mut on = on.into_iter().filter(|lb| lb.counted).map(|lb| lb.name.clone());
         let load_balancer = on.next()?;
         let (consumer, keeps) = (who.with_uid(&uid), on.collect());
         Some(Want { consumer, created, load_balancer, requests, keeps })
     }
 
-    /// Whether somebody belongs on a load balancer, or stays there until it can be where it belongs.
+    /// Whether a consumer belongs on a load balancer, or stays there until it can be where it belongs.
     pub fn keeps(&self, consumer: &ConsumerRef, load_balancer: &str) -> bool {
         let want = self.admitted.wants.get(&ConsumerKey::of(consumer));
         want.filter(|it| it.consumer == *consumer).is_some_and(|it| {
@@ -106,9 +106,9 @@ impl Planner {
         })
     }
 
-    /// Whether somebody, as reads of the API show it, belongs on a load balancer. What it asks for where that
-    /// cannot be read is what it has. The load balancer itself is as it is known: who acts on the answer
-    /// does so under its version.
+    /// Whether a consumer, as fresh reads of the API show it, belongs on a load balancer. Where its request cannot be
+    /// read, its recorded place counts. The load balancer itself is taken from the planner's index: a write based on
+    /// the answer uses that version of it.
     pub fn belongs(&self, read: &Read, load_balancer: &str) -> bool {
         let Some(lb) = self.stores.directory.by_name(load_balancer) else { return false };
         let (asked, key, consumer) = match &read.consumer {
@@ -148,7 +148,7 @@ impl Planner {
         }
     }
 
-    /// What was decided of a consumer. None: nothing any more.
+    /// Takes the admission's decision on a consumer. None: there is no decision any more.
     pub(super) fn admit(&mut self, consumer: &ConsumerRef, decision: Option<Decision>) {
         let who = ConsumerKey::of(consumer);
         let decisions = &mut self.admitted.decisions;
@@ -158,7 +158,7 @@ impl Planner {
         }
         match news {
             Some(news) => _ = decisions.insert(who.clone(), news),
-            // What is said of another one of this name stays.
+            // A decision on another object of the same name stays.
             None if decisions.get(&who).is_some_and(|(uid, _)| *uid == consumer.uid) => {
                 decisions.remove(&who);
             }
@@ -168,7 +168,7 @@ impl Planner {
         self.touch(who);
     }
 
-    /// Whether somebody who belongs on a load balancer may be there.
+    /// Whether a consumer that belongs on a load balancer may be there.
     pub(super) fn seated(
         &self,
         lb: &LoadBalancer,
@@ -188,7 +188,7 @@ impl Planner {
         }
     }
 
-    /// Somebody that belongs elsewhere stays on a load balancer with this much.
+    /// A consumer that belongs elsewhere stays on a load balancer with these amounts.
     pub(super) fn stay(&mut self, who: ConsumerRef, lb: Arc<str>, amounts: Option<Amounts>) {
         let (stays, touched) = (&mut self.admitted.stays, ConsumerKey::of(&who));
         let old = match amounts {
@@ -200,7 +200,7 @@ impl Planner {
         }
     }
 
-    /// What somebody was admitted with.
+    /// The amounts with which a consumer was admitted.
     pub(super) fn admitted_with(
         &self,
         lb: &LoadBalancer,
@@ -214,7 +214,7 @@ impl Planner {
         }
     }
 
-    /// Why somebody who has a seat does not have all that it requests.
+    /// Why a consumer with a seat does not have all that it requests.
     pub(super) fn short(
         &self,
         lb: &LoadBalancer,
@@ -227,7 +227,7 @@ impl Planner {
         }
     }
 
-    /// What was decided of somebody on a load balancer.
+    /// The decision on a consumer on a load balancer.
     pub(super) fn decision(
         &self,
         lb: &LoadBalancer,

@@ -1,5 +1,5 @@
-//! Which load balancer each consumer is assigned to, and what it wants there. A new assignment touches only the consumers
-//! that want the same port, host or path. The index of the planner calls it.
+//! The seats of consumers: on which load balancer each is, and what it wants there. It changes assignments, and finds the
+//! consumers that a change touches: only those that want the same port, host or path.
 
 use super::consumer::{Age, ConsumerKey, Contender};
 use super::edges::Edges;
@@ -14,10 +14,10 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The load balancer that a consumer of ours is assigned to.
+/// The assignment of a consumer of ours.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Assignment {
-    /// Nowhere.
+    /// None.
     Refused(Refusal),
     /// On a load balancer.
     Placed(Placed),
@@ -30,22 +30,22 @@ pub(super) struct Placed {
     pub(super) uid: Arc<str>,
     pub(super) age: Age,
     pub(super) wants: Wants,
-    /// Why it is not where it asks to be: it stays here until it can.
+    /// Why it is not where it asks to be. It stays here until it can be there.
     pub(super) unmet: Option<Refusal>,
-    /// The claim through which it is here, although it asks for something else.
+    /// The claim through which it is here, although it asks for another load balancer.
     pub(super) through: Option<ObjectKey>,
-    /// Where it was before and stays until it has arrived here; by name.
+    /// The load balancers from which it comes, until it has arrived here; by name.
     pub(super) before: Vec<Self>,
 }
 
 impl Placed {
-    /// All the places that it has: this one, and those before.
+    /// All its places: this one, and those before.
     pub(super) fn all(&self) -> impl Iterator<Item = &Self> {
         [self].into_iter().chain(&self.before)
     }
 }
 
-/// What it wants there.
+/// What a consumer wants on a load balancer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Wants {
     /// Listeners, sorted.
@@ -54,7 +54,7 @@ pub(super) enum Wants {
     Hosts(BTreeMap<Host, HostWant>),
 }
 
-/// What is contended for on one load balancer.
+/// The contention on one load balancer.
 #[derive(Debug, Default)]
 pub(super) struct Ground {
     pub(super) ports: Ports,
@@ -72,15 +72,15 @@ impl Ground {
 #[derive(Debug, Default)]
 pub(super) struct Assignments {
     assignments: FxHashMap<ConsumerKey, (Option<Ask>, Assignment)>,
-    /// What consumers ask for, and what they stay on until they have it.
+    /// What consumers ask for, and the load balancers on which they stay until they have it.
     asks: Edges<Ask, ConsumerKey>,
     grounds: BTreeMap<Arc<str>, Ground>,
-    /// Claims that others ask for than before.
+    /// Claims for which the set of asking consumers changed.
     touched_claims: BTreeSet<ObjectKey>,
 }
 
 impl Assignments {
-    /// Claims that others ask for than when this was last asked, and how many do now.
+    /// The claims for which the set of asking consumers changed since the last call, with the number of consumers.
     pub(super) fn take_wanted(&mut self) -> Vec<(ObjectKey, u32)> {
         let count = |claim: &ObjectKey| self.asks.of(&Ask::Claim(claim.clone())).count();
         let touched = std::mem::take(&mut self.touched_claims);
@@ -99,13 +99,13 @@ impl Assignments {
         self.grounds.get(lb)
     }
 
-    /// Those who ask for this.
+    /// The consumers that ask for this.
     pub(super) fn asking(&self, ask: &Ask) -> impl Iterator<Item = &ConsumerKey> {
         self.asks.of(ask)
     }
 
-    /// Assigns a consumer anew; None: it is gone or not ours. All whom that touches are added to
-    /// `touched`, itself among them if its assignment is another one.
+    /// Sets the assignment of a consumer. None: it is gone or not ours. Adds all consumers that this touches to `touched`,
+    /// the consumer itself included if its assignment changed.
     pub(super) fn set(
         &mut self,
         who: &ConsumerKey,
@@ -193,7 +193,7 @@ impl Assignments {
     }
 }
 
-/// Which contenders have what was contended for, before or after a change of records.
+/// The holders of contended ports and hosts, before or after a change of records.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Decisions {
     ports: BTreeMap<ListenerKey, Vec<ConsumerKey>>,
@@ -201,8 +201,8 @@ pub(super) struct Decisions {
 }
 
 impl Assignments {
-    /// Which contenders have what records of these consumers and hosts may decide. What only one
-    /// consumer or namespace wants no record decides.
+    /// The holders of the ports and hosts that records of these consumers and hosts may decide. Ports and hosts that
+    /// only one consumer or namespace wants are left out: no record decides them.
     pub(super) fn decisions(&self, news: &News, recorded: &Recorded) -> Decisions {
         let lb = &news.load_balancer;
         let Some(ground) = self.grounds.get(lb) else { return Decisions::default() };
@@ -227,7 +227,7 @@ impl Assignments {
         }
     }
 
-    /// Touches the contenders for what was decided otherwise before.
+    /// Touches the contenders for everything that is decided differently after the change.
     pub(super) fn follow(
         &self,
         lb: &str,
@@ -253,17 +253,17 @@ fn placed((_, assignment): &(Option<Ask>, Assignment)) -> Option<&Placed> {
     }
 }
 
-/// Where a consumer contends: on which load balancer, with which age and uid.
+/// A place where a consumer contends: load balancer, age and uid.
 type Spot<'a> = (&'a Arc<str>, &'a Age, &'a Arc<str>);
 
-/// What a consumer wants where it is.
+/// What a consumer wants at each of its places.
 fn places(placed: Option<&Placed>) -> BTreeMap<Spot<'_>, &Wants> {
     let all = placed.into_iter().flat_map(Placed::all);
     all.map(|it| ((&it.lb, &it.age, &it.uid), &it.wants)).collect()
 }
 
-/// What somebody asks for, and what else it holds: where it stays although it asks for something else. All
-/// that touches it when it changes, each once.
+/// What a consumer asks for and, where it stays elsewhere, what else it holds: everything that touches it when it
+/// changes, without duplicates.
 fn holds(assignment: Option<&(Option<Ask>, Assignment)>) -> Vec<Ask> {
     let Some((ask, assignment)) = assignment else { return Vec::new() };
     let mut all: Vec<Ask> = ask.iter().cloned().collect();

@@ -1,4 +1,5 @@
-//! What planning one consumer yields, before it is compared with what was planned for it before.
+//! The result of planning one consumer, before the output compares it with the previous one. It
+//! decides nothing about other consumers; `service`, `ingress` and `web` make it.
 
 use super::certificates;
 use super::consumer::ConsumerKey;
@@ -10,23 +11,23 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// As many problems of one consumer are told; more help nobody.
+/// The most problems of one consumer that are told; more do not help its owner.
 const MOST_PROBLEMS: usize = 32;
 
-/// A load balancer that somebody is placed on.
+/// A load balancer on which a consumer is placed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<'a> {
     pub(super) lb: &'a LoadBalancer,
     /// Its addresses, sorted.
     pub(super) addresses: &'a [IpAddr],
-    /// Whether they are the consumer's own, whatever else it asks for.
+    /// Whether the addresses are the consumer's own, whatever else it asks for.
     pub(super) own: bool,
     /// What the consumer was admitted with, where seats are counted.
     pub(super) seat: Option<Amounts>,
 }
 
 impl<'a> Target<'a> {
-    /// A load balancer with these addresses, for anybody.
+    /// A load balancer at these addresses of its own, without a seat.
     pub(super) fn new(lb: &'a LoadBalancer, addresses: &'a [IpAddr]) -> Self {
         Self { lb, addresses, own: false, seat: None }
     }
@@ -45,15 +46,15 @@ impl<'a> Target<'a> {
 /// What a consumer has on its load balancer.
 #[derive(Debug)]
 pub(super) struct Built {
-    /// Where it can be reached, sorted; or why nowhere.
+    /// The addresses at which it can be reached, sorted; or why there are none.
     pub(super) addresses: Result<Vec<IpAddr>, Problem>,
-    /// Where it can still be reached for a while, sorted.
+    /// The addresses at which it can still be reached for a while, sorted.
     pub(super) draining: Vec<IpAddr>,
-    /// Its fragment, in parts. When it is refused it has none, or one that only records hosts.
+    /// Its fragment, in parts. A refused consumer has none, or one that only records hosts.
     pub(super) parts: Vec<Fragment>,
-    /// What is not done as written.
+    /// What is not served as written.
     pub(super) problems: Vec<Problem>,
-    /// Certificates that its sites need.
+    /// The certificates that its sites need.
     pub(super) certificates: BTreeSet<certificates::Use>,
 }
 
@@ -68,7 +69,8 @@ impl Built {
         }
     }
 
-    /// What drains is served and not shown, where there is something else to show.
+    /// Hides draining addresses: they are served and not shown, unless no other address can be
+    /// shown.
     pub(super) fn hiding(mut self, draining: &[IpAddr]) -> Self {
         if let Ok(addresses) = &mut self.addresses
             && addresses.iter().any(|address| !draining.contains(address))
@@ -80,7 +82,8 @@ impl Built {
     }
 }
 
-/// The outcome of a consumer; its problems sorted, each once, and not too many.
+/// The outcome of a consumer. Its problems are sorted, each occurs once, and their number is
+/// limited.
 pub(super) fn outcome(
     who: &ConsumerKey,
     uid: &Arc<str>,

@@ -13,18 +13,18 @@ pub(super) struct Use {
     pub(super) hash: Arc<str>,
     /// The Secret that has it.
     pub(super) secret: ObjectKey,
-    /// Its bytes.
+    /// Its size in bytes.
     pub(super) size: usize,
     /// When the Ingress was created.
     pub(super) created: Timestamp,
 }
 
-/// Where a needed certificate is found, and since when it may wait.
+/// A needed certificate: its Secrets and its age.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NeededCertificate {
     /// How many Ingresses need it from each Secret.
     uses: BTreeMap<ObjectKey, usize>,
-    /// How many of them were created at each time.
+    /// How many of these Ingresses were created at each time.
     created: BTreeMap<Timestamp, usize>,
     /// The Secrets that have it, sorted.
     secrets: Vec<ObjectKey>,
@@ -37,18 +37,17 @@ impl NeededCertificate {
         &self.secrets
     }
 
-    /// The bytes of its chain and key.
+    /// The size of its chain and private key, in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// When the oldest Ingress was created that needs it.
+    /// When the oldest Ingress that needs it was created.
     pub fn since(&self) -> Timestamp {
         self.created.keys().next().copied().unwrap_or(Timestamp::MAX)
     }
 
-    /// Counts one more Ingress of this age that needs it, of this many bytes, from this Secret. True: another
-    /// Secret has it.
+    /// Counts an Ingress of this age that needs it, of this size, from this Secret. True: the Secret is a new source.
     pub fn add(&mut self, secret: &ObjectKey, size: usize, created: Timestamp) -> bool {
         // Equal hashes mean equal bytes.
         self.size = size;
@@ -63,7 +62,7 @@ impl NeededCertificate {
         true
     }
 
-    /// Takes back what `add` counted. True: no Ingress needs it from this Secret any more.
+    /// Undoes one `add`. True: no Ingress needs it from this Secret any more.
     fn remove(&mut self, secret: &ObjectKey, created: Timestamp) -> bool {
         count_down(&mut self.created, &created);
         let last = count_down(&mut self.uses, secret);
@@ -74,7 +73,7 @@ impl NeededCertificate {
     }
 }
 
-/// Whether it was the last.
+/// Counts one down. True: it was the last.
 fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) -> bool {
     let Some(count) = counts.get_mut(key) else { return false };
     *count -= 1;
@@ -85,15 +84,15 @@ fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) -> bool {
     last
 }
 
-/// Certificates that are needed, by hash.
+/// The needed certificates, by hash.
 pub type NeededCertificates = BTreeMap<Arc<str>, NeededCertificate>;
 
-/// An Ingress needs a certificate. True: it is needed from another Secret than before.
+/// An Ingress needs a certificate. True: the Secret is a new source.
 pub(super) fn need(all: &mut NeededCertificates, it: &Use) -> bool {
     all.entry(Arc::clone(&it.hash)).or_default().add(&it.secret, it.size, it.created)
 }
 
-/// An Ingress needs a certificate no more. True: no Ingress needs it from this Secret.
+/// An Ingress no longer needs a certificate. True: no Ingress needs it from this Secret any more.
 pub(super) fn release(all: &mut NeededCertificates, it: &Use) -> bool {
     let Some(needed) = all.get_mut(&it.hash) else { return false };
     let last = needed.remove(&it.secret, it.created);

@@ -1,4 +1,5 @@
-//! Consumers inside the planner: identified by kind and name, and ordered by age where they contend.
+//! Consumers inside the planner: identified by kind and name, and ordered by age where they contend. It decides no
+//! contention; `ports` and `hosts` do.
 
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::Timestamp;
@@ -46,7 +47,7 @@ impl fmt::Display for ConsumerKey {
     }
 }
 
-/// What contenders are ordered by: the first one wins.
+/// The sort key of contenders: the smallest wins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Age {
     pub(super) created: Timestamp,

@@ -1,5 +1,5 @@
-//! The load balancers: by name, by source, and the external ones. It finds the one that a
-//! consumer asks for; whether the consumer may use it is [`super::placement`]'s to say.
+//! The load balancers: by name, by source, and the external ones. It finds the load balancer that a consumer asks for.
+//! Whether the consumer may use it is decided by [`super::placement`].
 
 use super::edges::Edges;
 use super::requests::Grant;
@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What a load balancer has from its pool, sorted.
+/// The addresses that a load balancer has from its AddressPool, sorted.
 #[derive(Debug, PartialEq, Eq)]
 struct Granted {
     served: Vec<IpAddr>,
-    /// Of those the ones that it still has for a while.
+    /// Those of `served` that it has only for a while.
     draining: Vec<IpAddr>,
 }
 
@@ -24,16 +24,16 @@ pub(super) struct Directory {
     pub(super) store: Store<Arc<str>, LoadBalancer>,
     sources: Edges<Arc<str>, Arc<str>>,
     external: BTreeSet<Arc<str>>,
-    /// Those that name a claim.
+    /// Load balancers by the claim that they name.
     claimed: Edges<ObjectKey, Arc<str>>,
-    /// Those that a Service stands in front of.
+    /// Load balancers by their door.
     doors: Edges<ObjectKey, Arc<str>>,
     reported: FxHashMap<Arc<str>, Vec<IpAddr>>,
     granted: FxHashMap<Arc<str>, Granted>,
 }
 
 impl Directory {
-    /// Follows a change of the store. One that is being deleted is found by its name only.
+    /// Follows a change of the store. A load balancer that is being deleted is found only by its name, claim and door.
     pub(super) fn follow(&mut self, change: &Replaced<LoadBalancer>) {
         let claim = |lb: &LoadBalancer| lb.claim.as_ref().map(|(claim, _)| claim.clone());
         if let Some((old, claim)) = change.old.as_deref().and_then(|lb| Some((lb, claim(lb)?))) {
@@ -66,28 +66,28 @@ impl Directory {
         self.store.get(name)
     }
 
-    /// Those with this source, by name.
+    /// The load balancers with this source, by name.
     pub(super) fn by_source(&self, source: &str) -> impl Iterator<Item = &Arc<LoadBalancer>> {
         self.sources.of(source).filter_map(|name| self.store.get(name))
     }
 
-    /// Those that name this claim.
+    /// The load balancers that name this claim.
     pub(super) fn naming(&self, claim: &ObjectKey) -> impl Iterator<Item = &Arc<LoadBalancer>> {
         self.claimed.of(claim).filter_map(|name| self.store.get(name))
     }
 
-    /// Those that say that this Service stands in front of them.
+    /// The load balancers with this door.
     pub(super) fn behind(&self, door: &ObjectKey) -> impl Iterator<Item = &Arc<LoadBalancer>> {
         self.doors.of(door).filter_map(|name| self.store.get(name))
     }
 
-    /// The external one, while there is exactly one.
+    /// The external load balancer, while there is exactly one.
     pub(super) fn only_external(&self) -> Option<&Arc<LoadBalancer>> {
         let name = self.external.first().filter(|_| self.external.len() == 1)?;
         self.store.get(name)
     }
 
-    /// Takes down what an agent reports. Whether the load balancer has other addresses now.
+    /// Notes the addresses that agents report. True: the addresses of the load balancer changed.
     pub(super) fn report(&mut self, name: Arc<str>, mut addresses: Vec<IpAddr>) -> bool {
         addresses.sort_unstable();
         addresses.dedup();
@@ -101,7 +101,7 @@ impl Directory {
         !fixed && self.reported.get(&name) != old.as_ref()
     }
 
-    /// Takes down what a load balancer has from its pool. Whether it has other addresses now.
+    /// Notes the addresses from an AddressPool. True: the addresses of the load balancer changed.
     pub(super) fn grant(&mut self, name: &Arc<str>, grant: &Grant) -> bool {
         let (served, draining) = (grant.served(), grant.draining.clone());
         let old = match served.is_empty() {
@@ -111,15 +111,15 @@ impl Directory {
         self.granted.get(name) != old.as_ref()
     }
 
-    /// Those of its addresses that it still has for a while: they are served, and not shown to anybody
-    /// who does not know them.
+    /// Those of its addresses that it has only for a while. They are served, and shown in no status that does not show
+    /// them already.
     pub(super) fn draining(&self, lb: &LoadBalancer) -> &[IpAddr] {
         let from_pool = lb.addresses.is_empty() && lb.address_pool.is_some();
         let granted = self.granted.get(&lb.name).filter(|_| from_pool);
         granted.map_or(&[], |granted| &granted.draining)
     }
 
-    /// Its addresses, sorted: fixed ones, else those of its pool, else those that its agent reports.
+    /// Its addresses, sorted: fixed ones, else those of its AddressPool, else those that its agents report.
     pub(super) fn addresses(&self, lb: &LoadBalancer) -> Vec<IpAddr> {
         if lb.addresses.is_empty() {
             let from = match lb.address_pool.is_some() {

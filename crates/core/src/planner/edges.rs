@@ -1,5 +1,5 @@
 //! A map from a key to an ordered set that mostly has one element. Contenders and reverse edges are such maps: ten
-//! thousand Services with a port each should not cost ten thousand tree nodes.
+//! thousand Services with a port each should not cost ten thousand tree nodes. It knows nothing of consumers.
 
 use rustc_hash::FxHashMap;
 use std::borrow::Borrow;
@@ -60,7 +60,7 @@ impl<V: Ord> SmallSet<V> {
     }
 }
 
-/// From a key to the ordered set of its values.
+/// A map from a key to the ordered set of its values.
 #[derive(Debug)]
 pub(super) struct Edges<K, V>(FxHashMap<K, SmallSet<V>>);
 
@@ -94,7 +94,7 @@ impl<K: Hash + Eq, V: Ord> Edges<K, V> {
         self.0.get(key)?.first()
     }
 
-    /// The first element of a set that is not before this one, found without going through the others.
+    /// The first element of a set that is not before this one, found without a walk through the others.
     pub(super) fn first_from<Q: Hash + Eq + ?Sized>(&self, key: &Q, from: &V) -> Option<&V>
     where
         K: Borrow<Q>,

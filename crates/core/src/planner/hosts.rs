@@ -1,8 +1,7 @@
-//! Which namespace has which host of a load balancer, which Ingress has which path of it, and how the host
-//! is served over TLS. A host belongs to the namespace for which Plans record it, as long as an Ingress
-//! there wants it; else to that of the oldest Ingress with rules for it. A path belongs to the oldest
-//! Ingress of that namespace. All Ingresses of one host get the same TLS, so that none serves it in the
-//! clear because another one forgot.
+//! Which namespace owns which host of a load balancer, which Ingress holds which path of it, and how the host is served
+//! over TLS. A host belongs to the namespace for which Plans record it, as long as an Ingress there wants it; else to
+//! the namespace of the oldest Ingress with rules for it. A path belongs to the oldest Ingress of the owner. All
+//! Ingresses of one host get the same TLS, so that none serves it in clear text because it lacks a TLS entry.
 
 use super::consumer::{Age, ConsumerKey};
 use super::edges::Edges;
@@ -13,7 +12,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What an Ingress wants of one host.
+/// What an Ingress wants for one host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct HostWant {
     pub(super) paths: BTreeSet<PathMatch>,
@@ -24,7 +23,7 @@ pub(super) struct HostWant {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TlsOffer {
     pub(super) site: SiteTls,
-    /// The Secret that has the certificate, and the bytes of chain and key.
+    /// The Secret with the certificate, and the size of chain and private key.
     pub(super) secret: Option<(ObjectKey, usize)>,
 }
 
@@ -33,15 +32,14 @@ pub(super) struct TlsOffer {
 pub(super) struct Hosts {
     /// The namespaces with an Ingress that wants a host.
     namespaces: FxHashMap<Host, Vec<Arc<str>>>,
-    // By namespace: however many Ingresses of others wait for a host, they cost its owner nothing.
+    // By namespace: waiting Ingresses of other namespaces, however many, cost the owner of a host nothing.
     contenders: Edges<(Host, Arc<str>), Age>,
     paths: Edges<(Host, Arc<str>, PathMatch), Age>,
     offers: FxHashMap<(Host, Arc<str>), BTreeMap<Age, TlsOffer>>,
 }
 
 impl Hosts {
-    /// The namespace that a host belongs to, as one of them sees it: itself where the host is its own,
-    /// else the first owner.
+    /// The owner of a host, as one namespace sees it: itself where it is an owner, else the first owner.
     pub(super) fn owner(
         &self,
         host: &Host,
@@ -52,8 +50,8 @@ impl Hosts {
         owners.iter().find(|owner| **owner == me).or(owners.first()).copied()
     }
 
-    /// The namespaces that a host belongs to: several only while Plans of two leaders record it for
-    /// several and no agent has said which of them it serves.
+    /// The namespaces that own a host. There are several only while Plans of two leaders record the host for several
+    /// and no agent has reported which of them it serves.
     pub(super) fn owners(&self, host: &Host, records: Records<'_>) -> Vec<&Arc<str>> {
         let wanting = self.wanting(host);
         if let [only] = wanting {
@@ -89,7 +87,7 @@ impl Hosts {
         self.namespaces.get(host).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// An Ingress wants a host, or no longer.
+    /// Changes whether an Ingress wants a host.
     fn contend(&mut self, age: &Age, host: &Host, wants: bool) {
         let namespace = &age.key.namespace;
         let key = (host.clone(), namespace.clone());
@@ -127,7 +125,7 @@ impl Hosts {
         self.contenders.of(&key).map(|age| ConsumerKey::ingress(&age.key))
     }
 
-    /// The Ingress of this namespace that a path belongs to.
+    /// The Ingress of this namespace that holds a path.
     pub(super) fn holder(
         &self,
         host: &Host,
@@ -138,16 +136,16 @@ impl Hosts {
         self.paths.first(&key).map(|age| &age.key)
     }
 
-    /// How a namespace serves a host over TLS, and which Ingress says so: the oldest that has a
-    /// certificate; failing that the oldest that wants TLS.
+    /// How a namespace serves a host over TLS, and which Ingress says so: the oldest one with a certificate, else the
+    /// oldest one that wants TLS.
     pub(super) fn tls(&self, host: &Host, namespace: &Arc<str>) -> Option<(&ObjectKey, &TlsOffer)> {
         let offers = self.offers.get(&(host.clone(), namespace.clone()))?;
         let usable = offers.iter().find(|(_, offer)| offer.site.certificate.is_some());
         usable.or_else(|| offers.iter().next()).map(|(age, offer)| (&age.key, offer))
     }
 
-    /// Changes what an Ingress wants of a host. Where that changes who has the host or a path, or its
-    /// TLS, those who see it are touched.
+    /// Changes what an Ingress wants for a host. Where that changes the owner of the host, the holder of a path, or the
+    /// TLS, the affected Ingresses are touched.
     pub(super) fn change(
         &mut self,
         age: &Age,
@@ -252,11 +250,11 @@ mod tests {
         touched.clear();
         hosts.change(&shop, &host, (Some(&old), Some(&new)), records, &mut touched);
         assert_eq!(touched, [ConsumerKey::ingress(&shop.key)].into());
-        // What the owner's build and its changes search is its own.
+        // The owner's entries hold nothing of the waiting namespace.
         let own = (host.clone(), shop.key.namespace.clone());
         assert_eq!((hosts.offers[&own].len(), hosts.contenders.of(&own).count()), (1, 1));
         assert_eq!(hosts.tls(&host, &own.1), Some((&shop.key, new.tls.as_ref().unwrap())));
-        // The oldest of those that wait comes next.
+        // The oldest waiting Ingress comes next.
         touched.clear();
         hosts.change(&shop, &host, (Some(&new), None), records, &mut touched);
         assert_eq!(

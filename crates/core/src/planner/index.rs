@@ -1,5 +1,5 @@
-//! The planner itself: takes events into its stores, follows reverse edges to what they touch, and
-//! plans that again when it is asked. All decisions are made in the modules beside it.
+//! The planner itself: it takes events into its stores, follows reverse edges to the consumers that they touch, and
+//! plans these again when asked. The modules beside it make all decisions.
 
 use super::admitted::Admitted;
 use super::assignments::{Assignment, Assignments, Placed, Wants};
@@ -33,8 +33,8 @@ use std::sync::Arc;
 
 /// Decides which consumer is on which load balancer, and what each has there.
 ///
-/// It is told of objects by [`Planner::handle`] and plans in [`Planner::take`]: however many events
-/// came in between, each consumer that they touch is planned once.
+/// It gets objects by [`Planner::handle`] and plans in [`Planner::take`]: however many events come in between, each
+/// touched consumer is planned once.
 #[derive(Debug, Default)]
 pub struct Planner {
     pub(super) config: Config,
@@ -43,29 +43,29 @@ pub struct Planner {
     ingresses_by_secret: Edges<ObjectKey, ObjectKey>,
     ingresses_by_class: Edges<Arc<str>, ObjectKey>,
     pub(super) recorded: Recorded,
-    /// Those whom a load balancer has served for long enough, by uid.
+    /// Consumers with their uid, and the load balancer that has served them for long enough.
     pub(super) arrived: FxHashMap<ConsumerKey, (Arc<str>, Arc<str>)>,
     pub(super) grants: FxHashMap<ObjectKey, Grant>,
     pub(super) admitted: Admitted,
     pub(super) assignments: Assignments,
     webs: FxHashMap<Arc<str>, Web>,
-    /// Consumers whose assignment may change.
+    /// Consumers with an assignment that may change.
     pub(super) to_assign: BTreeSet<ConsumerKey>,
-    /// Those of whom something else was decided: they may let go of where they stayed.
+    /// Consumers with a new decision of the admission: they may release the load balancer on which they stayed.
     pub(super) decided: BTreeSet<ConsumerKey>,
-    /// Those whose fragment or outcome may be different.
+    /// Consumers whose fragment or outcome may change.
     to_build: BTreeSet<ConsumerKey>,
     pub(super) output: Output,
     pub(super) visited: u64,
 }
 
 impl Planner {
-    /// A planner that has been told of nothing.
+    /// A planner without objects.
     pub fn new(config: Config) -> Self {
         Self { config, ..Self::default() }
     }
 
-    /// Takes in an event. An object that is as it was changes nothing.
+    /// Takes an event. An object that did not change has no effect.
     pub fn handle(&mut self, event: Event) {
         match event {
             Event::Begin(kind) => self.stores.begin(kind),
@@ -129,8 +129,8 @@ impl Planner {
         }
     }
 
-    /// Agents say what they do not serve for a consumer because they serve it for another: what counts
-    /// where Plans of two leaders record both.
+    /// Takes the reports of agents on what they do not serve for one consumer because they serve it for another. They
+    /// decide where Plans of two leaders record both.
     fn unserve(&mut self, lb: Arc<str>, unserved: BTreeSet<(ConsumerRef, Extent)>) {
         let told = self.recorded.unserved(&lb).chain(&unserved);
         let mut news = News { load_balancer: lb.clone(), ..News::default() };
@@ -146,18 +146,18 @@ impl Planner {
         self.assignments.follow(&news.load_balancer, &before, &after, &mut self.to_build);
     }
 
-    /// What Plans hold: of which load balancer, for which consumer, and at which addresses. A consumer in
-    /// several Plans comes several times.
+    /// The content of Plans: load balancer, consumer, and the consumer's addresses there. A consumer in several Plans
+    /// comes several times.
     pub fn recorded(&self) -> impl Iterator<Item = (&Arc<str>, &ConsumerRef, Vec<IpAddr>)> {
         self.recorded.all()
     }
 
-    /// Whether a Plan has something for a consumer.
+    /// Whether a Plan has a fragment of a consumer.
     pub(super) fn is_recorded(&self, consumer: &ConsumerRef) -> bool {
         self.recorded.has(consumer)
     }
 
-    /// Whether a Service may ask for addresses of its own that it does not have.
+    /// Whether a Service may request addresses of its own that it does not have.
     fn awaits_own(&self, who: &ConsumerKey, service: &Service) -> bool {
         let directory = &self.stores.directory;
         let lb = match self.assignments.get(who) {
@@ -169,7 +169,7 @@ impl Planner {
         wants_own(service, &addresses) && grant.is_none_or(|grant| grant.addresses.is_empty())
     }
 
-    /// Whether what is recorded of a consumer counts.
+    /// Whether the recorded content for a consumer counts.
     fn heeds_records(&self, who: &ConsumerKey) -> bool {
         match who.kind {
             ConsumerKind::Service => {
@@ -189,8 +189,8 @@ impl Planner {
         }
     }
 
-    /// Whether a Service or Ingress is ours, and whom it asks for: what it says itself, and not what
-    /// stays recorded where that cannot be read.
+    /// Whether a Service or Ingress belongs to Bowline, and which load balancer it asks for. Only what it says itself
+    /// counts, not what stays recorded where that cannot be read.
     pub fn why(&self, kind: ConsumerKind, key: &ObjectKey) -> Why {
         let missing = Why::NotOurs(NotOurs::Missing);
         match kind {
@@ -211,10 +211,10 @@ impl Planner {
         }
     }
 
-    /// A Service of ours as it is planned.
+    /// A Service of ours, as it is planned.
     pub(super) fn service(&self, who: &ConsumerKey) -> Option<Cow<'_, Service>> {
         let service = self.stores.services.get(&who.key)?;
-        // Before anything is put in the place of what it says.
+        // Checked before recorded values take the place of its own.
         if not_ours(service, &self.config).is_some() {
             return None;
         }
@@ -224,14 +224,14 @@ impl Planner {
         Some(self.recorded.service(service, &who.with_uid(&service.uid), available))
     }
 
-    /// An Ingress as it is planned, and its class. None also for one without a class.
+    /// An Ingress as it is planned, and its class. None: it does not exist, or has no class.
     pub(super) fn ingress(&self, who: &ConsumerKey) -> Option<(Cow<'_, Ingress>, &IngressClass)> {
         let ingress = self.stores.ingresses.get(&who.key)?;
         let class = self.stores.class_of(ingress)?;
         Some((self.recorded.ingress(ingress, class, &who.with_uid(&ingress.uid)), class))
     }
 
-    /// Marks what a changed object touches.
+    /// Marks the consumers that a changed object touches.
     fn follow(&mut self, changed: &Changed) {
         match changed {
             Changed::Service(change) => {
@@ -306,7 +306,7 @@ impl Planner {
         }
     }
 
-    /// The labels of a namespace say where its consumers may be, not whether they are ours.
+    /// The labels of a namespace decide where its consumers may be, not whether they are ours.
     fn follow_namespace(&mut self, namespace: &Namespace) {
         let first = ObjectKey::new(namespace.name.clone(), "");
         let inside = |key: &&ObjectKey| key.namespace == namespace.name;
@@ -334,25 +334,25 @@ impl Planner {
             self.to_assign.extend(self.assignments.asking(ask).cloned());
             self.to_build.extend(self.assignments.asking(ask).cloned());
         }
-        // Also those who go elsewhere and may stay here, or no longer.
+        // Also consumers that are recorded here and go elsewhere: whether they may stay can change.
         let stay: Vec<ConsumerKey> = self.recorded.at(&lb.name).map(ConsumerKey::of).collect();
         stay.into_iter().for_each(|who| self.touch(who));
         self.to_build.insert(ConsumerKey::load_balancer(&lb.name));
     }
 
-    /// Plans what the events since the last call touch, and says what is different. Several changes
-    /// of one consumer are one, and those that cancel each other are none.
+    /// Plans what the events since the last call touch, and returns what changed. Several changes of one consumer are
+    /// one change; changes that cancel each other are none.
     pub fn take(&mut self) -> Changes {
         for who in take(&mut self.to_assign) {
             let assignment = self.assign(&who);
             self.assignments.set(&who, assignment, &self.recorded, &mut self.to_build);
         }
-        // Load balancers come second: their listeners are as old as their oldest Ingress.
+        // Load balancers come second: the age of their listeners is that of their oldest Ingress.
         for who in self.load_balancers_to_build() {
             let assignment = self.assign_web(&who);
             self.assignments.set(&who, assignment, &self.recorded, &mut self.to_build);
         }
-        // And their listeners are planned first: Ingresses are reached where these are.
+        // Their listeners are planned first: Ingresses are reached at these.
         for who in self.load_balancers_to_build() {
             self.to_build.remove(&who);
             let planned = self.build_web(&who);
@@ -423,7 +423,7 @@ impl Planner {
                 Ok::<_, Refusal>(Placed { lb, uid, age, wants, unmet, through, before })
             };
             let may_stay = |lb: &&&Arc<LoadBalancer>| {
-                // An address of its own is in one place at a time.
+                // An address of its own is on one load balancer at a time.
                 let addresses = self.stores.directory.addresses(lb);
                 let service = self.service(who);
                 service.is_none_or(|service| !wants_own(&service, &addresses))
@@ -435,7 +435,7 @@ impl Planner {
         (Some(ask), placed.map_or_else(Assignment::Refused, Assignment::Placed))
     }
 
-    /// At which addresses a Service is served on a load balancer.
+    /// The addresses at which a Service is served on a load balancer.
     fn has(&self, service: &Service, target: Target<'_>) -> Result<Has<'_>, Problem> {
         if !wants_own(service, target.addresses) {
             return Ok(Has::LoadBalancers);
@@ -533,7 +533,7 @@ impl Planner {
         Some(planned.coming_from(before))
     }
 
-    /// What a Service or Ingress has on a load balancer where it is placed.
+    /// What a Service or Ingress has on a load balancer on which it is placed.
     fn build_on(
         &self,
         name: &Arc<str>,

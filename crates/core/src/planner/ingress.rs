@@ -1,5 +1,5 @@
-//! An Ingress on a load balancer: its fragment, once it is known which hosts and paths it has. Pure
-//! functions.
+//! An Ingress on a load balancer: builds its fragment from the hosts and paths that it has. Pure functions, called by
+//! `index`; they do not decide which Ingress has a host.
 
 use super::build::{Built, Target};
 use super::consumer::ConsumerKey;
@@ -17,10 +17,10 @@ use crate::plan::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a rule answers whose backend cannot be used.
+/// The answer of a rule without a usable backend.
 const UNAVAILABLE: u16 = 503;
 
-/// What an Ingress is planned with.
+/// The surroundings in which an Ingress is planned.
 pub(super) struct Around<'a, 'r, S, T> {
     pub(super) target: Target<'a>,
     pub(super) hosts: &'a Hosts,
@@ -70,9 +70,9 @@ where
                 holder => taken.push(path_taken(&host, &path, holder)),
             }
         }
-        // A site without rules, where other Ingresses of the namespace have all paths, records that the
-        // namespace has the host, until the last Ingress that wants it is gone: a host that passes from one
-        // Plan object to another is never without a holder between two writes.
+        // A site without rules, where other Ingresses of the namespace hold all paths, records that the namespace owns
+        // the host, until the last Ingress that wants it is gone: a host that passes from one Plan object to another
+        // always has a holder between two writes.
         if rules.is_empty() && taken.len() == others {
             continue;
         }
@@ -124,7 +124,7 @@ where
     }
 }
 
-/// The pools of an Ingress, made as its rules ask for them.
+/// The pools of an Ingress, made as its rules need them.
 struct Backends<'i, 'r, 'a, S, T> {
     ingress: &'i Ingress,
     around: &'r Around<'a, 'r, S, T>,
@@ -193,7 +193,7 @@ where
     }
 }
 
-/// The port of that name or number; of two with one number the one for TCP.
+/// The port of this name or number. Of two with one number the TCP port counts.
 fn port<'s>(service: &'s Service, named: &BackendPort) -> Option<&'s ServicePort> {
     let fits = |port: &&ServicePort| match named {
         BackendPort::Name(name) => port.name == *name,

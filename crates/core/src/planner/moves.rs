@@ -1,6 +1,6 @@
-//! Where somebody is while it moves from one load balancer to another. It stays where a Plan has it until it
-//! has a seat where it goes, and until it has been served there for long enough; a wish that is not met
-//! changes nothing. Only what is recorded counts, so a new leader finds the same.
+//! The load balancers of a consumer that moves from one to another. It stays where a Plan records it until it has a
+//! seat on the new load balancer and has been served there for long enough. A request that cannot be met changes
+//! nothing. Only records count, so a new leader comes to the same result.
 
 use super::Planner;
 use super::assignments::Assignment;
@@ -13,18 +13,18 @@ use crate::plan::BY_NAME;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Where somebody is, and where it comes from.
+/// The load balancer of a consumer, and those from which it comes.
 pub(super) struct Way<'a> {
     /// The load balancer that it is on.
     pub(super) lb: &'a Arc<LoadBalancer>,
-    /// Why that is not the one that it asks for.
+    /// Why it is not on the load balancer that it asks for.
     pub(super) unmet: Option<Refusal>,
-    /// Those on which it stays beside, by name.
+    /// The load balancers on which it stays as well, by name.
     pub(super) before: Vec<&'a Arc<LoadBalancer>>,
 }
 
 impl Planner {
-    /// Which load balancers somebody is on that asks for this one.
+    /// The load balancers of a consumer with this request.
     pub(super) fn way(
         &self,
         ask: &Ask,
@@ -45,7 +45,7 @@ impl Planner {
             Err(refusal) => refusal,
         };
         let mut stays = self.recorded_on(refusal.load_balancer.as_ref(), who, uid);
-        // A seat that it does not get where it stays is one that it does not have.
+        // A consumer that waits for a seat on a load balancer has none there, so it cannot stay there.
         let unseated = |lb: &LoadBalancer| {
             let decision = self.decision(lb, who, uid).filter(|_| lb.counted);
             matches!(decision, Some(Decision::Waiting { .. }))
@@ -58,8 +58,8 @@ impl Planner {
         Ok(Way { lb, unmet: Some(refusal), before: stays })
     }
 
-    /// Where somebody who is on a load balancer was before, until it has arrived. Two that have an
-    /// address in common would take connections from each other.
+    /// The load balancers from which a consumer comes, until it has arrived on this one. Those that have an address in
+    /// common with it are left out: they would take connections from each other.
     fn before(
         &self,
         lb: &LoadBalancer,
@@ -80,7 +80,7 @@ impl Planner {
         before
     }
 
-    /// The load balancers on which Plans have somebody, but for one, and on which it may still be.
+    /// The load balancers on which Plans record a consumer, except `but`, and on which it still may be.
     fn recorded_on(
         &self,
         but: Option<&Arc<str>>,
@@ -95,7 +95,7 @@ impl Planner {
         recorded.into_iter().filter(|name| Some(*name) != but).filter_map(may_be).collect()
     }
 
-    /// Whether Plans have somebody where it does not go, or it is planned there.
+    /// Whether Plans record a consumer on a load balancer to which it does not go, or it is planned there.
     pub(super) fn is_elsewhere(&self, who: &ConsumerKey, consumer: &ConsumerRef) -> bool {
         match self.assignments.get(who) {
             Some(Assignment::Placed(placed)) => {
@@ -107,7 +107,7 @@ impl Planner {
         }
     }
 
-    /// A load balancer has served somebody for long enough.
+    /// A load balancer has served a consumer for long enough.
     pub(super) fn arrive(&mut self, consumer: &ConsumerRef, lb: Option<Arc<str>>) {
         let who = ConsumerKey::of(consumer);
         let news = lb.map(|lb| (consumer.uid.clone(), lb));

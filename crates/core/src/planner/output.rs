@@ -1,5 +1,5 @@
-//! What has been planned: outcomes by consumer; fragments, hash, certificates and consumers by load
-//! balancer. It compares what is planned now with what was, and keeps the difference.
+//! The results of planning: outcomes by consumer; fragments, hash, certificates and consumers by load balancer. It
+//! compares a new result with the previous one and keeps the difference. It plans nothing.
 
 use super::build::{Built, outcome};
 use super::certificates::{self, NeededCertificates};
@@ -19,17 +19,17 @@ pub(super) struct Output {
     planned: BTreeMap<ConsumerKey, HashedPlan>,
     by_lb: BTreeMap<Arc<str>, OnLb>,
     changes: Changes,
-    /// Load balancers that other namespaces use than before.
+    /// Load balancers for which the set of using namespaces changed.
     used: BTreeSet<Arc<str>>,
-    /// Those who are still where they come from.
+    /// Consumers that are still on a load balancer from which they move.
     moving: BTreeSet<ConsumerKey>,
-    /// The certificates of a load balancer that needs none.
+    /// The empty certificates of a load balancer without any.
     none: NeededCertificates,
-    /// How often the certificates of any load balancer were different.
+    /// How often the certificates of any load balancer changed.
     revision: u64,
 }
 
-/// What is planned for one consumer.
+/// The result for one consumer.
 #[derive(Debug, PartialEq)]
 pub(super) struct Planned {
     outcome: Outcome,
@@ -39,19 +39,19 @@ pub(super) struct Planned {
     before: Vec<Before>,
 }
 
-/// What somebody has on a load balancer from which it moves.
+/// What a consumer has on a load balancer from which it moves.
 #[derive(Debug, PartialEq)]
 pub(super) struct Before {
     load_balancer: Arc<str>,
     addresses: Vec<IpAddr>,
     parts: Vec<Arc<Fragment>>,
-    /// Of its parts.
+    /// The hash of its parts.
     hash: PlanHash,
     certificates: BTreeSet<certificates::Use>,
 }
 
 impl Before {
-    /// None: it has nothing there.
+    /// None: it has no address there.
     pub(super) fn built(lb: &Arc<str>, built: Built) -> Option<Self> {
         let parts: Vec<_> = built.parts.into_iter().map(Arc::new).collect();
         Some(Self {
@@ -68,7 +68,7 @@ fn hash(parts: &[Arc<Fragment>]) -> PlanHash {
     parts.iter().fold(PlanHash::default(), |sum, part| sum.plus(PlanHash::of(part)))
 }
 
-/// What somebody has on one load balancer.
+/// What a consumer has on one load balancer.
 #[derive(Clone, Copy)]
 struct Share<'a> {
     load_balancer: &'a Arc<str>,
@@ -77,7 +77,7 @@ struct Share<'a> {
 }
 
 impl Planned {
-    /// For a consumer that got as far as a load balancer.
+    /// The result for a consumer that is placed on a load balancer.
     pub(super) fn built(who: &ConsumerKey, uid: &Arc<str>, lb: &Arc<str>, built: Built) -> Self {
         let state = match built.addresses {
             Ok(addresses) => {
@@ -94,15 +94,15 @@ impl Planned {
         }
     }
 
-    /// The same, while what it asks for is refused.
+    /// Adds why the consumer does not move to where it asks to be.
     pub(super) fn staying(mut self, unmet: Option<Refusal>) -> Self {
         self.outcome.unmet =
             unmet.map(|Refusal { load_balancer, problem }| Unmet { load_balancer, problem });
         self
     }
 
-    /// The same, with what it has where it comes from. One that is refused where it goes goes on
-    /// there.
+    /// Adds what the consumer has on load balancers from which it moves. If the new load balancer refuses it, it stays
+    /// on the first of them.
     pub(super) fn coming_from(mut self, mut before: Vec<Before>) -> Self {
         if !before.is_empty()
             && let State::Refused { load_balancer: asked, problem } = &self.outcome.state
@@ -127,7 +127,7 @@ impl Planned {
         self
     }
 
-    /// For a consumer that did not.
+    /// The result for a consumer that is not placed.
     pub(super) fn refused(
         who: &ConsumerKey,
         uid: &Arc<str>,
@@ -144,7 +144,7 @@ impl Planned {
         }
     }
 
-    /// What it has, load balancer by load balancer.
+    /// What the consumer has on each of its load balancers.
     fn shares(&self) -> impl Iterator<Item = Share<'_>> {
         let own = self.load_balancer().map(|load_balancer| Share {
             load_balancer,
@@ -167,7 +167,7 @@ impl Planned {
 #[derive(Debug)]
 struct HashedPlan {
     planned: Planned,
-    /// Of its parts.
+    /// The hash of its parts.
     hash: PlanHash,
 }
 
@@ -176,7 +176,7 @@ impl HashedPlan {
         Self { hash: hash(&planned.parts), planned }
     }
 
-    /// What it has, load balancer by load balancer, with the hash of its parts there.
+    /// What the consumer has on each of its load balancers, with the hash of its parts there.
     fn shares(&self) -> impl Iterator<Item = (Share<'_>, PlanHash)> {
         let before = self.planned.before.iter().map(|it| it.hash);
         let own = self.planned.load_balancer().map(|_| self.hash);
@@ -184,36 +184,36 @@ impl HashedPlan {
     }
 }
 
-/// What is planned for one load balancer.
+/// The results for one load balancer.
 #[derive(Debug, Default)]
 struct OnLb {
-    /// Those who are on it, or were refused by it.
+    /// Consumers that are on it, or were refused by it.
     consumers: BTreeSet<ConsumerKey>,
-    /// Those of them whom it refused, in whole or in part.
+    /// Consumers that it refused, in whole or in part.
     refused: BTreeSet<ConsumerKey>,
-    /// How many of each namespace it serves.
+    /// The number of served consumers of each namespace.
     namespaces: BTreeMap<Arc<str>, usize>,
     hash: PlanHash,
     certificates: NeededCertificates,
-    /// With which revision those were last different.
+    /// The revision at which the certificates last changed.
     revision: u64,
 }
 
-/// The fragments that somebody has, by place.
+/// The fragments of a consumer, by load balancer and consumer.
 fn fragments(planned: Option<&Planned>) -> BTreeMap<(&Arc<str>, &ConsumerRef), &[Arc<Fragment>]> {
     let shares = planned.into_iter().flat_map(|it| it.shares().map(move |share| (it, share)));
     let there = shares.filter(|(_, share)| !share.parts.is_empty());
     there.map(|(it, share)| ((share.load_balancer, &it.outcome.consumer), share.parts)).collect()
 }
 
-/// The namespace of one that is served, unless it is the load balancer itself.
+/// The namespace of a served consumer, unless it is the load balancer itself.
 fn served(outcome: &Outcome) -> Option<&Arc<str>> {
     let planned = matches!(outcome.state, State::Planned { .. });
     let consumer = &outcome.consumer;
     (planned && consumer.kind != ConsumerKind::LoadBalancer).then_some(&consumer.namespace)
 }
 
-/// The load balancers that refused somebody something: that on which it is, and that to which it would go.
+/// The load balancers that refused a consumer something: the one that it is on, and the one to which it asks to move.
 fn refused_by(outcome: &Outcome) -> impl Iterator<Item = &Arc<str>> {
     let (here, there) = (outcome.load_balancer(), outcome.unmet.as_ref());
     let there = there.and_then(|it| it.load_balancer.as_ref()).filter(|it| Some(*it) != here);
@@ -222,7 +222,7 @@ fn refused_by(outcome: &Outcome) -> impl Iterator<Item = &Arc<str>> {
 }
 
 impl Output {
-    /// This is now planned for a consumer; None: nothing, it is gone or not ours.
+    /// Sets the result for a consumer. None: it is gone or not ours.
     pub(super) fn set(&mut self, who: ConsumerKey, new: Option<Planned>) {
         let old = self.planned.remove(&who);
         if old.as_ref().map(|kept| &kept.planned) == new.as_ref() {
@@ -330,7 +330,7 @@ impl Output {
         }
     }
 
-    /// What is different since it was last asked.
+    /// The changes since the last call.
     pub(super) fn take(&mut self) -> Changes {
         let mut changes = std::mem::take(&mut self.changes);
         changes
@@ -360,19 +360,19 @@ impl Output {
         self.planned.get(who).map(|kept| &*kept.planned.parts).unwrap_or_default()
     }
 
-    /// What is planned for somebody on one load balancer.
+    /// The parts of a consumer on one load balancer.
     pub(super) fn parts_on(&self, who: &ConsumerKey, lb: &str) -> &[Arc<Fragment>] {
         let shares = self.planned.get(who).into_iter().flat_map(|kept| kept.planned.shares());
         let mut here = shares.filter(|share| **share.load_balancer == *lb);
         here.next().map(|share| share.parts).unwrap_or_default()
     }
 
-    /// What became of those who are still where they come from.
+    /// The outcomes of consumers that are still on a load balancer from which they move.
     pub(super) fn moving(&self) -> impl Iterator<Item = &Outcome> {
         self.moving.iter().filter_map(|who| self.outcome(who))
     }
 
-    /// Those who are on a load balancer or were refused by it.
+    /// The consumers that are on a load balancer or were refused by it.
     pub(super) fn consumers(&self, lb: &str) -> impl Iterator<Item = &ConsumerKey> {
         self.by_lb.get(lb).into_iter().flat_map(|on| &on.consumers)
     }
@@ -389,7 +389,7 @@ impl Output {
         self.by_lb.get(lb).map_or(0, |on| on.revision)
     }
 
-    /// Those whom a load balancer refused, in whole or in part.
+    /// The outcomes of consumers that a load balancer refused, in whole or in part.
     pub(super) fn refused(&self, lb: &str) -> impl Iterator<Item = &Outcome> {
         let refused = self.by_lb.get(lb).into_iter().flat_map(|on| &on.refused);
         refused.filter_map(|who| self.outcome(who))

@@ -1,5 +1,5 @@
-//! Splits a fragment that would not fit into a Plan object beside others: each part has some of the
-//! listeners and rules, and the pools that these need.
+//! Splits a fragment that would not fit into a Plan object beside others. Each part has some of the
+//! listeners and rules, and the pools that these need. `service` and `ingress` call it.
 
 use crate::outcome::{Problem, Reason};
 use crate::plan::{Action, Fragment, Listener, Pool, Rule, Serves, Site};
@@ -7,13 +7,13 @@ use crate::shard::json_size;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A part grows no further than this.
+/// The size up to which a part grows.
 const PART: usize = 128 * 1024;
 
 /// The largest part that is recorded. Only a single rule or pool can be larger than [`PART`].
 const LARGEST: usize = 256 * 1024;
 
-/// The fragment in parts, numbered from 0; mostly one. An error when a single piece is too large.
+/// The fragment in parts, numbered from 0; mostly one. An error if a single piece is too large.
 pub(super) fn split(fragment: Fragment) -> Result<Vec<Fragment>, Problem> {
     if json_size(&fragment) <= PART {
         return Ok(vec![fragment]);
@@ -23,7 +23,7 @@ pub(super) fn split(fragment: Fragment) -> Result<Vec<Fragment>, Problem> {
         splitter.listener(listener);
     }
     for site in &fragment.sites {
-        // Named field by field: a copy of the whole site would bring all its rules along.
+        // Field by field: a copy of the whole site would copy all its rules.
         let (entry, host, tls) = (site.entry.clone(), site.host.clone(), site.tls.clone());
         let header = Site { entry, host, tls, rules: Vec::new() };
         let size = json_size(&header);
@@ -88,7 +88,7 @@ impl<'a> Splitter<'a> {
         self.part.sites.push(header.clone());
     }
 
-    /// Adds a rule to the site of this header, which has no rules itself.
+    /// Adds a rule to the site of this header, which itself has no rules.
     fn rule(&mut self, header: &Site, header_size: usize, rule: &Rule) {
         let needs: Vec<&Arc<str>> = match &rule.action {
             Action::Forward(pools) => pools.iter().map(|weighted| &weighted.pool).collect(),
@@ -103,7 +103,7 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    /// Starts a new part where this one would grow too large, and brings the pools along.
+    /// Starts a new part where the current one would grow too large, and adds the needed pools.
     fn make_room(&mut self, piece: usize, needs: &[&Arc<str>]) {
         let mut size = self.size + piece + self.missing(needs);
         if size > PART && (!self.part.listeners.is_empty() || !self.part.sites.is_empty()) {

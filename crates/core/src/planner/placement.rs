@@ -1,4 +1,4 @@
-//! Which consumers are ours, which load balancer a consumer asks for, and whether it may use that one. Pure
+//! Which consumers belong to Bowline, which load balancer a consumer asks for, and whether it may use it. Pure
 //! functions of objects; the planner calls them whenever one of those objects changes.
 
 use super::Config;
@@ -11,80 +11,81 @@ use crate::objects::{
 use crate::outcome::{Problem, Reason, quote};
 use std::sync::Arc;
 
-/// Whether a Service or Ingress is ours, and whom it then asks for.
+/// Whether a Service or Ingress belongs to Bowline, and which load balancer it then asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It is left alone.
+    /// Bowline leaves it alone.
     NotOurs(NotOurs),
-    /// It asks, or says something that cannot be read.
+    /// What it asks for, or why that cannot be read.
     Asks(Result<Asked, Problem>),
 }
 
-/// Why a Service or Ingress is not ours.
+/// Why a Service or Ingress does not belong to Bowline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotOurs {
-    /// There is none.
+    /// It does not exist.
     Missing,
     /// It is being deleted.
     Deleting,
-    /// A Service that is reached from inside the cluster only.
+    /// A Service that is reached only from inside the cluster.
     ClusterIp,
-    /// A Service that is another name.
+    /// A Service that is a DNS alias.
     ExternalName,
-    /// A NodePort Service that names no load balancer, and there is no default for those.
+    /// A NodePort Service that names no load balancer, without a default for those.
     NodePort,
-    /// A Service whose Pods want an address each.
+    /// A Service whose class gives each Pod an address.
     PerPod,
-    /// A Service of somebody else's class.
+    /// A Service of another controller's class.
     Foreign,
-    /// A Service without a class, and those are not ours.
+    /// A Service without a class, where those do not belong to Bowline.
     Unclassed,
     /// An Ingress without a class.
     NoIngressClass,
     /// An Ingress of a class that does not exist.
     IngressClassMissing(Arc<str>),
-    /// An Ingress of somebody else's class.
+    /// An Ingress of another controller's class.
     IngressClassForeign(Arc<str>),
 }
 
-/// Whom a consumer of ours asks for, and who says so.
+/// The load balancer that a consumer of ours asks for, and the source of that request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// For whom.
+    /// The requested load balancer.
     pub ask: Ask,
     /// What names the load balancer: the consumer, its class or a flag.
     pub by: By,
 }
 
-/// What says which load balancer a consumer goes to.
+/// What names the load balancer of a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Itself.
+    /// The consumer itself.
     Itself,
     /// The IngressClass of this name.
     Class(Arc<str>),
-    /// The default of the controllers.
+    /// The controllers' default.
     Default,
-    /// Nobody.
+    /// Nothing.
     Nobody,
 }
 
-/// What a consumer asks for: the edge by which a change of a load balancer finds it.
+/// The load balancer that a consumer asks for. It is also the edge by which a change of a load balancer finds the
+/// consumer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Ask {
     /// The load balancer of this name.
     Name(Arc<str>),
-    /// The one that this claim is bound to.
+    /// The load balancer to which this claim is bound.
     Claim(ObjectKey),
-    /// The one with this source.
+    /// The load balancer with this source.
     Source(Arc<str>),
-    /// The only external one: asked for by `lb.zcloud.cn/vip`.
+    /// The only external load balancer, for `lb.zcloud.cn/vip`.
     External,
-    /// None in particular, and there is no default.
+    /// None in particular, without a default.
     Nothing,
 }
 
-/// Why a consumer is nowhere.
+/// Why a consumer is not placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) load_balancer: Option<Arc<str>>,
@@ -101,7 +102,7 @@ impl Refusal {
     }
 }
 
-/// Why a Service is not ours. None: it is.
+/// Why a Service does not belong to Bowline. None: it does.
 pub(super) fn not_ours(service: &Service, config: &Config) -> Option<NotOurs> {
     if service.deleting {
         return Some(NotOurs::Deleting);
@@ -124,18 +125,18 @@ pub(super) fn not_ours(service: &Service, config: &Config) -> Option<NotOurs> {
     }
 }
 
-/// What a Service of ours asks for.
+/// The load balancer that a Service of ours asks for.
 pub(super) fn ask_of_service(service: &Service, config: &Config) -> Result<Asked, Problem> {
     let placement = service.placement.as_ref().map_err(Clone::clone)?;
     service.vips.as_ref().map_err(Clone::clone)?;
-    // Only this spelling: others ask for an address, and an administrator's new load balancer must not
-    // draw them to it.
+    // Only this annotation asks for the external load balancer. The others ask for an address, and a new load balancer
+    // must not attract their Services.
     let otherwise = if service.address.of_device { Ask::External } else { Ask::Nothing };
     let asked = named(placement, &service.key).or_else(|| default(config));
     Ok(asked.unwrap_or(Asked { ask: otherwise, by: By::Nobody }))
 }
 
-/// Why an Ingress is not ours. None: it is; then it has a class.
+/// Why an Ingress does not belong to Bowline. None: it does, and has a class.
 pub(super) fn ingress_not_ours(ingress: &Ingress, class: Option<&IngressClass>) -> Option<NotOurs> {
     if ingress.deleting {
         return Some(NotOurs::Deleting);
@@ -148,7 +149,7 @@ pub(super) fn ingress_not_ours(ingress: &Ingress, class: Option<&IngressClass>) 
     }
 }
 
-/// What an Ingress of ours asks for, itself or by its class.
+/// The load balancer that an Ingress of ours asks for, itself or by its class.
 pub(super) fn ask_of_ingress(
     ingress: &Ingress,
     class: &IngressClass,
@@ -196,7 +197,7 @@ fn default(config: &Config) -> Option<Asked> {
     Some(Asked { ask: Ask::Name(name), by: By::Default })
 }
 
-/// The load balancer that is asked for, if the namespace may use it.
+/// The requested load balancer, if the namespace may use it.
 pub(super) fn place<'a>(
     ask: &Ask,
     namespace: &str,
@@ -249,7 +250,7 @@ pub(super) fn place<'a>(
             ));
         }
     };
-    // One that a claim has stays for as long as the claim does.
+    // A load balancer that is bound to a claim stays usable as long as the claim exists.
     let held = matches!(&lb.claim, Some((_, Some(_))));
     if lb.deleting && !held {
         return Err(not_found(format!("load balancer {} is being deleted", quote(&lb.name))));
@@ -265,9 +266,9 @@ pub(super) fn place<'a>(
     Ok(lb)
 }
 
-/// Whether a load balancer may be used from a namespace: the one of the claim that has it, for as long as
-/// that claim lives; while it is nobody's, or only reserved, one of those that it allows. A namespace whose
-/// labels are not known is in no selector, not even in one that asks for a label's absence.
+/// Whether a load balancer may be used from a namespace. While the claim to which it is bound exists: from the claim's
+/// namespace only. While it is unbound or only reserved: from the namespaces that it allows. A namespace with unknown
+/// labels matches no selector, not even one that requires the absence of a label.
 pub(super) fn allows(
     lb: &LoadBalancer,
     namespace: &str,

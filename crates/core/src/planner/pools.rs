@@ -1,4 +1,5 @@
-//! Pools of Service ports, as a Service's own listeners and the rules of an Ingress need them.
+//! Builds the pools of Service ports for a Service's own listeners and for the rules of an Ingress. Pure functions,
+//! called by `service` and `ingress`; they choose no members.
 
 use super::build::Target;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
@@ -12,13 +13,13 @@ use crate::resources::Amounts;
 use ipnet::IpNet;
 use std::sync::Arc;
 
-/// Whether members of this port can be reached: nodes need a node port.
+/// Whether members of this port can be reached: nodes are reached only at a node port.
 pub(super) fn reachable(port: &ServicePort, target: Target<'_>) -> bool {
     !target.lb.nodes || port.node_port.is_some()
 }
 
-/// The pool of a Service's own listener. Datagrams have no cookies, checks or PROXY headers, and
-/// connections that nobody looks into have no cookies: there the Service's affinity counts.
+/// The pool of a Service's own listener. UDP and SCTP have no cookies, checks or PROXY headers, and TCP without HTTP
+/// has no cookies: there the Service's affinity takes the place of a cookie.
 pub(super) fn for_listener(service: &Service, port: &ServicePort, target: Target<'_>) -> Pool {
     let key = &service.key;
     let name = service_pool(&key.namespace, &key.name, &port.name);
@@ -34,7 +35,7 @@ pub(super) fn for_listener(service: &Service, port: &ServicePort, target: Target
     pool
 }
 
-/// The pool of a Service port behind an Ingress; what the Ingress does not say, the Service does.
+/// The pool of a Service port behind an Ingress. What the Ingress leaves out, the Service decides.
 pub(super) fn for_ingress(
     ingress: &Ingress,
     service: &Service,
@@ -57,8 +58,8 @@ pub(super) fn for_ingress(
     Pool { speaks, limits, ..pool(name, service, port, target, &merged) }
 }
 
-/// What a consumer is held to, where its load balancer does so: where seats are counted what it was admitted
-/// with, whatever it asks for now.
+/// The limits of a consumer, where its load balancer enforces limits. Where seats are counted they are the amounts with
+/// which the consumer was admitted, whatever it requests now.
 fn limits(
     kind: ConsumerKind,
     key: &ObjectKey,

@@ -1,4 +1,5 @@
-//! Which contender has which address and port of a load balancer: the one that Plans record, else the oldest.
+//! Which contender holds which address and port of a load balancer: the one that Plans record, else the oldest. It
+//! opens no port; `seat` keeps it up to date.
 
 use super::consumer::{ConsumerKey, Contender};
 use super::edges::Edges;
@@ -9,14 +10,14 @@ use crate::update::ListenerKey;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
-/// So many contenders are looked at where Plans record none for a port.
+/// The most contenders that are checked where Plans record no holder of a port.
 const MOST_LOOKED_AT: usize = 64;
 
 /// The wanted ports of one load balancer.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     contenders: Edges<ListenerKey, Contender>,
-    /// Each contender, and how many ports it wants.
+    /// Each contender, with the number of ports that it wants.
     by_who: FxHashMap<ConsumerKey, (Contender, usize)>,
 }
 
@@ -33,11 +34,11 @@ impl Ports {
         mine.or(holders.first()).map(|contender| &contender.who)
     }
 
-    /// The contenders that have a port. One that a Plan records keeps it. Where Plans of two leaders
-    /// record several, all keep it until an agent says which of them it serves: taking it from one of
-    /// them sooner might take it from the one that is served. Where none is recorded, a contender that
-    /// has the port at another address of the load balancer comes before the oldest: a load balancer
-    /// that gets another address keeps its listeners. What it costs does not depend on how many wait.
+    /// The contenders that hold a port. A contender that a Plan records keeps it. Where Plans of two leaders record
+    /// several, all keep it until an agent reports which of them it serves: taken away sooner, it might be taken from
+    /// the one that is served. Without a record, a contender that has the port at another address of the load balancer
+    /// comes before the oldest, so that a load balancer with a new address keeps its listeners. The cost does not
+    /// depend on the number of waiting contenders.
     pub(super) fn holders(&self, key: &ListenerKey, records: Records<'_>) -> Vec<&Contender> {
         let mut all = self.contenders.of(key);
         let Some(oldest) = all.next() else { return Vec::new() };
@@ -76,8 +77,8 @@ impl Ports {
         self.contenders.first_from(key, contender) == Some(contender)
     }
 
-    /// The contender for a port that a record is of. A load balancer that was made again under its name
-    /// keeps the listeners that its Ingresses share; of other kinds it must be the same object.
+    /// The contender for a port that a record names. A load balancer that was created again under its name keeps the
+    /// listeners that its Ingresses share; a record of another kind must be of the same object.
     fn contender(&self, key: &ListenerKey, consumer: &ConsumerRef) -> Option<&Contender> {
         let (contender, _) = self.by_who.get(&ConsumerKey::of(consumer))?;
         let same = consumer.kind == ConsumerKind::LoadBalancer || contender.uid == consumer.uid;
@@ -94,7 +95,7 @@ impl Ports {
         self.contenders.of(key).map(|contender| &contender.who)
     }
 
-    /// Adds a contender. Where that changes the holder, all contenders are touched.
+    /// Adds a contender. If that changes the holder, all contenders are touched.
     pub(super) fn enter(
         &mut self,
         key: ListenerKey,
@@ -111,7 +112,7 @@ impl Ports {
         });
     }
 
-    /// Takes a contender away, likewise.
+    /// Removes a contender. If that changes the holder, all contenders are touched.
     pub(super) fn leave(
         &mut self,
         key: ListenerKey,
@@ -149,7 +150,7 @@ impl Ports {
     }
 }
 
-/// That another consumer has a port.
+/// The problem that another consumer holds a port.
 pub(super) fn taken(key: &ListenerKey, holder: &ConsumerKey) -> Problem {
     let ListenerKey { address, port, transport } = key;
     let transport = format!("{transport:?}").to_uppercase();

@@ -1,5 +1,5 @@
-//! What the planner can be asked. It answers from what was planned when [`Planner::take`] was last
-//! called.
+//! Questions to the planner. The answers are the state as of the last [`Planner::take`]. Nothing here changes the
+//! planner; the controller's shell asks.
 
 use super::consumer::ConsumerKey;
 use super::{NeededCertificates, Planner};
@@ -12,23 +12,23 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 impl Planner {
-    /// Whether all objects of every kind have been told: before that a plan lacks something.
+    /// Whether the objects of every kind have been listed. Before that a plan may be incomplete.
     pub fn is_complete(&self) -> bool {
         self.stores.are_listed()
     }
 
-    /// What became of a consumer. None: there is none, or it is not ours.
+    /// The outcome of a consumer. None: it does not exist, or is not ours.
     pub fn outcome(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<&Outcome> {
         self.output.outcome(&ConsumerKey { kind, key: key.clone() })
     }
 
-    /// What became of all consumers, sorted.
+    /// The outcomes of all consumers, sorted.
     pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
         self.output.outcomes()
     }
 
-    /// Whether the addresses of a consumer belong into its status: not those of a NodePort Service,
-    /// nor of what is not ours.
+    /// Whether the addresses of a consumer belong into its status. Those of a NodePort Service and of consumers that
+    /// are not ours do not.
     pub fn has_status_address(&self, kind: ConsumerKind, key: &ObjectKey) -> bool {
         let ours = self.outcome(kind, key).is_some();
         ours && match kind {
@@ -52,17 +52,18 @@ impl Planner {
         self.output.consumers(lb).flat_map(move |who| self.output.parts_on(who, lb))
     }
 
-    /// What is planned for one consumer on one load balancer, in parts.
+    /// The parts of one consumer on one load balancer.
     pub fn parts_on(&self, lb: &str, kind: ConsumerKind, key: &ObjectKey) -> &[Arc<Fragment>] {
         self.output.parts_on(&ConsumerKey { kind, key: key.clone() }, lb)
     }
 
-    /// What became of those who are still served where they come from, until [`super::Event::Arrived`].
+    /// The outcomes of consumers that are still served by a load balancer from which they move, until
+    /// [`super::Event::Arrived`].
     pub fn moving(&self) -> impl Iterator<Item = &Outcome> {
         self.output.moving()
     }
 
-    /// What is planned for one consumer, in parts.
+    /// The parts of one consumer on its load balancer.
     pub fn parts(&self, kind: ConsumerKind, key: &ObjectKey) -> &[Arc<Fragment>] {
         self.output.parts(&ConsumerKey { kind, key: key.clone() })
     }
@@ -72,7 +73,7 @@ impl Planner {
         self.output.hash(lb)
     }
 
-    /// The Services and Ingresses that are planned on a load balancer, sorted.
+    /// The Services and Ingresses that are placed on a load balancer, sorted.
     pub fn consumers(&self, lb: &str) -> impl Iterator<Item = &ConsumerRef> {
         self.on(lb).filter_map(|outcome| {
             let planned = matches!(outcome.state, State::Planned { .. });
@@ -81,7 +82,7 @@ impl Planner {
         })
     }
 
-    /// What became of those whom a load balancer refused, in whole or in part; sorted.
+    /// The outcomes of consumers that a load balancer refused, in whole or in part; sorted.
     pub fn refused(&self, lb: &str) -> impl Iterator<Item = &Outcome> {
         self.output.refused(lb)
     }
@@ -100,15 +101,15 @@ impl Planner {
         self.stores.directory.by_name(name)
     }
 
-    /// The addresses of a load balancer, sorted: its fixed ones, else those of its pool, else those that
-    /// its agent reports.
+    /// The addresses of a load balancer, sorted: its fixed ones, else those of its AddressPool, else those that its
+    /// agents report. Draining ones are left out.
     pub fn addresses(&self, lb: &LoadBalancer) -> Vec<IpAddr> {
         let (mut all, draining) = (self.stores.directory.addresses(lb), self.draining(lb));
         all.retain(|address| !draining.contains(address));
         all
     }
 
-    /// Addresses of its pool that a load balancer still has for a while, beside the others.
+    /// Addresses of its AddressPool that a load balancer has only for a while, beside the others.
     pub fn draining(&self, lb: &LoadBalancer) -> &[IpAddr] {
         self.stores.directory.draining(lb)
     }
@@ -118,12 +119,12 @@ impl Planner {
         self.output.certificates(lb)
     }
 
-    /// A number that is another one whenever the certificates of a load balancer are others.
+    /// A number that changes whenever the certificates of a load balancer change.
     pub fn certificates_revision(&self, lb: &str) -> u64 {
         self.output.certificates_revision(lb)
     }
 
-    /// How many times a consumer was looked at so far: what an event costs.
+    /// How many times a consumer was visited so far: the cost of events.
     pub fn visited(&self) -> u64 {
         self.visited
     }

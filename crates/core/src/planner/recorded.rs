@@ -1,7 +1,7 @@
-//! What Plan objects hold: the planner's memory. It serves two rules. A consumer that has a port or host
-//! in a Plan keeps it, however old others are that want the same (`Records`). And a consumer whose
-//! placement or address cannot be read is planned as if it asked for what is recorded. The controller
-//! tells it, Plan object by Plan object.
+//! The content of Plan objects: the planner's memory. It serves two rules. A consumer for which a Plan records a port
+//! or host keeps it, even if older consumers want the same (`Records`). And a consumer whose placement or address
+//! cannot be read is planned as if it asked for the recorded one. The controller delivers the content, Plan object by
+//! Plan object; it never reads or writes one itself.
 
 use super::build::Target;
 use super::edges::Edges;
@@ -15,21 +15,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What one Plan object holds, as far as the planner has to know.
+/// The content of one Plan object, as far as the planner needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The load balancer that the Plan is of.
+    /// The load balancer of the Plan.
     load_balancer: Arc<str>,
-    /// The number of the Plan among those of the load balancer.
+    /// The number of the Plan among the Plans of the load balancer.
     shard: u32,
-    /// What each consumer has in it; sorted, each consumer once.
+    /// What each consumer has in it. Sorted; each consumer occurs once.
     consumers: Vec<Entry>,
 }
 
-/// A consumer, and what it has.
+/// A consumer, and what it has in a Plan.
 type Entry = (ConsumerRef, Holding);
 
-/// What a consumer has in one Plan object; each list sorted, each element once.
+/// What a consumer has in one Plan object. Each list is sorted and without duplicates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Holding {
     listeners: Vec<ListenerKey>,
@@ -48,7 +48,7 @@ impl Holding {
 }
 
 impl Record {
-    /// A Plan object that has these fragments; with none, one that is gone.
+    /// The record of a Plan object with these fragments; without any, of a deleted one.
     pub fn new<'a>(
         load_balancer: impl Into<Arc<str>>,
         shard: u32,
@@ -72,16 +72,16 @@ impl Record {
     }
 }
 
-/// A Plan object: of which load balancer, and its number.
+/// A Plan object: its load balancer and its number.
 type Place = (Arc<str>, u32);
 
-/// What a record would change.
+/// What a record changes.
 #[derive(Default)]
 pub(super) struct News {
     pub(super) load_balancer: Arc<str>,
-    /// Consumers of which something else is recorded.
+    /// Consumers with a changed record.
     pub(super) consumers: Vec<ConsumerRef>,
-    /// Hosts of which something else is recorded.
+    /// Hosts with a changed record.
     pub(super) hosts: BTreeSet<Host>,
 }
 
@@ -89,17 +89,17 @@ pub(super) struct News {
 pub(super) struct Recorded {
     plans: BTreeMap<Place, Vec<Entry>>,
     places: Edges<ConsumerRef, Place>,
-    /// The consumers that have a listener, and in which Plan of the load balancer.
+    /// The consumers that have a listener, each with the number of the Plan.
     ports: Edges<(Arc<str>, ListenerKey), (ConsumerRef, u32)>,
-    /// The consumers that have a host, likewise.
+    /// The consumers that have a host, each with the number of the Plan.
     hosts: Edges<(Arc<str>, Host), (ConsumerRef, u32)>,
-    /// What Plans were seen to hold before a write of ours that is under way.
+    /// The observed content of Plans, from before our write that is under way.
     seen: BTreeMap<Place, Vec<Entry>>,
-    /// What agents do not serve for a consumer because they serve it for another.
+    /// What agents do not serve for one consumer because they serve it for another.
     unserved: BTreeMap<Arc<str>, BTreeSet<(ConsumerRef, Extent)>>,
 }
 
-/// What is recorded for one load balancer.
+/// The records of one load balancer.
 #[derive(Clone, Copy)]
 pub(super) struct Records<'a> {
     pub(super) recorded: &'a Recorded,
@@ -107,7 +107,7 @@ pub(super) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// The consumers for which Plans have this listener: mostly one.
+    /// The consumers for which Plans record this listener: mostly one.
     pub(super) fn port_holders(self, key: &ListenerKey) -> Vec<&'a ConsumerRef> {
         let place = (self.lb.clone(), *key);
         let mut all: Vec<_> =
@@ -116,13 +116,13 @@ impl<'a> Records<'a> {
         all
     }
 
-    /// Whether a Plan has a listener with this port for the consumer, at whatever address.
+    /// Whether a Plan records a listener with this port for the consumer, at any address.
     pub(super) fn has_port_somewhere(self, consumer: &ConsumerRef, key: &ListenerKey) -> bool {
         let same = |it: &ListenerKey| (it.port, it.transport) == (key.port, key.transport);
         self.holdings(consumer).any(|it| it.listeners.iter().any(same))
     }
 
-    /// Whether a Plan has the host for some consumer of the namespace.
+    /// Whether a Plan records the host for any Ingress of the namespace.
     pub(super) fn has_host(self, namespace: &str, host: &Host) -> bool {
         let nothing: Arc<str> = "".into();
         let first = ConsumerRef {
@@ -138,13 +138,13 @@ impl<'a> Records<'a> {
         })
     }
 
-    /// Whether an agent says that it serves this listener for another consumer.
+    /// Whether an agent reports that it serves this listener for another consumer.
     pub(super) fn is_port_unserved(self, consumer: &ConsumerRef, key: &ListenerKey) -> bool {
         let unserved = self.recorded.unserved.get(self.lb);
         unserved.is_some_and(|all| all.contains(&(consumer.clone(), Extent::Listener(*key))))
     }
 
-    /// Whether an agent says that it serves the host for another namespace.
+    /// Whether an agent reports that it serves the host for another namespace.
     pub(super) fn is_host_unserved(self, namespace: &str, host: &Host) -> bool {
         let mut all = self.recorded.unserved.get(self.lb).into_iter().flatten();
         all.any(|(consumer, extent)| {
@@ -163,7 +163,7 @@ impl<'a> Records<'a> {
 }
 
 impl Recorded {
-    /// What is recorded for a load balancer.
+    /// The records of a load balancer.
     pub(super) fn of_lb<'a>(&'a self, lb: &'a Arc<str>) -> Records<'a> {
         Records { recorded: self, lb }
     }
@@ -174,7 +174,7 @@ impl Recorded {
         entries.get(at).map(|(_, holding)| holding)
     }
 
-    /// What a record would change.
+    /// What a record changes.
     pub(super) fn news(&self, record: &Record) -> News {
         let place = (record.load_balancer.clone(), record.shard);
         let old = self.plans.get(&place).map(Vec::as_slice).unwrap_or_default();
@@ -191,8 +191,8 @@ impl Recorded {
         News { load_balancer: record.load_balancer.clone(), consumers, hosts }
     }
 
-    /// The record that counts while this is being written: what the Plan held and what it will hold, since
-    /// either may be there.
+    /// The record that counts during a write of this one: the old and the new content of the Plan together, since
+    /// either may be in the API.
     pub(super) fn writing(&mut self, record: Record) -> Record {
         let place = (record.load_balancer.clone(), record.shard);
         let old = self.plans.get(&place).cloned().unwrap_or_default();
@@ -207,25 +207,25 @@ impl Recorded {
         Record { consumers: consumers.into_iter().collect(), ..record }
     }
 
-    /// What a Plan was seen to hold where a write of ours has failed, which is under way no more.
+    /// The observed content of a Plan for which our write has failed and is no longer under way.
     pub(super) fn failed(&mut self, lb: Arc<str>, shard: u32) -> Option<Record> {
         let consumers = self.seen.remove(&(lb.clone(), shard))?;
         Some(Record { load_balancer: lb, shard, consumers })
     }
 
-    /// What Plans were seen to hold where a write of ours was under way.
+    /// The observed content of all Plans for which a write was under way.
     pub(super) fn unwritten(&mut self) -> Vec<Record> {
         let all = std::mem::take(&mut self.seen).into_iter();
         all.map(|((load_balancer, shard), consumers)| Record { load_balancer, shard, consumers })
             .collect()
     }
 
-    /// A Plan object was seen: no write of ours is under way there any more.
+    /// A Plan object was observed: none of our writes to it is under way any more.
     pub(super) fn saw(&mut self, record: &Record) {
         self.seen.remove(&(record.load_balancer.clone(), record.shard));
     }
 
-    /// A Plan object holds this now.
+    /// Sets the content of a Plan object.
     pub(super) fn set(&mut self, record: Record) {
         let place = (record.load_balancer, record.shard);
         let (lb, shard) = (&place.0, place.1);
@@ -254,12 +254,12 @@ impl Recorded {
         }
     }
 
-    /// What the agents of a load balancer do not serve for a consumer because they serve it for another.
+    /// What the agents of a load balancer do not serve for one consumer because they serve it for another.
     pub(super) fn unserved(&self, lb: &str) -> impl Iterator<Item = &(ConsumerRef, Extent)> {
         self.unserved.get(lb).into_iter().flatten()
     }
 
-    /// Agents say this of what they do not serve.
+    /// Sets what the agents of a load balancer report as not served.
     pub(super) fn set_unserved(&mut self, lb: Arc<str>, all: BTreeSet<(ConsumerRef, Extent)>) {
         if all.is_empty() {
             self.unserved.remove(&lb);
@@ -268,40 +268,40 @@ impl Recorded {
         }
     }
 
-    /// The listeners of all consumers, by load balancer; a consumer in several Plans comes several times.
+    /// The addresses of all consumers, by load balancer. A consumer in several Plans comes several times.
     pub(super) fn all(&self) -> impl Iterator<Item = (&Arc<str>, &ConsumerRef, Vec<IpAddr>)> {
         self.plans.iter().flat_map(|((lb, _), entries)| {
             entries.iter().map(move |(consumer, holding)| (lb, consumer, addresses([holding])))
         })
     }
 
-    /// The consumers on a load balancer; one in several Plans comes several times.
+    /// The consumers on a load balancer. A consumer in several Plans comes several times.
     pub(super) fn at<'a>(&'a self, lb: &'a Arc<str>) -> impl Iterator<Item = &'a ConsumerRef> {
         let plans = self.plans.range((lb.clone(), 0)..).take_while(move |((it, _), _)| it == lb);
         plans.flat_map(|(_, entries)| entries.iter().map(|(consumer, _)| consumer))
     }
 
-    /// Whether a consumer is anywhere.
+    /// Whether any Plan records a consumer.
     pub(super) fn has(&self, consumer: &ConsumerRef) -> bool {
         self.places.first(consumer).is_some()
     }
 
-    /// The load balancers that a consumer is on, by name; several only while it moves.
+    /// The load balancers on which Plans record a consumer, by name; several only while it moves.
     pub(super) fn on(&self, consumer: &ConsumerRef) -> Vec<&Arc<str>> {
         let mut all: Vec<_> = self.places.of(consumer).map(|(lb, _)| lb).collect();
         all.dedup();
         all
     }
 
-    /// On which load balancer somebody is, and at which addresses; on several only while it moves,
-    /// and then the first by name counts.
+    /// The load balancer on which a consumer is recorded, and its addresses there. While it moves there are several,
+    /// and the first by name counts.
     fn of(&self, consumer: &ConsumerRef) -> Option<(&Arc<str>, Vec<IpAddr>)> {
         let (lb, _) = self.places.first(consumer)?;
         Some((lb, addresses(self.of_lb(lb).holdings(consumer))))
     }
 
-    /// The Service as it is planned: where its wish cannot be read and something is recorded, it
-    /// asks for that. Of the recorded addresses those count that the load balancer still has, if any.
+    /// The Service as it is planned. Where its request cannot be read and something is recorded, it asks for that. Of
+    /// the recorded addresses, those count that the load balancer still has, if any.
     pub(super) fn service<'a>(
         &self,
         service: &'a Service,
@@ -323,8 +323,8 @@ impl Recorded {
         Cow::Owned(service)
     }
 
-    /// The Service as it was, where it is recorded at addresses of the load balancer itself: it asks for
-    /// others that it does not have, and stays there until it does.
+    /// The Service as it was, where it is recorded at addresses of the load balancer itself. It requests other
+    /// addresses that it does not have yet, and stays until it has them.
     pub(super) fn before(
         &self,
         service: &Service,
@@ -345,7 +345,7 @@ impl Recorded {
         })
     }
 
-    /// The Ingress as it is planned, likewise; it has no addresses of its own.
+    /// The Ingress as it is planned, as for a Service. It has no addresses of its own.
     pub(super) fn ingress<'a>(
         &self,
         ingress: &'a Ingress,
@@ -363,7 +363,7 @@ impl Recorded {
     }
 }
 
-/// The addresses of listeners, sorted, each once.
+/// The addresses of listeners, sorted and without duplicates.
 fn addresses<'a>(holdings: impl IntoIterator<Item = &'a Holding>) -> Vec<IpAddr> {
     let listeners = holdings.into_iter().flat_map(|holding| &holding.listeners);
     let mut addresses: Vec<_> = listeners.map(|listener| listener.address).collect();
@@ -378,7 +378,7 @@ pub(super) fn unreadable_service(service: &Service) -> Option<&Problem> {
     service.placement.as_ref().err().or(service.vips.as_ref().err()).or(address)
 }
 
-/// Why an Ingress's placement cannot be read: its own, or that of its class where that counts.
+/// Why an Ingress's placement cannot be read: its own, or that of its class if that counts.
 pub(super) fn unreadable_ingress<'a>(
     ingress: &'a Ingress,
     class: &'a IngressClass,

@@ -12,22 +12,22 @@ use crate::objects::{Exposure, LoadBalancer, Placement, Service};
 use crate::outcome::{Problem, Reason, quote};
 use std::net::IpAddr;
 
-/// What is said of one whose address is about to be recorded.
+/// The message for a consumer whose address is about to be recorded.
 pub const NOT_RECORDED: &str = "its address is not recorded yet";
 
-/// The addresses that somebody has from pools.
+/// The addresses that a Service or load balancer has from AddressPools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// Those it has.
+    /// The addresses that it has.
     pub addresses: Vec<IpAddr>,
-    /// Those it still has for a while: they are served and not shown.
+    /// The addresses that it has only for a while: they are served and not shown.
     pub draining: Vec<IpAddr>,
-    /// Why it has none, or not what it asks for.
+    /// Why it has none, or not what it requests.
     pub problem: Option<Problem>,
 }
 
 impl Grant {
-    /// All that are served, sorted.
+    /// All served addresses, sorted.
     pub fn served(&self) -> Vec<IpAddr> {
         let mut all: Vec<IpAddr> = self.addresses.iter().chain(&self.draining).copied().collect();
         all.sort_unstable();
@@ -40,17 +40,17 @@ impl Grant {
     }
 }
 
-/// At which addresses a Service is served on a load balancer.
+/// The addresses at which a Service is served on a load balancer.
 pub(super) enum Has<'a> {
-    /// At those of the load balancer.
+    /// The load balancer's.
     LoadBalancers,
-    /// At its own.
+    /// Its own.
     Own(Own<'a>),
-    /// Where it was, at the load balancer's, while it cannot have what it asks for.
+    /// The load balancer's, as before, while it cannot have what it requests.
     AsBefore(Box<Service>),
 }
 
-/// What a Service has of its own on a load balancer.
+/// The Service's own addresses on a load balancer.
 pub(super) struct Own<'a> {
     grant: &'a Grant,
     served: Vec<IpAddr>,
@@ -61,16 +61,16 @@ impl<'a> Own<'a> {
         Self { grant, served: grant.served() }
     }
 
-    /// The load balancer, as if these were its addresses.
+    /// The load balancer with these addresses in place of its own.
     pub(super) fn on<'b>(&'b self, target: Target<'b>) -> Target<'b> {
         Target { addresses: &self.served, own: true, ..target }
     }
 
-    /// What drains is served, and nobody is told of it who does not know it.
+    /// Hides draining addresses: they are served, and shown only where they are shown already.
     pub(super) fn hide(&self, built: Built) -> Built {
         let mut built = built.hiding(&self.grant.draining);
         if let Some(problem) = &self.grant.problem {
-            // What cannot be read is told once: by those who say what helps, too.
+            // The grant's problem repeats the unreadable value and adds what helps, so it is told alone.
             built.problems.retain(|it| !problem.message.starts_with(&*it.message));
             built.problems.push(problem.clone());
         }
@@ -79,7 +79,7 @@ impl<'a> Own<'a> {
 }
 
 impl Planner {
-    /// Somebody has these addresses from pools.
+    /// Takes the addresses that a Service or load balancer has from AddressPools.
     pub(super) fn grant(&mut self, kind: ConsumerKind, key: ObjectKey, grant: Grant) {
         match kind {
             ConsumerKind::Service => {
@@ -103,7 +103,7 @@ impl Planner {
         }
     }
 
-    /// What a Service asks of the pools. `status` is what its status shows. None: there is none.
+    /// The address request of a Service. `status`: the addresses in its status. None: the Service does not exist.
     pub fn service_request(&self, key: &ObjectKey, status: Vec<IpAddr>) -> Option<AddressRequest> {
         let service = self.stores.services.get(key)?;
         let wish = &service.address;
@@ -130,7 +130,7 @@ impl Planner {
             holder,
             created: service.created,
             labels: wish.labels.clone(),
-            // Whom the load balancer is for, its addresses are for.
+            // The addresses of a load balancer are for the clients in its scope.
             scope: on.or(door).and_then(|lb| lb.scope),
             ask,
             door: door.is_some(),
@@ -142,14 +142,14 @@ impl Planner {
         })
     }
 
-    /// The load balancer that a Service stands in front of. Anybody may name an owner: the load balancer must
-    /// name the Service, too.
+    /// The load balancer of which a Service is the door. Any tenant may name an owner, so the load balancer must name
+    /// the Service, too.
     fn door_of(&self, service: &Service) -> Option<&LoadBalancer> {
         let Ok(Placement::Door(uid)) = &service.placement else { return None };
         self.stores.directory.behind(&service.key).find(|lb| lb.uid == *uid).map(|lb| &**lb)
     }
 
-    /// What a Service of ours asks of the pools, and on which load balancer.
+    /// What a Service of ours asks of the AddressPools, and for which load balancer.
     fn address_ask(&self, service: &Service) -> (Result<Ask, Problem>, Option<&LoadBalancer>) {
         let asked = match ask_of_service(service, &self.config) {
             Ok(asked) if self.is_nowhere(&asked.ask) => {
@@ -160,7 +160,7 @@ impl Planner {
         };
         let (namespace, directory) = (&service.key.namespace, &self.stores.directory);
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
-        // Where it cannot go to its load balancer it keeps what it has, and gets nothing.
+        // A Service that cannot go to its load balancer keeps its addresses and gets no new ones.
         let placed = place(&asked.ask, namespace, labels, &self.stores).and_then(|lb| {
             self.seated(lb, &ConsumerKey::service(&service.key), &service.uid)?;
             Ok(lb)
@@ -181,8 +181,8 @@ impl Planner {
         }
     }
 
-    /// Whether a Service of ours is on no load balancer and wants none: it has its address alone. Where
-    /// its wish cannot be read, that it has an address and is in no Plan tells.
+    /// Whether a Service of ours is on no load balancer and asks for none: it has only its address. Where its request
+    /// cannot be read, it is alone if it has an address and no Plan records it.
     pub fn is_alone(&self, key: &ObjectKey) -> bool {
         let Some(service) = self.stores.services.get(key) else { return false };
         if service.exposure != Exposure::LoadBalancer || not_ours(service, &self.config).is_some() {
@@ -197,7 +197,7 @@ impl Planner {
         }
     }
 
-    /// What a load balancer asks of the pools. None: there is none.
+    /// The address request of a load balancer. None: the load balancer does not exist.
     pub fn load_balancer_request(&self, name: &str, status: Vec<IpAddr>) -> Option<AddressRequest> {
         let lb: &LoadBalancer = self.stores.directory.by_name(name)?;
         let pool = lb.address_pool.clone().filter(|_| !lb.deleting && lb.addresses.is_empty());
@@ -218,7 +218,7 @@ impl Planner {
     }
 }
 
-/// What is said of one that wants addresses of its own on a load balancer that only its Service leads to.
+/// The problem of a Service that requests addresses of its own on a load balancer with a door.
 pub(super) fn none_of_its_own(lb: &LoadBalancer) -> Problem {
     let message = format!(
         "load balancer {} has the address of its Service alone: take away what asks for another",
@@ -227,8 +227,8 @@ pub(super) fn none_of_its_own(lb: &LoadBalancer) -> Problem {
     Problem::new(Reason::NotSupported, message)
 }
 
-/// Whether a Service is to have addresses of its own on a load balancer with these: where it names a
-/// pool or a DNS name, or asks for an address that is not one of them; or where it cannot be read which.
+/// Whether a Service needs addresses of its own on a load balancer with these addresses: it names an AddressPool or a
+/// DNS name, requests an address that is not one of them, or its request cannot be read.
 pub(super) fn wants_own(service: &Service, addresses: &[IpAddr]) -> bool {
     service.address.pool.is_some()
         || service.address.name.is_some()

@@ -1,5 +1,6 @@
-//! The rules of an Ingress as hosts and paths, each once: what it wants of a load balancer, whoever
-//! else wants the same. Pure functions.
+//! The rules of an Ingress as hosts and paths, without duplicates: what it wants on a load
+//! balancer, whether or not other Ingresses want the same. Pure functions, called by `index` and
+//! `ingress`.
 
 use super::build::Target;
 use super::hosts::HostWant;
@@ -11,16 +12,16 @@ use crate::plan::{Host, PathKind, PathMatch};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// No client sends a longer path, and no proxy takes one.
+/// The longest path: no client sends a longer one, and no proxy takes one.
 const LONGEST_PATH: usize = 4096;
 
-/// Where requests of an Ingress go, by host and path.
+/// The backends of an Ingress, by host and path.
 pub(super) struct Routes<'a> {
     pub(super) hosts: BTreeMap<Host, BTreeMap<PathMatch, &'a Backend>>,
     pub(super) problems: Vec<Problem>,
 }
 
-/// The routes of an Ingress. Of the same host and path twice the first counts. The default backend
+/// The routes of an Ingress. If a host and path occurs twice, the first counts. The default backend
 /// serves every host without a rule, and hosts that have rules without paths.
 pub(super) fn routes<'a>(ingress: &'a Ingress, target: Target<'_>) -> Routes<'a> {
     let mut hosts: BTreeMap<Host, BTreeMap<PathMatch, &Backend>> = BTreeMap::new();
@@ -67,7 +68,7 @@ pub(super) fn routes<'a>(ingress: &'a Ingress, target: Target<'_>) -> Routes<'a>
     Routes { hosts, problems }
 }
 
-/// A prefix is compared element by element, so `/a/` is `/a`.
+/// A prefix is compared element by element, so `/a/` is the same as `/a`.
 fn normal(path: &PathMatch) -> PathMatch {
     if path.kind != PathKind::Prefix {
         return path.clone();
@@ -79,7 +80,7 @@ fn normal(path: &PathMatch) -> PathMatch {
     }
 }
 
-/// What an Ingress wants of the hosts of a load balancer, or why it can have nothing at all.
+/// What an Ingress wants for the hosts of a load balancer, or why it can have nothing at all.
 pub(super) fn wants<'a>(
     ingress: &Ingress,
     target: Target<'_>,

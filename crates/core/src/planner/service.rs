@@ -1,5 +1,5 @@
-//! A Service on a load balancer: which ports it wants there, and its fragment once it is known which
-//! of them it has. Pure functions.
+//! A Service on a load balancer: which ports it wants there, and its fragment, given the ports that
+//! it has. Pure functions, called by `index`; they do not decide which contender has a port.
 
 use super::build::{Built, Target};
 use super::consumer::ConsumerKey;
@@ -14,7 +14,7 @@ use crate::update::ListenerKey;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// As many listeners can one Service have on a load balancer that it shares with others.
+/// The most listeners that one Service can have on a load balancer.
 const MOST_LISTENERS: usize = 1_000;
 
 /// The listeners that a Service wants, or why it can have none at all.
@@ -34,7 +34,7 @@ pub(super) fn wants(service: &Service, target: Target<'_>) -> Result<Vec<Listene
     Ok(keys.into_iter().collect())
 }
 
-/// How many ports of a Service there is room for; the first ones count.
+/// The most ports of a Service with this many addresses; the first ones count.
 fn room(addresses: &[IpAddr]) -> usize {
     (MOST_LISTENERS / addresses.len().max(1)).max(1)
 }
@@ -72,7 +72,7 @@ fn addresses(service: &Service, target: Target<'_>) -> Result<Vec<IpAddr>, Probl
     Ok(addresses)
 }
 
-/// The Service's fragment, given who has which port.
+/// The Service's fragment, given the holder of each port.
 pub(super) fn build<'a>(
     service: &Service,
     target: Target<'_>,
@@ -160,7 +160,7 @@ fn listener(service: &Service, port: &ServicePort, address: IpAddr) -> Listener 
     }
 }
 
-/// Tuning that a Service's own listeners cannot have.
+/// Tuning that does not work on a Service's own listeners.
 fn useless_tuning(service: &Service) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut tell = |message: String| problems.push(Problem::new(Reason::BadTuning, message));

@@ -1,5 +1,5 @@
-//! The objects of one kind, as the planner last observed them. It says whether an object is really
-//! different, and which objects a list did not deliver; it knows nothing of what they mean.
+//! The objects of one kind, as the planner last observed them. It finds out whether an object
+//! really changed, and which objects a list did not deliver. It knows nothing of their meaning.
 
 use crate::relist::{Epoch, Relist};
 use std::borrow::Borrow;
@@ -19,7 +19,7 @@ struct Entry<T> {
     epoch: Epoch,
 }
 
-/// An object that is different: as it was, and as it is.
+/// A changed object: as it was, and as it is.
 #[derive(Debug, PartialEq)]
 pub(super) struct Replaced<T> {
     pub(super) old: Option<Arc<T>>,
@@ -60,7 +60,7 @@ impl<K: Ord, T: PartialEq> Store<K, T> {
         self.relist.is_listed()
     }
 
-    /// The object is now so. None: it already was.
+    /// Applies an object. None: it did not change.
     pub(super) fn apply(&mut self, key: K, object: T) -> Option<Replaced<T>> {
         let epoch = self.relist.epoch();
         if let Some(entry) = self.entries.get_mut(&key) {
@@ -77,7 +77,7 @@ impl<K: Ord, T: PartialEq> Store<K, T> {
         Some(Replaced { old: None, new: Some(new) })
     }
 
-    /// The object is gone. None: it was not there.
+    /// Deletes an object. None: it did not exist.
     pub(super) fn delete<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<Replaced<T>>
     where
         K: Borrow<Q>,

@@ -1,4 +1,5 @@
-//! All objects that the planner knows, kind by kind. It turns events into differences of objects.
+//! All objects that the planner knows, by kind. It turns events into changes of objects and decides nothing; `index`
+//! calls it.
 
 use super::directory::Directory;
 use super::store::{Replaced, Store};
@@ -20,7 +21,7 @@ pub(super) struct Stores {
     pub(super) claims: Store<ObjectKey, LoadBalancerClaim>,
 }
 
-/// An object that is different.
+/// A changed object.
 #[derive(Debug)]
 pub(super) enum Changed {
     Service(Replaced<Service>),
@@ -95,7 +96,7 @@ impl Stores {
         self.classes.get(ingress.class.as_ref()?).map(|class| &**class)
     }
 
-    /// Whether all objects of every kind have been told at least once.
+    /// Whether the objects of every kind have been listed at least once.
     pub(super) fn are_listed(&self) -> bool {
         self.services.is_listed()
             && self.ingresses.is_listed()
@@ -106,12 +107,12 @@ impl Stores {
             && self.claims.is_listed()
     }
 
-    /// Whether there is a claim of this uid.
+    /// Whether there is a claim with this uid.
     pub(super) fn lives(&self, claim: &ObjectKey, uid: &str) -> bool {
         self.claims.get(claim).is_some_and(|claim| *claim.uid == *uid)
     }
 
-    /// The load balancer that a claim has: the one that its status names and that names it, by its uid.
+    /// The load balancer to which a claim is bound: the status of the claim names it, and it names the claim's uid.
     pub(super) fn of_claim(&self, claim: &ObjectKey) -> Option<&Arc<LoadBalancer>> {
         let claim = self.claims.get(claim)?;
         let lb = self.directory.by_name(claim.load_balancer.as_ref()?)?;

@@ -1,4 +1,4 @@
-//! What the planner makes of whole worlds of objects.
+//! Tests of the planner with whole worlds of objects.
 
 mod admitted;
 mod cost;

@@ -1,4 +1,5 @@
-//! Which certificate of an Ingress is for which of its hosts. Pure functions.
+//! Which certificate of an Ingress is for which of its hosts. Pure functions, called by `routes`
+//! and `ingress`.
 
 use super::hosts::TlsOffer;
 use crate::key::ObjectKey;
@@ -7,9 +8,9 @@ use crate::outcome::{Problem, Reason, quote};
 use crate::plan::{CertificateRef, Host, SiteTls};
 use std::collections::BTreeMap;
 
-/// How an Ingress would serve its hosts over TLS, and what is wrong with that. Of entries that fit a
-/// host the first counts; one that names the host before one with a wildcard around it, and that
-/// before one for all hosts.
+/// How an Ingress would serve its hosts over TLS, and what is wrong with that. Of several entries
+/// for a host the first counts. An entry that names the host comes before one with a wildcard
+/// around it, and that before one for all hosts.
 pub(super) fn offers<'h, 's>(
     ingress: &Ingress,
     hosts: impl Iterator<Item = &'h Host>,

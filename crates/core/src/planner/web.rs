@@ -1,5 +1,6 @@
-//! The HTTP and HTTPS listeners that the Ingresses of a load balancer share. They are there while it
-//! has an Ingress. Where no Plan records them they count as old as the oldest one.
+//! The HTTP and HTTPS listeners that the Ingresses of a load balancer share. They exist while it
+//! has an Ingress. Where no Plan records them, their age is that of the oldest Ingress. Pure
+//! functions, called by `index`.
 
 use super::build::{Built, Target};
 use super::consumer::ConsumerKey;
@@ -10,18 +11,18 @@ use crate::update::ListenerKey;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// What Ingresses have to know of the listeners that they share.
+/// What Ingresses need to know of the listeners that they share.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Web {
-    /// Where there is a listener, sorted; or why there is none.
+    /// The addresses with a listener, sorted; or why there is none.
     pub(super) reached: Result<Vec<IpAddr>, Problem>,
-    /// HTTP listeners that could not be had.
+    /// Why HTTP listeners are missing.
     pub(super) http: Vec<Problem>,
-    /// HTTPS listeners that could not be had.
+    /// Why HTTPS listeners are missing.
     pub(super) https: Vec<Problem>,
 }
 
-/// The ports that it wants, sorted.
+/// The ports that the load balancer wants, sorted.
 pub(super) fn wants(target: Target<'_>) -> Vec<ListenerKey> {
     let ports = BTreeSet::from([target.lb.http_port, target.lb.https_port]);
     let keys = |address| ports.iter().map(move |port| key(address, *port));
@@ -32,7 +33,8 @@ fn key(address: IpAddr, port: u16) -> ListenerKey {
     ListenerKey { address, port, transport: Transport::Tcp }
 }
 
-/// Its fragment, given who has which port, and what Ingresses have to know.
+/// The fragment of the load balancer, given the holder of each port, and what Ingresses need to
+/// know of it.
 pub(super) fn build<'a>(
     target: Target<'_>,
     holder: impl Fn(&ListenerKey, &ConsumerKey) -> Option<&'a ConsumerKey>,

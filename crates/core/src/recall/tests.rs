@@ -1,3 +1,5 @@
+//! Tests of when an agent saves its state, and when it serves kept state.
+
 use super::*;
 use proptest::prelude::*;
 
@@ -31,7 +33,7 @@ fn found(kept: Origin, age: Duration) -> Recall {
     recall
 }
 
-/// What is done until nothing more is due by `until`, and when.
+/// The effects that are due by `until`, each with its time.
 fn run(recall: &mut Recall, until: Duration) -> Vec<(Duration, Effect)> {
     let mut done = Vec::new();
     while let Some(at) = recall.wake().filter(|at| *at <= until) {
@@ -129,7 +131,7 @@ fn kept_state_that_is_served_is_withdrawn_as_soon_as_the_load_balancer_is_seen_t
     recall.handle(Event::Owner("u1".into()), now);
     assert_eq!(recall.take(now), []);
     recall.handle(Event::Owner("u2".into()), now);
-    // A second Plan changes nothing of that.
+    // A second Plan changes nothing.
     recall.handle(Event::Owner("u2".into()), now);
     assert_eq!(recall.take(now), [Effect::Forget(Unusable::Uid), Effect::Withdraw]);
     assert!(recall.serves(), "until the driver has withdrawn it");
@@ -140,7 +142,7 @@ fn kept_state_that_is_served_is_withdrawn_as_soon_as_the_load_balancer_is_seen_t
     assert!(!recall.serves());
     assert_eq!(recall.take(now + secs(30)), [], "it is not served again");
 
-    // The API has told everything before the driver has withdrawn it.
+    // The API has delivered everything before the driver has withdrawn kept state.
     let mut recall = serving();
     recall.handle(Event::Owner("u2".into()), now);
     recall.handle(Event::Followed, now);
@@ -167,7 +169,7 @@ fn an_agent_that_runs_notes_a_new_ca_beside_a_known_one_and_no_other() {
     let mut recall = Recall::new(origin());
     recall.handle(Event::Opened, START);
     let known = |recall: &Recall| recall.origin().cluster.clone();
-    // Nothing was written yet, and what the agent has is not complete.
+    // Nothing is written yet, and the agent's state is not complete.
     recall.handle(Event::Configured(marks(&["c1", "c2"])), START);
     assert_eq!((known(&recall), recall.take(START)), (marks(&["c1", "c2"]), vec![]));
     recall.handle(Event::Followed, START);
@@ -180,7 +182,7 @@ fn an_agent_that_runs_notes_a_new_ca_beside_a_known_one_and_no_other() {
         (known(&recall), recall.take(now)),
         (marks(&["c1", "c2", "c3"]), vec![Effect::Save])
     );
-    // It is told while the write before is under way, which does not have it.
+    // The marks come during a write, which does not contain them.
     recall.handle(Event::Configured(marks(&["c3", "c4"])), now);
     recall.handle(Event::Written(true, Duration::ZERO), now);
     assert_eq!(run(&mut recall, now + GAP), [(now + GAP, Effect::Save)]);

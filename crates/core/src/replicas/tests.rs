@@ -1,4 +1,4 @@
-//! Which agents count, what they say together, and which entries go.
+//! Tests of which agents count, what they report together, and which entries are removed.
 
 use super::*;
 use crate::key::{ConsumerKind, ConsumerRef};
@@ -65,17 +65,18 @@ fn one_that_is_behind_keeps_all_from_running_until_its_time_is_up() {
     assert!(replicas.tick(later), "a is silent");
     let verdict = verdict(&replicas, later);
     assert_eq!((verdict.phase.clone(), verdict.covers(2)), (Phase::Running, true));
-    // No time proves that the silent one does not serve: nothing is given away that it may serve.
+    // No time proves that the silent agent does not serve: addresses that it may serve are not
+    // released.
     let last = seconds(begun, 30 * 24 * 3600);
     replicas.show(both("31"), true, 0, last);
     assert!(history.may_serve("lb", Some(true), &replicas.reports(last), 2));
     assert_eq!(replicas.dead(false, last), Vec::<Arc<str>>::new());
-    // An administrator removes its entry, who knows that it is gone.
+    // An administrator, who knows that the agent is gone, removes its entry.
     assert!(replicas.show(vec![entry("b", "31", applied(2))], true, 0, last));
     assert!(!history.may_serve("lb", Some(true), &replicas.reports(last), 2));
 }
 
-/// A live agent on machine `m1` beside this entry, a while later.
+/// This entry and, a while later, a live agent on machine `m1`.
 fn beside(gone: Entry, after: u64) -> (Replicas, Uptime) {
     let (mut replicas, begun) = (Replicas::default(), Uptime::default());
     let now = seconds(begun, after);
@@ -111,7 +112,7 @@ fn an_agent_on_the_same_machine_takes_the_place_of_one_that_is_silent() {
         let (replicas, now) = beside(entry(gone, "1", applied(1)), 31);
         assert_eq!(replicas.dead(false, now).len(), expected, "{gone}");
     }
-    // Before it has a plan in force, the proxy is as the one before left it.
+    // Before the new agent has a plan in force, the proxy is as the previous agent left it.
     let (mut replicas, now) = beside(entry("m1_1", "1", applied(1)), 31);
     let starting = entry("m1_2", "2", Said::default());
     replicas.show(vec![entry("m1_1", "1", applied(1)), starting], true, 0, now);
@@ -166,7 +167,7 @@ fn the_last_one_is_never_dead_and_what_it_said_stays() {
     let left = Entry { left: Some(Left::ProxyRuns), ..entry("a", "2", said) };
     replicas.show(vec![left.clone()], true, 0, later);
     assert_eq!(replicas.joint().addresses, [IpAddr::from([192, 0, 2, 1])]);
-    // One that left takes its address along when another one is there.
+    // The address of an agent that left goes when there is another agent.
     let other = Said { addresses: vec![[192, 0, 2, 2].into()], ..applied(1) };
     replicas.show(vec![left, entry("b", "1", other)], true, 0, later);
     assert_eq!(replicas.joint().addresses, [IpAddr::from([192, 0, 2, 2])]);
@@ -183,7 +184,7 @@ fn what_one_live_replica_does_not_open_is_not_open() {
         begun,
     );
     assert_eq!(replicas.joint().refused, refusing.refused);
-    // Both refuse the same: it is told once.
+    // Both refuse the same: it is reported once.
     replicas.show(
         vec![entry("a", "2", refusing.clone()), entry("b", "1", refusing.clone())],
         true,
@@ -191,7 +192,7 @@ fn what_one_live_replica_does_not_open_is_not_open() {
         begun,
     );
     assert_eq!(replicas.joint().refused, refusing.refused);
-    // b is gone: only a counts.
+    // Agent b is silent: only a counts.
     let later = seconds(begun, 16);
     replicas.show(vec![entry("a", "3", applied(1)), entry("b", "1", refusing)], true, 0, later);
     replicas.tick(later);
@@ -240,7 +241,7 @@ fn agents_of_before_share_a_lease_with_new_ones_and_each_counts() {
     let old = |n| Entry { whole: true, ..entry("old", "o", applied(n)) };
     let new = |renewed: &str| entry("new", renewed, applied(2));
     replicas.show(vec![new("1"), old(1)], true, 0, begun);
-    // The new one writes next: the Lease shows nothing of the old one, which is still there.
+    // The new agent writes next. The Lease no longer shows the old agent, which is still live.
     replicas.show(vec![new("2")], true, 0, seconds(begun, 5));
     let phase = |replicas: &Replicas, now| history.judge("lb", &replicas.reports(now)).phase;
     let now = seconds(begun, 5);

@@ -1,4 +1,4 @@
-//! What a report names and what it leaves out, and how much room it has.
+//! Tests of what a report names, what it leaves out, and how much room it has.
 
 use super::*;
 use crate::outcome::{Problem, Reason};
@@ -31,7 +31,7 @@ fn names(all: &[&str]) -> Option<BTreeSet<Arc<str>>> {
 #[test]
 fn a_namespace_with_many_refusals_puts_no_other_in_doubt() {
     let mut refused: Vec<_> = many("greedy", 5000).collect();
-    // More than one small consumer of the greedy namespace has.
+    // A consumer with more refusals than each consumer of the greedy namespace.
     refused.extend((0..3).map(|n| refusal("shop", "web", listener(n))));
     let (listed, unlisted) = choose(&refused, 4096);
     let of_shop = listed.iter().filter(|it| &*it.consumer.namespace == "shop").count();
@@ -74,7 +74,7 @@ fn refusals_of_the_load_balancers_own_listeners_concern_every_ingress() {
     let refused = [Refusal { consumer: own, ..refusal("", "edge", listener(80)) }];
     let (_, unlisted) = choose(&refused, 0);
     let of = |kind| unlisted.may_concern(&consumer(kind, "shop", "web"));
-    // Where there is no room for any name, no namespace is certain.
+    // Without room for any name, a refusal may be of any namespace.
     assert_eq!((of(ConsumerKind::Ingress), of(ConsumerKind::Service)), (1, 1));
     let (_, unlisted) = choose(&refused, 40);
     let of = |kind| unlisted.may_concern(&consumer(kind, "shop", "web"));
@@ -109,7 +109,7 @@ fn an_agent_that_is_told_that_its_report_is_too_large_shrinks_it_and_tries_more_
     assert_eq!(room.own(), 20 * 1024);
     assert!(room.refused() && room.refused());
     assert_eq!((room.own(), room.cut(48 * 1024)), (5 * 1024, 12 * 1024));
-    // It stays so for a while: a report that is written is no reason to try the large one at once.
+    // The room stays small for a while: one successful write does not bring back the large report.
     (1..AGAIN).for_each(|_| room.written(8));
     assert_eq!(room.own(), 5 * 1024);
     room.written(8);

@@ -1,5 +1,5 @@
-//! EndpointSlices of all Services, kept small: they may come before the plan that needs them. Says
-//! which pools a slice touches, and which endpoints a Service port has.
+//! EndpointSlices of all Services, stored compactly: they may come before the plan that needs them. It finds the pools
+//! that a slice touches, and the endpoints of a Service port; it applies no rules for members.
 
 use super::names::Names;
 use crate::key::ObjectKey;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Namespace and name of a Service, as numbers.
+/// Namespace and name of a Service, as numbers of [`Names`].
 type ServiceId = (u32, u32);
 
 /// Slices by name and by Service.
@@ -51,10 +51,10 @@ struct Address {
     node: u32,
 }
 
-/// In place of the number of a node.
+/// Stands for the number of a missing node.
 const NO_NODE: u32 = u32::MAX;
 
-/// What an endpoint is to new traffic. One that is neither ready nor serving its last requests is none.
+/// The state of an endpoint as a member. None: it is neither ready nor serving its last requests.
 fn state(endpoint: &Endpoint) -> Option<MemberState> {
     if endpoint.ready {
         Some(MemberState::Ready)
@@ -66,7 +66,7 @@ fn state(endpoint: &Endpoint) -> Option<MemberState> {
 }
 
 impl Endpoints {
-    /// Takes a slice as it is now; pools that it may change go into `dirty`.
+    /// Takes a slice as it is now. Pools that it may change go into `dirty`.
     pub(super) fn apply(&mut self, slice: Slice, epoch: Epoch, dirty: &mut BTreeSet<Arc<str>>) {
         let Some(stored) = self.store(&slice) else {
             return self.delete(&slice.key, dirty);
@@ -104,7 +104,7 @@ impl Endpoints {
         missed.iter().for_each(|key| self.delete(key, dirty));
     }
 
-    /// From now on slices of this Service touch this pool.
+    /// Links a Service to a pool: slices of the Service touch the pool from now on.
     pub(super) fn link(&mut self, port: &ServicePortRef, pool: Arc<str>) {
         let id = (self.names.hold(&port.namespace), self.names.hold(&port.name));
         self.services.entry(id).or_default().pools.push(pool);
@@ -121,7 +121,7 @@ impl Endpoints {
         self.names.release(id.1);
     }
 
-    /// Pods of a Service port; unsorted, and with what several slices say of one address.
+    /// The Pods of a Service port, unsorted. An address in several slices occurs several times.
     pub(super) fn pods(&self, port: &ServicePortRef) -> Vec<Member> {
         let mut members = Vec::new();
         self.each(port, |endpoint, number| {
@@ -134,7 +134,7 @@ impl Endpoints {
         members
     }
 
-    /// Nodes with endpoints of a Service port, each with the best state of those.
+    /// The nodes with endpoints of a Service port, each with the best state of its endpoints.
     pub(super) fn nodes(&self, port: &ServicePortRef) -> BTreeMap<&Arc<str>, MemberState> {
         let mut nodes = BTreeMap::new();
         self.each(port, |endpoint, _| {
@@ -161,7 +161,7 @@ impl Endpoints {
         Some((self.names.find(&port.namespace)?, self.names.find(&port.name)?))
     }
 
-    /// None: there is nothing in it that could ever be a member.
+    /// The compact form of a slice. None: nothing in it could ever be a member.
     fn store(&mut self, slice: &Slice) -> Option<Stored> {
         let service = slice.service.as_ref()?;
         if slice.ports.is_empty() || !slice.endpoints.iter().any(|e| state(e).is_some()) {

@@ -1,5 +1,5 @@
-//! Which members the rules refuse now. What the plan opens is part of that: a member at an address of a load
-//! balancer is a loop. It knows the addresses of all load balancers, and says which have come or gone.
+//! Which members are refused now: by the rules, and because a member at an address of a load balancer is a loop. It
+//! knows the addresses of all load balancers, and which of them changed. `pools` asks it.
 
 use super::shards::Part;
 use crate::members::{MemberRules, Unfit, spellings};
@@ -9,33 +9,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// The rules, and where load balancers are.
+/// The rules, and the addresses of load balancers.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
     rules: MemberRules,
-    /// How many say that an address is one of a load balancer.
+    /// How many listeners and Plans have each address of a load balancer.
     addresses: BTreeMap<IpAddr, usize>,
-    /// How many listeners of this load balancer have a port at an address.
+    /// How many listeners of this load balancer are open at each address and port.
     ports: BTreeMap<(IpAddr, u16), usize>,
     /// The addresses in each Plan of other load balancers.
     others: BTreeMap<Arc<str>, (Epoch, BTreeSet<IpAddr>)>,
-    /// Addresses of which something else holds than when it was last asked.
+    /// Addresses for which the answer changed since the last call.
     changed: BTreeSet<IpAddr>,
 }
 
 impl Guard {
-    /// What these rules refuse.
+    /// A guard with these rules.
     pub(super) fn new(rules: MemberRules) -> Self {
         Self { rules, ..Self::default() }
     }
 
-    /// Why a member gets no traffic. None: it may.
+    /// Why a member gets no traffic. None: it may get traffic.
     pub(super) fn refuse(&self, at: SocketAddr) -> Option<Unfit> {
         let why = self.rules.refuse(at);
         if why.is_some() {
             return why;
         }
-        // On loopback there is nothing else that a member and a load balancer could be at.
+        // On loopback a load balancer and a member can only differ in the port.
         let is_ours = |ip: IpAddr| !ip.is_loopback() && self.addresses.contains_key(&ip);
         if spellings(at.ip()).any(is_ours) {
             return Some(Unfit::LoadBalancer);
@@ -61,7 +61,7 @@ impl Guard {
         }
     }
 
-    /// Takes out the listeners of a fragment.
+    /// Removes the listeners of a fragment.
     pub(super) fn remove(&mut self, part: &Part) {
         for (key, _) in &part.listeners {
             self.close(key.address);
@@ -101,13 +101,13 @@ impl Guard {
         missed.iter().for_each(|name| self.delete_other(name));
     }
 
-    /// Addresses of which something else holds than when it was last asked.
+    /// The addresses for which the answer changed since the last call.
     pub(super) fn take_changed(&mut self) -> BTreeSet<IpAddr> {
         std::mem::take(&mut self.changed)
     }
 
-    /// The addresses at which a listener at this one is open, where only the port tells it from a member: those
-    /// of this machine instead of the plan's, and loopback.
+    /// The addresses at which a listener is opened, where only the port distinguishes it from a member: those of this
+    /// machine in place of the plan's, and loopback.
     fn opened_at(&self, address: IpAddr) -> Vec<IpAddr> {
         let address = address.to_canonical();
         let machine = || self.rules.machine.iter().map(IpAddr::to_canonical);

@@ -1,5 +1,6 @@
-//! Listeners, each held back while the pool that it serves is missing, and while its namespace has no room for it
-//! ([`super::shares`]). A listener that two consumers have in the plan stays with the one that it was opened for.
+//! Listeners. Each is held back while its pool is missing, and while its namespace has no room for it
+//! ([`super::shares`]). A listener that the plan has for two consumers stays with the one for which it was opened. It
+//! opens no socket; the resolver puts its changes into updates.
 
 use super::pieces::Pieces;
 use super::pools::Pools;
@@ -13,36 +14,36 @@ use crate::update::{Change, Extent, ListenerKey, Refusal, ResolvedListener, Upda
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// All listeners, and those that have to be looked at.
+/// All listeners, and those to visit.
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
     listeners: BTreeMap<ListenerKey, Entry>,
-    /// Listeners to look at before the next update.
+    /// Listeners to visit before the next update.
     pub(super) dirty: BTreeSet<ListenerKey>,
-    /// Listeners that several consumers have in the plan.
+    /// Listeners that the plan has for several consumers.
     contested: BTreeSet<ListenerKey>,
-    /// How many are open, and which wait for room.
+    /// The number of open listeners, and the listeners that wait for room.
     pub(super) shares: Shares,
-    /// The consumers that listeners were open for before a restart. They count until the first update.
+    /// The consumers for which listeners were open before a restart. They count until the first update.
     recalled: BTreeMap<ListenerKey, ConsumerRef>,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
     pieces: Pieces,
-    /// The consumer that it is for: it stays that as long as the plan has it so.
+    /// The consumer for which it is served, as long as the plan has it for this consumer.
     holder: Option<ConsumerRef>,
-    /// The pool that it watches.
+    /// The pool that it serves.
     pool: Option<Arc<str>>,
-    /// What the driver has.
+    /// The listener in the driver.
     given: Option<Arc<ResolvedListener>>,
-    /// What it gets when there is room.
+    /// The listener that waits for room.
     waiting: Option<Arc<ResolvedListener>>,
 }
 
 impl Entry {
-    /// The listener as its holder has it; where that has none any more, as the first of the others has it. And
-    /// whether the load balancer is claimed for it.
+    /// The listener as the plan has it for its holder; if the plan has none for it any more, for the first other
+    /// consumer. And whether that consumer's namespace has claimed the load balancer.
     fn wanted(&mut self) -> Option<(Arc<ResolvedListener>, bool)> {
         let held = |(part, _): &(&Part, usize)| Some(&part.key.0) == self.holder.as_ref();
         let chosen = self.pieces.iter().find(held).or_else(|| self.pieces.first());
@@ -53,7 +54,7 @@ impl Entry {
         Some((wanted, claimed))
     }
 
-    /// The consumers that have it in the plan and are not its holder.
+    /// The consumers for which the plan has it, without its holder.
     fn others(&self) -> impl Iterator<Item = &ConsumerRef> {
         let all = self.pieces.iter().map(|(part, _)| &part.key.0);
         all.filter(|consumer| Some(*consumer) != self.holder.as_ref())
@@ -61,7 +62,7 @@ impl Entry {
 }
 
 impl Listeners {
-    /// A listener was open for this consumer before a restart.
+    /// Notes that a listener was open for this consumer before a restart.
     pub(super) fn recall(&mut self, key: ListenerKey, holder: ConsumerRef) {
         self.recalled.insert(key, holder);
     }
@@ -74,7 +75,7 @@ impl Listeners {
         }
     }
 
-    /// Takes out the listeners of a fragment.
+    /// Removes the listeners of a fragment.
     pub(super) fn remove(&mut self, part: &Arc<Part>) {
         for (key, _) in &part.listeners {
             if let Some(entry) = self.listeners.get_mut(key) {
@@ -84,14 +85,14 @@ impl Listeners {
         }
     }
 
-    /// Brings dirty listeners up to date, after the pools, and says what is different.
+    /// Brings dirty listeners up to date, after the pools, and adds the changes to the update.
     pub(super) fn take(&mut self, pools: &mut Pools, update: &mut Update) {
         for (key, holder) in std::mem::take(&mut self.recalled) {
             if let Some(entry) = self.listeners.get_mut(&key).filter(|it| it.given.is_none()) {
                 entry.holder = Some(holder);
             }
         }
-        // Those that are closed for one namespace may be opened for another.
+        // A listener that is closed for one namespace may be opened for another.
         let mut closed = BTreeSet::new();
         for key in std::mem::take(&mut self.dirty) {
             self.look_at(key, pools, &mut closed, update);
@@ -109,7 +110,7 @@ impl Listeners {
         });
     }
 
-    /// Looks at one listener: what is open for its namespace stays open, all else waits until all are looked at.
+    /// Visits one listener. If it is open for its namespace it stays open; else it waits until all are visited.
     fn look_at(
         &mut self,
         key: ListenerKey,
@@ -168,7 +169,7 @@ impl Listeners {
         }
     }
 
-    /// The listeners that are not open for want of room, each on its consumer.
+    /// The listeners that wait for room, as refusals.
     pub(super) fn left_out(&self) -> impl Iterator<Item = Refusal> {
         self.shares.waiting().filter_map(|(key, namespace, full)| {
             let waiting = self.listeners.get(key)?.waiting.as_ref()?;
@@ -179,7 +180,7 @@ impl Listeners {
         })
     }
 
-    /// What the plan has for a consumer and is served for another.
+    /// The listeners that the plan has for one consumer and that are open for another.
     pub(super) fn unserved(&self) -> impl Iterator<Item = Unserved<'_>> {
         let entries = self.contested.iter().filter_map(|key| self.listeners.get_key_value(key));
         entries.flat_map(|(key, entry)| {
@@ -190,7 +191,7 @@ impl Listeners {
         })
     }
 
-    /// All that the driver has.
+    /// Adds all listeners in the driver.
     pub(super) fn snapshot(&self, update: &mut Update) {
         let given =
             |(key, entry): (&ListenerKey, &Entry)| Some(Change::Put(*key, entry.given.clone()?));

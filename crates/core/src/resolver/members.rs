@@ -1,5 +1,5 @@
-//! From endpoints and nodes to the members of a pool, and from two lists of members to their
-//! difference.
+//! The members of a pool from endpoints and nodes, and the difference of two lists of members. Pure functions, called
+//! by `pools`.
 
 use super::endpoints::Endpoints;
 use super::guard::Guard;
@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// All that could be members of a pool now, sorted by address, and those that may be none.
+/// All possible members of a pool now, sorted by address, and the endpoints that are left out.
 pub(super) fn resolve(
     pool: &Pool,
     endpoints: &Endpoints,
@@ -20,7 +20,7 @@ pub(super) fn resolve(
 ) -> (Arc<[Member]>, LeftOut) {
     let mut left = LeftOut::default();
     let members = match &pool.backends {
-        // Tenants write EndpointSlices. Nodes are their administrator's.
+        // Tenants write EndpointSlices; administrators write Nodes.
         Backends::Pods => fit(endpoints.pods(&pool.service), guard, &mut left),
         Backends::Nodes(to) => {
             let member =
@@ -38,7 +38,7 @@ pub(super) fn resolve(
     (settle(members).into(), left)
 }
 
-/// Chooses at most `room` members of a pool, which is what its namespace has left. Members that the pool already has
+/// Chooses at most `room` members of a pool, the number that its namespace has left. Members that the pool already has
 /// (`before`, sorted) are kept first.
 pub(super) fn choose(
     all: &Arc<[Member]>,
@@ -58,7 +58,7 @@ pub(super) fn choose(
     at_most(most, all, before)
 }
 
-/// Those that may be members.
+/// Removes the members that the guard refuses.
 fn fit(mut members: Vec<Member>, guard: &Guard, left: &mut LeftOut) -> Vec<Member> {
     let mut unfit = Vec::new();
     members.retain(|member| {
@@ -72,8 +72,7 @@ fn fit(mut members: Vec<Member>, guard: &Guard, left: &mut LeftOut) -> Vec<Membe
     members
 }
 
-/// As many as there may be: ready ones before those that are going away, those that were there before others,
-/// the lowest address first.
+/// The first `most` members: ready ones before draining ones, existing ones before new ones, the lowest address first.
 fn at_most(most: usize, all: &[Member], before: &[Member]) -> Arc<[Member]> {
     if most == 0 {
         return Arc::default();
@@ -88,8 +87,8 @@ fn at_most(most: usize, all: &[Member], before: &[Member]) -> Arc<[Member]> {
     members.into()
 }
 
-/// One member per address, a ready one before a draining one. Where nobody is ready, those that still
-/// serve take new traffic: better than nothing, as kube-proxy does.
+/// One member per address, a ready one before a draining one. Where none is ready, draining ones take new traffic, as
+/// with kube-proxy: better than no member.
 fn settle(mut members: Vec<Member>) -> Vec<Member> {
     members.sort_unstable_by_key(|member| (member.address, member.state));
     members.dedup_by_key(|member| member.address);
@@ -99,7 +98,7 @@ fn settle(mut members: Vec<Member>) -> Vec<Member> {
     members
 }
 
-/// What is different, by merging two sorted lists.
+/// The difference of two sorted lists.
 pub(super) fn diff(pool: Arc<str>, old: &[Member], members: Arc<[Member]>) -> MemberChange {
     let (mut added, mut changed, mut removed) = (Vec::new(), Vec::new(), Vec::new());
     let (mut before, mut after) = (old.iter().peekable(), members.iter().peekable());

@@ -1,10 +1,11 @@
-//! Texts that occur again and again (namespaces, Services, ports, nodes), each kept once under a
-//! number. A text is forgotten when its last user lets go, so churn does not pile up.
+//! Texts that occur many times (namespaces, Services, ports, nodes), each stored once under a
+//! number. A text is forgotten when its last user releases it, so memory does not grow with churn.
+//! `endpoints` uses it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Numbers for texts. A number means the same text for as long as somebody holds it.
+/// Numbers for texts. A number stands for the same text as long as it has a user.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     ids: BTreeMap<Arc<str>, u32>,
@@ -19,7 +20,7 @@ struct Slot {
 }
 
 impl Names {
-    /// The number of a text, which now has one more user.
+    /// The number of a text, with one more user.
     pub(super) fn hold(&mut self, text: &Arc<str>) -> u32 {
         if let Some(&id) = self.ids.get(text) {
             self.hold_again(id);
@@ -44,17 +45,17 @@ impl Names {
         self.slots[id as usize].users += 1;
     }
 
-    /// The number of a text that somebody holds.
+    /// The number of a text that has a user.
     pub(super) fn find(&self, text: &str) -> Option<u32> {
         self.ids.get(text).copied()
     }
 
-    /// The text behind a number that somebody holds.
+    /// The text of a number that has a user.
     pub(super) fn text(&self, id: u32) -> &Arc<str> {
         &self.slots[id as usize].text
     }
 
-    /// One user less.
+    /// Removes one user.
     pub(super) fn release(&mut self, id: u32) {
         let slot = &mut self.slots[id as usize];
         slot.users -= 1;

@@ -1,4 +1,5 @@
-//! Nodes that may be members, with the address they are reached at in each family.
+//! The nodes that may be members, each with one address of each family. It keeps nothing else of a
+//! Node; `members` reads it.
 
 use crate::objects::Node;
 use crate::relist::{Epoch, Relist};
@@ -16,7 +17,7 @@ pub(super) struct Nodes {
 type Addresses = [Option<IpAddr>; 2];
 
 impl Nodes {
-    /// Takes a node as it is now. True: what it means for members is different.
+    /// Takes a node as it is now. True: its addresses as a member changed.
     pub(super) fn apply(&mut self, node: Node, epoch: Epoch) -> bool {
         let first = |v4: bool| node.addresses.iter().find(|a| a.is_ipv4() == v4).copied();
         let addresses = [first(true), first(false)];
@@ -29,7 +30,7 @@ impl Nodes {
         }
     }
 
-    /// Forgets a node. True: it was there.
+    /// Forgets a node. True: it was known.
     pub(super) fn delete(&mut self, name: &str) -> bool {
         self.nodes.remove(name).is_some()
     }
@@ -41,12 +42,12 @@ impl Nodes {
         self.nodes.len() != before
     }
 
-    /// Where all of them are reached.
+    /// The addresses of all nodes.
     pub(super) fn all(&self) -> impl Iterator<Item = IpAddr> {
         self.nodes.values().flat_map(|(_, addresses)| addresses.iter().flatten().copied())
     }
 
-    /// Where one of them is reached.
+    /// The addresses of one node.
     pub(super) fn of(&self, name: &str) -> impl Iterator<Item = IpAddr> {
         self.nodes.get(name).into_iter().flat_map(|(_, all)| all.iter().flatten().copied())
     }

@@ -1,4 +1,5 @@
-//! Pools with their members, as the driver has them and as they should be.
+//! Pools with their members: what the driver has, and what it should have. It keeps the difference for the next update,
+//! and leaves out members that the guard or a limit refuses.
 
 use super::endpoints::Endpoints;
 use super::guard::Guard;
@@ -18,20 +19,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// All pools by name, and those that have to be looked at.
+/// All pools by name, and those to visit.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
     pools: BTreeMap<Arc<str>, Entry>,
-    /// Pools to look at before the next update.
+    /// Pools to visit before the next update.
     pub(super) dirty: BTreeSet<Arc<str>>,
-    /// The first pool that waits for the next update, so that this one is not too long.
+    /// The first pool that waits for the next update, so that the current one does not take too long.
     pub(super) behind: Option<Arc<str>>,
-    /// How often a fragment asks for nodes as members.
+    /// The number of pools in fragments that have nodes as members.
     with_nodes: usize,
     nodes_changed: bool,
-    /// What is left out of pools, by their names.
+    /// The endpoints that are left out of each pool.
     left_out: BTreeMap<Arc<str>, (ConsumerRef, Arc<Pool>, LeftOut)>,
-    /// Whether something else is left out than when it was last asked.
+    /// Whether `left_out` changed since the last call.
     left_out_changed: bool,
     pub(super) rooms: Rooms,
 }
@@ -39,16 +40,16 @@ pub(super) struct Pools {
 #[derive(Debug, Default)]
 struct Entry {
     pieces: Pieces,
-    /// Listeners that are held back while there is no pool.
+    /// The listeners that are held back while the pool is missing.
     listeners: Vec<ListenerKey>,
     given: Option<Given>,
 }
 
-/// What the driver has.
+/// The pool in the driver.
 #[derive(Clone, Debug)]
 struct Given {
     pool: Arc<Pool>,
-    /// The namespace that the members count for.
+    /// The namespace for which the members count.
     namespace: Arc<str>,
     members: Arc<[Member]>,
 }
@@ -56,15 +57,15 @@ struct Given {
 /// The eligible members of a Service port, and the endpoints that were left out.
 type Resolved = (Arc<[Member]>, LeftOut);
 
-/// What one update is made of.
+/// The state of one call of [`Pools::take`].
 struct Making<'a> {
     endpoints: &'a mut Endpoints,
     nodes: &'a Nodes,
     guard: &'a Guard,
     listeners: &'a mut BTreeSet<ListenerKey>,
-    /// What could be members of a Service port, so that each is resolved once however many pools it has.
+    /// The possible members of each Service port, so that each is resolved once for all its pools.
     resolved: FxHashMap<(ServicePortRef, Backends), Resolved>,
-    /// What the driver had of the pools that were looked at.
+    /// The visited pools, as the driver had them.
     before: BTreeMap<Arc<str>, Option<Given>>,
 }
 
@@ -78,7 +79,7 @@ impl Pools {
         }
     }
 
-    /// Takes out the pools of a fragment.
+    /// Removes the pools of a fragment.
     pub(super) fn remove(&mut self, part: &Arc<Part>) {
         for pool in &part.pools {
             if let Some(entry) = self.pools.get_mut(&pool.name) {
@@ -94,7 +95,7 @@ impl Pools {
         self.with_nodes > 0
     }
 
-    /// Nodes are different: pools that have them as members are looked at again.
+    /// Nodes changed: pools with nodes as members are visited again.
     pub(super) fn touch_nodes(&mut self) {
         self.nodes_changed = true;
     }
@@ -104,7 +105,7 @@ impl Pools {
         self.pools.get(name).is_some_and(|entry| entry.given.is_some())
     }
 
-    /// From now on a listener has to be looked at when the pool comes or goes.
+    /// From now on this listener is visited when the pool comes or goes.
     pub(super) fn watch(&mut self, name: Arc<str>, listener: ListenerKey) {
         self.pools.entry(name).or_default().listeners.push(listener);
     }
@@ -117,9 +118,9 @@ impl Pools {
         }
     }
 
-    /// Brings dirty pools up to date and says what is different; listeners that may come or go with
-    /// them go into `listeners`. With `paced`, pools of which only members are different may wait for the next
-    /// time. Returns how many pools it looked at.
+    /// Brings dirty pools up to date and adds the changes to the update. Listeners that may come or go with the pools
+    /// go into `listeners`. With `paced`, pools of which only the members change may wait for the next call. Returns
+    /// how many pools it visited.
     pub(super) fn take(
         &mut self,
         endpoints: &mut Endpoints,
@@ -143,7 +144,7 @@ impl Pools {
         let (resolved, before) = (FxHashMap::default(), BTreeMap::new());
         let mut making = Making { endpoints, nodes, guard, listeners, resolved, before };
         let (mut visited, mut pace) = (0, MemberPace::default());
-        // What waits since the last update comes first.
+        // Pools that wait since the last update come first.
         let rest = self.behind.take().map_or_else(BTreeSet::new, |first| dirty.split_off(&first));
         for name in rest.into_iter().chain(dirty) {
             let namespace = self.of_members(&name).filter(|_| paced).cloned();
@@ -168,7 +169,7 @@ impl Pools {
         visited
     }
 
-    /// The namespace of a pool that the driver has as it is planned, so that only its members can be different.
+    /// The namespace of a pool that the driver has as planned, so that only its members can change.
     fn of_members(&self, name: &str) -> Option<&Arc<str>> {
         let entry = self.pools.get(name)?;
         let ((part, index), given) = (entry.pieces.first()?, entry.given.as_ref()?);
@@ -176,7 +177,7 @@ impl Pools {
         same.then_some(&given.namespace)
     }
 
-    /// Brings a pool up to date.
+    /// Visits a pool: brings it up to date.
     fn look_at(&mut self, name: &Arc<str>, making: &mut Making<'_>) {
         let Some(entry) = self.pools.get_mut(name) else { return };
         let given = entry.given.take();
@@ -204,7 +205,7 @@ impl Pools {
         let port = (pool.service.clone(), pool.backends.clone());
         let resolve = || members::resolve(&pool, making.endpoints, making.nodes, making.guard);
         let (all, mut left) = making.resolved.entry(port).or_insert_with(resolve).clone();
-        // Nobody else uses a load balancer that is claimed.
+        // No other namespace uses a claimed load balancer.
         let room = if claimed { usize::MAX } else { self.rooms.left(&namespace, held) };
         let members = members::choose(&all, &old, room, &mut left);
         let short = members.len() < all.len().min(MOST_MEMBERS);
@@ -220,7 +221,7 @@ impl Pools {
         entry.given = Some(Given { pool, namespace, members });
     }
 
-    /// Says what is different of a pool.
+    /// Adds the changes of a pool to the update.
     fn tell(&mut self, name: &Arc<str>, before: Option<Given>, update: &mut Update) {
         let given = self.pools.get_mut(name).and_then(|entry| entry.given.as_mut());
         let Some(given) = given else {
@@ -237,7 +238,7 @@ impl Pools {
             update.pools.push(Change::Put(name.clone(), given.pool.clone()));
         }
         let same = old == given.members;
-        // A pool that is put is given its members along with it, the same ones too.
+        // A pool that is put comes with its members, even if they did not change.
         let nothing = given.members.is_empty() && old.is_empty();
         if !nothing && (!same_pool || !same) {
             update.members.push(members::diff(name.clone(), &old, given.members.clone()));
@@ -247,19 +248,19 @@ impl Pools {
         }
     }
 
-    /// Pools that have a member at one of these addresses.
+    /// The pools with a member at one of these addresses.
     fn with_members_at(&self, addresses: &BTreeSet<IpAddr>) -> Vec<Arc<str>> {
         let there = |member: &Member| addresses.contains(&member.address.ip().to_canonical());
         let given = self.pools.iter().filter_map(|(name, it)| Some((name, it.given.as_ref()?)));
         given.filter(|(_, it)| it.members.iter().any(there)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether something else is left out than when it was last asked.
+    /// Whether anything else is left out than at the last call.
     pub(super) fn take_left_out_changed(&mut self) -> bool {
         std::mem::take(&mut self.left_out_changed)
     }
 
-    /// What is left out, each on the consumer that it concerns.
+    /// The endpoints that are left out, as refusals of the consumers of their pools.
     pub(super) fn left_out(&self) -> impl Iterator<Item = Refusal> {
         self.left_out.values().flat_map(|(consumer, pool, left)| {
             let service = format!("{}/{}", pool.service.namespace, pool.service.name);
@@ -274,7 +275,7 @@ impl Pools {
         })
     }
 
-    /// All that the driver has.
+    /// Adds all pools in the driver.
     pub(super) fn snapshot(&self, update: &mut Update) {
         for (name, given) in self.pools.iter().filter_map(|(n, e)| Some((n, e.given.as_ref()?))) {
             update.pools.push(Change::Put(name.clone(), given.pool.clone()));
@@ -306,7 +307,7 @@ fn has_nodes(pool: &Pool) -> bool {
     matches!(pool.backends, Backends::Nodes(_))
 }
 
-/// Lets slices of the pool's Service, and of no other, touch the pool.
+/// Lets slices of the pool's Service touch the pool, and no others.
 fn relink(
     endpoints: &mut Endpoints,
     name: &Arc<str>,

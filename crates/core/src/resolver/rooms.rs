@@ -1,29 +1,29 @@
-//! How many members the pools of each namespace have on this load balancer: drivers keep something for each, such as
-//! a line of HAProxy's configuration. One Service with many endpoints behind many Ingresses or ports asks for the
-//! product of both, so a namespace has a bound. Members that a pool has stay. A pool that finds too little room gets
-//! what is left, its consumer is told, and it gets the rest when pools of its namespace let go: the first by name
-//! first. What one namespace has is no other's concern. A load balancer that is claimed is one namespace's, which has
-//! no bound there.
+//! How many members the pools of each namespace have on this load balancer. Drivers keep something for each member,
+//! such as a line of HAProxy's configuration. One Service with many endpoints behind many Ingresses or ports needs the
+//! product of both, so each namespace has a bound. Members that a pool has stay. A pool without enough room gets what
+//! is left, its consumer is told, and it gets the rest when pools of its namespace release members: the first by name
+//! first. Namespaces do not affect each other. On a claimed load balancer the only namespace has no bound. `pools` asks
+//! it.
 
 use crate::members::MOST_OF_NAMESPACE;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The members of each namespace.
+/// The numbers of members, by namespace.
 #[derive(Debug)]
 pub(super) struct Rooms {
-    /// What one namespace may have.
+    /// The most members of one namespace.
     pub(super) most: usize,
     rooms: BTreeMap<Arc<str>, Room>,
-    /// Namespaces whose pools have let go of members.
+    /// Namespaces with pools that have released members.
     freed: BTreeSet<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
 struct Room {
-    /// Members that its pools have.
+    /// The number of members that its pools have.
     taken: usize,
-    /// Pools that want more.
+    /// The pools that want more members.
     short: BTreeSet<Arc<str>>,
 }
 
@@ -34,13 +34,13 @@ impl Default for Rooms {
 }
 
 impl Rooms {
-    /// How many members a pool of this namespace may have, which has `held` of them already.
+    /// How many members a pool of this namespace may have. It has `held` of the namespace's members already.
     pub(super) fn left(&self, namespace: &str, held: usize) -> usize {
         let taken = self.rooms.get(namespace).map_or(0, |room| room.taken);
         self.most.saturating_sub(taken - held)
     }
 
-    /// A pool of a namespace had so many members, and has so many now; `short`: it wants more, and there is no room.
+    /// Notes that a pool of a namespace had `held` members and now has `has`. `short`: it wants more, without room.
     pub(super) fn set(
         &mut self,
         pool: &Arc<str>,
@@ -62,7 +62,7 @@ impl Rooms {
         }
     }
 
-    /// The next pool that wants more members and may find room now. It is looked at, and set again.
+    /// The next pool that wants more members and may have room now. The caller visits it and calls [`Self::set`].
     pub(super) fn admit(&mut self) -> Option<Arc<str>> {
         while let Some(namespace) = self.freed.first() {
             let room = self.rooms.get(namespace).filter(|room| room.taken < self.most);

@@ -1,5 +1,5 @@
-//! Plan objects taken apart: fragments by whose they are, whichever shard carries them, and the hash of
-//! the whole plan.
+//! Plan objects taken apart: fragments by consumer and part, from whichever Plan has them, and the hash of the whole
+//! plan. It keeps a previous fragment while the new one cannot be read. The resolver calls it.
 
 use crate::hash::PlanHash;
 use crate::key::ConsumerRef;
@@ -9,7 +9,7 @@ use crate::update::{ListenerKey, ResolvedListener, SiteKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a fragment is known by: whose, and which part.
+/// Identifies a fragment: consumer and part.
 pub(super) type PartKey = (ConsumerRef, u32);
 
 /// A fragment in the pieces that a driver gets.
@@ -47,7 +47,7 @@ impl Part {
     }
 }
 
-/// That another fragment counts now for somebody.
+/// Another fragment counts for a consumer.
 #[derive(Debug)]
 pub(super) struct Swap {
     pub(super) old: Option<Arc<Part>>,
@@ -56,8 +56,8 @@ pub(super) struct Swap {
 
 type Parts = BTreeMap<PartKey, Arc<Part>>;
 
-/// The number of a shard among those of its load balancer, and its name. By number, as the leader
-/// counts them: `edge-2` comes before `edge-10`.
+/// The number of a shard among those of its load balancer, and its name. Ordered by number, as the leader counts:
+/// `edge-2` comes before `edge-10`.
 type Rank = (u32, Arc<str>);
 
 #[derive(Debug)]
@@ -65,30 +65,30 @@ struct Shard {
     rank: Rank,
     epoch: Epoch,
     parts: Parts,
-    /// Those of which something is there that cannot be read.
+    /// Fragments in it that cannot be read.
     unread: BTreeSet<PartKey>,
-    /// What its leader's hash has beyond that of the parts that can be read.
+    /// The difference between the leader's hash and the sum of the parts that can be read.
     beyond: PlanHash,
 }
 
-/// What a shard has for somebody.
+/// What a shard has under one key.
 #[derive(Clone, Debug)]
 enum Carried {
-    /// This.
+    /// A fragment.
     Part(Arc<Part>),
-    /// Something that cannot be read.
+    /// A fragment that cannot be read.
     Unread,
 }
 
-/// A Plan object as it is read.
+/// The content of a Plan object as it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// The fragments that can be read.
     pub fragments: Vec<Fragment>,
-    /// Those that cannot, as far as it can be read whose they are.
+    /// The fragments that cannot be read, as far as consumer and part can be read.
     pub unread: Vec<(ConsumerRef, u32)>,
-    /// The hash that its leader gave it. None: as the fragments say. A leader of another version hashes what
-    /// is not read here, too, and believes an agent that says its hash.
+    /// The hash from the leader. None: it is the sum of the fragments. A leader of another version also hashes what
+    /// cannot be read here, and accepts only its own hash as proof.
     pub hash: Option<PlanHash>,
 }
 
@@ -101,13 +101,13 @@ impl From<Vec<Fragment>> for Written {
 /// All Plan objects of the load balancer.
 #[derive(Debug, Default)]
 pub(super) struct Shards {
-    /// By name.
+    /// Shards by name.
     shards: BTreeMap<Arc<str>, Shard>,
-    /// Who carries a fragment; the first one counts.
+    /// The shards that have a fragment; the first one counts.
     carriers: BTreeMap<PartKey, BTreeMap<Rank, Carried>>,
-    /// What counts for those of which the first carrier has something that cannot be read: what counted before.
+    /// Fragments that the first shard has but that cannot be read, with the part that counted before.
     kept: BTreeMap<PartKey, Option<Arc<Part>>>,
-    /// Whether `kept` is another than when it was last asked.
+    /// Whether `kept` changed since the last call.
     kept_changed: bool,
     hash: PlanHash,
 }
@@ -184,17 +184,17 @@ impl Shards {
         missed.iter().flat_map(|name| self.delete(name)).collect()
     }
 
-    /// Those of which something is planned that cannot be read, and whether they are served as before.
+    /// Consumers with a fragment that cannot be read, and whether they are served as before.
     pub(super) fn unread(&self) -> impl Iterator<Item = (&ConsumerRef, bool)> {
         self.kept.iter().map(|((consumer, _), kept)| (consumer, kept.is_some()))
     }
 
-    /// Whether [`Self::unread`] may be another than when it was last asked.
+    /// Whether [`Self::unread`] may have changed since the last call.
     pub(super) fn take_unread_changed(&mut self) -> bool {
         std::mem::take(&mut self.kept_changed)
     }
 
-    /// Notes what a shard carries for somebody, and says what counts instead, if that changes.
+    /// Notes what a shard has under a key, and returns the swap if another fragment counts now.
     fn carry(&mut self, shard: &Rank, key: &PartKey, part: Option<Carried>) -> Option<Swap> {
         let carriers = self.carriers.entry(key.clone()).or_default();
         let first = carriers.values().next().cloned();
@@ -214,7 +214,7 @@ impl Shards {
         };
         let (new, counts) = match then {
             Some(Carried::Part(part)) => (Some(part.clone()), Some(part)),
-            // What it had goes on.
+            // The previous fragment stays.
             Some(Carried::Unread) => {
                 self.kept.insert(key.clone(), old.clone());
                 (old.clone(), None)

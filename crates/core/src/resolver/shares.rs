@@ -1,10 +1,12 @@
-//! How many listeners each namespace has open on a load balancer. An agent can open only so many, so namespaces that
-//! share the load balancer share these. A listener that is open stays open, whatever comes later. One that has no
-//! room waits, its consumer is told, and it is opened as soon as there is room: of the namespace with the fewest open
-//! listeners first. The listeners that Ingresses share belong to no namespace and never wait. Pure: `listeners` asks.
+//! How many listeners each namespace has open on a load balancer. An agent can open a limited number, so namespaces
+//! that share the load balancer share these. An open listener stays open, whatever comes later. A listener without room
+//! waits, its consumer is told, and it is opened as soon as there is room: that of the namespace with the fewest open
+//! listeners first. The listeners that Ingresses share belong to no namespace and never wait. It opens nothing;
+//! `listeners` asks it.
 //!
-//! How many a namespace may have is [`crate::quota`]'s to say; each has a 64th of all to itself. These are bounds on what is open, not on the order in which it was opened: where every listener has room, every
-//! one has room again after a restart of the agent, in whatever order the listeners come.
+//! [`crate::quota`] limits the listeners of a namespace; each has a 64th of all to itself. The limits are for the
+//! number of open listeners, not for the order in which they were opened. So where every listener has room, every one
+//! has room again after a restart of the agent, in any order of the listeners.
 
 use crate::outcome::quote;
 use crate::quota::{Full, Quota, Taken};
@@ -12,21 +14,21 @@ use crate::update::ListenerKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What is open, and what waits.
+/// The open and the waiting listeners.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// How many the agent can open, and each namespace.
+    /// The limits for the agent and for each namespace.
     quota: Quota,
     tenants: BTreeMap<Arc<str>, Tenant>,
-    /// The namespaces with listeners that wait, in the order in which they are served.
+    /// The namespaces with waiting listeners, in the order in which they are served.
     queue: BTreeSet<Rank>,
-    /// Listeners that were open before the agent started and are not open yet, with the namespace of each.
+    /// Listeners that were open before the restart and are not open yet, with the namespace of each.
     kept: BTreeMap<ListenerKey, Arc<str>>,
-    /// Those of them that are wanted.
+    /// The listeners in `kept` that are wanted.
     returning: BTreeSet<ListenerKey>,
-    /// How many are open, those that Ingresses share included.
+    /// The number of open listeners, including those that Ingresses share.
     taken: Taken,
-    /// Whether [`Self::waiting`] may say something else than when it was last asked.
+    /// Whether [`Self::waiting`] may have changed since the last call.
     changed: bool,
 }
 
@@ -39,7 +41,7 @@ struct Tenant {
     claimed: bool,
 }
 
-/// The place of a namespace in the queue: one that has claimed the load balancer first, then by open listeners.
+/// The place of a namespace in the queue: the one that has claimed the load balancer first, then by open listeners.
 type Rank = (bool, usize, Arc<str>);
 
 impl Tenant {
@@ -48,7 +50,7 @@ impl Tenant {
     }
 }
 
-/// What the owner of a listener is told that waits.
+/// The message for the owner of a waiting listener.
 pub(super) fn message(full: Full, key: &ListenerKey, namespace: &str) -> String {
     let (socket, namespace) = (key.socket(), quote(namespace));
     match full {
@@ -67,17 +69,17 @@ pub(super) fn message(full: Full, key: &ListenerKey, namespace: &str) -> String 
 }
 
 impl Shares {
-    /// From now on the agent can open so many; None: no bound is known. Said before anything is open.
+    /// Sets how many listeners the agent can open. None: no bound is known. Called before any listener is open.
     pub(super) fn bound(&mut self, most: Option<usize>) {
         self.quota = most.map_or_else(Quota::default, |most| Quota::of(most, (most / 64).max(1)));
     }
 
-    /// This listener was open for a namespace before the agent started. Said before anything is open.
+    /// Notes that this listener was open for a namespace before the restart. Called before any listener is open.
     pub(super) fn keep(&mut self, key: ListenerKey, namespace: Arc<str>) {
         self.kept.insert(key, namespace);
     }
 
-    /// Changes what a namespace has. An empty namespace stands for the listeners that Ingresses share.
+    /// Changes the listeners of a namespace. An empty namespace stands for the listeners that Ingresses share.
     fn change(&mut self, namespace: &Arc<str>, change: impl FnOnce(&mut Tenant)) {
         let tenant = self.tenants.entry(namespace.clone()).or_default();
         let (open, rank) = (tenant.open, tenant.rank(namespace));
@@ -99,14 +101,14 @@ impl Shares {
         }
     }
 
-    /// Whether a namespace has claimed the load balancer.
+    /// Sets whether a namespace has claimed the load balancer.
     pub(super) fn claim(&mut self, namespace: &Arc<str>, claimed: bool) {
         if self.tenants.get(namespace).is_some_and(|tenant| tenant.claimed != claimed) {
             self.change(namespace, |tenant| tenant.claimed = claimed);
         }
     }
 
-    /// A listener is to be opened when there is room.
+    /// A listener waits for room.
     pub(super) fn wait(&mut self, key: ListenerKey, namespace: &Arc<str>, claimed: bool) {
         if self.kept.get(&key).is_some_and(|it| it == namespace) {
             self.returning.insert(key);
@@ -128,8 +130,8 @@ impl Shares {
         self.change(namespace, |tenant| tenant.open -= 1);
     }
 
-    /// The next listener that has room: it no longer waits, and counts as open. Those that were open before the
-    /// agent started come first.
+    /// The next listener with room: it no longer waits, and counts as open. Listeners that were open before the restart
+    /// come first.
     pub(super) fn admit(&mut self) -> Option<ListenerKey> {
         let shared = self.tenants.get("").and_then(|tenant| tenant.waiting.first());
         let (key, namespace) = match shared {
@@ -144,7 +146,7 @@ impl Shares {
         Some(key)
     }
 
-    /// Everything that was told so far has been admitted or waits: from now on all newcomers are alike.
+    /// Every listener so far is admitted or waits. From now on it does not matter what was open before the restart.
     pub(super) fn settle(&mut self) {
         self.kept.clear();
         self.returning.clear();
@@ -158,7 +160,7 @@ impl Shares {
             .and_then(|key| Some((*key, self.kept.get(key)?.clone())))
     }
 
-    /// The first in the queue. Where it has no room, no other has: those after it have as many open, or more.
+    /// The first in the queue. If it has no room, none has: the others have as many open listeners, or more.
     fn first(&self) -> Option<(ListenerKey, Arc<str>)> {
         let (_, _, namespace) = self.queue.first()?;
         let tenant = self.tenants.get(namespace).filter(|it| self.full(it).is_none())?;
@@ -170,7 +172,7 @@ impl Shares {
         self.quota.refuse(&self.taken, tenant.open, 1, tenant.claimed)
     }
 
-    /// The listeners that wait, and why.
+    /// The waiting listeners, and why they wait.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (&ListenerKey, &Arc<str>, Full)> {
         let namespaces = self.queue.iter().filter_map(|(_, _, namespace)| {
             let tenant = self.tenants.get(namespace)?;
@@ -181,7 +183,7 @@ impl Shares {
         })
     }
 
-    /// Whether [`Self::waiting`] may say something else than when it was last asked.
+    /// Whether [`Self::waiting`] may have changed since the last call.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }

@@ -1,5 +1,5 @@
-//! Sites with the rules of all consumers that have some for the host, and the certificates that they refer
-//! to. A host that two namespaces have in the plan stays with the one that it was first served for.
+//! Sites with the rules of all consumers for one host, and the certificates that they refer to. A host that the plan
+//! has for two namespaces stays with the one for which it was served first. It reads no Secret; the resolver feeds it.
 
 use super::pieces::Pieces;
 use super::shards::Part;
@@ -11,14 +11,14 @@ use crate::update::{Certificate, Change, Extent, ResolvedSite, SiteKey, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// All sites and certificates, and those that have to be looked at.
+/// All sites and certificates, and those to visit.
 #[derive(Debug, Default)]
 pub(super) struct Sites {
     sites: BTreeMap<SiteKey, Entry>,
     dirty: BTreeSet<SiteKey>,
-    /// Sites that several namespaces have in the plan.
+    /// Sites that the plan has for several namespaces.
     contested: BTreeSet<SiteKey>,
-    /// The namespaces that sites were served for before a restart. They count until the first update.
+    /// The namespaces for which sites were served before a restart. They count until the first update.
     recalled: BTreeMap<SiteKey, Arc<str>>,
     secrets: BTreeMap<Arc<str>, (Epoch, ByName)>,
     certificates: BTreeMap<Arc<str>, Held>,
@@ -30,15 +30,15 @@ type ByName = BTreeMap<Arc<str>, Arc<Certificate>>;
 #[derive(Debug, Default)]
 struct Entry {
     pieces: Pieces,
-    /// The namespace that the host belongs to: it stays that as long as the plan has rules of it.
+    /// The namespace that owns the host, as long as the plan has a site of it.
     owner: Arc<str>,
     given: Option<Arc<ResolvedSite>>,
-    /// Certificates that it uses, or waits for.
+    /// The certificates that it uses, or for which it waits.
     certificates: BTreeSet<Arc<str>>,
 }
 
 impl Entry {
-    /// The namespace that the host belongs to now.
+    /// Chooses the namespace that owns the host now.
     fn choose_owner(&mut self) {
         let mut namespaces = self.pieces.iter().map(|(part, _)| &part.key.0.namespace);
         if namespaces.all(|namespace| *namespace != self.owner)
@@ -48,18 +48,18 @@ impl Entry {
         }
     }
 
-    /// The consumers of other namespaces that have the host in the plan.
+    /// The consumers of other namespaces for which the plan has the host.
     fn others(&self) -> impl Iterator<Item = &ConsumerRef> {
         let all = self.pieces.iter().map(|(part, _)| &part.key.0);
         all.filter(|consumer| consumer.namespace != self.owner)
     }
 }
 
-/// A certificate: who has it, who uses it or waits for it, and what the driver has. The plan alone says
-/// when it is no longer used: a Secret that lost it does not cut off the hosts that still have it.
+/// A certificate: the Secrets with it, the sites that use it or wait for it, and the one in the driver. It is in use as
+/// long as the plan names it: when a Secret loses it, the hosts that have it keep it.
 #[derive(Debug, Default)]
 struct Held {
-    /// By name of the Secret; the lowest counts.
+    /// By name of the Secret; the first one counts.
     secrets: ByName,
     sites: BTreeSet<SiteKey>,
     given: Option<Arc<Certificate>>,
@@ -72,7 +72,7 @@ impl Held {
 }
 
 impl Sites {
-    /// A site was served for this namespace before a restart.
+    /// Notes that a site was served for this namespace before a restart.
     pub(super) fn recall(&mut self, key: SiteKey, owner: Arc<str>) {
         self.recalled.insert(key, owner);
     }
@@ -85,7 +85,7 @@ impl Sites {
         }
     }
 
-    /// Takes out the sites of a fragment.
+    /// Removes the sites of a fragment.
     pub(super) fn remove(&mut self, part: &Arc<Part>) {
         for (key, _) in &part.sites {
             if let Some(entry) = self.sites.get_mut(key) {
@@ -136,7 +136,7 @@ impl Sites {
         self.dirty_certificates.insert(hash.clone());
     }
 
-    /// Brings dirty sites and certificates up to date and says what is different.
+    /// Brings dirty sites and certificates up to date and adds the changes to the update.
     pub(super) fn take(&mut self, update: &mut Update) {
         for hash in &self.dirty_certificates {
             let sites = self.certificates.get(hash).into_iter().flat_map(|held| &held.sites);
@@ -164,7 +164,7 @@ impl Sites {
             Some(_) => self.contested.insert(key.clone()),
             None => self.contested.remove(&key),
         };
-        // Sites without rules only record that a namespace has the host.
+        // A site without rules only records that a namespace owns the host.
         let site = Some(merge(&entry.pieces, &entry.owner)).filter(|site| !site.rules.is_empty());
         let change = if let Some(mut site) = site {
             uses.extend(certificate(site.tls.as_ref()).cloned());
@@ -218,13 +218,13 @@ impl Sites {
         change
     }
 
-    /// Certificates that a site uses or waits for and nobody has.
+    /// Certificates that a site uses or waits for and that no Secret has delivered.
     pub(super) fn missing_certificates(&self) -> impl Iterator<Item = &Arc<str>> {
         let missing = |held: &Held| held.given.is_none() && !held.sites.is_empty();
         self.certificates.iter().filter(move |(_, held)| missing(held)).map(|(hash, _)| hash)
     }
 
-    /// Hosts that wait for a certificate, and who has rules on each.
+    /// Hosts that wait for a certificate, each with the consumers that have rules on it.
     pub(super) fn uncertified(&self) -> impl Iterator<Item = (&Host, &ConsumerRef)> {
         let waits = self.missing_certificates().filter_map(|hash| self.certificates.get(hash));
         let keys: BTreeSet<_> = waits.flat_map(|held| &held.sites).collect();
@@ -233,7 +233,7 @@ impl Sites {
         })
     }
 
-    /// What the plan has for a consumer and is served for another namespace.
+    /// What the plan has for one consumer and is served for another namespace.
     pub(super) fn unserved(&self) -> impl Iterator<Item = Unserved<'_>> {
         let entries = self.contested.iter().filter_map(|key| self.sites.get_key_value(key));
         entries.flat_map(|(key, entry)| {
@@ -244,7 +244,7 @@ impl Sites {
         })
     }
 
-    /// All that the driver has.
+    /// Adds everything in the driver.
     pub(super) fn snapshot(&self, update: &mut Update) {
         let given =
             |(hash, held): (&Arc<str>, &Held)| Some(Change::Put(hash.clone(), held.given.clone()?));
@@ -264,8 +264,8 @@ fn certificate(tls: Option<&SiteTls>) -> Option<&Arc<str>> {
     tls?.certificate.as_ref().map(|certificate| &certificate.hash)
 }
 
-/// The rules of all consumers of the host's namespace, the more specific first; the TLS settings of the first
-/// consumer that has some.
+/// The rules of all consumers in the host's namespace, the more specific first; and the TLS settings of the first
+/// consumer that has any.
 fn merge(pieces: &Pieces, owner: &Arc<str>) -> ResolvedSite {
     let sites = || {
         let all = pieces.iter().map(|(part, index)| (&part.key.0, &part.sites[index].1));
@@ -282,8 +282,8 @@ fn merge(pieces: &Pieces, owner: &Arc<str>) -> ResolvedSite {
     ResolvedSite { owner: owner.clone(), tls, rules: rules.collect() }
 }
 
-/// A renewed certificate may be named before it has come, since plan and Secrets are watched apart.
-/// Until then the host keeps the one that it has.
+/// A renewed certificate may be named before it comes, since Plans and Secrets are watched separately. Until then the
+/// host keeps the previous one.
 fn keep_certificate(
     site: &mut ResolvedSite,
     before: Option<&ResolvedSite>,

@@ -1,4 +1,4 @@
-//! Each rule of joining, on the smallest objects that show it.
+//! Tests of each rule of the resolver, on the smallest objects that show it.
 
 mod crowded;
 mod guarded;
@@ -117,7 +117,7 @@ pub(super) fn node(name: &str, last: u8, usable: bool) -> Object {
     Object::Node(Node { name: name.into(), addresses, usable })
 }
 
-/// A shard; the number in its name, or else its first letter, says which.
+/// A shard. Its number is the one in its name, or else its first letter.
 pub(super) fn shard(name: &str, fragments: Vec<Fragment>) -> Object {
     let number = name.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse();
     let index = number.unwrap_or_else(|_| name.as_bytes()[0].into());
@@ -397,7 +397,7 @@ fn a_cookie_secret_is_not_printed() {
     assert_eq!(format!("{object:?}"), "CookieSecret(CookieSecret { .. })");
 }
 
-/// Certificates that are put (true) or removed (false).
+/// The certificates that are put (true) or removed (false).
 fn certificates(update: &Update) -> Vec<(&str, bool)> {
     let told = update.certificates.iter().map(|change| match change {
         Change::Put(hash, _) => (&**hash, true),

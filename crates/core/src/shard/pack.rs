@@ -1,23 +1,24 @@
-//! One packing: from shards as they are and items as they should be to an order of writes.
+//! One packing: from shards as they are and items as they should be to an ordered list of writes.
 //!
-//! Each shard is written once. The order needs no cycle because a shard that an item leaves for
-//! another one takes in nothing itself: shards that gain are written first, those that lose last.
+//! Each shard is written once. The order has no cycles, because a shard that an item leaves for another one takes no
+//! item itself: shards that take items are written first, shards that items leave last. `shard` and `rewrite` call it;
+//! it writes nothing.
 
 use super::{Items, Shards, Stamp, Wanted, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) struct Packing<'a, K, H> {
     from: &'a Shards<K, H>,
-    /// What is different in a shard: items put, or taken out.
+    /// The changes of a shard: items put or removed.
     edits: BTreeMap<u32, Wanted<K, H>>,
     sizes: BTreeMap<u32, usize>,
     /// Shards that items leave for another one.
     left: BTreeSet<u32>,
-    /// Where items go that are new, or leave their shard.
+    /// The shards of items that are new, or leave their shard.
     homes: BTreeMap<K, u32>,
 }
 
-/// The writes of a packing in an order in which nothing is lost, and the new places of items.
+/// The writes of a packing, in an order in which nothing is lost, and the new shards of items.
 pub(super) type Packed<K, H> = (Vec<Write<K, H>>, BTreeMap<K, u32>);
 
 impl<'a, K: Ord + Clone, H: PartialEq + Clone> Packing<'a, K, H> {
@@ -49,8 +50,8 @@ impl<'a, K: Ord + Clone, H: PartialEq + Clone> Packing<'a, K, H> {
         (self.writes(), homes)
     }
 
-    /// Gives each item a place: the first shard with room that nothing leaves, else a new one. Shards
-    /// without room for the smallest item are not looked at again and again.
+    /// Gives each item a shard: the first one with room that no item leaves, else a new one. Shards without room for
+    /// the smallest item are skipped for good.
     fn house(&mut self, homeless: &[(&K, &Stamp<H>)]) {
         let Some(least) = homeless.iter().map(|(_, stamp)| stamp.size).min() else { return };
         let limit = self.from.limit;
@@ -83,7 +84,7 @@ impl<'a, K: Ord + Clone, H: PartialEq + Clone> Packing<'a, K, H> {
         self.sizes.get(&index).copied().unwrap_or(0)
     }
 
-    /// Keeps an item in the first of its places where it fits as it should be now. False: in none.
+    /// Keeps an item in the first of its shards in which its new size fits. False: in none.
     fn keep(&mut self, key: &K, stamp: &Stamp<H>) -> bool {
         let mut places = self.places(key);
         let fits = |index: &u32| {
@@ -113,7 +114,7 @@ impl<'a, K: Ord + Clone, H: PartialEq + Clone> Packing<'a, K, H> {
         self.sizes.insert(index, self.size(index) + stamp.size);
     }
 
-    /// Takes an item out of all its places but one.
+    /// Removes an item from all its shards, except `but`.
     fn take_out(&mut self, key: &K, but: Option<u32>) {
         for index in self.places(key).filter(|index| Some(*index) != but) {
             let old = self.from.shards.get(&index).and_then(|items| items.get(key));

@@ -1,11 +1,11 @@
-//! One set of shards on its way from what it holds to what it should hold: which write comes next. Tenants take
-//! turns, so a tenant that changes all its items all the time delays no change of another tenant. The caller carries
-//! the writes out, one at a time, and says what happened.
+//! One set of shards on its way to its wanted content: which write comes next. Tenants take turns, so a tenant that
+//! changes all its items all the time does not delay another tenant. The caller carries the writes out, one at a time,
+//! and reports what happened.
 //!
 //! ```text
-//!  want ─▶ waiting items, by tenant ─▶ the tenant whose turn it is ─▶ its item that waits longest
-//!                                                                           │
-//!              written or seen ◀─ the write ◀─ first the new place of what this write takes away, if any
+//! want ─▶ waiting items, by tenant ─▶ the tenant whose turn it is ─▶ its item that waits longest
+//!                                                                          │
+//!         written or observed ◀─ the write ◀─ first the new place of an item that this write removes, if any
 //! ```
 
 use super::{Items, Shards, Stamp, Wanted, Write, pack};
@@ -13,29 +13,29 @@ use crate::fair::Queue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is there, what should be, and who waits for a write.
+/// The observed content, the wanted content, and the items that wait for a write.
 #[derive(Clone, Debug)]
 pub struct Rewrite<K, H> {
     shards: Shards<K, H>,
     wanted: Items<K, H>,
-    /// The tenant of an item for which [`Self::belongs`] was not called.
+    /// The tenant of an item without a call of [`Self::belongs`].
     tenant: fn(&K) -> Arc<str>,
-    /// The tenants of items, as [`Self::belongs`] said.
+    /// The tenants of items from [`Self::belongs`].
     tenants: BTreeMap<K, Arc<str>>,
-    /// Items that are not there as they should be, or in more than one shard.
+    /// Items that are not as wanted, or in more than one shard.
     waiting: Queue<Arc<str>, K>,
-    /// The writes that are left.
+    /// The remaining writes, by shard.
     writes: BTreeMap<u32, Write<K, H>>,
-    /// Where items go that are new, or leave their shard.
+    /// The shards of items that are new, or leave their shard.
     homes: BTreeMap<K, u32>,
-    /// Whether something has happened that the writes which are left do not take into account.
+    /// Whether something happened that the remaining writes do not take into account.
     stale: bool,
-    /// The write that was last chosen, and the tenant whose turn it was.
+    /// The write that was chosen last, and the tenant whose turn it was.
     chosen: Option<(u32, Arc<str>)>,
 }
 
 impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
-    /// Nothing is wanted yet. `tenant` gives the tenant of an item as far as its key says it.
+    /// Begins without wanted items. `tenant` gives the tenant of an item, as far as its key names one.
     pub fn new(shards: Shards<K, H>, tenant: fn(&K) -> Arc<str>) -> Self {
         Self {
             shards,
@@ -50,7 +50,8 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
         }
     }
 
-    /// Assigns an item to a tenant until the item is neither wanted nor recorded; for items with a key that names no tenant.
+    /// Assigns an item to a tenant until the item is neither wanted nor recorded. It is for items with a key that names
+    /// no tenant.
     pub fn belongs(&mut self, key: &K, tenant: &Arc<str>) {
         let before = self.tenant(key);
         if before == *tenant {
@@ -66,7 +67,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
         self.tenants.get(key).map_or_else(|| (self.tenant)(key), Arc::clone)
     }
 
-    /// An item should be so, or not be there.
+    /// Sets an item as it should be. None: it should be deleted.
     pub fn want(&mut self, key: K, stamp: Option<Stamp<H>>) {
         if self.wanted.get(&key) == stamp.as_ref() {
             return;
@@ -79,7 +80,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
         self.check(key);
     }
 
-    /// A shard is now so, by whatever writer. The writes that are left stay so where this is one of them, or changes
+    /// A shard was written, by any writer. The remaining writes stay valid if the write is one of them, or changes
     /// nothing.
     pub fn happened(&mut self, write: Write<K, H>) {
         let index = write.index();
@@ -97,7 +98,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
         self.passed(index);
     }
 
-    /// If this write was chosen, the tenant has had its turn, also when the write failed.
+    /// If this write was chosen, its tenant has had its turn, even if the write failed.
     pub fn passed(&mut self, index: u32) {
         if let Some((_, tenant)) = self.chosen.take_if(|(chosen, _)| *chosen == index) {
             self.waiting.served(&tenant);
@@ -117,17 +118,17 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
         }
     }
 
-    /// The shards as they were last seen.
+    /// The shards as last observed.
     pub fn shards(&self) -> &Shards<K, H> {
         &self.shards
     }
 
-    /// All items that are wanted.
+    /// All wanted items.
     pub fn wanted(&self) -> &Items<K, H> {
         &self.wanted
     }
 
-    /// Whether an item is not there as it should be.
+    /// Whether an item is not as wanted.
     pub fn is_open(&self, key: &K) -> bool {
         self.shards.get(key) != self.wanted.get(key)
     }
@@ -137,13 +138,12 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
         self.waiting.waiting(tenant) > 0
     }
 
-    /// Whether all is as wanted.
+    /// Whether everything is as wanted.
     pub fn is_settled(&self) -> bool {
         self.waiting.is_empty() && self.shards.is_tidy()
     }
 
-    /// The next write of a shard that is `free` to be written now. Asked again it is the same, until something
-    /// happens.
+    /// The next write of a shard that is `free` to be written now. Until something happens it is the same at each call.
     pub fn next(&mut self, free: impl Fn(u32) -> bool) -> Option<Write<K, H>> {
         self.pack();
         let (index, tenant) = self.choose(free)?;
@@ -151,7 +151,7 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
         self.writes.get(&index).cloned()
     }
 
-    /// The write of the tenant whose turn it is. Without waiting items only shards without items are left.
+    /// The write for the tenant whose turn it is. If no item waits, only deletions of empty shards remain.
     fn choose(&self, free: impl Fn(u32) -> bool) -> Option<(u32, Option<Arc<str>>)> {
         for tenant in self.waiting.lanes() {
             let mut writes = self.waiting.items(tenant).filter_map(|key| self.write_for(key));
@@ -178,8 +178,8 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
         self.homes = homes;
     }
 
-    /// The write by which an item comes to its place or, when it is there, leaves another one; or a write that has to
-    /// come before that.
+    /// The write that puts an item into its shard or, when it is there, removes it from another one; or a write that
+    /// has to come before that.
     fn write_for(&self, key: &K) -> Option<u32> {
         let places = self.shards.places.get(key).into_iter().flatten();
         let known = self.homes.get(key).into_iter().chain(places).copied();
@@ -192,8 +192,8 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Rewrite<K, H> {
         Some(self.before(index).ok()?.unwrap_or(index))
     }
 
-    /// The write that has to come before another one, because an item that this one takes away is nowhere else yet.
-    /// Err: the item has no new place.
+    /// The write that has to come before another one, because an item that this one removes is in no other shard yet.
+    /// Err: the item has no new shard.
     fn before(&self, index: u32) -> Result<Option<u32>, ()> {
         let after = self.writes.get(&index).and_then(Write::items);
         let mut left =

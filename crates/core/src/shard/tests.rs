@@ -1,3 +1,5 @@
+//! Tests of packing: which shard an item goes to, and the order of the writes.
+
 use super::*;
 use proptest::prelude::*;
 
@@ -21,7 +23,7 @@ fn shards(all: &[(u32, &[Item])]) -> Shards<char, u8> {
     shards
 }
 
-/// Writes in a line each: `0: a1 b2` for the items with their hashes, `0: gone`.
+/// Writes, one per line: `0: a1 b2` for the items with their hashes, or `0: gone`.
 fn shown(writes: &[Write<char, u8>]) -> Vec<String> {
     let show = |write: &Write<char, u8>| match write {
         Write::Put { index, items } => {

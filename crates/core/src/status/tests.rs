@@ -1,3 +1,5 @@
+//! Tests of the status of consumers and load balancers.
+
 use super::*;
 use crate::outcome::{Origin, Reason};
 
@@ -14,7 +16,7 @@ fn planned(addresses: &[&str]) -> Outcome {
     moved(&[], addresses)
 }
 
-/// Planned at these, while those drain.
+/// The outcome of a consumer at these addresses, while the draining ones still serve it.
 fn moved(draining: &[&str], addresses: &[&str]) -> Outcome {
     let ips = |all: &[&str]| all.iter().map(|a| a.parse().unwrap()).collect();
     let (addresses, draining) = (ips(addresses), ips(draining));
@@ -27,7 +29,7 @@ fn at(address: &str) -> Point {
     Point::At(address.parse().unwrap())
 }
 
-/// Where no load balancer has a name.
+/// The status where no load balancer has a host name.
 fn told(outcome: &Outcome, progress: &Progress, written: Before<'_>) -> ConsumerStatus {
     consumer(outcome, progress, written, |_| &[])
 }
@@ -165,7 +167,7 @@ fn who_is_not_named_waits_while_an_agent_cannot_name_all_that_it_refused() {
     assert_eq!(named, Progress::Applied(undone));
 }
 
-/// What is known of a load balancer on which nobody is.
+/// The facts about a load balancer without consumers.
 fn known(
     verdict: Option<&Verdict>,
 ) -> Known<'_, std::iter::Empty<&ConsumerRef>, std::iter::Empty<&Outcome>> {
@@ -331,6 +333,6 @@ fn a_namespace_with_many_refusals_hides_those_of_no_other() {
     };
     assert_eq!(shown(300).len(), MOST_REFUSED);
     assert_eq!(shown(300).last(), Some(&web().to_string()));
-    // More of them change nothing of what is shown.
+    // More refusals of the namespace change nothing that is shown.
     assert_eq!(shown(300), shown(20));
 }

@@ -1,5 +1,5 @@
-//! Rooms: which certificate has the room of which user's Secret, and how much. A certificate has one room, and a
-//! Secret has one, so what was counted once is never handed on twice.
+//! Rooms: which certificate has the room of which user's Secret, and how many bytes. A certificate has one room, and a
+//! Secret has one room, so no bytes are counted or handed on twice. The vault keeps them; it does no I/O.
 
 use crate::key::ObjectKey;
 use sha2::{Digest, Sha256};
@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A user's Secret, by a digest of its name: what is recorded of it has to be short, since tenants choose names.
+/// A user's Secret, by a digest of its name. Tenants choose names, and a record of one has to be short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(u64);
 
@@ -24,23 +24,23 @@ impl Place {
     }
 }
 
-/// What a certificate has.
+/// The room of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Of which user's Secret.
+    /// The user's Secret.
     pub place: Place,
-    /// The bytes with which it came in.
+    /// The size that was first recorded.
     pub size: usize,
 }
 
-/// As it is recorded: `PLACE:SIZE`.
+/// The recorded form: `PLACE:SIZE`.
 impl fmt::Display for Room {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}:{}", self.place.0, self.size)
     }
 }
 
-/// What is recorded is not a room.
+/// A recorded text is not a room.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
@@ -62,7 +62,7 @@ pub(super) struct Holder {
     pub(super) size: usize,
 }
 
-/// All that have room.
+/// All certificates with room.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rooms {
     at: BTreeMap<Place, Holder>,
@@ -79,7 +79,7 @@ impl Rooms {
         Some(Room { place, size: self.at.get(&place)?.size })
     }
 
-    /// Takes in what is recorded, where nothing else is known of the certificate or its Secret. Of two that were in one
+    /// Takes recorded rooms of certificates and Secrets of which nothing is known yet. Of two certificates in one
     /// Secret the larger counts.
     pub(super) fn learn(&mut self, recorded: impl IntoIterator<Item = (Arc<str>, Room)>) {
         let mut new = BTreeMap::<Place, Holder>::new();

@@ -1,4 +1,4 @@
-//! Which certificates have room, over histories of needs.
+//! Tests of which certificates have room, over histories of needs.
 
 use super::*;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn item(namespace: &str, number: usize, size: usize) -> Item {
     Item { hash: format!("{namespace}-{number:05}-{size}").into(), places, size, since: 0 }
 }
 
-/// Decides, and takes in what is handed out.
+/// Decides once, and adds the certificates that are handed out to `held`.
 fn admit(vault: &mut Vault, items: &[Item], held: &mut BTreeSet<Arc<str>>, alone: bool) {
     let needs = items.iter().map(|it| need(it, held.contains(&it.hash), None));
     vault.admit(needs, [], alone);
@@ -79,12 +79,12 @@ fn what_is_handed_out_stays_and_so_does_its_successor() {
     let mut all = many("shop", 6_000, ORDINARY);
     admit(&mut vault, &all, &mut held, false);
     let before = held.clone();
-    // A namespace that comes first in order, and asks for what the other has.
+    // A namespace that comes first in order wants the room of the other one.
     all.extend(many("aaa", 6_000, ORDINARY));
     all.extend(many("aab", 6_000, ORDINARY));
     admit(&mut vault, &all, &mut held, false);
     assert!(before.is_subset(&held));
-    // Everything of the first one is renewed at once, a little larger.
+    // All certificates of the first namespace are renewed at once, a little larger.
     let places: BTreeSet<_> =
         all.iter().filter(|it| before.contains(&it.hash)).map(|it| it.places.clone()).collect();
     for it in all.iter_mut().filter(|it| places.contains(&it.places)) {
@@ -134,7 +134,7 @@ fn what_an_older_version_handed_out_stays_although_it_is_more_than_one_has() {
     assert!(refused(&vault, &all).is_empty());
 }
 
-/// A load balancer on which three namespaces have all that is beyond their own, and what they have.
+/// A vault in which three namespaces use all of the common room, and their certificates.
 fn full() -> (Vault, BTreeSet<Arc<str>>, Vec<Item>) {
     let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
     let namespaces = ["evil-1", "evil-2", "shop"].iter();
@@ -144,7 +144,7 @@ fn full() -> (Vault, BTreeSet<Arc<str>>, Vec<Item>) {
     (vault, held, has)
 }
 
-/// The certificate that follows another one in its Secret.
+/// The successor of a certificate in its Secret.
 fn renewed(it: &Item, size: usize) -> Item {
     Item { hash: format!("{}-renewed", it.hash).into(), size, ..it.clone() }
 }
@@ -154,7 +154,7 @@ fn a_renewal_has_its_room_before_an_older_one_that_waits_also_at_a_leader_that_b
     let (vault, held, has) = full();
     let (old, rest) = has.split_last().unwrap();
     let new = renewed(old, ORDINARY + 50);
-    // It comes first in order, is the oldest, and wants what the renewal has.
+    // It comes first in order, is the oldest, and wants the room of the renewed certificate.
     let waiter = Item { since: -1, ..item("aaa", 0, LARGEST) };
     let many_more: Vec<_> =
         (1..10).map(|n| Item { since: -1, ..item("aaa", n, LARGEST) }).collect();
@@ -188,7 +188,7 @@ fn a_renewal_that_is_too_large_is_withheld_and_its_secret_keeps_its_room() {
     all.push(new.clone());
     admit(&mut vault, &all, &mut held, false);
     assert_eq!(refused(&vault, &all).iter().map(|it| &it.hash).collect::<Vec<_>>(), [&waiter.hash]);
-    // When nothing needs the Secret any more, the waiter has its room.
+    // When no object needs the Secret any more, the waiting certificate gets its room.
     all.pop();
     admit(&mut vault, &all, &mut held, false);
     assert!(refused(&vault, &all).is_empty());
@@ -216,11 +216,11 @@ fn certificates_that_change_at_every_look_have_one_room_each_and_hold_up_none_th
         let changing = many("fast", SHARE / ORDINARY, ORDINARY).into_iter();
         let changing = changing.map(|it| {
             let hash = format!("{}-{round}", it.hash).into();
-            // Of older Ingresses than the one that waits.
+            // Ingresses older than that of the waiting certificate.
             Item { hash, since: -1, ..it }
         });
         let all: Vec<_> = has.iter().cloned().chain(changing).chain([waiter.clone()]).collect();
-        // No certificate of the namespace is ever read and handed out.
+        // The certificates of this namespace change before they are read, so none is ever handed out.
         held.retain(|hash| !hash.starts_with("fast"));
         admit(&mut vault, &all, &mut held, false);
         assert_eq!(refused(&vault, &all).len(), 0, "in round {round}");
@@ -239,7 +239,7 @@ fn a_certificate_stays_as_the_record_of_its_room_until_its_successor_is_handed_o
     assert!(vault.reserves(&old.hash, room, |_| false), "the successor has not been written");
     assert!(!vault.reserves(&old.hash, room, |hash| *hash == new.hash));
     assert!(!vault.reserves(&old.hash, None, |_| false), "without a room there is nothing to keep");
-    // The user's Secret is gone: no certificate has its room.
+    // No object needs the user's Secret any more, so no certificate has its room.
     all.pop();
     admit(&mut vault, &all, &mut held, false);
     assert!(!vault.reserves(&old.hash, room, |_| false));
@@ -257,7 +257,7 @@ fn copies_of_one_certificate_that_become_different_ones_have_room_for_one() {
     for (n, place) in last.places.iter().enumerate() {
         let (hash, places) = (format!("different-{n}").into(), vec![place.clone()]);
         all.push(Item { hash, places, ..it.clone() });
-        // One after another, while the copies that are left still need the first one.
+        // The copies go one after another; those that are left still need the first certificate.
         let places = last.places[n + 1..].to_vec();
         let left = (!places.is_empty()).then(|| Item { places, ..last.clone() });
         let now: Vec<_> = all.iter().cloned().chain(left).collect();
@@ -278,8 +278,9 @@ fn a_room_is_read_as_it_was_recorded() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// In any history: what is in and still needed stays; a namespace within its share gets all in while
-    /// fewer than a hundred have one; and never more is handed out than there is room for.
+    /// In any history: a certificate that is held and still needed stays. A namespace within its share gets all its
+    /// certificates, while fewer than a hundred namespaces have any. The certificates never need more room than there
+    /// is.
     #[test]
     fn holders_stay_and_small_ones_always_come_in(
         steps in prop::collection::vec((0usize..6, 0usize..60, 500usize..LARGEST), 1..10),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
-/// Whose turn it is.
+/// The turns of namespaces.
 #[derive(Clone, Debug, Default)]
 pub struct Turns {
     /// The namespace that was served last.
@@ -13,8 +13,8 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Takes so many of these, each with its namespace: one of each namespace in turn, beginning after the namespace
-    /// that was served last. Within a namespace the first come first.
+    /// Takes up to `most` of these items, each with its namespace: one of each namespace in turn, beginning after the
+    /// namespace that was served last. Within a namespace the first come first.
     pub fn take<T>(
         &mut self,
         items: impl IntoIterator<Item = (Arc<str>, T)>,
@@ -63,8 +63,8 @@ mod tests {
     }
 
     proptest! {
-        /// One certificate of a namespace is read after as many others as there are namespaces, however many certificates
-        /// these change between two readings.
+        /// A single certificate of a namespace is read after at most as many others as there are namespaces, however
+        /// many certificates these change between two rounds.
         #[test]
         fn no_namespace_waits_longer_than_one_turn_of_all_others(
             others in 1usize..20, most in 1usize..10, before in 0usize..20,

@@ -1,3 +1,5 @@
+//! Tests of Ingresses as the planner gets them.
+
 use super::*;
 use crate::convert::testing::{annotated, bad_tuning, bad_value, object};
 use bowline_core::ObjectKey;
@@ -101,7 +103,7 @@ spec:
                 by: PersistenceKey::Cookie,
                 timeout_seconds: 3600,
             })),
-            // Members of an Ingress always see the proxy: the annotation is a Service's.
+            // Members of an Ingress always see the proxy: the annotation is for Services.
             snat: None,
             proxy_protocol: Some(true),
             health_check: Some(HealthCheck {

@@ -1,3 +1,5 @@
+//! Tests of certificates from users' Secrets, and into and out of Bowline's own Secrets.
+
 use super::*;
 use bowline_core::ObjectKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

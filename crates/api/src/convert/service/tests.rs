@@ -1,3 +1,5 @@
+//! Tests of Services as the planner gets them.
+
 use super::*;
 use crate::convert::testing::{annotated, bad_tuning, bad_value, object};
 use bowline_core::ObjectKey;
@@ -218,7 +220,7 @@ fn a_place_is_named_in_one_way() {
         let expected = Err(bad_value(&format!("{key}: {quoted} {why}")));
         assert_eq!(place(&[(key, value)]), expected);
     }
-    // Only an Ingress can have been written with a source.
+    // Only an Ingress can name a source.
     assert_eq!(place(&[("bowline.dev/load-balancer-source", "{")]), Ok(Placement::Default));
 }
 

@@ -1,4 +1,4 @@
-//! Seats on load balancers that count them.
+//! Tests of seats on load balancers that count them.
 
 use super::make::*;
 use crate::admission::{Decision, Want};
@@ -104,13 +104,13 @@ fn who_belongs_on_a_load_balancer_is_told_when_that_changes() {
     let less = Want { requests: Ok(Amounts::default()), ..want() };
     assert_eq!(planner.wants(), [(who(), Some(less))]);
     planner.take();
-    // Made anew, it is another one.
+    // An object that is created again is another consumer.
     apply(&mut planner, Service { uid: "new".into(), ..asks() });
     let new = ConsumerRef { uid: "new".into(), ..who() };
     let of_new = Want { consumer: new.clone(), ..want() };
     assert_eq!(planner.wants(), [(who(), None), (new.clone(), Some(of_new))]);
     planner.take();
-    // And where nothing is counted nothing is told.
+    // A load balancer that counts no seats is not reported.
     apply(&mut planner, lb("lb"));
     assert_eq!(planner.wants(), [(new, None)]);
     planner.take();

@@ -1,11 +1,11 @@
-//! What an event costs: it follows what changes, not how much there is.
+//! Tests of the cost of events: it depends on what changes, not on the size of the cluster.
 
 use super::make::*;
 use crate::objects::{Exposure, Ingress, Placement, Service};
 use crate::planner::{Config, Event, Kind, Object, Planner};
 
-/// That many Services with a port each, and a tenth as many Ingresses with a host each; two load
-/// balancers, so that no port is wanted twice.
+/// This many Services with one port each, and a tenth as many Ingresses with one host each. There
+/// are two load balancers, so that no port is wanted twice.
 fn crowd(services: usize) -> Planner {
     let mut objects: Vec<Object> = vec![lb("lb").into(), lb("other").into(), class("web").into()];
     objects.push(Service { exposure: Exposure::ClusterIp, ..service("a/s", &[80]) }.into());
@@ -20,7 +20,7 @@ fn crowd(services: usize) -> Planner {
     planner(Config::default(), objects)
 }
 
-/// How many consumers each of these events looks at.
+/// How many consumers each of these events visits.
 fn costs(planner: &mut Planner) -> Vec<(&'static str, u64)> {
     let changed = Service { local_only: true, ..service("a/s500", &[1500]) };
     let moved =

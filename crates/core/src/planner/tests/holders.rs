@@ -1,5 +1,5 @@
-//! A holder keeps what it has: ports and hosts that Plans record stay with their consumer or namespace,
-//! however old the objects are that ask for them later.
+//! Tests that a holder keeps what it has: ports and hosts that Plans record stay with their consumer or namespace, even
+//! if older objects ask for them later.
 
 use super::make::*;
 use crate::key::{ConsumerKind, ConsumerRef};
@@ -11,7 +11,7 @@ use crate::update::{Extent, ListenerKey};
 
 const LBS: [&str; 2] = ["lb", "other"];
 
-/// The API has what the planner planned, as the controller reads it back.
+/// Records what the planner planned, as the controller reads it back.
 fn record(planner: &mut Planner) {
     for name in LBS {
         let fragments: Vec<_> = planner.fragments(name).cloned().collect();
@@ -27,7 +27,7 @@ fn recorded(objects: Vec<Object>) -> Planner {
     planner
 }
 
-/// The planner of a leader that begins: it is told of objects first and of Plans afterwards.
+/// The planner of a new leader: it gets objects first and Plans afterwards.
 fn restarted(from: &Planner, objects: Vec<Object>) -> Planner {
     let mut planner = planner(Config::default(), objects);
     for name in LBS {
@@ -115,7 +115,7 @@ fn an_older_service_takes_no_listener_that_ingresses_share() {
     then(&mut planner, old_service("evil/x", &[80, 443]));
     assert_eq!(ingress_state(&planner, "shop/web"), "lb 192.0.2.1");
     assert_eq!(service_state(&planner, "evil/x"), "other 192.0.2.9", "it stays where it was");
-    // Nor when the oldest of the Ingresses goes.
+    // The listeners also stay when the oldest of the Ingresses is deleted.
     planner.handle(Event::Delete(Kind::Ingress, key("a/web")));
     planner.take();
     assert_eq!(ingress_state(&planner, "shop/web"), "lb 192.0.2.1");
@@ -169,12 +169,12 @@ fn what_is_being_written_counts_until_it_is_seen_what_became_of_it() {
     planner.handle(Event::Writing(Record::new("lb", 0, &written)));
     then(&mut planner, old_service("evil/x", &[80]));
     assert_eq!(service_state(&planner, "shop/x"), "lb 192.0.2.1");
-    // The leader gave up and the write was never seen: the oldest comes first.
+    // The leader gave up and the write was never observed: the oldest comes first.
     planner.handle(Event::WritesAbandoned);
     planner.take();
     assert_eq!(service_state(&planner, "evil/x"), "lb 192.0.2.1");
     assert_eq!(service_state(&planner, "shop/x"), "PortTaken by lb");
-    // It was carried out after all.
+    // The write was carried out after all.
     planner.handle(Event::Recorded(Record::new("lb", 0, &written)));
     planner.take();
     assert_eq!(service_state(&planner, "shop/x"), "lb 192.0.2.1");
@@ -208,7 +208,7 @@ fn of_two_recorded_ports_the_one_that_is_served_stays() {
     let mut planner = twice();
     unserved(&mut planner, &[&a]);
     assert_eq!(states(&planner), ["PortTaken by lb", "lb 192.0.2.1"]);
-    // Replicas that disagree: the older stays.
+    // The replicas disagree: the older consumer keeps the port.
     let mut planner = twice();
     unserved(&mut planner, &[&a, &b]);
     assert_eq!(states(&planner), ["lb 192.0.2.1", "PortTaken by lb"]);
@@ -235,7 +235,7 @@ fn of_two_recorded_hosts_the_one_that_is_served_stays() {
     planner.handle(Event::Unserved("lb".into(), vec![loser]));
     planner.take();
     assert_eq!(states(&planner), ["HostTaken by lb", "lb 192.0.2.1"]);
-    // When its record is gone the agent says no more of it; that changes nothing.
+    // When the record is gone, the agent no longer reports the port as unserved. That changes nothing.
     planner.handle(Event::Recorded(Record::new("lb", 0, [])));
     planner.handle(Event::Unserved("lb".into(), Vec::new()));
     planner.take();
@@ -298,7 +298,7 @@ fn a_host_that_passes_between_ingresses_of_a_namespace_goes_to_no_other_between_
 
 #[test]
 fn an_ingress_of_an_administrator_keeps_the_ports_of_a_shared_load_balancer_for_ingresses() {
-    // Without it the first Service that comes has them, and keeps them.
+    // Without an Ingress the first Service to come gets the ports, and keeps them.
     let mut bare = recorded(with([old_service("evil/x", &[80, 443]).into()]));
     record(&mut bare);
     then(&mut bare, site("shop/web", "shop.example", 5));
@@ -312,7 +312,7 @@ fn an_ingress_of_an_administrator_keeps_the_ports_of_a_shared_load_balancer_for_
     then(&mut planner, site("shop/web", "shop.example", 5));
     record(&mut planner);
     assert_eq!(ingress_state(&planner, "shop/web"), "lb 192.0.2.1");
-    // Also in the moment when the last Ingress of a tenant goes.
+    // The listeners stay, also at the moment when the last Ingress of a tenant is deleted.
     planner.handle(Event::Delete(Kind::Ingress, key("shop/web")));
     planner.take();
     assert_eq!(service_state(&planner, "evil/x"), "PortTaken by lb");

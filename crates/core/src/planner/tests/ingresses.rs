@@ -1,4 +1,4 @@
-//! Ingresses: which rules, pools and certificates they have on a load balancer.
+//! Tests of Ingresses: which rules, pools and certificates they have on a load balancer.
 
 use super::make::*;
 use crate::key::ConsumerKind;
@@ -14,12 +14,13 @@ use crate::plan::{
 use crate::planner::{Config, Object, Planner};
 use std::sync::Arc;
 
-/// A Service that is not ours by itself.
+/// A Service that is only a backend.
 fn backend_service(name: &str, ports: &[u16]) -> Service {
     Service { exposure: Exposure::ClusterIp, ..service(name, ports) }
 }
 
-/// A planner with a load balancer, our class, Service `a/s` with ports 80 and 81, and these.
+/// A planner with a load balancer, our class, Service `a/s` with ports 80 and 81, and these
+/// objects.
 fn world(objects: Vec<Object>) -> Planner {
     let around: Vec<Object> =
         vec![lb("lb").into(), class("web").into(), backend_service("a/s", &[80, 81]).into()];

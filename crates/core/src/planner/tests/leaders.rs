@@ -1,5 +1,5 @@
-//! Two leaders with stale views write the Plans of one load balancer, piece by piece, and an agent serves
-//! them: whatever they do, a consumer that is served and changes nothing goes on being served.
+//! Tests with two leaders that have stale views and write the Plans of one load balancer, piece by piece, and an agent
+//! that serves them: whatever the leaders do, a consumer that is served and does not change stays served.
 
 use super::make::*;
 use crate::hash::PlanHash;
@@ -16,22 +16,22 @@ use proptest::test_runner::TestCaseError;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// So many fragments are in one Plan object.
+/// The most fragments in one Plan object.
 const FRAGMENTS: usize = 2;
 
 type Item = (ConsumerRef, u32);
 type Id = (Kind, ObjectKey);
-/// A Plan object as a version of it is: its number, its version, and its fragments; None: it is gone.
+/// A version of a Plan object: its number, its version, and its fragments. None: it is deleted.
 type PlanSeen = (u32, u64, Option<Vec<Fragment>>);
 
-/// What becomes of a write.
+/// The fate of a write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Answer {
-    /// It is carried out, and the leader knows.
+    /// It is carried out, and the leader gets the answer.
     Known,
-    /// It is carried out, and the leader hears nothing before its watch shows it.
+    /// It is carried out, and the leader gets no answer before its watch shows it.
     Lost,
-    /// Nobody hears of it again.
+    /// It is lost.
     Dropped,
 }
 
@@ -41,21 +41,21 @@ enum Step {
     Put(Box<Object>),
     /// A tenant deletes an object.
     Delete(Id),
-    /// A leader hears of so many writes of tenants,
+    /// A leader observes this many writes of tenants.
     Hear(usize, usize),
-    /// of so many writes of Plans,
+    /// A leader observes this many writes of Plans.
     See(usize, usize),
-    /// and of what the agent does not serve.
+    /// A leader observes what the agent does not serve.
     Learn(usize),
     /// A leader writes one Plan object.
     Write(usize, Answer),
-    /// Another leader takes the place of this one.
+    /// Another leader replaces this one.
     Restart(usize),
-    /// The agent sees so many writes of Plans, and serves them.
+    /// The agent observes this many writes of Plans, and serves them.
     Serve(usize),
-    /// The agent is started again with what it kept.
+    /// The agent restarts with its kept state.
     RestartAgent,
-    /// Everything is told to everybody, and written.
+    /// Everything is delivered to everyone, and written.
     Settle,
 }
 
@@ -63,7 +63,7 @@ struct Leader {
     planner: Planner,
     shards: Shards<Item, PlanHash>,
     versions: BTreeMap<u32, u64>,
-    /// How many writes of tenants it has heard of.
+    /// How many writes of tenants it has observed.
     heard: usize,
     plans: VecDeque<PlanSeen>,
     unserved: Option<Vec<(ConsumerRef, Extent)>>,
@@ -161,8 +161,8 @@ impl Served {
         follow(&mut self.sites, &update.sites);
     }
 
-    /// Whether this is served for an object, a host for any of its namespace. `passing` says that a host may be
-    /// on its way from one Ingress of its namespace to another: then it must not be served for others.
+    /// Whether a port is served for an object, or a host for any object of its namespace. `passing`: a host may be on
+    /// its way from one Ingress of its namespace to another; then it is only not served for others.
     fn has(&self, (id, held): &(Id, Held), passing: bool) -> bool {
         match held {
             Held::Port(key) => {
@@ -176,7 +176,7 @@ impl Served {
         }
     }
 
-    /// The ports and hosts that are served, each for the object that has it.
+    /// The served ports and hosts, each with its object.
     fn holdings(&self) -> BTreeSet<(Id, Held)> {
         let listeners = self
             .listeners
@@ -226,9 +226,9 @@ fn wants(object: &Object, held: &Held) -> bool {
 
 #[derive(Default)]
 struct Cluster {
-    /// Each object, and how many writes there were when it was last written.
+    /// Each object, with the number of writes when it was last written.
     objects: BTreeMap<Id, (Object, usize)>,
-    /// The same for each namespace: which of its Ingresses has a path is a matter of its own.
+    /// The same for each namespace. Which of its Ingresses has a path does not matter to other namespaces.
     namespaces: BTreeMap<Arc<str>, usize>,
     writes: Vec<Event>,
     plans: BTreeMap<u32, (u64, Vec<Fragment>)>,
@@ -240,10 +240,10 @@ struct Run {
     cluster: Cluster,
     leaders: [Leader; 2],
     agent: Resolver,
-    /// What the agent has yet to see.
+    /// The Plans that the agent has not observed yet.
     unseen: VecDeque<PlanSeen>,
     served: Served,
-    /// What is served for an object as it was last written, as everybody knows: it must stay.
+    /// Ports and hosts that are served for objects as last written and known to everyone: they must stay.
     firm: BTreeSet<(Id, Held)>,
 }
 
@@ -301,7 +301,7 @@ impl Run {
         }
     }
 
-    /// Whether there was something to write.
+    /// Writes once. False: there was nothing to write.
     fn write(&mut self, which: usize, answer: Answer) -> bool {
         let leader = &mut self.leaders[which];
         let Some((index, version, fragments)) = leader.next() else { return false };
@@ -350,7 +350,7 @@ impl Run {
         self.resolve()
     }
 
-    /// The agent serves what it has seen and reports what it does not serve. Nothing that has to stay is gone.
+    /// The agent serves what it has observed and reports what it does not serve. Everything that has to stay is served.
     fn resolve(&mut self) -> Result<(), TestCaseError> {
         let before = self.served.clone();
         self.agent.take().iter().for_each(|update| self.served.apply(update));
@@ -372,7 +372,7 @@ impl Run {
         if self.unseen.is_empty() {
             let known = self.leaders.iter().map(|it| it.heard).min().unwrap_or_default();
             let Cluster { objects, namespaces, .. } = &self.cluster;
-            // Without a listener no host is reached.
+            // No host is reachable without a listener.
             let mut listeners = self.served.listeners.values();
             let shared = listeners.any(|it| it.consumer.kind == ConsumerKind::LoadBalancer);
             self.firm.extend(holdings.into_iter().filter(|(id, held)| {
@@ -387,7 +387,7 @@ impl Run {
         Ok(())
     }
 
-    /// All that has to stay is served.
+    /// Asserts that everything that has to stay is served.
     fn check(&self, passing: bool) -> Result<(), TestCaseError> {
         for firm in &self.firm {
             let has = self.served.has(firm, passing);
@@ -399,7 +399,7 @@ impl Run {
     fn settle(&mut self) -> Result<(), TestCaseError> {
         // No write is under way any more.
         self.leaders.iter_mut().for_each(|it| it.planner.handle(Event::WritesAbandoned));
-        // A few rounds are enough: a contested port is served, reported, and taken out.
+        // A few rounds are enough: a contested port is served, reported, and removed from the plan.
         for _ in 0..100 {
             let mut wrote = false;
             for which in 0..2 {

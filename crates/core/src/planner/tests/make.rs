@@ -1,4 +1,4 @@
-//! Builders of small objects, and a planner that has been told of them.
+//! Builders of small objects, and a planner with such objects.
 
 use crate::addresses::Wish;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
@@ -72,7 +72,7 @@ pub(super) fn fragment_at(consumer: ConsumerRef, addresses: &[IpAddr]) -> Fragme
     Fragment { consumer, part: 0, claimed: false, listeners, sites: Vec::new(), pools: Vec::new() }
 }
 
-/// A load balancer for everybody, with one address.
+/// A load balancer for all namespaces, with one address.
 pub(super) fn lb(name: &str) -> LoadBalancer {
     LoadBalancer {
         name: name.into(),
@@ -96,7 +96,7 @@ pub(super) fn lb(name: &str) -> LoadBalancer {
     }
 }
 
-/// A path `/a`, or `=/a` for the path alone.
+/// The path `/a`, or for `=/a` exactly that path.
 pub(super) fn path(text: &str) -> PathMatch {
     match text.strip_prefix('=') {
         Some(text) => PathMatch { kind: PathKind::Exact, value: text.into() },
@@ -119,7 +119,7 @@ pub(super) fn rule(host: &str, paths: &[(&str, &str)]) -> IngressRule {
     IngressRule { host: host.parse().unwrap(), paths: paths.iter().map(to).collect() }
 }
 
-/// An Ingress of our class `web`, that names `lb`.
+/// An Ingress of our class `web` that names `lb`.
 pub(super) fn ingress(name: &str, rules: Vec<IngressRule>) -> Ingress {
     Ingress {
         key: key(name),
@@ -183,7 +183,7 @@ impl From<LoadBalancerClaim> for Object {
     }
 }
 
-/// A claim that says that it has a load balancer.
+/// A claim with a load balancer in its status.
 pub(super) fn claim(name: &str, lb: Option<&str>) -> LoadBalancerClaim {
     let uid = format!("uid-of-{name}").into();
     LoadBalancerClaim { key: key(name), uid, load_balancer: lb.map(Into::into) }
@@ -202,7 +202,7 @@ pub(super) fn planner(config: Config, objects: Vec<Object>) -> Planner {
     planner
 }
 
-/// Says in a line what became of a consumer: `lb 192.0.2.1`, `PortTaken by lb`, `not ours`.
+/// The outcome of a consumer in one line: `lb 192.0.2.1`, `PortTaken by lb`, `not ours`.
 pub(super) fn state(outcome: Option<&Outcome>) -> String {
     match outcome.map(|outcome| &outcome.state) {
         None => "not ours".to_owned(),
@@ -225,7 +225,7 @@ pub(super) fn ingress_state(planner: &Planner, name: &str) -> String {
     state(planner.outcome(ConsumerKind::Ingress, &key(name)))
 }
 
-/// The rules of an Ingress, a line each: `shop.example /a -> ingress/a/x/shop/p80`.
+/// The rules of an Ingress, one per line: `shop.example /a -> ingress/a/x/shop/p80`.
 pub(super) fn rules(planner: &Planner, name: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for site in planner.parts(ConsumerKind::Ingress, &key(name)).iter().flat_map(|it| &it.sites) {

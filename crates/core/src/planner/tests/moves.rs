@@ -1,4 +1,4 @@
-//! A consumer that moves from one load balancer to another stays until it has arrived.
+//! Tests of a consumer that moves from one load balancer to another and stays until it has arrived.
 
 use super::make::*;
 use crate::admission::{Decision, Want};
@@ -47,7 +47,7 @@ fn admitted(lb: &str) -> Option<Decision> {
     Some(Decision::Admitted { load_balancer: lb.into(), requests: SOME, short: None })
 }
 
-/// Plans hold what is planned.
+/// Records what is planned.
 fn record(planner: &mut Planner, lb: &str) {
     let fragments: Vec<_> = planner.fragments(lb).map(|it| (**it).clone()).collect();
     planner.handle(Event::Recorded(Record::new(lb, 0, &fragments)));
@@ -61,7 +61,7 @@ fn served(planner: &Planner, lb: &str) -> Vec<String> {
     fragments.map(|it| it.consumer.name.to_string()).collect()
 }
 
-/// How much a load balancer refused.
+/// The number of refusals by a load balancer.
 fn refused(planner: &Planner, lb: &str) -> usize {
     planner.refused(lb).flat_map(|it| it.refusals_by(lb)).count()
 }
@@ -81,7 +81,7 @@ fn state(planner: &Planner) -> (String, Vec<std::net::IpAddr>) {
     (service_state(planner, "a/x"), before)
 }
 
-/// One that is on `lb`, which a Plan says, and there is `q` beside.
+/// A consumer that Plans record on `lb`, and load balancer `q` beside.
 fn settled(objects: Vec<Object>) -> Planner {
     let mut all = vec![on("lb").into(), at("lb", "192.0.2.1").into(), at("q", "192.0.2.9").into()];
     all.extend(objects);
@@ -103,13 +103,13 @@ fn who_moves_stays_where_it_is_until_it_has_a_seat_where_it_goes() {
     record(&mut planner, "lb");
     let stays = ("lb 192.0.2.1".to_owned(), vec![]);
     assert_eq!(state(&planner), stays);
-    // Its claim has no load balancer yet.
+    // The claim has no load balancer yet.
     apply(&mut planner, asks(Placement::Claim("c".into())));
     assert_eq!(planner.wants(), []);
     planner.take();
     assert_eq!(state(&planner), stays);
     assert_eq!(reasons(&planner, KIND, "a/x"), [Reason::ClaimNotBound]);
-    // Where it goes there is no room.
+    // The new load balancer has no room.
     apply(&mut planner, on("q"));
     assert_eq!(planner.wants(), [(who(), Some(want("q", &["lb"])))]);
     let problem = Problem::new(Reason::NoCapacity, "full");
@@ -120,7 +120,7 @@ fn who_moves_stays_where_it_is_until_it_has_a_seat_where_it_goes() {
     assert_eq!(state(&planner), stays);
     assert_eq!(reasons(&planner, KIND, "a/x"), [Reason::NoCapacity]);
     assert!(planner.keeps(&who(), "lb") && planner.keeps(&who(), "q"));
-    // And now there is.
+    // The new load balancer has room.
     planner.handle(Event::Admitted(who(), admitted("q")));
     assert_eq!(planner.wants(), []);
     planner.take();
@@ -144,7 +144,7 @@ fn who_moves_is_served_where_it_comes_from_until_it_has_arrived() {
     let moving: Vec<_> = planner.moving().map(|it| it.consumer.clone()).collect();
     assert_eq!(moving, [who()]);
     record(&mut planner, "q");
-    // What it wants changes in both places.
+    // A change of the consumer changes both places.
     apply(&mut planner, Service { ports: vec![port(81)], ..on("q") });
     assert_eq!(planner.take().fragments.len(), 2);
     arrive(&mut planner, "lb");
@@ -153,7 +153,7 @@ fn who_moves_is_served_where_it_comes_from_until_it_has_arrived() {
     assert_eq!((served(&planner, "lb"), served(&planner, "q")), (vec![], vec!["x".into()]));
     assert_eq!(planner.moving().count(), 0);
     record(&mut planner, "lb");
-    // And back.
+    // The consumer moves back.
     apply(&mut planner, on("lb"));
     planner.take();
     assert_eq!(state(&planner), ("lb 192.0.2.1".to_owned(), vec![ip("192.0.2.9")]));
@@ -181,7 +181,7 @@ fn where_it_may_not_be_any_more_or_has_nothing_nobody_stays() {
         LoadBalancer { deleting: true, ..at("lb", "192.0.2.1") },
         LoadBalancer { allowed: crate::objects::AllowedNamespaces::None, ..at("lb", "192.0.2.1") },
         LoadBalancer { claim: Some((key("b/c"), Some("u".into()))), ..at("lb", "192.0.2.1") },
-        // Two that have an address in common would take connections from each other.
+        // Two load balancers with a common address would take connections from each other.
         at("lb", "192.0.2.9"),
     ] {
         let mut planner = settled(vec![]);
@@ -192,7 +192,7 @@ fn where_it_may_not_be_any_more_or_has_nothing_nobody_stays() {
         planner.take();
         assert_eq!((served(&planner, "lb"), served(&planner, "q")), (vec![], vec!["x".into()]));
     }
-    // Nor one that asks for nothing, or is gone.
+    // A consumer that asks for no load balancer, or is deleted, does not stay either.
     let mut planner = settled(vec![]);
     apply(&mut planner, asks(Placement::Door("another".into())));
     planner.take();
@@ -215,11 +215,11 @@ fn who_names_what_is_not_there_or_not_for_it_stays_and_is_told() {
         assert_eq!(state(&planner), ("lb 192.0.2.1".to_owned(), vec![]));
         assert_eq!(reasons(&planner, KIND, "a/x"), [reason]);
         assert_eq!((refused(&planner, "lb"), refused(&planner, "theirs")), (0, by.iter().count()));
-        // A newcomer is served nowhere.
+        // A new consumer is served nowhere.
         apply(&mut planner, Service { placement: on(name).placement, ..service("a/new", &[81]) });
         planner.take();
         assert_eq!(served(&planner, "lb"), ["x"]);
-        // And when it is there after all it goes there.
+        // When the load balancer exists after all, the consumer goes there.
         apply(&mut planner, at(name, "192.0.2.8"));
         planner.take();
         assert_eq!(state(&planner), (format!("{name} 192.0.2.8"), vec![ip("192.0.2.1")]));
@@ -309,7 +309,7 @@ fn the_claim_through_which_somebody_stays_is_in_use() {
     assert_eq!(planner.take().wanted, [(one, 0)]);
     record(&mut planner, "q");
     record(&mut planner, "lb");
-    // And where it stays because what it asks for is not there.
+    // A consumer that stays because its new claim does not exist still counts for the old claim.
     apply(&mut planner, asks(Placement::Claim("none".into())));
     assert_eq!(planner.take().wanted, [(key("a/none"), 1)]);
     planner.handle(Event::Delete(crate::planner::Kind::LoadBalancer, key("q")));

@@ -1,4 +1,4 @@
-//! Which load balancer a consumer goes to, and whether it may.
+//! Tests of the load balancer to which a consumer goes, and whether it may use it.
 
 use super::make::*;
 use crate::addresses::Wish;
@@ -23,7 +23,7 @@ fn external(name: &str) -> LoadBalancer {
     LoadBalancer { external: true, ..lb(name) }
 }
 
-/// What a Service says with `lb.zcloud.cn/vip`.
+/// The value of a Service with `lb.zcloud.cn/vip`.
 fn of_device() -> Wish {
     Wish { of_device: true, ..Wish::default() }
 }

@@ -1,4 +1,4 @@
-//! What holds in every world, whatever happened to it before.
+//! Properties that hold in every world, whatever its history.
 
 use super::world::{
     KINDS, LOAD_BALANCERS, Step, World, config, object, settled_steps, steps, writer,
@@ -15,7 +15,7 @@ use proptest::test_runner::TestCaseError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// All that a planner says.
+/// Everything that a planner answers.
 #[derive(Debug, PartialEq)]
 struct Snapshot {
     fragments: BTreeMap<(Arc<str>, ConsumerRef), Vec<Arc<Fragment>>>,
@@ -42,7 +42,7 @@ fn snapshot(planner: &Planner) -> Snapshot {
     }
 }
 
-/// What a reader of changes has, who never asks for anything else.
+/// The state of a reader that only follows changes.
 #[derive(Default)]
 struct Follower {
     fragments: BTreeMap<(Arc<str>, ConsumerRef), Vec<Arc<Fragment>>>,
@@ -50,7 +50,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// Takes in changes, each of which must be one.
+    /// Applies changes; each of them must change something.
     fn follow(&mut self, changes: Changes) -> Result<(), TestCaseError> {
         for change in changes.fragments {
             let place = (change.load_balancer, change.consumer);
@@ -91,7 +91,7 @@ fn run(config: Config, steps: Vec<Step>) -> Result<(World, Planner), TestCaseErr
     Ok((world, planner))
 }
 
-/// The API has what was planned; what the planner makes of that.
+/// Records what is planned, and returns the changes that follow.
 fn settle(world: &mut World, planner: &mut Planner) -> Changes {
     for lb in LOAD_BALANCERS {
         let fragments = planner.fragments(lb).map(|it| (**it).clone()).collect();
@@ -115,8 +115,8 @@ fn held(planner: &Planner) -> Held {
     held
 }
 
-/// Nothing that a consumer had before is gone, unless the owner of its namespace wrote. The listeners that
-/// Ingresses share are those of every namespace that has an Ingress there.
+/// No consumer loses anything, unless a tenant of its namespace wrote. The listeners that Ingresses share belong to
+/// every namespace that has an Ingress there.
 fn only_the_writer_loses(before: &Held, after: &Held, writer: &str) -> Result<(), TestCaseError> {
     let mut others = before
         .keys()
@@ -259,8 +259,8 @@ proptest! {
     }
 }
 
-/// What Plans record for several consumers, as two leaders may leave it: all of them keep it until an
-/// agent says which of them it serves.
+/// What Plans record for several consumers, as two leaders may leave it. All of them keep it until an agent reports
+/// which of them it serves.
 #[derive(Default)]
 struct Twice {
     ports: BTreeSet<ListenerKey>,
@@ -287,7 +287,7 @@ impl Twice {
     }
 }
 
-/// Every pool that is named is in the same fragment, and no listener is there twice.
+/// Every named pool is in the same fragment, and no listener occurs twice.
 fn whole(fragments: &[Arc<Fragment>], twice: &Twice) -> Result<(), TestCaseError> {
     let mut listeners = BTreeSet::new();
     let mut pools = BTreeSet::new();
@@ -314,7 +314,7 @@ fn whole(fragments: &[Arc<Fragment>], twice: &Twice) -> Result<(), TestCaseError
     Ok(())
 }
 
-/// A host has rules of one namespace, each path once, and the same TLS everywhere.
+/// A host has rules of one namespace only, each path once, and the same TLS settings everywhere.
 fn sites_are_one_namespaces(
     fragments: &[Arc<Fragment>],
     twice: &Twice,

@@ -1,4 +1,4 @@
-//! Consumers whose placement or address cannot be read: what is recorded stays, nothing new is given.
+//! Tests of consumers whose placement or address cannot be read: what is recorded stays, nothing new is given.
 
 use super::make::*;
 use crate::key::{ConsumerKind, ObjectKey};
@@ -16,7 +16,7 @@ fn two_addresses(name: &str) -> LoadBalancer {
     LoadBalancer { addresses: vec![ip("192.0.2.1"), ip("192.0.2.2")], ..lb(name) }
 }
 
-/// A planner that is told what it planned itself, as the controller reads it back from the API.
+/// A planner with its own plan as record, as the controller reads it back from the API.
 fn recorded(objects: Vec<Object>) -> Planner {
     let mut planner = planner(Config::default(), objects);
     record(&mut planner);
@@ -32,7 +32,7 @@ fn record(planner: &mut Planner) {
     assert_eq!(planner.take(), Changes::default());
 }
 
-/// What becomes of `a/x` when this is what its owner writes.
+/// The outcome of `a/x` after its owner writes this object.
 fn then(planner: &mut Planner, object: impl Into<Object>) -> String {
     apply(planner, object);
     planner.take();

@@ -1,4 +1,4 @@
-//! What Services and load balancers ask of the pools, and what is planned with what they have from there.
+//! Tests of the address requests of Services and load balancers, and of what is planned with granted addresses.
 
 use super::make::*;
 use crate::addresses::{Ask, Families, HolderKind, Policy, Wish};
@@ -252,7 +252,7 @@ fn an_address_on_a_load_balancer_is_for_those_whom_the_load_balancer_is_for() {
     }
 }
 
-/// A load balancer that a class made, and the Service in front of it, which asks pool `p`.
+/// A load balancer that a class made, and its door, which requests an address of AddressPool `p`.
 fn made() -> (LoadBalancer, Service) {
     let edge = LoadBalancer { addresses: Vec::new(), door: Some(key("ours/lb")), ..lb("lb") };
     let placement = Ok(Placement::Door(edge.uid.clone()));
@@ -272,7 +272,7 @@ fn the_service_in_front_of_a_load_balancer_asks_for_those_whom_that_is_for() {
     let asked = claim(&planner);
     assert_eq!((asked.ask, asked.door), (Ok(Ask::Pool("p".into())), true));
     assert_eq!((asked.scope, asked.load_balancer), (Some(Scope::Intranet), None));
-    // Whoever says so of itself is not in front of it: another name, or another load balancer.
+    // A Service that only claims to be the door is not: it has another name, or names another load balancer.
     let placement = Ok(Placement::Door(edge.uid.clone()));
     let forged = Service { placement, ..from_pool("shop/lb", "p") };
     let another = Service { placement: Ok(Placement::Door("another".into())), ..door };

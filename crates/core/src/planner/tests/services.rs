@@ -1,4 +1,4 @@
-//! Services: who is ours, where it goes, which ports it has.
+//! Tests of Services: which are ours, where they go, which ports they have.
 
 use super::make::*;
 use crate::key::{ConsumerKind, ConsumerRef};

@@ -1,5 +1,5 @@
-//! Small worlds of objects that collide as much as they can: few namespaces, names, ages, addresses,
-//! ports, hosts and paths. And what happens to such a world, step by step.
+//! Small worlds of objects that collide as much as possible: few namespaces, names, ages, addresses, ports, hosts and
+//! paths. And the steps that change such a world.
 
 use super::make::*;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
@@ -32,18 +32,17 @@ pub(super) const KINDS: [Kind; 7] = [
 
 pub(super) const LOAD_BALANCERS: [&str; 2] = ["p", "q"];
 
-/// What happens to a world.
+/// A step that changes a world.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Apply(Box<Object>),
     Delete(Kind, ObjectKey),
-    /// One of the objects that are there changes in one way: what the smallest change touches is
-    /// what is easiest forgotten.
+    /// An existing object changes in one field: an effect of the smallest change is the easiest to miss.
     Tweak(usize, u8),
-    /// A list of a kind is told again, perhaps after a first try that broke off.
+    /// A kind is listed again, perhaps after a list that was cut off.
     Relist(Kind, bool),
     Report(Arc<str>, Vec<IpAddr>),
-    /// A Plan object is seen that has fragments of some of the consumers that are there: listeners at these
+    /// A Plan object is observed. It has fragments of some of the existing consumers, with listeners at these
     /// addresses, and these hosts.
     Record {
         lb: Arc<str>,
@@ -54,18 +53,18 @@ pub(super) enum Step {
     },
     /// Agents do not serve what some of the consumers have, because they serve it for others.
     Unserve(Arc<str>, u16),
-    /// The API has what the planner planned.
+    /// The planner's plan is recorded.
     Settle,
-    /// A load balancer has served some of those who are there for long enough, or none any more.
+    /// A load balancer has served some of the existing consumers for long enough, or no load balancer has any more.
     Arrive(Option<Arc<str>>, u16),
-    /// The planner is asked.
+    /// The planner plans.
     Take,
 }
 
 /// A consumer, and the load balancer on which it has arrived.
 type Arrival = (ConsumerRef, Option<Arc<str>>);
 
-/// The objects that are there after some steps.
+/// The objects after some steps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct World {
     pub(super) objects: BTreeMap<(Kind, ObjectKey), Object>,
@@ -98,7 +97,7 @@ fn consumer(object: &Object) -> Option<ConsumerRef> {
 }
 
 impl World {
-    /// Takes a step, and says what the planner is told of it.
+    /// Takes a step, and returns the events for the planner.
     pub(super) fn step(&mut self, step: Step) -> Vec<Event> {
         match step {
             Step::Apply(object) => {
@@ -167,13 +166,13 @@ impl World {
         }
     }
 
-    /// All objects of a kind, as they are told.
+    /// The events that apply all objects of a kind.
     pub(super) fn all(&self, kind: Kind) -> impl Iterator<Item = Event> {
         let of_kind = self.objects.iter().filter(move |((of, _), _)| *of == kind);
         of_kind.map(|(_, object)| Event::Apply(Box::new(object.clone())))
     }
 
-    /// A planner that is told of this world from the start.
+    /// A new planner with this world.
     pub(super) fn planned(&self, config: Config) -> Planner {
         let mut planner = Planner::new(config);
         for kind in KINDS {
@@ -186,7 +185,7 @@ impl World {
         planner
     }
 
-    /// What is told beside objects.
+    /// The events that are not about objects.
     pub(super) fn beside(&self) -> impl Iterator<Item = Event> {
         let reported = self.reported.iter();
         let reported = reported.map(|(lb, at)| Event::Reported(lb.clone(), at.clone()));
@@ -200,7 +199,7 @@ impl World {
         reported.chain(recorded).chain(arrived).chain(unserved)
     }
 
-    /// The API has this for a load balancer; what it is told.
+    /// Records these fragments for a load balancer, and returns the events.
     pub(super) fn settle(&mut self, lb: &str, fragments: Vec<Fragment>) -> Vec<Event> {
         let lb: Arc<str> = lb.into();
         let mut events = vec![Event::Recorded(Record::new(lb.clone(), 0, &fragments))];
@@ -225,7 +224,7 @@ fn fragment_with(consumer: ConsumerRef, addresses: &[IpAddr], hosts: &[Host]) ->
     Fragment { sites: sites.collect(), ..fragment_at(consumer, addresses) }
 }
 
-/// All that a consumer may have in a record.
+/// Everything that a consumer may have in a record.
 fn extents(consumer: &ConsumerRef) -> Vec<(ConsumerRef, Extent)> {
     let port = |address: &str| {
         let (address, transport) = (ip(address), Transport::Tcp);
@@ -236,7 +235,7 @@ fn extents(consumer: &ConsumerRef) -> Vec<(ConsumerRef, Extent)> {
     ports.into_iter().chain(hosts).map(|extent| (consumer.clone(), extent)).collect()
 }
 
-/// An object with one thing different. None: it is gone.
+/// An object with one changed field. None: it is deleted.
 fn tweaked(mut object: Object, how: u8) -> Option<Object> {
     match (&mut object, how) {
         (Object::Service(it), 0) => it.local_only = !it.local_only,
@@ -281,7 +280,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (option::of(lb_name()), any::<u16>()).prop_map(|(lb, whose)| Step::Arrive(lb, whose)),
         3 => Just(Step::Take),
     ];
-    // Most of what can go wrong needs somewhere to go first.
+    // Most failures need a load balancer that can be used first.
     let by_label = LoadBalancer { allowed: for_label_1(), ..lb("p") };
     let ground = [
         by_label.into(),
@@ -297,7 +296,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// What happens while one leader records all that it plans.
+/// Steps of a world in which one leader records everything that it plans.
 pub(super) fn settled_steps() -> impl Strategy<Value = Vec<Step>> {
     steps().prop_map(|mut steps| {
         steps.retain(|step| !matches!(step, Step::Record { .. } | Step::Unserve(..)));
@@ -305,7 +304,7 @@ pub(super) fn settled_steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// The namespace of the tenant that writes such an object; None: an administrator writes it.
+/// The namespace of the tenant that writes such an object. None: an administrator writes it.
 pub(super) fn writer(object: &Object) -> Option<Arc<str>> {
     match object {
         Object::Service(_) | Object::Ingress(_) | Object::TlsSecret(_) | Object::Claim(_) => {

@@ -1,4 +1,4 @@
-//! The members of all pools of a namespace together.
+//! Tests of the limit for the members of all pools of a namespace together.
 
 use super::*;
 use crate::key::ConsumerKind;
@@ -8,7 +8,7 @@ use crate::plan::{Backends, Fragment, Transport};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The slice of a Service with the endpoints that have these numbers.
+/// The slice of a Service, with the endpoints of these numbers.
 fn slice(namespace: &str, service: &str, numbers: impl IntoIterator<Item = usize>) -> Event {
     let endpoint = |n: usize| Endpoint {
         address: [10, 1, (n / 250) as u8, (n % 250) as u8].into(),
@@ -26,7 +26,7 @@ fn slice(namespace: &str, service: &str, numbers: impl IntoIterator<Item = usize
     }))
 }
 
-/// An Ingress with a pool of its own for a Service of its namespace.
+/// An Ingress with its own pool for a Service of its namespace.
 fn ingress(namespace: &str, name: &str, service: &str) -> Fragment {
     let mut pool = pool(service, Backends::Pods);
     pool.name = format!("{namespace}/{name}").into();
@@ -37,7 +37,7 @@ fn ingress(namespace: &str, name: &str, service: &str) -> Fragment {
     Fragment { consumer, part: 0, claimed: false, listeners, sites, pools: vec![pool] }
 }
 
-/// How many members each pool has.
+/// The number of members of each pool.
 fn sizes(resolver: &Resolver) -> BTreeMap<String, usize> {
     let members = resolver.snapshot().members;
     members.iter().map(|it| (it.pool.to_string(), it.members.len())).collect()
@@ -69,7 +69,7 @@ fn a_service_behind_many_ingresses_has_no_more_members_than_a_namespace_may_have
     let message = "2000 members of Service evil/web get no traffic: on a load balancer that others may use a \
                    namespace has 20000 members of pools at most; claim a load balancer for it to have more";
     assert_eq!((messages.len(), messages["evil/i0999"].as_str()), (1_000 - full, message));
-    // Another namespace has what it needs, and its changes cost what they cost alone.
+    // Another namespace gets what it needs, and its changes cost the same as alone.
     resolver.handle(Event::Apply(shard("b", vec![ingress("shop", "web", "web")])));
     resolver.take().unwrap();
     let before = resolver.visited();
@@ -85,7 +85,7 @@ fn a_service_behind_many_ingresses_has_no_more_members_than_a_namespace_may_have
     now.insert(format!("evil/{}", name(full)), full);
     now.insert("shop/web".to_owned(), 3);
     assert_eq!(sizes(&resolver), now);
-    // Nothing moves when the endpoint is back, and a pool that goes makes room for the next.
+    // Nothing moves when the endpoint comes back. A pool that is deleted makes room for the next.
     resolver.handle(slice("evil", "web", 0..MOST_MEMBERS));
     assert_eq!(resolver.take(), None);
     let mut fewer: Vec<Fragment> = all(1_000);
@@ -121,7 +121,7 @@ fn members_that_a_namespace_replaces_all_at_once_come_with_several_updates_and_o
     resolver.handle(Event::Apply(shard("a", all.chain([ingress("shop", "web", "web")]).collect())));
     resolver.handle(slice("evil", "web", 0..members));
     resolver.handle(slice("shop", "web", 0..3));
-    // What a driver begins with is complete.
+    // The first update is complete.
     assert_eq!((resolver.take().unwrap().members.len(), resolver.is_behind()), (pools + 1, false));
     resolver.handle(slice("evil", "web", members..2 * members));
     resolver.handle(slice("shop", "web", 1..3));
@@ -129,7 +129,7 @@ fn members_that_a_namespace_replaces_all_at_once_come_with_several_updates_and_o
     let named: Vec<_> = update.members.iter().map(|it| it.pool.to_string()).collect();
     assert_eq!(named, ["evil/i00", "evil/i01", "evil/i02", "shop/web"]);
     assert!(resolver.is_behind());
-    // What another namespace changes comes with the next one, and what waits comes before what changes again.
+    // The next update has the changes of the other namespace, and waiting pools come before pools that change again.
     resolver.handle(slice("evil", "web", 2 * members..2 * members + 2));
     resolver.handle(slice("shop", "web", 2..3));
     let update = resolver.take().unwrap();
@@ -177,7 +177,7 @@ proptest! {
         resolver.pools.rooms.most = most;
         let mut planned = 0;
         let mut endpoints: BTreeMap<(&str, &str), BTreeSet<usize>> = BTreeMap::new();
-        // The members that a driver has.
+        // The members in the driver.
         let mut driver: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
         for step in steps.into_iter().chain([Step::Take]) {
             match step {

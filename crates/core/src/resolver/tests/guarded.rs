@@ -1,4 +1,4 @@
-//! Which members are left out of pools, and who is told.
+//! Tests of the members that are left out of pools, and of the consumers that are told.
 
 use super::*;
 use crate::key::ConsumerKind;
@@ -42,7 +42,7 @@ fn apply(resolver: &mut Resolver, object: Object) -> Option<Vec<SocketAddr>> {
     taken(resolver)
 }
 
-/// The members of the pool after an update. None: they have not changed.
+/// The members of the pool after an update. None: they did not change.
 fn taken(resolver: &mut Resolver) -> Option<Vec<SocketAddr>> {
     let update = resolver.take()?;
     let change = update.members.into_iter().next()?;
@@ -70,7 +70,7 @@ fn a_member_that_may_be_none_gets_no_traffic_and_its_consumer_is_told() {
     assert_eq!(told(&resolver), [(web, Reason::MemberRefused, message.to_owned())]);
     assert!(resolver.take_left_out_changed());
     assert!(!resolver.take_left_out_changed());
-    // More of them change nothing but what is told.
+    // More unfit members change only the message.
     let more = slice("t", 8080, &ips(&["127.0.0.2"]));
     assert_eq!(apply(&mut resolver, more), None);
     assert!(resolver.take_left_out_changed());
@@ -90,7 +90,7 @@ fn an_address_that_becomes_a_load_balancers_is_left_out_and_comes_back() {
     assert_eq!(apply(&mut resolver, other(&["::ffff:203.0.113.9"])), at(&["10.0.0.1:8080"]));
     assert_eq!(apply(&mut resolver, other(&["203.0.113.10"])), all);
     assert_eq!(apply(&mut resolver, other(&["203.0.113.9"])), at(&["10.0.0.1:8080"]));
-    // A list without that Plan: it is gone.
+    // The list does not deliver that Plan: it is deleted.
     resolver.handle(Event::Begin(Kind::Elsewhere));
     resolver.handle(Event::Done(Kind::Elsewhere));
     assert_eq!(taken(&mut resolver), all);
@@ -146,7 +146,7 @@ fn a_pool_has_no_more_members_than_it_may_and_keeps_those_that_it_has() {
     };
     let first = apply(&mut resolver, slice("s", 80, &numbers(500..MOST_MEMBERS + 500))).unwrap();
     assert_eq!((first.len(), told(&resolver)), (MOST_MEMBERS, vec![]));
-    // Lower addresses that come later take no place from those that are there.
+    // Lower addresses that come later take no place of existing members.
     assert_eq!(apply(&mut resolver, slice("t", 80, &numbers(0..500))), None);
     let message = "500 members of Service shop/web get no traffic: a pool has 2000 at most";
     let web = consumer(ConsumerKind::Service, "web");
@@ -179,7 +179,7 @@ fn kept_members_that_the_rules_in_force_refuse_are_left_out() {
     assert_eq!(leave_out(&mut kept, &rules), 2);
     let members: Vec<_> = kept.members[0].members.iter().map(|it| it.address).collect();
     assert_eq!(Some(members), at(&["10.0.0.1:80", "192.0.2.2:80"]));
-    // An update that was kept by a version that knew no rules: the load balancer is no member of itself.
+    // An update kept by an older version without these rules: the load balancer is not a member of itself.
     let itself = Member { address: "192.0.2.1:80".parse().unwrap(), ..kept.members[0].members[0] };
     kept.members[0].members = [itself].into();
     assert_eq!((leave_out(&mut kept, &rules), kept.members[0].members.len()), (1, 0));

@@ -1,5 +1,5 @@
-//! Whatever the order of events and wherever updates are taken in between: a driver that applied them
-//! all has what a fresh resolver would tell it.
+//! In any order of events, with updates taken at any time in between: a driver that applied all updates has what a
+//! fresh resolver would give it.
 
 use super::*;
 use crate::plan::*;
@@ -7,7 +7,7 @@ use crate::update::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A driver that keeps what it is told, and insists on what an update promises.
+/// A driver that keeps what it gets, and asserts what an update promises.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Driver {
     certificates: BTreeMap<Arc<str>, Arc<Certificate>>,
@@ -18,7 +18,7 @@ struct Driver {
     hash: PlanHash,
 }
 
-/// Keys in order, each once; puts are different from what was there, removes remove something.
+/// Applies changes. Keys are sorted and unique; puts change something, removes remove something.
 fn apply<K, V>(map: &mut BTreeMap<K, V>, changes: &[Change<K, V>])
 where
     K: Ord + Clone + std::fmt::Debug,
@@ -67,21 +67,21 @@ impl Driver {
     }
 }
 
-/// All objects by kind and name: what a cluster would answer to a list.
+/// All objects by kind and name, as a cluster would answer a list.
 type Cluster = BTreeMap<(Kind, String), Object>;
 
 fn key(kind: Kind, name: &str) -> ObjectKey {
     ObjectKey::new(if kind == Kind::Slice { "shop" } else { "" }, name)
 }
 
-/// What happens to the resolver.
+/// A step of a test.
 #[derive(Clone, Debug)]
 enum Act {
     Set(Kind, String, Object),
     Delete(Kind, String),
-    /// Told again as it is.
+    /// An object is applied again without a change.
     Repeat(usize),
-    /// Told anew from the beginning, and an update taken in the middle of it or not.
+    /// A kind is listed again; if the flag is set, an update is taken in the middle.
     Relist(Kind, bool),
     Take,
 }
@@ -106,7 +106,7 @@ fn service_fragment() -> impl Strategy<Value = Fragment> {
         fragment.pools[0].snat = snat;
         fragment.pools[0].service.name = of.into();
         if second {
-            // Another object of the same name: its pool has the same name too.
+            // Another object of the same name: its pool has the same name, too.
             fragment.consumer.uid = "second".into();
         }
         if !with_pool {
@@ -200,7 +200,7 @@ fn perform(act: Act, cluster: &mut Cluster, resolver: &mut Resolver, driver: &mu
     }
 }
 
-/// The members of a pool, found in the obvious way.
+/// The members of a pool, computed in the simplest way.
 fn members_of(pool: &Pool, cluster: &Cluster) -> Vec<Member> {
     let mut best = BTreeMap::new();
     let mut see = |ip, port, state: MemberState| {
@@ -248,7 +248,7 @@ fn members_of(pool: &Pool, cluster: &Cluster) -> Vec<Member> {
     best.into_iter().map(member).collect()
 }
 
-/// The leader takes out of the plan what is served for another consumer.
+/// Removes from the plan what is served for another consumer, as the leader does.
 fn settle(cluster: &mut Cluster, resolver: &mut Resolver, driver: &mut Driver) {
     loop {
         let Some(Refusal { consumer, extent, .. }) = resolver.unserved().next() else { return };
@@ -296,7 +296,7 @@ proptest! {
         for act in acts {
             perform(act, &mut cluster, &mut resolver, &mut driver);
         }
-        // What history may keep is a certificate that has gone missing; so bring all of them.
+        // History may keep a certificate whose Secret is gone; with all certificates present there is no difference.
         let all = secret("t0", &["h1", "h2", "h3"]);
         let all = Act::Set(Kind::Certificates, "t0".into(), all);
         perform(all, &mut cluster, &mut resolver, &mut driver);
@@ -311,13 +311,13 @@ proptest! {
             prop_assert_eq!(members, members_of(pool, &cluster));
         }
 
-        // Told again in full, nothing changes.
+        // A full list of the same objects changes nothing.
         for kind in KINDS {
             perform(Act::Relist(kind, false), &mut cluster, &mut resolver, &mut driver);
         }
         prop_assert_eq!(resolver.take(), None);
 
-        // A relist of nothing is as good as deleting everything, and nothing is left behind.
+        // Empty lists delete everything, and nothing is left behind.
         for kind in KINDS {
             resolver.handle(Event::Begin(kind));
             resolver.handle(Event::Done(kind));

@@ -1,9 +1,9 @@
-//! What an agent that is restarted recalls of what it served.
+//! Tests of what a restarted agent takes over from what it served.
 
 use super::*;
 use crate::plan::{Backends, Fragment};
 
-/// Fragments of two consumers, each with the port and the host; the second one is of another namespace.
+/// The fragments of two consumers, both with the same port and host. The second one is in another namespace.
 fn contested() -> [Vec<Fragment>; 2] {
     let of = |name: &str, namespace: &str| {
         let mut service = fragment(name, 80, Backends::Pods);
@@ -44,7 +44,7 @@ fn what_two_consumers_have_in_the_plan_stays_over_a_restart_with_the_one_that_wa
     let kept = (vec!["shop".into()], vec!["shop".into()]);
     assert_eq!(holders(&again.take().unwrap()), kept);
     assert_eq!(again.unserved().count(), 2);
-    // It counts once: what the plan has for another consumer alone goes to that one.
+    // The recalled holder counts once: when only the other consumer is in the plan, that one gets it.
     again.handle(Event::Apply(shard("s2", Vec::new())));
     let gone = (vec!["evil".into()], vec!["evil".into()]);
     assert_eq!(holders(&again.take().unwrap()), gone);

@@ -1,4 +1,4 @@
-//! Namespaces share the listeners that an agent can open: which are open, which wait, and who is told.
+//! Tests of how namespaces share the listeners that an agent can open: which are open, which wait, and who is told.
 
 use super::*;
 use crate::key::ConsumerKind;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// With so many, every namespace has one to itself, and may have 16.
+/// With this bound every namespace has one listener to itself, and may have 16.
 const MOST: usize = 64;
 const QUOTA: usize = 16;
 
@@ -22,7 +22,8 @@ fn consumer(namespace: &str) -> ConsumerRef {
     ConsumerRef { kind, namespace, name, uid }
 }
 
-/// The Service `web` of a namespace, with a listener at each port. The empty namespace has those that Ingresses share.
+/// The Service `web` of a namespace, with a listener at each port. The empty namespace stands for the listeners that
+/// Ingresses share.
 fn service(namespace: &str, ports: impl IntoIterator<Item = u16>, claimed: bool) -> Fragment {
     let mut pool = pool("web", Backends::Pods);
     pool.name = service_pool(namespace, "web", "http");
@@ -53,14 +54,14 @@ fn resolver() -> Resolver {
     Resolver::new().bounded(Some(MOST))
 }
 
-/// The plan has this for a namespace from now on, and nothing else.
+/// Sets the whole plan of a namespace.
 fn set(resolver: &mut Resolver, fragment: Fragment) {
     let name = format!("{}-0", fragment.consumer.namespace);
     resolver.handle(Event::Apply(shard(&name, vec![fragment])));
     resolver.take();
 }
 
-/// The ports that are open.
+/// The open ports.
 fn open(resolver: &Resolver) -> BTreeSet<u16> {
     let open = resolver.snapshot().listeners.into_iter().map(|change| match change {
         Change::Put(key, _) => key.port,
@@ -69,7 +70,7 @@ fn open(resolver: &Resolver) -> BTreeSet<u16> {
     open.collect()
 }
 
-/// The ports that are told to be closed, by namespace.
+/// The ports that are reported as closed, by namespace.
 fn told(resolver: &Resolver) -> BTreeMap<String, BTreeSet<u16>> {
     let mut told = BTreeMap::<_, BTreeSet<_>>::new();
     for Refusal { consumer, problem, extent } in resolver.left_out() {
@@ -107,7 +108,7 @@ fn a_namespace_that_asks_for_more_than_its_share_is_told_and_another_is_served()
 fn a_listener_that_waits_is_opened_when_there_is_room_and_one_that_is_open_stays() {
     let mut resolver = resolver();
     set(&mut resolver, service("evil", 100..118, false));
-    // A port that comes before those that are open takes nothing from them.
+    // A lower port takes nothing from ports that are open.
     set(&mut resolver, service("evil", 99..118, false));
     assert_eq!(open(&resolver), ports(100..116));
     resolver.take_left_out_changed();
@@ -115,7 +116,7 @@ fn a_listener_that_waits_is_opened_when_there_is_room_and_one_that_is_open_stays
     assert_eq!(open(&resolver), ports(99..116).into_iter().filter(|it| *it != 105).collect());
     assert_eq!(told(&resolver), told_to("evil", 116..118));
     assert!(resolver.take_left_out_changed());
-    // What waits may leave without a change of what is open.
+    // A waiting listener may leave without a change of the open ones.
     set(&mut resolver, service("evil", (99..116).filter(|port| *port != 105), false));
     assert_eq!(told(&resolver), BTreeMap::new());
     assert!(resolver.take_left_out_changed());
@@ -129,7 +130,7 @@ fn namespaces_that_take_all_they_may_leave_each_newcomer_its_own() {
         let first = 1_000 + 100 * number as u16;
         set(&mut resolver, service(namespace, first..first + 100, false));
     }
-    // Four of their own, and the half that all share.
+    // One of its own for each of the four, and the half that all share.
     assert_eq!(open(&resolver).len(), 4 + MOST / 2);
     let small: Vec<_> = (0..MOST - 4 - MOST / 2).map(|n| format!("shop-{n}")).collect();
     for (port, namespace) in (100..).zip(&small) {
@@ -142,7 +143,7 @@ fn namespaces_that_take_all_they_may_leave_each_newcomer_its_own() {
     let message = message.map(|it| it.problem.message.to_string());
     let expected = "192.0.2.1:99 is not open: all 64 listeners that the agent can open are in use";
     assert_eq!(message.as_deref(), Some(expected));
-    // The one with the fewest comes first when there is room again.
+    // The namespace with the fewest comes first when there is room again.
     set(&mut resolver, service("evil-a", [], false));
     assert!(open(&resolver).contains(&99));
 }
@@ -152,7 +153,7 @@ fn a_load_balancer_with_a_claim_is_its_namespaces_and_what_is_open_stays_without
     let mut resolver = resolver();
     set(&mut resolver, service("shop", 100..200, true));
     assert_eq!(open(&resolver), ports(100..164));
-    // The claim is gone.
+    // The claim is deleted.
     set(&mut resolver, service("shop", 100..150, false));
     assert_eq!(open(&resolver), ports(100..150));
     set(&mut resolver, service("other", 200..210, false));
@@ -198,7 +199,7 @@ fn a_listener_that_goes_to_another_namespace_needs_room_there() {
     assert_eq!(told(&resolver), told_to("evil", 200..201));
 }
 
-/// A step of a history: a namespace has these ports in the plan, or the agent starts anew.
+/// A step of a history: the ports of a namespace in the plan change, or the agent restarts.
 #[derive(Clone, Debug)]
 enum Step {
     Set(usize, Vec<u16>),
@@ -208,7 +209,7 @@ enum Step {
 const NAMESPACES: [&str; 5] = ["", "a", "b", "c", "d"];
 
 fn step() -> impl Strategy<Value = Step> {
-    // Ports of namespaces are apart: a port that two want is told otherwise.
+    // Namespaces use different ports: a port of two namespaces is reported in another way.
     let set = (0..NAMESPACES.len(), prop::collection::vec(0u16..40, 0..40));
     let set = set.prop_map(|(namespace, ports)| {
         let first = 1 + 100 * namespace as u16;
@@ -219,7 +220,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![8 => set, 1 => any::<bool>().prop_map(Step::Restart)]
 }
 
-/// How many are open of each namespace.
+/// The number of open listeners of each namespace.
 fn count(open: &BTreeSet<u16>) -> [usize; 5] {
     let mut count = [0; 5];
     open.iter().for_each(|port| count[usize::from((port - 1) / 100)] += 1);

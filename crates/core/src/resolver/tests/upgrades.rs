@@ -1,4 +1,4 @@
-//! Plans that another version of the leader has written.
+//! Tests of Plans that a leader of another version has written.
 
 use super::*;
 use crate::hash::PlanHash;
@@ -6,7 +6,7 @@ use crate::key::ConsumerKind;
 use crate::plan::{Backends, Fragment};
 use crate::update::Change;
 
-/// A shard with what can be read, and with something for these that cannot.
+/// A shard with these readable fragments, and with unreadable ones of these consumers.
 fn newer(name: &str, index: u32, readable: Vec<Fragment>, unread: &[&str], hash: u8) -> Object {
     let unread = unread.iter().map(|name| (consumer(ConsumerKind::Service, name), 0)).collect();
     Object::Shard(
@@ -37,7 +37,7 @@ fn told(resolver: &Resolver) -> Vec<(String, Reason, Extent)> {
     told.map(|it| (it.consumer.name.to_string(), it.problem.reason, it.extent)).collect()
 }
 
-/// Those that a leader plans anew where it cannot read what is planned for them either.
+/// The consumers that a leader plans anew if it cannot read their fragments either.
 fn planned_anew(resolver: &Resolver) -> Vec<String> {
     let all: Vec<_> = resolver.left_out().collect();
     all.iter().filter_map(Refusal::unread).map(|it| it.name.to_string()).collect()
@@ -60,7 +60,7 @@ fn what_cannot_be_read_leaves_its_consumer_as_it_was_and_everybody_else_goes_on(
     assert_eq!(update.hash, named(7), "the leader knows the agent by its own hash");
     assert_eq!(told(&resolver), [unread("web", Extent::Part)]);
     assert!(resolver.take_left_out_changed());
-    // It can be read again, and is something else.
+    // The fragment can be read again, and changed.
     resolver.handle(Event::Apply(shard("a", vec![service("api", 82), service("web", 8080)])));
     let update = resolver.take().unwrap();
     assert_eq!(ports(&update), [(false, 80), (true, 8080)]);
@@ -94,13 +94,13 @@ fn an_agent_that_never_could_read_it_serves_the_rest_and_says_so() {
     let update = resolver.take().unwrap();
     assert_eq!((ports(&update), update.hash), (vec![(true, 81)], named(7)));
     assert_eq!(told(&resolver), [unread("web", Extent::All)]);
-    // A list of all Plans changes nothing of that.
+    // A list of all Plans changes nothing.
     resolver.handle(Event::Begin(Kind::Shard));
     resolver.handle(Event::Apply(newer("a", 97, vec![service("api", 81)], &["web"], 7)));
     resolver.handle(Event::Done(Kind::Shard));
     assert_eq!(resolver.take(), None);
     assert!(resolver.take_left_out_changed());
-    // Its consumer leaves.
+    // The consumer leaves the plan.
     resolver.handle(Event::Apply(shard("a", vec![service("api", 81)])));
     assert_eq!(resolver.take().unwrap().hash, PlanHash::of(&service("api", 81)));
     assert_eq!(told(&resolver), []);
@@ -110,16 +110,16 @@ fn an_agent_that_never_could_read_it_serves_the_rest_and_says_so() {
 #[test]
 fn only_an_agent_that_serves_nothing_of_a_consumer_has_it_planned_anew() {
     let later = || newer("a", 97, vec![service("api", 81)], &["web"], 7);
-    // It was there before the newer leader: it goes on.
+    // The agent had the fragment before the newer leader wrote: it stays.
     let mut resolver = Resolver::new();
     resolver.handle(Event::Apply(shard("a", vec![service("web", 80), service("api", 81)])));
     resolver.handle(Event::Apply(later()));
     assert_eq!((told(&resolver).len(), planned_anew(&resolver)), (1, vec![]));
-    // It started after that.
+    // The agent started after the newer leader wrote.
     let mut resolver = Resolver::new();
     resolver.handle(Event::Apply(later()));
     assert_eq!(planned_anew(&resolver), ["web"]);
-    // The older leader has planned it anew, and the newer one leads again.
+    // The older leader has planned the consumer anew, and the newer one leads again.
     resolver.handle(Event::Apply(shard("a", vec![service("web", 80), service("api", 81)])));
     assert_eq!(ports(&resolver.take().unwrap()), [(true, 80), (true, 81)]);
     resolver.handle(Event::Apply(later()));

@@ -1,3 +1,5 @@
+//! Tests of the order of writes: tenants take turns, and no item is lost on the way.
+
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -9,12 +11,12 @@ fn stamp(hash: u8, size: usize) -> Stamp<u8> {
     Stamp { hash, size }
 }
 
-/// Shards for ten bytes, which may grow to so many.
+/// Shards for ten bytes, which may grow to `most`.
 fn rewrite(most: usize) -> Rewrite<Key, u8> {
     Rewrite::new(Shards::new(10).growing_to(most), |(tenant, _)| Arc::from(*tenant))
 }
 
-/// Carries out the next write; which shard it was.
+/// Carries out the next write and returns its shard.
 fn write(rewrite: &mut Rewrite<Key, u8>) -> Option<u32> {
     let write = rewrite.next(|_| true)?;
     let index = write.index();
@@ -26,7 +28,7 @@ fn settle(rewrite: &mut Rewrite<Key, u8>) -> Vec<u32> {
     std::iter::from_fn(|| write(rewrite)).collect()
 }
 
-/// Evil has forty shards, shop the item after them.
+/// Tenant evil has forty shards; the item of tenant shop comes after them.
 fn crowded() -> Rewrite<Key, u8> {
     let mut rewrite = rewrite(40);
     for number in 0..400 {
@@ -53,7 +55,7 @@ fn a_tenant_that_changes_all_its_items_before_every_write_delays_another_by_one_
     }
     assert_eq!(written, [0, 40, 1, 2]);
     assert!(!rewrite.is_open(&("shop", 0)));
-    // What waits longest of a tenant's own comes first: all its shards are written, one after another.
+    // Within a tenant, the item that waits longest comes first: all its shards are written, one after another.
     let more: BTreeSet<_> = (0..38).map(|_| write(&mut rewrite).unwrap()).collect();
     assert_eq!(more, (0..40).filter(|it| ![1, 2].contains(it)).collect());
 }
@@ -98,7 +100,7 @@ fn who_looks_takes_no_turn() {
     for _ in 0..3 {
         assert_eq!(rewrite.next(|_| true).unwrap().index(), 0);
     }
-    // What cannot be written has had its turn.
+    // A failed write counts as a turn.
     rewrite.passed(0);
     assert_eq!(rewrite.next(|_| true).unwrap().index(), 40);
     assert_eq!(rewrite.next(|index| index != 40).unwrap().index(), 0);
@@ -118,7 +120,7 @@ fn an_item_that_grows_stays_where_it_is_and_needs_one_write() {
     assert_eq!(settle(&mut rewrite), [1, 0]);
 }
 
-/// A change of an item: the tenant, the number, what it should be, and whether all of the tenant change alike.
+/// A change of an item: the tenant, the number, the wanted stamp, and whether all items of the tenant change alike.
 type Change = (usize, u32, Option<(u8, usize)>, bool);
 
 const TENANTS: [&str; 3] = ["evil", "more", "other"];
@@ -139,7 +141,7 @@ fn apply(rewrite: &mut Rewrite<Key, u8>, changes: &[Change]) {
 }
 
 proptest! {
-    /// Shop changes one item; the others change before every write what they like, while their items may grow where
+    /// Shop changes one item. Before every write the other tenants change anything, while their items may grow where
     /// they are. Shop's change is written after one write of each other tenant.
     #[test]
     fn a_change_waits_for_one_write_of_each_other_tenant_whatever_they_change(
@@ -164,8 +166,8 @@ proptest! {
         }
     }
 
-    /// At every moment each item that was there and is still wanted is in some shard, also while items move, shards
-    /// cannot be written for a while and everything changes; and in the end all is as wanted.
+    /// At every moment, each item that existed and is still wanted is in some shard, also while items move, some shards
+    /// cannot be written for a while, and everything changes. In the end everything is as wanted.
     #[test]
     fn nothing_is_lost_on_the_way_and_in_the_end_all_is_as_wanted(
         steps in changes(9), most in 10..30usize, stuck in prop::collection::vec(0..6u32, 0..25),
