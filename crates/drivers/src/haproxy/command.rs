@@ -46,7 +46,7 @@ pub enum Command {
     AddServer {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
         /// Its weight.
         weight: u16,
@@ -74,14 +74,14 @@ pub enum Command {
     Resume {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
     },
     /// Sets the address of a server to the one in its name.
     Place {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
     },
     /// Makes a frontend accept connections again.
@@ -93,7 +93,7 @@ pub enum Command {
     Weigh {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
         /// Its weight.
         weight: u16,
@@ -132,21 +132,21 @@ pub enum Command {
     Retire {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
     },
     /// Cuts the connections of a server.
     Cut {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
     },
     /// Removes a retired server, unless it still has connections.
     RemoveServer {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
     },
     /// Removes a line of a certificate list, so that its certificate is no longer shown.

@@ -342,7 +342,7 @@ fn names(line: &Line) -> impl Iterator<Item = (&str, &str)> {
     line.hosts.iter().map(|host| (&*line.file, &**host))
 }
 
-/// Hides a certificate if each of its names is shown with another certificate that HAProxy has or gets.
+/// Hides a line of a certificate list if each of its names is shown with another certificate that HAProxy has or gets.
 fn replaced(observed: &Observed, wanted: &Wanted) -> Vec<Command> {
     let mut commands = Vec::new();
     let has = |hash: &str| {

@@ -1,19 +1,19 @@
-//! Reads what HAProxy answers when it is asked what it has. Foreign text: what cannot be read is passed
-//! over, and found missing by who compares.
+//! Parses HAProxy's answers about what it has. Foreign text: it skips what it cannot parse, and the caller's comparison
+//! finds that missing. Pure; the HAProxy driver calls it.
 
 use super::diff::{Check, Closed, Line, Running};
 use super::text::{Word, unnamed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-/// What `show info` says of the process.
+/// The answer to `show info`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
     /// Its pid.
     pub pid: u32,
     /// Its version.
     pub version: String,
-    /// What stands for the configuration it has loaded.
+    /// The hash of the loaded configuration.
     pub mark: String,
 }
 
@@ -31,14 +31,14 @@ pub fn info(answer: &str) -> Info {
     info
 }
 
-/// Reads what a master answers when a worker is to be asked for `show info`: whether that worker takes no
-/// connections, because it stops or is not there.
+/// Parses a master's answer to `show info` for a worker: whether the worker accepts no connections, because it stops or
+/// is gone.
 pub fn takes_nothing(answer: &str) -> bool {
     let answer = answer.trim();
     !answer.is_empty() && !answer.lines().any(|line| line == "Stopping: 0")
 }
 
-/// Reads `show sess` of a worker: the sessions of clients, not those of the sockets that it is asked at.
+/// Parses `show sess` of a worker: the sessions of clients, without those of admin sockets.
 pub fn sessions(answer: &str) -> Vec<&str> {
     let own = |line: &&str| !line.contains(" fe=GLOBAL ");
     let id = |line| str::split_once(line, ": proto=").map(|(id, _)| id);
@@ -46,15 +46,15 @@ pub fn sessions(answer: &str) -> Vec<&str> {
     ids.filter(|id| id.starts_with("0x")).collect()
 }
 
-/// Reads `show servers state`: servers with names of ours, by backend.
+/// Parses `show servers state`: servers with our names, by backend.
 pub fn servers(answer: &str) -> BTreeMap<Word, BTreeMap<SocketAddr, Running>> {
-    /// That a server is in maintenance, by command or by file.
+    /// The server is in maintenance, by command or by file.
     const MAINTENANCE: u32 = 0x01 | 0x04 | 0x20;
-    /// That it was asked to drain: we say that by its weight.
+    /// The server was asked to drain. We drain by weight instead.
     const DRAIN: u32 = 0x08 | 0x10;
     /// The state of a server that takes no traffic.
     const STOPPED: &str = "0";
-    /// Of its check: that there is one, and that it is made.
+    /// The health check exists, and is turned on.
     const CONFIGURED: u32 = 0x02;
     const ENABLED: u32 = 0x04;
     let mut all: BTreeMap<Word, BTreeMap<SocketAddr, Running>> = BTreeMap::new();
@@ -121,7 +121,7 @@ pub fn backends(answer: &str) -> BTreeSet<Word> {
     names.filter_map(|name| Word::key(name).ok()).collect()
 }
 
-/// Reads `show stat` of frontends: those that take no connections; and of them, those that never will again.
+/// Parses `show stat` of frontends: those that accept no connections, and whether they can resume.
 pub fn closed(answer: &str) -> BTreeMap<Word, Closed> {
     let mut lines = answer.lines();
     let columns = lines.next().unwrap_or_default().trim_start_matches("# ");
@@ -137,7 +137,7 @@ pub fn closed(answer: &str) -> BTreeMap<Word, Closed> {
     lines.filter_map(frontend).collect()
 }
 
-/// What `show proc` of a master says.
+/// The answer to `show proc` of a master.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processes {
     /// The master's pid.
@@ -146,7 +146,7 @@ pub struct Processes {
     pub workers: Vec<u32>,
     /// The pids of old workers, newest first.
     pub old: Vec<u32>,
-    /// Reloads that failed since the last good one.
+    /// Failed reloads since the last successful one.
     pub failed: u32,
 }
 

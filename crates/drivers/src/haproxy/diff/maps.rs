@@ -22,7 +22,7 @@ pub(super) struct Maps {
 /// The meaning of a map, by the end of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
-    /// The site that owns a host.
+    /// The namespace that owns a host.
     Owner,
     /// What to do with a path of a host.
     Action,
