@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// The answer if no rule matches.
 pub(super) const NOT_FOUND: &str = "=404";
 const NOBODY: &str = "=503";
-/// The most conditions in one line that the renderer writes; HAProxy has such a limit, too.
+/// The most conditions in one line. HAProxy limits the number of words in a line.
 const CONDITIONS: usize = 8;
 
 /// The lines of a frontend that the maps cannot express.
