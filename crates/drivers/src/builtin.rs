@@ -64,7 +64,7 @@ impl Driver for Builtin {
     async fn apply(&mut self, update: &Update) -> Result<Report, Error> {
         self.proxy.apply(update).await;
         self.hear(update);
-        // The report includes addresses bound since the update, so `changed` need not report them again.
+        // The report also covers addresses bound since the update; `changed` does not report them again.
         Ok(self.told())
     }
 

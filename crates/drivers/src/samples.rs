@@ -1,4 +1,4 @@
-//! Plans for tests: small builders, and one plan that has something of everything.
+//! Plans for tests: small builders, and one plan that uses every feature.
 
 use crate::desired::Desired;
 use bowline_core::key::{ConsumerKind, ConsumerRef};

@@ -105,8 +105,7 @@ impl Template {
         Ok(Self { source, engine, words })
     }
 
-    /// Which optional settings the template reads. A load balancer that does not read one of them cannot serve
-    /// consumers that need it.
+    /// Which optional settings the template reads. Consumers that need one that it does not read cannot be served.
     pub fn knows(&self) -> Knows {
         let asks = |word: &str| self.words.contains(word);
         Knows {

@@ -31,7 +31,7 @@ pub(super) fn is_worth_a_load(checks: usize, left: usize, most: usize) -> bool {
     checks > 0 && (checks >= many || left >= many)
 }
 
-/// The servers that HAProxy has, by backend. A checked server keeps its check.
+/// The servers that HAProxy has, by backend, so that checked servers can keep their checks.
 pub type Held = BTreeMap<Word, BTreeMap<SocketAddr, Running>>;
 
 /// The servers of a pool.

@@ -17,7 +17,7 @@ pub struct Info {
     pub mark: String,
 }
 
-/// Reads `show info`.
+/// Parses `show info`.
 pub fn info(answer: &str) -> Info {
     let mut info = Info::default();
     for (name, value) in answer.lines().filter_map(|line| line.split_once(": ")) {
@@ -84,7 +84,7 @@ pub fn servers(answer: &str) -> BTreeMap<Word, BTreeMap<SocketAddr, Running>> {
     all
 }
 
-/// Reads `show map FILE`.
+/// Parses `show map FILE`.
 pub fn map(answer: &str) -> BTreeMap<Word, Word> {
     let entry = |line: &str| {
         let (_, entry) = line.split_once(' ').filter(|(id, _)| id.starts_with("0x"))?;
@@ -94,7 +94,7 @@ pub fn map(answer: &str) -> BTreeMap<Word, Word> {
     answer.lines().filter_map(entry).collect()
 }
 
-/// Reads `show ssl crt-list -n FILE`.
+/// Parses `show ssl crt-list -n FILE`.
 pub fn crt_list(answer: &str) -> Vec<Line> {
     let line = |line: &str| {
         let mut words = line.split(' ').filter(|word| !word.is_empty());
@@ -109,13 +109,13 @@ pub fn crt_list(answer: &str) -> Vec<Line> {
     answer.lines().filter(|text| !text.starts_with('#')).filter_map(line).collect()
 }
 
-/// Reads `show ssl cert`: files of certificates of ours.
+/// Parses `show ssl cert`: files of certificates of ours.
 pub fn certificates(answer: &str) -> BTreeSet<String> {
     let ours = |line: &&str| line.starts_with("certs/") && line.ends_with(".pem");
     answer.lines().map(str::trim).filter(ours).map(str::to_owned).collect()
 }
 
-/// Reads `show backend`.
+/// Parses `show backend`.
 pub fn backends(answer: &str) -> BTreeSet<Word> {
     let names = answer.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     names.filter_map(|name| Word::key(name).ok()).collect()
@@ -150,7 +150,7 @@ pub struct Processes {
     pub failed: u32,
 }
 
-/// Reads `show proc`.
+/// Parses `show proc`.
 pub fn processes(answer: &str) -> Processes {
     let mut found = Processes::default();
     let mut old = false;

@@ -172,7 +172,8 @@ impl Wanted {
         *now = servers;
     }
 
-    /// A hash of everything that only a reload can change. It is in HAProxy's configuration, and HAProxy reports it.
+    /// A hash of the sections and address ranges, which HAProxy reads only at a load. It is in HAProxy's configuration,
+    /// and HAProxy reports it.
     pub fn mark(&self) -> String {
         let mut digest = Sha256::new();
         for (section, body) in &self.sections {

@@ -168,7 +168,7 @@ impl Proxy {
         let split = Split::of(commands, &common.wanted);
         let opening = split.opening(observed, &common.wanted);
         let Split { structure, changed, gone } = split;
-        // A rule may lead to these backends until the structure is sent.
+        // Backends that are newly gone are added below: a rule may lead to them until the structure is sent.
         self.gone.retain(|backend| gone.contains(backend));
         self.lag(common, changed);
         let come = self.tell_opening(common, opening).await;

@@ -9,7 +9,8 @@
 //!
 //! While files load, changes of hosts and certificates of all namespaces wait. So on a load balancer that namespaces
 //! share, the loads for one namespace take at most a quarter of the time, counting the part of a load that is due to
-//! the namespace's own pools and members.
+//! the namespace's own pools and members. It waits no longer than [`SHORT`] because of this, so loads of more than ten
+//! seconds may take a larger part.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use tokio::time::Instant;
 pub const MAX_OLD_GENERATIONS: usize = 16;
 
 /// The longest wait for changes that must not be late: changes of members, and changes of a namespace that has the load
-/// balancer to itself and so can cut only its own connections.
+/// balancer to itself and so can cut only its own connections. It also bounds how long a namespace waits because its
+/// last load took long.
 pub(crate) const SHORT: Duration = Duration::from_secs(30);
 
 /// After a load, a namespace waits for this multiple of its share of the load's duration.

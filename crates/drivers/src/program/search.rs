@@ -41,7 +41,7 @@ enum Stage {
     Unchanged,
     /// No suspect at all: the rest must be accepted.
     Nobody,
-    /// Halves.
+    /// The suspects in halves, beside the good ones.
     Halves(Sift<Suspect>),
 }
 

@@ -3,7 +3,8 @@
 //! template role and the driver call it.
 //!
 //! ```text
-//!  all but those refused before ─▶ accepted ─▶ installed ─▶ each refused one that is due, tried alone
+//!  all but those refused before ─▶ accepted ─▶ new: installed
+//!                                │            └▶ installed already: refused ones that are due, one at a time
 //!                                └▶ refused: sift, and the accepted ones are installed
 //! ```
 

@@ -38,7 +38,7 @@ pub struct Knows {
     pub persistence: bool,
     /// Whether members get the client's address by the PROXY protocol.
     pub proxy_protocol: bool,
-    /// Whether members see the client's own address.
+    /// Whether members see the client's address or the proxy's.
     pub snat: bool,
 }
 
@@ -96,7 +96,7 @@ impl Subject {
     }
 
     /// The same with a folder for certificates and the content of its files. Leaves out a host until its certificate
-    /// has come; the resolver, which waits for it, tells the owner.
+    /// has come; the agent, which learns that from the resolver, tells the owner.
     pub(super) fn planned_with(
         plan: &Desired,
         domain: &str,

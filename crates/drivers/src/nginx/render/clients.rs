@@ -22,8 +22,9 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// The limits beside this number of listeners, for the file with this hash. Each connection needs a second one to a
-    /// member, so an eighth of a process's connections is a quarter of its clients.
+    /// The limits beside this number of listeners, for the file with this hash. Each connection of a client needs a
+    /// second one to a member, so an eighth of all connections of a process is a quarter of those that clients can
+    /// have.
     pub(super) fn new(settings: &Settings, listeners: usize, file: String) -> Self {
         let listeners = u64::try_from(listeners).unwrap_or(u64::MAX);
         let all = CONNECTIONS.min(settings.files).saturating_sub(listeners);

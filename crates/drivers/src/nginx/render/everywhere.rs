@@ -4,8 +4,8 @@
 use super::super::text::{BadText, Word};
 use super::{CONNECTIONS, Settings, Stream};
 
-/// Matches path elements that members could resolve, to get around a rule; and `#`, which no client sends, since
-/// members may stop reading there.
+/// Matches path elements that members could resolve, to get around a rule; and `#`: no client sends it, and members may
+/// stop reading there.
 const CLIMBS: &str = r"~*#|^[^?]*([/\\;]|%(2f|5c|3b))(\.|%2e){1,2}($|[/\\;?]|%(2f|5c|3b))";
 const HOST: &str = r"~*^([a-z0-9._:\[\]-]*) \1\.?(:[0-9]*)?$";
 const NO_HOST: &str = r"~*^[a-z0-9._:\[\]-]* $";
