@@ -158,8 +158,7 @@ impl Render<'_> {
         Ok(())
     }
 
-    /// Adds a section that starts from the common defaults. Once there are other `defaults` sections, it must name
-    /// them.
+    /// Adds a section that starts from the common defaults. It must name them once there are other `defaults` sections.
     fn insert_proxy(&mut self, section: Section, body: Body) -> Result<(), BadText> {
         let from = self.settings.version.adds_backends().then(|| Word::name(COMMON)).transpose()?;
         self.wanted.sections.insert(section, Body { from, ..body });

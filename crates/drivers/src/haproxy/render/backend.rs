@@ -136,8 +136,8 @@ pub(super) fn counts(version: Version) -> String {
     )
 }
 
-/// Enforces limits. Excess traffic is refused before it is counted, so the allowed amount goes through however much is
-/// tried.
+/// Enforces limits. Excess requests are refused before they are counted, so the allowed number goes through however
+/// many are tried.
 fn limit(lines: &mut Vec<String>, limits: &Limits, mode: Mode, version: Version) {
     let table = counted(limits);
     if let Some(most) = limits.requests_per_second {
